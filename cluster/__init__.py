@@ -1,0 +1,1 @@
+"""What holds a fleet together: the vocabulary, config, membership, errors, telemetry. No torch."""

@@ -1,0 +1,98 @@
+"""Every option of every process: frozen dataclasses, composed. Defaults live here, once.
+
+`cluster/options.py` makes command line and environment (`SPLITSERVE_<FIELD>`) from the fields;
+`metadata["help"]` is the one text for both. None means "auto": resolved once at start and printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.identity import Role
+
+
+def option(default: Any, help: str) -> Any:
+    """A field with its help text; the unit stands in the field's name."""
+    if isinstance(default, type) or callable(default):
+        return field(default_factory=default, metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Which model, in which precision."""
+
+    model: str = option("smollm2", "alias, hf://owner/name[@revision], folder or .gguf file")
+    dtype: str = option(
+        "auto", "auto, float32 or bfloat16; auto is the checkpoint's, bfloat16 for GGUF"
+    )
+    served_name: str | None = option(
+        None, "the name clients use; default: the alias or folder name"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """One model replica."""
+
+    device: str = option("auto", "auto, cpu or cuda")
+    block_size_tokens: int = option(16, "tokens in a KV block")
+    max_num_seqs: int = option(64, "sequences that decode at once, at most")
+    max_batch_tokens: int = option(
+        512, "tokens in one step, at most: decodes first, then prefill chunks"
+    )
+    max_context_tokens: int | None = option(
+        None, "prompt and completion together; default: the model's"
+    )
+    kv_memory_bytes: int | None = option(None, "KV pool; default: from the memory that is free")
+    num_threads: int | None = option(None, "CPU threads of this engine; default: all cores")
+    prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """One worker process, either role."""
+
+    role: Role = option(Role.DECODE, "prefill or decode")
+    worker_id: str | None = option(None, "stable name; default: role and host and port")
+    host: str = option("127.0.0.1", "address to listen on and to be reached at")
+    port: int = option(0, "gRPC port; 0 takes a free one")
+    metrics_port: int = option(0, "Prometheus port; 0 takes a free one")
+    kv_events_port: int = option(0, "ZMQ port of KV events; 0 takes a free one")
+    kv_replay_port: int = option(0, "ZMQ port of event replay and snapshot; 0 takes a free one")
+    router: str | None = option(None, "host:port of the router's gRPC; none: stand alone")
+    kv_transport: str = option("nixl", "nixl, or loopback for tests in one process")
+    drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take to finish")
+    model: ModelOptions = option(ModelOptions, "")
+    engine: EngineOptions = option(EngineOptions, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterOptions:
+    """One router process."""
+
+    host: str = option("127.0.0.1", "address to listen on")
+    port: int = option(8000, "HTTP port")
+    grpc_port: int = option(50051, "gRPC port: clients and membership")
+    max_queued_requests: int = option(256, "requests waiting for a worker, at most")
+    max_running_requests: int = option(1024, "requests dispatched at once, at most")
+    default_timeout_s: float = option(300.0, "deadline of a request that names none")
+    max_body_bytes: int = option(8 * 1024 * 1024, "largest HTTP body")
+    header_timeout_s: float = option(10.0, "time a client may take to send its request")
+    index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers")
+    beat_interval_s: float = option(1.0, "how often workers beat")
+    worker_lease_s: float = option(3.0, "silence after which a worker is removed")
+    drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take to finish")
+    model: ModelOptions = option(ModelOptions, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """`splitserve serve`: a whole fleet on this machine."""
+
+    prefill: int = option(1, "prefill workers; 0 is a colocated deployment")
+    decode: int = option(1, "decode workers")
+    router: RouterOptions = option(RouterOptions, "")
+    model: ModelOptions = option(ModelOptions, "")
+    engine: EngineOptions = option(EngineOptions, "")

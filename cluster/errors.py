@@ -1,0 +1,191 @@
+"""The errors of a fleet: one tree, one table.
+
+    SplitserveError
+    |- InvalidRequest              the client's: 400
+    |  |- ContextTooLong           prompt + completion over the limit
+    |  '- UnknownModel             404
+    |- RequestTooLarge             413
+    |- Unauthenticated             401
+    |- NotReady                    429 / 503, with a Retry-After
+    |  |- QueueFull
+    |  |- NoWorker                 nobody can serve this now
+    |  '- Draining
+    |- DeadlineExceeded            504
+    |- Cancelled                   the client left: 499
+    |- WorkerLost                  the decode worker died: 502
+    |- PairingMismatch             two workers do not fit together
+    |- TransferFailed              KV could not be read or did not verify
+    |- OutOfBlocks                 a request can never fit in the pool
+    |- ModelError                  a checkpoint cannot be had or read
+    |  |- SourceUnreachable / ChecksumMismatch / UnsupportedModel / DiskFull / BadCheckpoint
+    |- ConfigError                 an option is wrong
+    '- InternalError               ours: 500
+
+A message gives the value, the limit and the remedy. `status_of` maps a class to its gRPC status,
+HTTP status, OpenAI error type and stable code; nothing else in the project maps errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class SplitserveError(Exception):
+    """The root. `param` names the field at fault; `retry_after_s` is set where waiting helps."""
+
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(SplitserveError):
+    """The request itself is wrong; sending it again will not help."""
+
+
+class ContextTooLong(InvalidRequest):
+    """Prompt and completion do not fit in the model's context."""
+
+
+class UnknownModel(InvalidRequest):
+    """The model that was asked for is not served here."""
+
+
+class RequestTooLarge(SplitserveError):
+    """The body is larger than the limit."""
+
+
+class Unauthenticated(SplitserveError):
+    """No valid credentials."""
+
+
+class NotReady(SplitserveError):
+    """Not now; later may work."""
+
+
+class QueueFull(NotReady):
+    """The bounded queue has no place."""
+
+
+class NoWorker(NotReady):
+    """No worker is alive that could serve the request."""
+
+
+class Draining(NotReady):
+    """The process is shutting down and takes no new work."""
+
+
+class DeadlineExceeded(SplitserveError):
+    """The request's deadline passed."""
+
+
+class Cancelled(SplitserveError):
+    """The client went away."""
+
+
+class WorkerLost(SplitserveError):
+    """The worker that held the request died."""
+
+
+class PairingMismatch(SplitserveError):
+    """Two workers differ in something that a KV block depends on; the message names both values."""
+
+
+class TransferFailed(SplitserveError):
+    """KV blocks could not be read, or did not verify."""
+
+
+class OutOfBlocks(SplitserveError):
+    """The request needs more KV blocks than the pool has."""
+
+
+class ModelError(SplitserveError):
+    """A checkpoint cannot be had or read."""
+
+
+class SourceUnreachable(ModelError):
+    """The place that a model comes from does not answer."""
+
+
+class ChecksumMismatch(ModelError):
+    """A downloaded file is truncated or altered."""
+
+
+class UnsupportedModel(ModelError):
+    """An architecture or option that the engine does not implement."""
+
+
+class BadCheckpoint(ModelError):
+    """A file of the checkpoint is missing, truncated or inconsistent."""
+
+
+class DiskFull(ModelError):
+    """The model cache has no room."""
+
+
+class ConfigError(SplitserveError):
+    """An option is unknown or out of range."""
+
+
+class InternalError(SplitserveError):
+    """A bug of ours, reported without its details."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorStatus:
+    """How one class of error looks from outside."""
+
+    code: str
+    http: int
+    grpc: str  # name of a grpc.StatusCode
+    openai_type: str
+
+
+_TABLE: dict[type[SplitserveError], ErrorStatus] = {
+    InvalidRequest: ErrorStatus(
+        "invalid_request", 400, "INVALID_ARGUMENT", "invalid_request_error"
+    ),
+    ContextTooLong: ErrorStatus(
+        "context_length_exceeded", 400, "INVALID_ARGUMENT", "invalid_request_error"
+    ),
+    UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", "invalid_request_error"),
+    RequestTooLarge: ErrorStatus(
+        "request_too_large", 413, "RESOURCE_EXHAUSTED", "invalid_request_error"
+    ),
+    Unauthenticated: ErrorStatus("invalid_api_key", 401, "UNAUTHENTICATED", "authentication_error"),
+    NotReady: ErrorStatus("not_ready", 503, "UNAVAILABLE", "server_error"),
+    QueueFull: ErrorStatus("queue_full", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
+    NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),
+    Draining: ErrorStatus("draining", 503, "UNAVAILABLE", "server_error"),
+    DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),
+    Cancelled: ErrorStatus("cancelled", 499, "CANCELLED", "server_error"),
+    WorkerLost: ErrorStatus("worker_lost", 502, "UNAVAILABLE", "server_error"),
+    PairingMismatch: ErrorStatus("pairing_mismatch", 503, "FAILED_PRECONDITION", "server_error"),
+    TransferFailed: ErrorStatus("kv_transfer_failed", 502, "UNAVAILABLE", "server_error"),
+    OutOfBlocks: ErrorStatus("out_of_blocks", 400, "INVALID_ARGUMENT", "invalid_request_error"),
+    ModelError: ErrorStatus("model_error", 500, "INTERNAL", "server_error"),
+    SourceUnreachable: ErrorStatus("source_unreachable", 500, "UNAVAILABLE", "server_error"),
+    ChecksumMismatch: ErrorStatus("checksum_mismatch", 500, "DATA_LOSS", "server_error"),
+    UnsupportedModel: ErrorStatus("unsupported_model", 500, "UNIMPLEMENTED", "server_error"),
+    BadCheckpoint: ErrorStatus("bad_checkpoint", 500, "DATA_LOSS", "server_error"),
+    DiskFull: ErrorStatus("disk_full", 500, "RESOURCE_EXHAUSTED", "server_error"),
+    ConfigError: ErrorStatus("config_error", 500, "INVALID_ARGUMENT", "server_error"),
+    InternalError: ErrorStatus("internal_error", 500, "INTERNAL", "server_error"),
+}
+_BY_CODE = {status.code: cls for cls, status in _TABLE.items()}
+
+
+def status_of(error: SplitserveError) -> ErrorStatus:
+    """The row of the nearest class in the table."""
+    for cls in type(error).__mro__:
+        if cls in _TABLE:
+            return _TABLE[cls]
+    return _TABLE[InternalError]
+
+
+def from_code(code: str, message: str) -> SplitserveError:
+    """The error that travelled as (code, message); an unknown code becomes an InternalError."""
+    return _BY_CODE.get(code, InternalError)(message)

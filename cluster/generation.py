@@ -1,0 +1,74 @@
+"""What comes back from a generation: tokens, reasons, usage and timings."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class FinishReason(enum.StrEnum):
+    """Why a choice ended; the values are OpenAI's."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedToken:
+    """One token of one choice. `top` holds (token id, logprob), likeliest first."""
+
+    token_id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts of tokens; `completion_tokens` is over all choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Where the time went, in milliseconds; `ttft = queue + prefill + kv + decode`.
+
+    Fields as in `protos/generation.proto`. A worker fills queue, prefill and kv; the router
+    adds its own queue, ttft, itl and takes decode as the rest.
+    """
+
+    ttft_ms: float = 0.0
+    queue_ms: float = 0.0
+    prefill_ms: float = 0.0
+    kv_ms: float = 0.0
+    decode_ms: float = 0.0
+    kv_bytes: int = 0
+    kv_transfer_ms: float = 0.0
+    kv_visible_ms: float = 0.0
+    kv_transport: str = ""
+    itl_ms: float = 0.0
+    prefill_worker: str = ""
+    decode_worker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLoad:
+    """A worker's state in numbers; fields as in `protos/worker.proto`."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    waiting_prefill_tokens: int = 0
+    total_blocks: int = 0
+    free_blocks: int = 0
+    cached_blocks: int = 0
+    active_blocks: int = 0
+    exported_blocks: int = 0
+    receiving_blocks: int = 0
+    num_leases: int = 0
+    prefill_tokens_per_s: float = 0.0
+    decode_step_ms: float = 0.0
+    kv_bytes_per_s: float = 0.0
+    num_preemptions: int = 0
+    step_gap_p99_ms: float = 0.0

@@ -1,0 +1,38 @@
+"""What two workers must share before a KV block may travel between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from cluster.errors import PairingMismatch
+from cluster.version import PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """The facts that a block's bytes depend on; digests are hex."""
+
+    weights_digest: str
+    tokenizer_digest: str
+    dtype: str
+    block_size_tokens: int
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    protocol_version: int = PROTOCOL_VERSION
+
+    @property
+    def key(self) -> str:
+        """A short name of the pair of model and layout: root of the block hash chain."""
+        return "|".join(str(getattr(self, item.name)) for item in fields(self))
+
+
+def check_pairing(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
+    """Raises PairingMismatch with both values of the first field that differs."""
+    for item in fields(Pairing):
+        mine, other = getattr(ours, item.name), getattr(theirs, item.name)
+        if mine != other:
+            raise PairingMismatch(
+                f"{peer} cannot pair: {item.name} is {other!r} there and {mine!r} here; "
+                f"start both workers with the same {item.name}"
+            )

@@ -1,0 +1,71 @@
+"""How the next token is chosen: one frozen record, checked where it enters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from cluster.errors import InvalidRequest
+
+MAX_CHOICES = 16
+MAX_LOGPROBS = 20
+MAX_STOP_TOKEN_IDS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """The parameters of one request; `protos/generation.proto` states each field's meaning.
+
+    `seed` is set by the router before dispatch. Stop strings are not here: the router matches
+    them on text. `max_tokens` is resolved by the router to a number that fits the context.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    seed: int = 0
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    n: int = 1
+
+    @property
+    def is_greedy(self) -> bool:
+        """True when the likeliest token is taken and no randomness is used."""
+        return self.temperature == 0.0
+
+    def check(self, vocab_size: int) -> None:
+        """Raises InvalidRequest naming the first parameter out of range, value and limit."""
+        _between("temperature", self.temperature, 0.0, 2.0)
+        _between("top_k", self.top_k, 0, vocab_size)
+        _between("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _between("min_p", self.min_p, 0.0, 1.0)
+        _between("repetition_penalty", self.repetition_penalty, 0.0, 10.0, low_open=True)
+        _between("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _between("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _between("max_tokens", self.max_tokens, 1, 2**31)
+        _between("min_tokens", self.min_tokens, 0, self.max_tokens)
+        _between("n", self.n, 1, MAX_CHOICES)
+        _between("seed", self.seed, 0, 2**64 - 1)
+        _between("number of stop_token_ids", len(self.stop_token_ids), 0, MAX_STOP_TOKEN_IDS)
+        if self.logprobs is not None:
+            _between("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        for token_id in self.stop_token_ids:
+            _between("stop_token_ids", token_id, 0, vocab_size - 1)
+        for token_id, bias in self.logit_bias.items():
+            _between("logit_bias", token_id, 0, vocab_size - 1)
+            _between("logit_bias", bias, -100.0, 100.0)
+
+
+def _between(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
+    inside = math.isfinite(value) and value <= high and (value > low if low_open else value >= low)
+    if not inside:
+        bracket = "(" if low_open else "["
+        raise InvalidRequest(f"{name} is {value}; allowed: {bracket}{low}, {high}]", param=name)

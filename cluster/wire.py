@@ -1,0 +1,153 @@
+"""The one conversion pair between the wire's messages and our own records."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Timing, Usage
+from cluster.kv_peer import KvPeer
+from cluster.pairing import Pairing
+from cluster.sampling import SamplingParams
+from protos import generation_pb2, handoff_pb2, worker_pb2
+
+_TO_WIRE_REASON = {
+    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+}
+_FROM_WIRE_REASON = {wire: reason for reason, wire in _TO_WIRE_REASON.items()}
+_OPTIONAL_SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logprobs",
+    "seed",
+    "n",
+)
+
+
+def sampling_to_wire(params: SamplingParams) -> generation_pb2.SamplingParams:
+    """Every field is set: the receiver needs no defaults."""
+    return generation_pb2.SamplingParams(
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        repetition_penalty=params.repetition_penalty,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        logit_bias=params.logit_bias,
+        logprobs=params.logprobs,
+        seed=params.seed,
+        max_tokens=params.max_tokens,
+        min_tokens=params.min_tokens,
+        stop_token_ids=params.stop_token_ids,
+        ignore_eos=params.ignore_eos,
+        n=params.n,
+    )
+
+
+def sampling_from_wire(
+    message: generation_pb2.SamplingParams, *, max_tokens: int | None = None
+) -> SamplingParams:
+    """Absent fields take the defaults; `max_tokens` replaces an absent one.
+
+    The result is not checked: call `check` where a client's values enter.
+    """
+    given = {name: getattr(message, name) for name in _OPTIONAL_SAMPLING if message.HasField(name)}
+    limit = message.max_tokens if message.HasField("max_tokens") else max_tokens
+    return SamplingParams(
+        max_tokens=limit if limit is not None else 0,
+        logit_bias=dict(message.logit_bias),
+        min_tokens=message.min_tokens,
+        stop_token_ids=tuple(message.stop_token_ids),
+        ignore_eos=message.ignore_eos,
+        **given,
+    )
+
+
+def token_to_wire(token: GeneratedToken) -> generation_pb2.GeneratedToken:
+    """A generated token with its alternatives."""
+    return generation_pb2.GeneratedToken(
+        token_id=token.token_id,
+        logprob=token.logprob,
+        top=[generation_pb2.TokenLogprob(token_id=i, logprob=p) for i, p in token.top],
+    )
+
+
+def token_from_wire(message: generation_pb2.GeneratedToken) -> GeneratedToken:
+    """The inverse of `token_to_wire`."""
+    return GeneratedToken(
+        token_id=message.token_id,
+        logprob=message.logprob if message.HasField("logprob") else None,
+        top=tuple((item.token_id, item.logprob) for item in message.top),
+    )
+
+
+def reason_to_wire(reason: FinishReason | None) -> generation_pb2.FinishReason:
+    """None is UNSPECIFIED: the choice goes on."""
+    if reason is None:
+        return generation_pb2.FINISH_REASON_UNSPECIFIED
+    return _TO_WIRE_REASON[reason]
+
+
+def reason_from_wire(value: generation_pb2.FinishReason) -> FinishReason | None:
+    """The inverse of `reason_to_wire`."""
+    return _FROM_WIRE_REASON.get(value)
+
+
+def usage_to_wire(usage: Usage) -> generation_pb2.Usage:
+    """Counts of tokens."""
+    return generation_pb2.Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+    )
+
+
+def usage_from_wire(message: generation_pb2.Usage) -> Usage:
+    """The inverse of `usage_to_wire`."""
+    return Usage(message.prompt_tokens, message.completion_tokens, message.cached_tokens)
+
+
+def timing_to_wire(timing: Timing) -> generation_pb2.Timing:
+    """The names are the same on both sides."""
+    return generation_pb2.Timing(**{f.name: getattr(timing, f.name) for f in fields(Timing)})
+
+
+def timing_from_wire(message: generation_pb2.Timing) -> Timing:
+    """The inverse of `timing_to_wire`."""
+    return Timing(**{f.name: getattr(message, f.name) for f in fields(Timing)})
+
+
+def load_to_wire(load: EngineLoad) -> worker_pb2.EngineLoad:
+    """The names are the same on both sides."""
+    return worker_pb2.EngineLoad(**{f.name: getattr(load, f.name) for f in fields(EngineLoad)})
+
+
+def load_from_wire(message: worker_pb2.EngineLoad) -> EngineLoad:
+    """The inverse of `load_to_wire`."""
+    return EngineLoad(**{f.name: getattr(message, f.name) for f in fields(EngineLoad)})
+
+
+def pairing_to_wire(pairing: Pairing) -> handoff_pb2.Pairing:
+    """The names are the same on both sides."""
+    return handoff_pb2.Pairing(**{f.name: getattr(pairing, f.name) for f in fields(Pairing)})
+
+
+def pairing_from_wire(message: handoff_pb2.Pairing) -> Pairing:
+    """The inverse of `pairing_to_wire`."""
+    return Pairing(**{f.name: getattr(message, f.name) for f in fields(Pairing)})
+
+
+def peer_to_wire(peer: KvPeer) -> handoff_pb2.KvPeer:
+    """The names are the same on both sides."""
+    return handoff_pb2.KvPeer(**{f.name: getattr(peer, f.name) for f in fields(KvPeer)})
+
+
+def peer_from_wire(message: handoff_pb2.KvPeer) -> KvPeer:
+    """The inverse of `peer_to_wire`."""
+    return KvPeer(**{f.name: getattr(message, f.name) for f in fields(KvPeer)})

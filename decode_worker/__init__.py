@@ -1,0 +1,1 @@
+"""The decode role: KV intake, continuous batching, the token stream."""

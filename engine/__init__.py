@@ -1,0 +1,1 @@
+"""One model replica: weights, layers, paged KV, batching, sampling. No network."""

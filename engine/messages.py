@@ -1,0 +1,300 @@
+"""What crosses between a worker's server process and its engine process. No torch here.
+
+    server  --- Command -->  engine          msgpack over a local ZMQ socket, one per message
+    server  <-- Frame -----  engine          one per step, for all requests at once
+
+A request is submitted once and ends with exactly one `RequestEnded`. In between, by prefill mode:
+
+    LOCAL    tokens...
+    REMOTE   Reserved; then the server delivers blocks (Deliver) and the first tokens (Seed);
+             decoding starts when all prompt blocks and the first token are there. PrefillLocally
+             gives up on the remote side: the engine goes on from the longest verified prefix.
+    EXPORT   Prefilled, once per chunk; tokens (the first of each choice); then the blocks stay
+             pinned until ReleaseExport, which ends the request.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Usage
+from cluster.kv_peer import KvPeer
+from cluster.sampling import SamplingParams
+
+
+class PrefillMode(enum.StrEnum):
+    """Who computes the prompt, and what happens to its blocks."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+    EXPORT = "export"
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as an engine sees it. `cache_root` is the root of the block names (16 bytes)."""
+
+    request_id: str
+    token_ids: list[int]
+    sampling: SamplingParams
+    cache_root: bytes
+    mode: PrefillMode = PrefillMode.LOCAL
+    first_block: int = 0
+    """EXPORT: index of the first block that the reader lacks; earlier ones are not announced."""
+    timeout_ms: float = 300_000.0
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """A new request."""
+
+    request: GenerateRequest
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Ends a request in any state, at once; unknown ids are ignored."""
+
+    request_id: str
+
+
+class Deliver(msgspec.Struct, frozen=True, tag=True):
+    """Blocks [first_index, first_index + num_blocks) of a REMOTE request hold verified KV."""
+
+    request_id: str
+    first_index: int
+    num_blocks: int
+
+
+class ChoiceToken(msgspec.Struct, frozen=True):
+    """One token of one choice."""
+
+    choice: int
+    token: GeneratedToken
+
+
+class Seed(msgspec.Struct, frozen=True, tag=True):
+    """The first token of every choice of a REMOTE request, sampled by the prefill worker."""
+
+    request_id: str
+    tokens: list[ChoiceToken]
+
+
+class PrefillLocally(msgspec.Struct, frozen=True, tag=True):
+    """No prefill worker is left for this REMOTE request."""
+
+    request_id: str
+
+
+class ReleaseExport(msgspec.Struct, frozen=True, tag=True):
+    """The reader of an EXPORT request has gone, for whatever reason: unpin and end."""
+
+    request_id: str
+
+
+class Inspect(msgspec.Struct, frozen=True, tag=True):
+    """Asks for an Inspection in the next frame."""
+
+    token: int
+    check_invariants: bool = False
+    snapshot_cache: bool = False
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Ends the engine process after the current step."""
+
+
+class Connect(msgspec.Struct, frozen=True, tag=True):
+    """For the intake: a prefill worker's pool, named by its incarnation."""
+
+    incarnation: str
+    peer: KvPeer
+
+
+class Disconnect(msgspec.Struct, frozen=True, tag=True):
+    """For the intake: that incarnation is gone; reads from it fail."""
+
+    incarnation: str
+
+
+class Fetch(msgspec.Struct, frozen=True, tag=True):
+    """For the intake: read these blocks of a REMOTE request, verify them, then Deliver.
+
+    Parallel lists over the blocks of the sequence from `first_index` on. `digests` is little-endian
+    uint64 [num_blocks, num_layers, 2, num_kv_heads].
+    """
+
+    request_id: str
+    incarnation: str
+    first_index: int
+    block_ids: list[int]
+    generations: list[int]
+    digests: bytes
+
+
+Command = (
+    Submit
+    | Cancel
+    | Deliver
+    | Seed
+    | PrefillLocally
+    | ReleaseExport
+    | Inspect
+    | Connect
+    | Disconnect
+    | Fetch
+    | Stop
+)
+
+
+class TokenEvent(msgspec.Struct, frozen=True):
+    """One new token of one choice."""
+
+    request_id: str
+    choice: int
+    token: GeneratedToken
+    finish_reason: FinishReason | None = None
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """A REMOTE request has its blocks; those before `first_block` were in the prefix cache."""
+
+    request_id: str
+    first_block: int
+    block_ids: list[int]
+    """The slots of all prompt blocks of the sequence, index 0 first."""
+
+
+class Prefilled(msgspec.Struct, frozen=True):
+    """Blocks of an EXPORT request that will not change any more. The exporter fills in the rest."""
+
+    request_id: str
+    first_index: int
+    block_ids: list[int]
+    generations: list[int] = []
+    digests: bytes = b""
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """The outcome of a Fetch, for timings and for the choice of the next source."""
+
+    request_id: str
+    incarnation: str
+    first_index: int
+    num_blocks: int
+    num_bytes: int
+    duration_ms: float
+    error: str = ""
+    """Empty when every block verified; otherwise what failed. Verified blocks were delivered."""
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A request's first chunk was scheduled: its queueing is over."""
+
+    request_id: str
+    cached_tokens: int
+
+
+class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The last word on a request. `error_code` is empty on success."""
+
+    request_id: str
+    usage: Usage
+    queue_ms: float = 0.0
+    prefill_ms: float = 0.0
+    error_code: str = ""
+    error_message: str = ""
+
+
+class CachedBlock(msgspec.Struct, frozen=True):
+    """A full block that entered the prefix cache."""
+
+    name: bytes
+    parent: bytes | None
+    """None for the first block of a sequence."""
+    token_ids: list[int]
+
+
+class CacheChange(msgspec.Struct, frozen=True):
+    """What a step did to the prefix cache, in order: stored blocks, then removed names."""
+
+    stored: list[CachedBlock] = []
+    removed: list[bytes] = []
+    cleared: bool = False
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """The answer to Inspect. `snapshot` lists live cached blocks, parents first."""
+
+    token: int
+    violations: list[str]
+    snapshot: list[CachedBlock]
+
+
+class Frame(msgspec.Struct, kw_only=True):
+    """What one step produced."""
+
+    tokens: list[TokenEvent] = []
+    reserved: list[Reserved] = []
+    started: list[Started] = []
+    prefilled: list[Prefilled] = []
+    fetched: list[Fetched] = []
+    ended: list[RequestEnded] = []
+    cache: CacheChange | None = None
+    inspections: list[Inspection] = []
+    load: EngineLoad | None = None
+    kv_transport: str = ""
+    """The transport in use, in words, once it is known."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nobody would miss this frame."""
+        return not (
+            self.tokens
+            or self.reserved
+            or self.started
+            or self.prefilled
+            or self.fetched
+            or self.ended
+            or self.cache
+            or self.inspections
+            or self.load
+        )
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """First message of an engine process: it has loaded its model."""
+
+    pid: int
+    pairing_dtype: str
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    total_blocks: int
+    max_context_tokens: int
+    peer: KvPeer | None
+    """Where this engine's pool can be read; None when it cannot export."""
+    kv_transport: str
+    load_phases_ms: dict[str, float] = {}
+
+
+class LoadProgress(msgspec.Struct, frozen=True, tag=True):
+    """While starting: what the process is at."""
+
+    phase: str
+    fraction: float
+
+
+class StartFailed(msgspec.Struct, frozen=True, tag=True):
+    """Instead of Ready: why the engine cannot start."""
+
+    code: str
+    message: str
+
+
+class Stepped(msgspec.Struct, frozen=True, tag=True):
+    """A frame on the wire."""
+
+    frame: Frame
+
+
+EngineMessage = Ready | LoadProgress | StartFailed | Stepped

@@ -1,0 +1,1 @@
+"""The prefill role: chunked prefill and the export of KV blocks."""

@@ -1,0 +1,142 @@
+from protos import generation_pb2 as _generation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Pairing(_message.Message):
+    __slots__ = ("protocol_version", "weights_digest", "tokenizer_digest", "dtype", "block_size_tokens", "num_layers", "num_kv_heads", "head_dim")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_KV_HEADS_FIELD_NUMBER: _ClassVar[int]
+    HEAD_DIM_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    weights_digest: str
+    tokenizer_digest: str
+    dtype: str
+    block_size_tokens: int
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    def __init__(self, protocol_version: _Optional[int] = ..., weights_digest: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ..., dtype: _Optional[str] = ..., block_size_tokens: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ...) -> None: ...
+
+class KvPeer(_message.Message):
+    __slots__ = ("agent_name", "agent_metadata", "transport", "pool_address", "block_bytes", "num_blocks", "generations_address", "device_id", "memory", "host")
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    AGENT_METADATA_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    POOL_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    agent_name: str
+    agent_metadata: bytes
+    transport: str
+    pool_address: int
+    block_bytes: int
+    num_blocks: int
+    generations_address: int
+    device_id: int
+    memory: str
+    host: str
+    def __init__(self, agent_name: _Optional[str] = ..., agent_metadata: _Optional[bytes] = ..., transport: _Optional[str] = ..., pool_address: _Optional[int] = ..., block_bytes: _Optional[int] = ..., num_blocks: _Optional[int] = ..., generations_address: _Optional[int] = ..., device_id: _Optional[int] = ..., memory: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
+
+class HandshakeRequest(_message.Message):
+    __slots__ = ("pairing", "worker_id")
+    PAIRING_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    pairing: Pairing
+    worker_id: str
+    def __init__(self, pairing: _Optional[_Union[Pairing, _Mapping]] = ..., worker_id: _Optional[str] = ...) -> None: ...
+
+class HandshakeResponse(_message.Message):
+    __slots__ = ("pairing", "worker_id", "incarnation", "peer")
+    PAIRING_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    pairing: Pairing
+    worker_id: str
+    incarnation: str
+    peer: KvPeer
+    def __init__(self, pairing: _Optional[_Union[Pairing, _Mapping]] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., peer: _Optional[_Union[KvPeer, _Mapping]] = ...) -> None: ...
+
+class PrefillRequest(_message.Message):
+    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "traceparent")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    incarnation: str
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    sampling: _generation_pb2.SamplingParams
+    first_block: int
+    cache_root: bytes
+    traceparent: str
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., traceparent: _Optional[str] = ...) -> None: ...
+
+class Accepted(_message.Message):
+    __slots__ = ("cached_tokens",)
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    cached_tokens: int
+    def __init__(self, cached_tokens: _Optional[int] = ...) -> None: ...
+
+class BlocksReady(_message.Message):
+    __slots__ = ("first_index", "block_ids", "generations", "digests")
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    first_index: int
+    block_ids: _containers.RepeatedScalarFieldContainer[int]
+    generations: _containers.RepeatedScalarFieldContainer[int]
+    digests: bytes
+    def __init__(self, first_index: _Optional[int] = ..., block_ids: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ..., digests: _Optional[bytes] = ...) -> None: ...
+
+class ChoiceToken(_message.Message):
+    __slots__ = ("choice", "token")
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    choice: int
+    token: _generation_pb2.GeneratedToken
+    def __init__(self, choice: _Optional[int] = ..., token: _Optional[_Union[_generation_pb2.GeneratedToken, _Mapping]] = ...) -> None: ...
+
+class FirstToken(_message.Message):
+    __slots__ = ("tokens", "queue_ms", "prefill_ms")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[ChoiceToken]
+    queue_ms: float
+    prefill_ms: float
+    def __init__(self, tokens: _Optional[_Iterable[_Union[ChoiceToken, _Mapping]]] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PrefillEvent(_message.Message):
+    __slots__ = ("accepted", "blocks_ready", "first_token", "done")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_READY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    accepted: Accepted
+    blocks_ready: BlocksReady
+    first_token: FirstToken
+    done: Done
+    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., blocks_ready: _Optional[_Union[BlocksReady, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ...) -> None: ...

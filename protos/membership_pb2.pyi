@@ -1,0 +1,117 @@
+from protos import handoff_pb2 as _handoff_pb2
+from protos import worker_pb2 as _worker_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Member(_message.Message):
+    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    KV_EVENTS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    KV_REPLAY_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAIRING_FIELD_NUMBER: _ClassVar[int]
+    KV_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    incarnation: str
+    role: str
+    address: str
+    kv_events_address: str
+    kv_replay_address: str
+    model: str
+    max_context_tokens: int
+    pairing: _handoff_pb2.Pairing
+    kv_transport: str
+    version: str
+    pid: int
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("member",)
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ...) -> None: ...
+
+class JoinResponse(_message.Message):
+    __slots__ = ("beat_interval_s", "lease_s")
+    BEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    beat_interval_s: float
+    lease_s: float
+    def __init__(self, beat_interval_s: _Optional[float] = ..., lease_s: _Optional[float] = ...) -> None: ...
+
+class BeatRequest(_message.Message):
+    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    KV_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    incarnation: str
+    load: _worker_pb2.EngineLoad
+    draining: bool
+    kv_transport: str
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ...) -> None: ...
+
+class BeatResponse(_message.Message):
+    __slots__ = ("known",)
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    def __init__(self, known: _Optional[bool] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("worker_id", "incarnation")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    incarnation: str
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class LeaveResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MembersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MemberState(_message.Message):
+    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    BEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    load: _worker_pb2.EngineLoad
+    beat_age_s: float
+    state: str
+    num_in_flight: int
+    indexed_blocks: int
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ...) -> None: ...
+
+class MembersResponse(_message.Message):
+    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
+    NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[MemberState]
+    num_queued: int
+    num_in_flight: int
+    uptime_s: float
+    version: str
+    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...

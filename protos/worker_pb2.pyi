@@ -1,0 +1,162 @@
+from protos import generation_pb2 as _generation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PrefillTarget(_message.Message):
+    __slots__ = ("worker_id", "incarnation", "address")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    incarnation: str
+    address: str
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class Submit(_message.Message):
+    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "traceparent")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    sampling: _generation_pb2.SamplingParams
+    prefill: _containers.RepeatedCompositeFieldContainer[PrefillTarget]
+    cache_root: bytes
+    timeout_ms: float
+    traceparent: str
+    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., traceparent: _Optional[str] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class RouterMessage(_message.Message):
+    __slots__ = ("submit", "cancel")
+    SUBMIT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    submit: Submit
+    cancel: Cancel
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+
+class Tokens(_message.Message):
+    __slots__ = ("request_id", "choice", "tokens", "finish_reason")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    choice: int
+    tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GeneratedToken]
+    finish_reason: _generation_pb2.FinishReason
+    def __init__(self, request_id: _Optional[str] = ..., choice: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.GeneratedToken, _Mapping]]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("request_id", "usage", "timing", "error")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    usage: _generation_pb2.Usage
+    timing: _generation_pb2.Timing
+    error: Error
+    def __init__(self, request_id: _Optional[str] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("code", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class WorkerFrame(_message.Message):
+    __slots__ = ("tokens", "ended", "load")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[Tokens]
+    ended: _containers.RepeatedCompositeFieldContainer[Ended]
+    load: EngineLoad
+    def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ...) -> None: ...
+
+class EngineLoad(_message.Message):
+    __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms")
+    NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    EXPORTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVING_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LEASES_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    DECODE_STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    KV_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STEP_GAP_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    num_running: int
+    num_waiting: int
+    waiting_prefill_tokens: int
+    total_blocks: int
+    free_blocks: int
+    cached_blocks: int
+    active_blocks: int
+    exported_blocks: int
+    receiving_blocks: int
+    num_leases: int
+    prefill_tokens_per_s: float
+    decode_step_ms: float
+    kv_bytes_per_s: float
+    num_preemptions: int
+    step_gap_p99_ms: float
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., waiting_prefill_tokens: _Optional[int] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., active_blocks: _Optional[int] = ..., exported_blocks: _Optional[int] = ..., receiving_blocks: _Optional[int] = ..., num_leases: _Optional[int] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_step_ms: _Optional[float] = ..., kv_bytes_per_s: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., step_gap_p99_ms: _Optional[float] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ("check_invariants",)
+    CHECK_INVARIANTS_FIELD_NUMBER: _ClassVar[int]
+    check_invariants: bool
+    def __init__(self, check_invariants: _Optional[bool] = ...) -> None: ...
+
+class StatusResponse(_message.Message):
+    __slots__ = ("worker_id", "incarnation", "role", "state", "load", "kv_transport", "violations", "version", "pid", "engine_pid", "uptime_s")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    KV_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    VIOLATIONS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_PID_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    incarnation: str
+    role: str
+    state: str
+    load: EngineLoad
+    kv_transport: str
+    violations: _containers.RepeatedScalarFieldContainer[str]
+    version: str
+    pid: int
+    engine_pid: int
+    uptime_s: float
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., kv_transport: _Optional[str] = ..., violations: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., engine_pid: _Optional[int] = ..., uptime_s: _Optional[float] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
