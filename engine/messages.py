@@ -19,6 +19,7 @@ import enum
 
 import msgspec
 
+from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Usage
 from cluster.kv_peer import KvPeer
 from cluster.sampling import SamplingParams
@@ -203,23 +204,6 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     prefill_ms: float = 0.0
     error_code: str = ""
     error_message: str = ""
-
-
-class CachedBlock(msgspec.Struct, frozen=True):
-    """A full block that entered the prefix cache."""
-
-    name: bytes
-    parent: bytes | None
-    """None for the first block of a sequence."""
-    token_ids: list[int]
-
-
-class CacheChange(msgspec.Struct, frozen=True):
-    """What a step did to the prefix cache, in order: stored blocks, then removed names."""
-
-    stored: list[CachedBlock] = []
-    removed: list[bytes] = []
-    cleared: bool = False
 
 
 class Inspection(msgspec.Struct, frozen=True):
