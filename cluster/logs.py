@@ -1,0 +1,65 @@
+"""Structured logs: one event a line, with the request id on every line of a request's life.
+
+`bind_request(request_id)` binds the id to the current task and what it starts. On a terminal the
+lines are for people; elsewhere they are JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+
+def configure_logging(
+    process: str, *, level: str | None = None, as_json: bool | None = None
+) -> None:
+    """Once per process. `process` is the worker's or router's name; it stands on every line.
+
+    `level` defaults to $SPLITSERVE_LOG_LEVEL or info; `as_json` to whether stderr is a pipe.
+    """
+    wanted = (level or os.environ.get("SPLITSERVE_LOG_LEVEL") or "info").upper()
+    number = logging.getLevelNamesMapping().get(wanted, logging.INFO)
+    json_lines = not sys.stderr.isatty() if as_json is None else as_json
+    renderer: Any = (
+        structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _stamp(process),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _stamp(process: str) -> Any:
+    def stamp(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+        event["process"] = process
+        return event
+
+    return stamp
+
+
+def get_logger(name: str) -> Any:
+    """A logger whose lines carry `logger=name`."""
+    return structlog.get_logger(logger=name)
+
+
+@contextmanager
+def bind_request(request_id: str) -> Iterator[None]:
+    """Every line inside, also of tasks started inside, carries the request id."""
+    with bound_contextvars(request_id=request_id):
+        yield

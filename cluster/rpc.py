@@ -1,0 +1,143 @@
+"""gRPC as this fleet speaks it: channels, servers with health and reflection, typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from grpc_status import rpc_status
+
+from cluster.errors import (
+    Cancelled,
+    ConfigError,
+    DeadlineExceeded,
+    InternalError,
+    SplitserveError,
+    WorkerLost,
+    from_code,
+    status_of,
+)
+
+ERROR_DOMAIN = "splitserve"
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""A prompt of a million tokens is 4 MiB; digests of its blocks 90 MiB, but those come per chunk."""
+
+_KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 1_000),  # a silent partition is found within two seconds
+    ("grpc.keepalive_timeout_ms", 1_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+]
+_SERVER_OPTIONS = [
+    *_KEEPALIVE,
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),  # a taken port is an error, not a shared one
+]
+_CHANNEL_OPTIONS = [
+    *_KEEPALIVE,
+    ("grpc.enable_retries", 0),  # retries are the router's decision
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),  # a restarted peer gets a fresh connection
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to `host:port`; connects on first use. The caller closes it."""
+    return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+
+
+async def abort(context: grpc.aio.ServicerContext, error: SplitserveError) -> NoReturn:
+    """Ends the call with the error's gRPC status, its message and its stable code."""
+    row = status_of(error)
+    details = [_packed(error_details_pb2.ErrorInfo(reason=row.code, domain=ERROR_DOMAIN))]
+    if error.retry_after_s is not None:
+        delay = duration_pb2.Duration(nanos=0)
+        delay.FromMilliseconds(int(error.retry_after_s * 1000))
+        details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
+    code = getattr(grpc.StatusCode, row.grpc)
+    status = status_pb2.Status(code=code.value[0], message=error.message, details=details)
+    await context.abort_with_status(rpc_status.to_status(status))
+    raise AssertionError("abort returned")
+
+
+def _packed(message: Any) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+def error_of(failure: grpc.aio.AioRpcError) -> SplitserveError:
+    """The error behind a failed call: the peer's own, or what the transport says of it."""
+    status = rpc_status.from_call(failure)
+    if status is not None:
+        info = error_details_pb2.ErrorInfo()
+        for detail in status.details:
+            if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
+                detail.Unpack(info)
+                return from_code(info.reason, status.message)
+    message = f"{failure.code().name.lower()}: {failure.details()}"
+    if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded(message)
+    if failure.code() is grpc.StatusCode.CANCELLED:
+        return Cancelled(message)
+    if failure.code() is grpc.StatusCode.UNAVAILABLE:
+        return WorkerLost(message)
+    return InternalError(message)
+
+
+class RpcServer:
+    """One gRPC port with health (`""` is liveness, a service's name its readiness) and reflection.
+
+    Call `add` for each service, `start`, then `set_ready(True)` once requests may come; `set_ready`
+    may be called any number of times. All calls from the event loop's thread.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        self._names: list[str] = []
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, name: str) -> None:
+        """Registers a servicer under its full service name, such as `splitserve.v1.Inference`."""
+        add_to_server(servicer, self._server)
+        self._names.append(name)
+
+    async def start(self) -> int:
+        """Listens and returns the port. Raises ConfigError when the port cannot be had."""
+        names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        try:
+            port: int = self._server.add_insecure_port(f"{self._host}:{self._port}")
+        except RuntimeError as cause:
+            raise ConfigError(
+                f"gRPC cannot listen on {self._host}:{self._port}; choose a free port"
+            ) from cause
+        await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await self.set_ready(False)
+        return port
+
+    async def set_ready(self, ready: bool) -> None:
+        """Sets the health of every added service."""
+        serving = health_pb2.HealthCheckResponse.SERVING
+        state = serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in self._names:
+            await self._health.set(name, state)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls, gives the running ones `grace_s` seconds, then cancels them."""
+        await self.set_ready(False)
+        await self._server.stop(grace_s)

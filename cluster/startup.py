@@ -1,0 +1,74 @@
+"""How a child process tells its supervisor that it is loading, ready, or cannot start.
+
+JSON lines on the pipe whose descriptor stands in $SPLITSERVE_REPORT_FD:
+
+    progress* , then ready | failed      a process that dies without either has crashed
+
+Without the variable nothing is written: a process started by hand behaves the same.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from cluster.errors import SplitserveError, status_of
+
+REPORT_FD = "SPLITSERVE_REPORT_FD"
+
+
+class StartupProgress(msgspec.Struct, frozen=True, tag="progress"):
+    """What the process is at; `fraction` is 0 to 1, or None when the end is not known."""
+
+    phase: str
+    fraction: float | None = None
+
+
+class StartupReady(msgspec.Struct, frozen=True, tag="ready"):
+    """Requests may come. `facts` are for the ready line: transport, dtype, blocks, ..."""
+
+    address: str
+    facts: dict[str, str] = {}
+
+
+class StartupFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """Why it cannot start: a stable code, and a message with cause and remedy."""
+
+    code: str
+    message: str
+
+
+StartupReport = StartupProgress | StartupReady | StartupFailed
+_DECODER = msgspec.json.Decoder(StartupReport)
+
+
+def report_progress(phase: str, fraction: float | None = None) -> None:
+    """Tells the supervisor what is being waited for."""
+    _send(StartupProgress(phase, fraction))
+
+
+def report_ready(address: str, **facts: str) -> None:
+    """Tells the supervisor that requests may come."""
+    _send(StartupReady(address, facts))
+
+
+def report_failed(error: SplitserveError) -> None:
+    """Tells the supervisor why this process ends."""
+    _send(StartupFailed(status_of(error).code, error.message))
+
+
+def parse_report(line: bytes) -> StartupReport:
+    """One line of the pipe. Raises msgspec.DecodeError for anything else."""
+    report: StartupReport = _DECODER.decode(line)
+    return report
+
+
+def _send(report: StartupReport) -> None:
+    descriptor = os.environ.get(REPORT_FD)
+    if descriptor is None:
+        return
+    try:
+        os.write(int(descriptor), msgspec.json.encode(report) + b"\n")
+    except (OSError, ValueError):
+        os.environ.pop(REPORT_FD, None)  # the supervisor is gone: nobody to tell

@@ -1,0 +1,63 @@
+"""Calls between processes carry typed errors, health and reflection."""
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from cluster.errors import ConfigError, QueueFull
+from cluster.rpc import RpcServer, abort, error_of, open_channel
+from protos import inference_pb2, inference_pb2_grpc
+
+SERVICE = "splitserve.v1.Inference"
+
+
+class FullInference(inference_pb2_grpc.InferenceServicer):
+    async def ListModels(self, request, context):
+        await abort(context, QueueFull("7 requests wait, limit 7", retry_after_s=1.5))
+
+
+@pytest.fixture
+async def server():
+    running = RpcServer("127.0.0.1", 0)
+    running.add(inference_pb2_grpc.add_InferenceServicer_to_server, FullInference(), SERVICE)
+    running.bound = await running.start()
+    yield running
+    await running.stop(0)
+
+
+async def test_an_error_keeps_its_class_and_its_message_across_a_call(server):
+    async with open_channel(f"127.0.0.1:{server.bound}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await inference_pb2_grpc.InferenceStub(channel).ListModels(
+                inference_pb2.ListModelsRequest()
+            )
+    assert failure.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    error = error_of(failure.value)
+    assert isinstance(error, QueueFull)
+    assert error.message == "7 requests wait, limit 7"
+
+
+async def test_a_service_is_not_serving_until_it_is_ready(server):
+    async with open_channel(f"127.0.0.1:{server.bound}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        ask = health_pb2.HealthCheckRequest(service=SERVICE)
+        assert (await stub.Check(ask)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await server.set_ready(True)
+        assert (await stub.Check(ask)).status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_reflection_lists_the_services(server):
+    async with open_channel(f"127.0.0.1:{server.bound}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        calls = stub.ServerReflectionInfo(
+            iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        )
+        names = [s.name async for reply in calls for s in reply.list_services_response.service]
+    assert SERVICE in names
+    assert "grpc.health.v1.Health" in names
+
+
+async def test_a_taken_port_is_a_config_error(server):
+    with pytest.raises(ConfigError, match="choose a free port"):
+        await RpcServer("127.0.0.1", server.bound).start()
