@@ -1,0 +1,51 @@
+# The short commands. Everything lands in .venv and in the model cache; nothing is installed globally.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROUTER_VENV := .venv-router
+TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help install demo test check bench proto clean
+help:
+	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
+	@echo "make test    set up and pass the tests"
+	@echo "make check   ruff, mypy, import contracts"
+	@echo "make bench   the floors of this machine and how near the code comes"
+	@echo "make proto   regenerate the stubs in protos/"
+
+install: $(VENV)/.installed
+
+# torch goes first and pinned: a range would fetch the newest build with gigabytes of CUDA.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+	$(BIN)/python -m pip install -q -c constraints.txt '$(TORCH)'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[worker,test,dev,bench]'
+	touch $@
+
+# What a router's image holds: no extras, so no torch.
+$(ROUTER_VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.installed
+	test -x $(ROUTER_VENV)/bin/python || $(PYTHON) -m venv $(ROUTER_VENV)
+	$(ROUTER_VENV)/bin/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+demo: install
+	$(BIN)/python -m examples.demo
+
+test: install $(ROUTER_VENV)/.installed
+	SPLITSERVE_ROUTER_PYTHON=$(CURDIR)/$(ROUTER_VENV)/bin/python $(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python -m benchmarks.run
+
+proto: install
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. protos/*.proto
+
+clean:
+	rm -rf $(VENV) $(ROUTER_VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
