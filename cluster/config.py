@@ -12,11 +12,28 @@ from typing import Any
 from cluster.identity import Role
 
 
-def option(default: Any, help: str) -> Any:
-    """A field with its help text; the unit stands in the field's name."""
+def option(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field with its help text and its limits; the unit stands in the field's name.
+
+    The limits include both ends. `cluster/options.py` checks them where an operator's values
+    enter.
+    """
+    metadata = {"help": help, "low": low, "high": high, "choices": choices}
     if isinstance(default, type) or callable(default):
-        return field(default_factory=default, metadata={"help": help})
-    return field(default=default, metadata={"help": help})
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def port_option(default: int, help: str) -> Any:
+    """A field for a TCP port; 0 takes a free one."""
+    return option(default, help, low=0, high=65_535)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +42,9 @@ class ModelOptions:
 
     model: str = option("smollm2", "alias, hf://owner/name[@revision], folder or .gguf file")
     dtype: str = option(
-        "auto", "auto, float32 or bfloat16; auto is the checkpoint's, bfloat16 for GGUF"
+        "auto",
+        "auto, float32 or bfloat16; auto is the checkpoint's, bfloat16 for GGUF",
+        choices=("auto", "float32", "bfloat16"),
     )
     served_name: str | None = option(
         None, "the name clients use; default: the alias or folder name"
@@ -36,17 +55,19 @@ class ModelOptions:
 class EngineOptions:
     """One model replica."""
 
-    device: str = option("auto", "auto, cpu or cuda")
-    block_size_tokens: int = option(16, "tokens in a KV block")
-    max_num_seqs: int = option(64, "sequences that decode at once, at most")
+    device: str = option("auto", "auto, cpu or cuda", choices=("auto", "cpu", "cuda"))
+    block_size_tokens: int = option(16, "tokens in a KV block", low=1, high=1024)
+    max_num_seqs: int = option(64, "sequences that decode at once, at most", low=1)
     max_batch_tokens: int = option(
-        512, "tokens in one step, at most: decodes first, then prefill chunks"
+        512, "tokens in one step, at most: decodes first, then prefill chunks", low=1
     )
     max_context_tokens: int | None = option(
-        None, "prompt and completion together; default: the model's"
+        None, "prompt and completion together; default: the model's", low=2
     )
-    kv_memory_bytes: int | None = option(None, "KV pool; default: from the memory that is free")
-    num_threads: int | None = option(None, "CPU threads of this engine; default: all cores")
+    kv_memory_bytes: int | None = option(
+        None, "KV pool, such as 512MiB; default: from the memory that is free", low=1
+    )
+    num_threads: int | None = option(None, "CPU threads of this engine; default: all cores", low=1)
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
 
 
@@ -57,13 +78,17 @@ class WorkerOptions:
     role: Role = option(Role.DECODE, "prefill or decode")
     worker_id: str | None = option(None, "stable name; default: role and host and port")
     host: str = option("127.0.0.1", "address to listen on and to be reached at")
-    port: int = option(0, "gRPC port; 0 takes a free one")
-    metrics_port: int = option(0, "Prometheus port; 0 takes a free one")
-    kv_events_port: int = option(0, "ZMQ port of KV events; 0 takes a free one")
-    kv_replay_port: int = option(0, "ZMQ port of event replay and snapshot; 0 takes a free one")
+    port: int = port_option(0, "gRPC port; 0 takes a free one")
+    metrics_port: int = port_option(0, "Prometheus port; 0 takes a free one")
+    kv_events_port: int = port_option(0, "ZMQ port of KV events; 0 takes a free one")
+    kv_replay_port: int = port_option(
+        0, "ZMQ port of event replay and snapshot; 0 takes a free one"
+    )
     router: str | None = option(None, "host:port of the router's gRPC; none: stand alone")
-    kv_transport: str = option("nixl", "nixl, or loopback for tests in one process")
-    drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take to finish")
+    kv_transport: str = option(
+        "nixl", "nixl, or loopback for tests in one process", choices=("nixl", "loopback")
+    )
+    drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")
 
@@ -73,17 +98,17 @@ class RouterOptions:
     """One router process."""
 
     host: str = option("127.0.0.1", "address to listen on")
-    port: int = option(8000, "HTTP port")
-    grpc_port: int = option(50051, "gRPC port: clients and membership")
-    max_queued_requests: int = option(256, "requests waiting for a worker, at most")
-    max_running_requests: int = option(1024, "requests dispatched at once, at most")
-    default_timeout_s: float = option(300.0, "deadline of a request that names none")
-    max_body_bytes: int = option(8 * 1024 * 1024, "largest HTTP body")
-    header_timeout_s: float = option(10.0, "time a client may take to send its request")
-    index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers")
-    beat_interval_s: float = option(1.0, "how often workers beat")
-    worker_lease_s: float = option(3.0, "silence after which a worker is removed")
-    drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take to finish")
+    port: int = port_option(8000, "HTTP port")
+    grpc_port: int = port_option(50051, "gRPC port: clients and membership")
+    max_queued_requests: int = option(256, "requests waiting for a worker, at most", low=1)
+    max_running_requests: int = option(1024, "requests dispatched at once, at most", low=1)
+    default_timeout_s: float = option(300.0, "deadline of a request that names none", low=0.001)
+    max_body_bytes: int = option(8 * 1024 * 1024, "largest HTTP body", low=1)
+    header_timeout_s: float = option(10.0, "time a client may take to send its request", low=0.1)
+    index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers", low=1)
+    beat_interval_s: float = option(1.0, "how often workers beat", low=0.01)
+    worker_lease_s: float = option(3.0, "silence after which a worker is removed", low=0.01)
+    drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     model: ModelOptions = option(ModelOptions, "")
 
 
@@ -91,8 +116,11 @@ class RouterOptions:
 class ServeOptions:
     """`splitserve serve`: a whole fleet on this machine."""
 
-    prefill: int = option(1, "prefill workers; 0 is a colocated deployment")
-    decode: int = option(1, "decode workers")
+    prefill: int = option(1, "prefill workers; 0 is a colocated deployment", low=0, high=64)
+    decode: int = option(1, "decode workers", low=1, high=64)
+    log_dir: str | None = option(
+        None, "where each process's full log goes; default: $SPLITSERVE_HOME/logs/<start time>"
+    )
     router: RouterOptions = option(RouterOptions, "")
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")
