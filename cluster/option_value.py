@@ -1,0 +1,138 @@
+"""One option: its name in every spelling, and how its value is read, checked and written."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "SPLITSERVE_"
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+_ABSENT = frozenset({"", "none", "auto"})
+_SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|TiB|B)?", re.IGNORECASE)
+_SIZE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionSpec:
+    """What is known of one option; made from a dataclass field by `cluster/options.py`."""
+
+    name: str
+    kind: type
+    """bool, int, float, str or an Enum of strings."""
+    optional: bool
+    """None is allowed, and written as "none" or "auto"."""
+    default: Any
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        """As on a command line: `--max-num-seqs`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """As in the environment: `SPLITSERVE_MAX_NUM_SEQS`."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    def parse(self, raw: object, *, source: str) -> Any:
+        """The checked value. Raises ConfigError naming `source`, the value and what is allowed."""
+        value = self._converted(raw, source)
+        if value is None:
+            return None
+        if self.choices and value not in self.choices:
+            raise self._refusal(raw, source, f"one of {', '.join(self.choices)}")
+        if isinstance(value, int | float) and not self._inside(value):
+            raise self._refusal(raw, source, _interval(self.low, self.high))
+        return value
+
+    def arguments(self, value: Any) -> list[str]:
+        """Command line words that `parse` reads back as `value`; none for the default."""
+        if value == self.default:
+            return []
+        if self.kind is bool:
+            return [self.flag if value else self.flag.replace("--", "--no-", 1)]
+        text = "none" if value is None else str(getattr(value, "value", value))
+        return [f"{self.flag}={text}"]
+
+    def _converted(self, raw: object, source: str) -> Any:
+        if self.optional and (raw is None or (isinstance(raw, str) and raw.lower() in _ABSENT)):
+            return None
+        read, allowed = _READERS.get(self.kind, (self._enum_member, ", ".join(self._members())))
+        if self.kind is int and self.name.endswith("_bytes"):
+            read, allowed = _size, "bytes, or a size such as 512MiB"
+        try:
+            return read(raw)
+        except (ValueError, TypeError) as cause:
+            raise self._refusal(raw, source, allowed) from cause
+
+    def _enum_member(self, raw: object) -> Any:
+        return self.kind(raw)
+
+    def _members(self) -> list[str]:
+        return [str(item.value) for item in self.kind] if issubclass(self.kind, enum.Enum) else []
+
+    def _inside(self, value: float) -> bool:
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        return low <= value <= high and math.isfinite(value)
+
+    def _refusal(self, raw: object, source: str, allowed: str) -> ConfigError:
+        return ConfigError(f"{source} is {raw!r}; allowed: {allowed}", param=self.name)
+
+
+def _boolean(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, str) and raw.lower() in _TRUE | _FALSE:
+        return raw.lower() in _TRUE
+    raise ValueError(raw)
+
+
+def _whole(raw: object) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise ValueError(raw)
+    return int(raw)
+
+
+def _real(raw: object) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise ValueError(raw)
+    return float(raw)
+
+
+def _words(raw: object) -> str:
+    if not isinstance(raw, str) or not raw:
+        raise ValueError(raw)
+    return raw
+
+
+def _size(raw: object) -> int:
+    matched = _SIZE.fullmatch(raw.strip()) if isinstance(raw, str) else None
+    if matched is None:
+        return _whole(raw)
+    return int(matched[1]) * _SIZE_UNITS[(matched[2] or "B").lower()]
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if high is None:
+        return f"{low} or more"
+    return f"{low} to {high}" if low is not None else f"{high} or less"
+
+
+_READERS: dict[type, tuple[Callable[[object], Any], str]] = {
+    bool: (_boolean, "true or false"),
+    int: (_whole, "a whole number"),
+    float: (_real, "a number"),
+    str: (_words, "some text"),
+}

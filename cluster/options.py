@@ -1,0 +1,180 @@
+"""Command line, environment and file, made from the dataclasses of `cluster/config.py`.
+
+    flag  >  SPLITSERVE_<FIELD>  >  --config FILE (TOML)  >  the field's default
+
+Nested dataclasses are flattened: `EngineOptions.device` is `--device` wherever it is nested. A name
+that occurs twice is one option and feeds both places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import os
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.errors import ConfigError
+from cluster.option_value import ENVIRONMENT_PREFIX, OptionSpec
+
+RUNTIME_VARIABLES = frozenset(
+    {
+        "SPLITSERVE_CONFIG",
+        "SPLITSERVE_DEBUG",
+        "SPLITSERVE_HOME",
+        "SPLITSERVE_LOG_LEVEL",
+        "SPLITSERVE_PARENT_PID",
+        "SPLITSERVE_REPORT_FD",
+    }
+)
+"""Variables that no dataclass declares: what a process is told about its surroundings."""
+
+_PROCESSES = (RouterOptions, WorkerOptions, ServeOptions)
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
+
+Options = TypeVar("Options")
+
+
+def option_specs(cls: type) -> dict[str, OptionSpec]:
+    """Every option of a dataclass by name, nested ones included, in the order of the fields."""
+    specs: dict[str, OptionSpec] = {}
+    hints = typing.get_type_hints(cls)
+    for item in dataclasses.fields(cls):
+        kind: Any = hints[item.name]
+        nested = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        found = option_specs(kind) if nested else _spec_of(item, kind)
+        for name, spec in found.items():
+            assert specs.setdefault(name, spec) == spec, f"two options are named {name}"
+    return specs
+
+
+def load_options(
+    cls: type[Options],
+    flags: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    config_file: Path | None = None,
+) -> Options:
+    """An instance from all sources. `flags` holds what was given on the command line, by name.
+
+    Raises ConfigError for an unknown or wrong option in any source, with the nearest known name.
+    The environment and the file may also hold options of the other processes: a fleet shares them.
+    """
+    specs = option_specs(cls)
+    values = _from_file(specs, config_file) if config_file is not None else {}
+    values |= _from_environment(specs, os.environ if environ is None else environ)
+    for name, raw in (flags or {}).items():
+        values[name] = specs[name].parse(raw, source=specs[name].flag)
+    return build_options(cls, values)
+
+
+def build_options(cls: type[Options], values: Mapping[str, Any]) -> Options:
+    """An instance from checked values by name; what is absent takes its default."""
+    hints = typing.get_type_hints(cls)
+    given: dict[str, Any] = {}
+    for item in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if dataclasses.is_dataclass(hints[item.name]):
+            given[item.name] = build_options(hints[item.name], values)
+        elif item.name in values:
+            given[item.name] = values[item.name]
+    return cls(**given)
+
+
+def option_values(options: Any) -> dict[str, Any]:
+    """The inverse of `build_options`: every value by name."""
+    values: dict[str, Any] = {}
+    for item in dataclasses.fields(options):
+        value = getattr(options, item.name)
+        values |= option_values(value) if dataclasses.is_dataclass(value) else {item.name: value}
+    return values
+
+
+def command_line(options: Any, *, leave_out: frozenset[str] = frozenset()) -> list[str]:
+    """The words that give another process these options; defaults are not repeated."""
+    specs = option_specs(type(options))
+    words: list[str] = []
+    for name, value in option_values(options).items():
+        if name not in leave_out:
+            words += specs[name].arguments(value)
+    return words
+
+
+def without_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment for a child that is given its options as words: none come by variable."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in RUNTIME_VARIABLES
+    }
+
+
+def _spec_of(item: dataclasses.Field[Any], hint: Any) -> dict[str, OptionSpec]:
+    optional = isinstance(hint, types.UnionType)
+    kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+    kind = kinds[0] if optional else hint
+    assert kind in (bool, int, float, str) or issubclass(kind, enum.Enum), item.name
+    spec = OptionSpec(
+        name=item.name, kind=kind, optional=optional, default=item.default, **item.metadata
+    )
+    return {item.name: spec}
+
+
+def _known_specs() -> dict[str, OptionSpec]:
+    return {name: spec for cls in _PROCESSES for name, spec in option_specs(cls).items()}
+
+
+def _from_environment(
+    specs: Mapping[str, OptionSpec], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    known = {spec.variable: name for name, spec in _known_specs().items()}
+    values: dict[str, Any] = {}
+    for variable, raw in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RUNTIME_VARIABLES:
+            continue
+        if _is_service_link(variable, raw):
+            continue
+        if variable not in known:
+            hint = _nearest(variable, known.keys() | RUNTIME_VARIABLES)
+            raise ConfigError(f"{variable} in the environment is not an option{hint}")
+        if known[variable] in specs:
+            values[known[variable]] = specs[known[variable]].parse(raw, source=variable)
+    return values
+
+
+def _is_service_link(variable: str, raw: str) -> bool:
+    """Kubernetes adds these for a Service that is called splitserve; nobody meant them for us."""
+    return _SERVICE_LINK.search(variable) is not None or raw.startswith(("tcp://", "udp://"))
+
+
+def _from_file(specs: Mapping[str, OptionSpec], path: Path) -> dict[str, Any]:
+    known = _known_specs()
+    values: dict[str, Any] = {}
+    for name, raw in _read_toml(path).items():
+        if name not in known:
+            raise ConfigError(f"{path}: {name} is not an option{_nearest(name, known.keys())}")
+        if name in specs:
+            values[name] = specs[name].parse(raw, source=f"{path}: {name}")
+    return values
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as cause:
+        raise ConfigError(f"{path} cannot be read: {cause.strerror}; name a TOML file") from cause
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        raise ConfigError(
+            f"{path} is not TOML: {cause}; write lines such as port = 8000"
+        ) from cause
+
+
+def _nearest(word: str, known: typing.Collection[str]) -> str:
+    matches = difflib.get_close_matches(word, sorted(known), n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
