@@ -1,0 +1,120 @@
+"""The oracle: transformers with the same weights, in fp32, greedy."""
+
+from __future__ import annotations
+
+import random
+from functools import cached_property
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from cluster.models.store import ModelStore
+
+NUM_NEW_TOKENS = 16
+PROMPT_LENGTHS = (
+    37, 41, 48, 64, 65, 79, 96, 112, 127, 128,
+    150, 200, 256, 300, 400, 512, 640, 900, 1200, 1500,
+)  # fmt: skip
+WORDS = [
+    "the",
+    "river",
+    "ran",
+    "past",
+    "an",
+    "old",
+    "stone",
+    "mill",
+    "where",
+    "children",
+    "played",
+    "in",
+    "summer",
+    "and",
+    "farmers",
+    "brought",
+    "their",
+    "grain",
+    "after",
+    "the",
+    "harvest",
+    "while",
+    "the",
+    "miller",
+    "told",
+    "stories",
+    "of",
+    "ships",
+    "storms",
+    "and",
+    "distant",
+    "cities",
+    "that",
+    "none",
+    "of",
+    "them",
+    "had",
+    "ever",
+    "seen",
+    "but",
+    "all",
+    "of",
+    "them",
+    "could",
+    "picture",
+    "in",
+    "great",
+    "detail",
+]
+
+
+class Reference:
+    """Prompts and what the reference model says to them."""
+
+    def __init__(self) -> None:
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()
+        card = ModelStore().resolve("smollm2")
+        path = card.weight_files[0]
+        torch.set_num_threads(2)
+        self._model: Any = AutoModelForCausalLM.from_pretrained(
+            str(path.parent), gguf_file=path.name, dtype=torch.float32
+        ).eval()
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+
+    @cached_property
+    def prompts(self) -> list[list[int]]:
+        """Token ids of sentences made of common words, one prompt per length."""
+        rng = random.Random(7)
+        texts = (" ".join(rng.choice(WORDS) for _ in range(n + 8)) for n in PROMPT_LENGTHS)
+        ids = [self.tokenizer(text)["input_ids"] for text in texts]
+        return [tokens[:n] for tokens, n in zip(ids, PROMPT_LENGTHS, strict=True)]
+
+    @cached_property
+    def answers(self) -> list[list[int]]:
+        """NUM_NEW_TOKENS greedy tokens after each prompt, end of sequence ignored."""
+        return [self.greedy(prompt, NUM_NEW_TOKENS) for prompt in self.prompts]
+
+    @torch.inference_mode()
+    def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
+        """The likeliest continuation, token by token."""
+        ids, past, out = torch.tensor([prompt]), None, []
+        for _ in range(num_tokens):
+            result = self._model(ids, past_key_values=past, use_cache=True)
+            past = result.past_key_values
+            out.append(int(result.logits[0, -1].argmax()))
+            ids = torch.tensor([[out[-1]]])
+        return out
+
+    @torch.inference_mode()
+    def logprobs(self, tokens: list[int], num_prompt: int) -> list[float]:
+        """Natural-log probabilities of tokens[num_prompt:], each given all before it."""
+        logits = self._model(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        return [float(logits[i - 1, tokens[i]]) for i in range(num_prompt, len(tokens))]
+
+    @torch.inference_mode()
+    def logits(self, tokens: list[int]) -> torch.Tensor:
+        """Logits after every position: float32 [num_tokens, vocab_size]."""
+        result: torch.Tensor = self._model(torch.tensor([tokens])).logits[0]
+        return result

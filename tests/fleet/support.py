@@ -1,0 +1,136 @@
+"""A whole fleet of real processes, as `splitserve serve` starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+START_TIMEOUT_S = 90.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], Any], *, timeout_s: float, what: str) -> Any:
+    """Polls until `condition` is truthy and returns its value; fails at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    pause = 0.02
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        select_pause(pause)
+        pause = min(0.2, pause * 1.5)
+    raise AssertionError(f"{what}: not within {timeout_s} s")
+
+
+def select_pause(seconds: float) -> None:
+    """Yields the processor between two looks at a condition."""
+    import select
+
+    select.select([], [], [], seconds)
+
+
+@dataclass
+class Fleet:
+    """A running `splitserve serve` and how to reach it."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    grpc_address: str
+    log_path: Path
+
+    def status(self, *, check: bool = True) -> dict[str, Any]:
+        """What `splitserve status -o json --check` says."""
+        command = [sys.executable, "-m", "cli", "status", "-o", "json", "--grpc", self.grpc_address]
+        done = subprocess.run(
+            command + (["--check"] if check else []), capture_output=True, timeout=30, check=False
+        )
+        assert done.stdout, done.stderr.decode()
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+    def is_healthy(self) -> bool:
+        """True when the router says that requests can be answered."""
+        try:
+            return httpx.get(f"{self.url}/health", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that lives under the supervisor."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@contextmanager
+def running_fleet(log_dir: Path, *arguments: str, num_workers: int) -> Iterator[Fleet]:
+    """Starts a fleet on free ports, waits until all workers are members, stops it, and checks that
+    nothing is left behind."""
+    port, grpc_port = free_port(), free_port()
+    log_dir.mkdir(parents=True, exist_ok=True)
+    log_path = log_dir / "serve.log"
+    command = [sys.executable, "-m", "cli", "serve", *arguments]
+    command += ["--port", str(port), "--grpc-port", str(grpc_port), "--log-dir", str(log_dir)]
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=clean_environment())
+    fleet = Fleet(process, f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", log_path)
+    try:
+        wait_for(
+            lambda: all_ready(fleet, num_workers), timeout_s=START_TIMEOUT_S, what=log_path.name
+        )
+        yield fleet
+    except BaseException:
+        print(log_path.read_text()[-4000:])
+        raise
+    finally:
+        stop(fleet)
+
+
+def all_ready(fleet: Fleet, num_workers: int) -> bool:
+    """True when the router answers and knows that many ready workers."""
+    assert fleet.process.poll() is None, "the fleet ended while starting"
+    if not fleet.is_healthy():
+        return False
+    members = fleet.status(check=False)["members"]
+    return sum(member["state"] == "ready" for member in members) >= num_workers
+
+
+def stop(fleet: Fleet) -> None:
+    """SIGTERM, then the promise: every process of the fleet is gone."""
+    left = fleet.processes() if fleet.process.poll() is None else []
+    if fleet.process.poll() is None:
+        fleet.process.send_signal(signal.SIGTERM)
+    try:
+        fleet.process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        fleet.process.kill()
+        raise
+    _, alive = psutil.wait_procs(left, timeout=10)
+    for process in alive:
+        process.kill()
+    assert not alive, f"left behind: {alive}"
+
+
+def clean_environment() -> dict[str, str]:
+    """The caller's environment without settings that would change the fleet."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SPLITSERVE_")}
+    if "SPLITSERVE_HOME" in os.environ:
+        kept["SPLITSERVE_HOME"] = os.environ["SPLITSERVE_HOME"]
+    return kept

@@ -1,0 +1,116 @@
+"""Workers die: requests end right or with a typed error, and the fleet heals itself."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+
+import httpx
+import pytest
+
+from tests.fleet.conftest import ENGINE
+from tests.fleet.support import running_fleet, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    log_dir = tmp_path_factory.mktemp("faults")
+    with running_fleet(log_dir, "--dtype", "float32", *ENGINE, num_workers=2) as running:
+        yield running
+
+
+def member(fleet, role):
+    return next((m for m in fleet.status()["members"] if m["role"] == role), None)
+
+
+def body(prompt, **options):
+    return {"model": "smollm2", "prompt": prompt, "temperature": 0, "ignore_eos": True, **options}
+
+
+def is_back(fleet, role, old_incarnation):
+    now = member(fleet, role)
+    return now and now["state"] == "ready" and now["incarnation"] != old_incarnation
+
+
+async def test_a_prefill_worker_killed_in_mid_prefill_costs_time_only(fleet, reference):
+    victim = member(fleet, "prefill")
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+        asked = asyncio.create_task(
+            client.post("/v1/completions", json=body(reference.prompts[-1], max_tokens=16))
+        )
+        await asyncio.to_thread(
+            wait_for,
+            lambda: (
+                member(fleet, "prefill")["load"]["exported_blocks"]
+                + member(fleet, "prefill")["load"]["active_blocks"]
+            ),
+            timeout_s=30,
+            what="the prefill has begun",
+        )
+        os.kill(victim["pid"], signal.SIGKILL)
+        reply = await asked
+    assert reply.status_code == 200, reply.text
+    expected = reference.tokenizer.decode(reference.answers[-1], skip_special_tokens=True)
+    assert reply.json()["choices"][0]["text"] == expected
+    wait_for(
+        lambda: is_back(fleet, "prefill", victim["incarnation"]),
+        timeout_s=60,
+        what="a new prefill worker",
+    )
+
+
+async def test_a_decode_worker_killed_in_mid_stream_gives_a_typed_error_within_two_seconds(
+    fleet, reference
+):
+    victim = member(fleet, "decode")
+    request = body(reference.prompts[0], max_tokens=1500, stream=True)
+    killed_at, error = 0.0, None
+    async with (
+        httpx.AsyncClient(base_url=fleet.url, timeout=60) as client,
+        client.stream("POST", "/v1/completions", json=request) as reply,
+    ):
+        assert reply.status_code == 200
+        lines = 0
+        async for line in reply.aiter_lines():
+            lines += line.startswith("data: ")
+            if lines == 5 and not killed_at:
+                os.kill(victim["pid"], signal.SIGKILL)
+                killed_at = time.monotonic()
+            if line.startswith("data: {") and "error" in json.loads(line[6:]):
+                error = json.loads(line[6:])["error"]
+                took_s = time.monotonic() - killed_at
+    assert error is not None and error["code"] == "worker_lost"
+    assert took_s < 2.0
+    wait_for(
+        lambda: is_back(fleet, "decode", victim["incarnation"]),
+        timeout_s=60,
+        what="a new decode worker",
+    )
+
+
+async def test_traffic_recovers_after_both_deaths(fleet, reference):
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+        replies = await asyncio.gather(
+            *(
+                client.post("/v1/completions", json=body(prompt, max_tokens=16))
+                for prompt in reference.prompts[:6]
+            )
+        )
+    expected = [
+        reference.tokenizer.decode(answer, skip_special_tokens=True)
+        for answer in reference.answers[:6]
+    ]
+    assert [reply.json()["choices"][0]["text"] for reply in replies] == expected
+
+
+def test_a_killed_engine_process_is_a_dead_worker_and_comes_back(fleet):
+    victim = member(fleet, "decode")
+    os.kill(victim["engine_pid"], signal.SIGKILL)
+    wait_for(
+        lambda: is_back(fleet, "decode", victim["incarnation"]),
+        timeout_s=60,
+        what="a new decode worker",
+    )

@@ -1,0 +1,102 @@
+"""Greedy tokens equal the reference's, whatever way a request takes through the fleet."""
+
+import asyncio
+
+import pytest
+
+from cluster.rpc import open_channel
+from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from tests.fleet.conftest import ENGINE
+from tests.fleet.reference import NUM_NEW_TOKENS
+from tests.fleet.support import running_fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+async def generate(channel, prompt, num_tokens=NUM_NEW_TOKENS):
+    """Tokens of one greedy request and its Complete."""
+    request = inference_pb2.GenerateRequest(
+        tokens=inference_pb2.TokenIds(ids=prompt),
+        sampling=generation_pb2.SamplingParams(
+            temperature=0, max_tokens=num_tokens, ignore_eos=True
+        ),
+    )
+    tokens, complete = [], None
+    async for reply in inference_pb2_grpc.InferenceStub(channel).Generate(request, timeout=120):
+        if reply.HasField("chunk"):
+            tokens += [token.token_id for token in reply.chunk.tokens]
+        elif reply.HasField("complete"):
+            complete = reply.complete
+    return tokens, complete
+
+
+async def answer_all(fleet, prompts, *, at_once):
+    """Answers of the fleet, `at_once` requests at a time, in the order of the prompts."""
+    gate = asyncio.Semaphore(at_once)
+    async with open_channel(fleet.grpc_address) as channel:
+
+        async def one(prompt):
+            async with gate:
+                return await generate(channel, prompt)
+
+        return await asyncio.gather(*(one(prompt) for prompt in prompts))
+
+
+async def test_alone_through_prefill_to_decode(pair_fleet, reference):
+    results = await answer_all(pair_fleet, reference.prompts, at_once=1)
+    assert [tokens for tokens, _ in results] == reference.answers
+    crossed = [complete for _, complete in results if complete.timing.kv_bytes]
+    assert len(crossed) >= len(results) // 2
+    assert all(c.timing.prefill_worker and "nixl" in c.timing.kv_transport for c in crossed)
+
+
+async def test_sixteen_at_once_through_prefill_to_decode(pair_fleet, reference):
+    salted = [[1, *prompt[1:]] for prompt in reference.prompts]
+    expected = [reference.greedy(prompt, NUM_NEW_TOKENS) for prompt in salted]
+    results = await answer_all(pair_fleet, salted, at_once=16)
+    assert [tokens for tokens, _ in results] == expected
+
+
+async def test_again_from_the_prefix_cache(pair_fleet, reference):
+    await answer_all(pair_fleet, reference.prompts[-4:], at_once=1)
+    results = await answer_all(pair_fleet, reference.prompts[-4:], at_once=4)
+    assert [tokens for tokens, _ in results] == reference.answers[-4:]
+    assert all(complete.usage.cached_tokens >= 16 for _, complete in results)
+
+
+async def test_alone_through_local_prefill(colocated_fleet, reference):
+    results = await answer_all(colocated_fleet, reference.prompts, at_once=1)
+    assert [tokens for tokens, _ in results] == reference.answers
+    assert all(complete.timing.kv_bytes == 0 for _, complete in results)
+
+
+async def test_sixteen_at_once_through_local_prefill(colocated_fleet, reference):
+    prompts = [[2, *prompt[1:]] for prompt in reference.prompts]
+    expected = [reference.greedy(prompt, NUM_NEW_TOKENS) for prompt in prompts]
+    results = await answer_all(colocated_fleet, prompts, at_once=16)
+    assert [tokens for tokens, _ in results] == expected
+
+
+async def test_sixteen_at_once_with_two_prefill_and_two_decode_workers(tmp_path, reference):
+    arguments = ("--prefill", "2", "--decode", "2", "--dtype", "float32", *ENGINE)
+    with running_fleet(tmp_path, *arguments, num_workers=4) as fleet:
+        results = await answer_all(fleet, reference.prompts, at_once=16)
+    assert [tokens for tokens, _ in results] == reference.answers
+    assert len({complete.timing.decode_worker for _, complete in results}) == 2
+
+
+async def test_bf16_takes_the_reference_s_token_wherever_its_margin_is_clear(tmp_path, reference):
+    """bf16 keeps 8 bits of mantissa: logits near 20 are off by up to about 0.3 after 30 layers.
+    Where the reference's best leads by more than 1.0, the same token must be chosen."""
+    with running_fleet(tmp_path, "--dtype", "bfloat16", *ENGINE, num_workers=2) as fleet:
+        prompts = reference.prompts[:12]
+        results = await answer_all(fleet, prompts, at_once=4)
+    num_clear = 0
+    for prompt, (tokens, _) in zip(prompts, results, strict=True):
+        logits = reference.logits(prompt + tokens)[len(prompt) - 1 : -1]
+        best = logits.topk(2).values
+        for row, token in enumerate(tokens):
+            if best[row, 0] - best[row, 1] > 1.0:
+                num_clear += 1
+                assert int(logits[row].argmax()) == token
+    assert num_clear >= 40
