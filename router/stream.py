@@ -1,0 +1,66 @@
+"""A request as the dispatcher sees it, and what comes back: tokens per choice, then one summary."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
+from cluster.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedRequest:
+    """A checked, tokenized request: `sampling.seed` and `sampling.max_tokens` are resolved."""
+
+    request_id: str
+    token_ids: list[int]
+    """The prompt; at least one token."""
+    sampling: SamplingParams
+    tenant_salt: str = ""
+    """From the authenticated tenant; keeps the prefix caches of tenants apart."""
+    timeout_s: float
+    """From `arrived_s` on; covers queue, prefill, transfer and decode."""
+    arrived_s: float
+    """time.monotonic() when the request's first byte was understood."""
+    traceparent: str = ""
+    """W3C trace context; may be empty."""
+
+    @property
+    def deadline_s(self) -> float:
+        """When the request is over whatever happens, in time.monotonic() seconds."""
+        return self.arrived_s + self.timeout_s
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceTokens:
+    """New tokens of one choice, in order. `finish_reason` comes with the choice's last tokens."""
+
+    choice: int
+    tokens: list[GeneratedToken]
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The last event of a request that succeeded; sent once, after every choice has ended."""
+
+    usage: Usage
+    timing: Timing
+
+
+StreamEvent = ChoiceTokens | Completed
+
+
+class TokenSource(Protocol):
+    """What the front of the router needs: the Dispatcher, or a fake of it in tests."""
+
+    def generate(self, request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Runs one request: ChoiceTokens in order, then exactly one Completed, or an error.
+
+        Raises SplitserveError subclasses from the iteration. The caller closes the iterator
+        (`await stream.aclose()`, or `contextlib.aclosing`) when its client leaves: that cancels
+        the request on the workers.
+        """
+        ...
