@@ -17,56 +17,11 @@ PROMPT_LENGTHS = (
     37, 41, 48, 64, 65, 79, 96, 112, 127, 128,
     150, 200, 256, 300, 400, 512, 640, 900, 1200, 1500,
 )  # fmt: skip
-WORDS = [
-    "the",
-    "river",
-    "ran",
-    "past",
-    "an",
-    "old",
-    "stone",
-    "mill",
-    "where",
-    "children",
-    "played",
-    "in",
-    "summer",
-    "and",
-    "farmers",
-    "brought",
-    "their",
-    "grain",
-    "after",
-    "the",
-    "harvest",
-    "while",
-    "the",
-    "miller",
-    "told",
-    "stories",
-    "of",
-    "ships",
-    "storms",
-    "and",
-    "distant",
-    "cities",
-    "that",
-    "none",
-    "of",
-    "them",
-    "had",
-    "ever",
-    "seen",
-    "but",
-    "all",
-    "of",
-    "them",
-    "could",
-    "picture",
-    "in",
-    "great",
-    "detail",
-]
+TEXT = (
+    "the river ran past an old stone mill where children played in summer and farmers brought "
+    "their grain after the harvest while the miller told stories of ships storms and distant "
+    "cities that none of them had ever seen but all of them could picture in great detail"
+)
 
 
 class Reference:
@@ -86,8 +41,8 @@ class Reference:
     @cached_property
     def prompts(self) -> list[list[int]]:
         """Token ids of sentences made of common words, one prompt per length."""
-        rng = random.Random(7)
-        texts = (" ".join(rng.choice(WORDS) for _ in range(n + 8)) for n in PROMPT_LENGTHS)
+        rng, words = random.Random(7), TEXT.split()
+        texts = (" ".join(rng.choice(words) for _ in range(n + 8)) for n in PROMPT_LENGTHS)
         ids = [self.tokenizer(text)["input_ids"] for text in texts]
         return [tokens[:n] for tokens, n in zip(ids, PROMPT_LENGTHS, strict=True)]
 

@@ -1,0 +1,39 @@
+"""What every file of the repository keeps to."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = re.compile(r"\b(pickle|cloudpickle|dill)\b|torch\.load\(|(?<!\.)\beval\(|shell=True")
+PACKAGES = ("router", "prefill_worker", "decode_worker", "kvtransfer", "kernels", "engine")
+SOURCES = [
+    path
+    for package in (*PACKAGES, "cluster", "cli")
+    for path in sorted((ROOT / package).rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_unsafe_reader_stands_in_the_code(path):
+    code = "\n".join(line for line in path.read_text().splitlines() if not is_prose(line))
+    assert not FORBIDDEN.search(code)
+
+
+def is_prose(line):
+    """Comments and docstring lines may say the word."""
+    stripped = line.strip()
+    return stripped.startswith(("#", '"""', "- ")) or not re.search(r"[=(\[]|import", stripped)
+
+
+def test_the_stubs_are_those_of_the_protos(tmp_path):
+    import sys
+
+    protos = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "protos").glob("*.proto"))
+    out = [f"--{kind}={tmp_path}" for kind in ("python_out", "grpc_python_out", "pyi_out")]
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", *out, *protos]
+    subprocess.run(command, cwd=ROOT, check=True)
+    for made in sorted((tmp_path / "protos").iterdir()):
+        assert made.read_text() == (ROOT / "protos" / made.name).read_text(), "run make proto"
