@@ -1,7 +1,7 @@
 """`make demo`: a fleet on this machine, two questions, and nothing left behind.
 
 Starts `splitserve serve` (a router, a prefill and a decode worker, each a process) on free ports,
-asks through `splitserve chat`, and stops it. Exit code 0 only if every answer came and every process
+asks through `splitserve chat`, and stops it. Exit code 0 only if all answers came and every process
 ended.
 """
 
