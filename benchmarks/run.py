@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark of the project, each in a process of its own, each beside its floor.
+"""`make bench`: every benchmark of the project, each in its own process, each beside its floor.
 
 Exit code 1 when a goal is missed. Results land in benchmarks/results/NAME.json.
 """
