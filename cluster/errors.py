@@ -3,8 +3,11 @@
     SplitserveError
     |- InvalidRequest              the client's: 400
     |  |- ContextTooLong           prompt + completion over the limit
-    |  '- UnknownModel             404
+    |  |- UnknownModel             404
+    |  |- UnknownPath              404: no such endpoint
+    |  '- MethodNotAllowed         405
     |- RequestTooLarge             413
+    |- SlowRequest                 408: the client did not finish sending
     |- Unauthenticated             401
     |- NotReady                    429 / 503, with a Retry-After
     |  |- QueueFull
@@ -54,8 +57,20 @@ class UnknownModel(InvalidRequest):
     """The model that was asked for is not served here."""
 
 
+class UnknownPath(InvalidRequest):
+    """There is no endpoint at this path."""
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The endpoint does not answer this HTTP method."""
+
+
 class RequestTooLarge(SplitserveError):
-    """The body is larger than the limit."""
+    """The body or the head of the request is larger than the limit."""
+
+
+class SlowRequest(SplitserveError):
+    """The client took too long to send its request."""
 
 
 class Unauthenticated(SplitserveError):
@@ -152,6 +167,11 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
         "context_length_exceeded", 400, "INVALID_ARGUMENT", "invalid_request_error"
     ),
     UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", "invalid_request_error"),
+    UnknownPath: ErrorStatus("unknown_path", 404, "NOT_FOUND", "invalid_request_error"),
+    MethodNotAllowed: ErrorStatus(
+        "method_not_allowed", 405, "UNIMPLEMENTED", "invalid_request_error"
+    ),
+    SlowRequest: ErrorStatus("request_timeout", 408, "DEADLINE_EXCEEDED", "invalid_request_error"),
     RequestTooLarge: ErrorStatus(
         "request_too_large", 413, "RESOURCE_EXHAUSTED", "invalid_request_error"
     ),
