@@ -1,0 +1,101 @@
+"""What a worker plugs into its engine's process: the KV exporter or the KV intake.
+
+    loop:  receive -> extension.handle -> engine.apply
+           extension.poll -> engine.apply
+           engine.step -> extension.enrich -> send
+
+Everything is called from the engine's one thread and must return at once: no waiting on a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cluster.kv_peer import KvPeer
+from engine.messages import Command, Frame
+from engine.spec import EngineSpec
+
+
+class Extension(Protocol):
+    """The glue between an engine and the transfer of KV blocks."""
+
+    @property
+    def peer(self) -> KvPeer | None:
+        """Where this process's pool can be read, for Ready; None when it cannot export."""
+
+    @property
+    def transport(self) -> str:
+        """The transport in use, in words; may change with the first transfer."""
+
+    @property
+    def busy(self) -> bool:
+        """True while something is in flight: the loop polls instead of sleeping."""
+
+    def holds(self, request_id: str) -> bool:
+        """True while reads into that request's blocks are in flight.
+
+        The engine then keeps the blocks out of use, even when the request has ended (cancelled, or
+        past its deadline), and delays PrefillLocally: so that a late read can hurt nobody.
+        """
+
+    def handle(self, command: Command) -> bool:
+        """Sees every command first. True: it was for the extension alone (Fetch, Connect...).
+
+        False passes it on to the engine. Cancel should be seen, used to abort reads, and passed on.
+        """
+
+    def poll(self) -> list[Command]:
+        """Commands for the engine that became ready, such as Deliver. Once per turn of the loop."""
+
+    def enrich(self, frame: Frame) -> None:
+        """Completes a frame before it is sent: generations and digests, Fetched, the transport."""
+
+    def close(self) -> None:
+        """The process ends. Called once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What an extension may touch. The tensors live as long as the process."""
+
+    spec: EngineSpec
+    kv: torch.Tensor  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], contiguous
+    generations: torch.Tensor  # int64 [num_blocks], in host memory
+
+
+ExtensionFactory = Callable[[EngineParts], Extension]
+
+
+class NoExtension:
+    """For an engine that neither exports nor receives."""
+
+    peer: KvPeer | None = None
+    transport = ""
+    busy = False
+
+    def holds(self, request_id: str) -> bool:
+        """Nothing is ever in flight."""
+        return False
+
+    def handle(self, command: Command) -> bool:
+        """Every command is the engine's."""
+        return False
+
+    def poll(self) -> list[Command]:
+        """Nothing becomes ready."""
+        return []
+
+    def enrich(self, frame: Frame) -> None:
+        """Nothing to add."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def no_extension(parts: EngineParts) -> Extension:
+    """An ExtensionFactory."""
+    return NoExtension()
