@@ -1,0 +1,102 @@
+"""A Llama-family decoder over paged KV: Llama 2 and 3, SmolLM2, Mistral without window.
+
+    token_ids -> embedding -> [ norm, QKV, rotate + write KV, attend, O, norm, gate-up, down ] x L
+              -> rows whose logits are wanted -> norm -> LM head -> float32 logits
+
+The residual stream is float32; matrices and the pool are in the decoder's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from cluster.models.card import ModelCard
+from engine.decoder_layer import DecoderLayer
+from engine.kv_pool import KvPool
+from engine.ragged_batch import RaggedBatch
+from engine.rope_table import rope_table
+from engine.weights.llama_weights import LlamaWeights
+from kernels.dispatch import KernelSet, kernels_for
+
+Progress = Callable[[str, float], None]
+
+
+def _silent(phase: str, fraction: float) -> None:
+    """The progress of a load that nobody watches."""
+
+
+class Decoder:
+    """One replica's model. Not thread-safe: one step at a time."""
+
+    def __init__(
+        self, weights: LlamaWeights, kernels: KernelSet, *, progress: Progress = _silent
+    ) -> None:
+        self.config = weights.config
+        self.dtype, self.device = weights.dtype, weights.device
+        self._kernels = kernels
+        self._scale = self.config.head_dim**-0.5
+        self._embedding = kernels.pack_linear(weights.embedding())
+        self._layers: list[DecoderLayer] = []
+        for index in range(self.config.num_layers):
+            self._layers.append(DecoderLayer.pack(weights.layer(index), kernels))
+            progress("load weights", (index + 1) / self.config.num_layers)
+        self._final_norm = weights.final_norm().float()
+        head = weights.lm_head()
+        self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
+        self._cos_sin = rope_table(self.config, weights.rope_divisors()).to(self.device)
+
+    @classmethod
+    def load(
+        cls,
+        card: ModelCard,
+        dtype: torch.dtype,
+        device: str | torch.device,
+        progress: Progress = _silent,
+    ) -> Decoder:
+        """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel."""
+        device = torch.device(device)
+        progress("open checkpoint", 0.0)
+        with torch.inference_mode():
+            return cls(LlamaWeights(card, dtype, device), kernels_for(device), progress=progress)
+
+    @property
+    def kernel_set(self) -> str:
+        """Name of the kernels in use, for the log."""
+        return self._kernels.name
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the weights."""
+        ends = {self._embedding, self._lm_head}
+        return sum(m.num_bytes for m in ends) + sum(layer.num_bytes for layer in self._layers)
+
+    @torch.inference_mode()
+    def forward(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
+        """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
+
+        Block tables and slots are trusted; a wrong one corrupts other sequences.
+        """
+        eps = self.config.rms_norm_eps
+        residual = self._embedding.rows(batch.token_ids)  # float32 [num_tokens, hidden]
+        x = self._kernels.rms_norm(residual, self._layers[0].input_norm, eps, self.dtype)
+        for index, layer in enumerate(self._layers[:-1]):
+            attended = layer.attend(x, kv.layer(index), self._cos_sin, batch, self._scale)
+            x = layer.feed_forward(attended, residual, eps)
+            next_norm = self._layers[index + 1].input_norm
+            x = self._kernels.add_rms_norm(x, residual, next_norm, eps)
+        return self._finish(x, residual, batch, kv)
+
+    def _finish(
+        self, x: torch.Tensor, residual: torch.Tensor, batch: RaggedBatch, kv: KvPool
+    ) -> torch.Tensor:
+        """The last layer, whose feed-forward only rows with wanted logits need, and the head."""
+        layer, eps = self._layers[-1], self.config.rms_norm_eps
+        attended = layer.attend(
+            x, kv.layer(len(self._layers) - 1), self._cos_sin, batch, self._scale
+        )
+        attended, residual = attended[batch.logit_rows], residual[batch.logit_rows]
+        x = layer.feed_forward(attended, residual, eps)
+        x = self._kernels.add_rms_norm(x, residual, self._final_norm, eps)
+        return self._lm_head.logits(x)

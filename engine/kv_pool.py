@@ -1,0 +1,95 @@
+"""The memory of all KV blocks of one replica.
+
+    [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
+     `- one block is one contiguous run: one descriptor for a transfer
+
+Which block belongs to whom is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from dataclasses import dataclass
+
+import torch
+
+from cluster.errors import ConfigError
+from cluster.models.card import DecoderConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvLayout:
+    """The shape and dtype of one block."""
+
+    num_layers: int
+    num_kv_heads: int
+    block_size: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, config: DecoderConfig, block_size: int, dtype: torch.dtype) -> KvLayout:
+        """The blocks of a model."""
+        return cls(
+            num_layers=config.num_layers,
+            num_kv_heads=config.num_kv_heads,
+            block_size=block_size,
+            head_dim=config.head_dim,
+            dtype=dtype,
+        )
+
+    @property
+    def block_shape(self) -> tuple[int, int, int, int, int]:
+        """[num_layers, 2, num_kv_heads, block_size, head_dim]."""
+        return (self.num_layers, 2, self.num_kv_heads, self.block_size, self.head_dim)
+
+    @property
+    def block_bytes(self) -> int:
+        """Size and stride of a block."""
+        return math.prod(self.block_shape) * self.dtype.itemsize
+
+
+class KvPool:
+    """Owns the tensor; views of it are valid as long as the pool lives.
+
+    On a CPU the memory is page-aligned, zero and taken from the system as it is first written.
+    """
+
+    def __init__(self, layout: KvLayout, num_blocks: int, device: str | torch.device) -> None:
+        if num_blocks < 1:
+            raise ConfigError(f"a KV pool of {num_blocks} blocks; at least 1 is needed")
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.tensor = _allocate((num_blocks, *layout.block_shape), layout.dtype, device)
+        self._layers = tuple(self.tensor.unbind(dim=1))
+
+    @property
+    def block_bytes(self) -> int:
+        """Size and stride of a block."""
+        return self.layout.block_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the pool."""
+        return self.num_blocks * self.block_bytes
+
+    @property
+    def address(self) -> int:
+        """Of block 0, in this process or on the device."""
+        return self.tensor.data_ptr()
+
+    def layer(self, index: int) -> torch.Tensor:
+        """A view: [num_blocks, 2, num_kv_heads, block_size, head_dim], strided over blocks."""
+        return self._layers[index]
+
+
+def _allocate(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
+) -> torch.Tensor:
+    if torch.device(device).type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)

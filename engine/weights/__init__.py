@@ -1,0 +1,1 @@
+"""From checkpoint files to typed weights."""

@@ -1,0 +1,46 @@
+"""Safetensors shards, mapped and read tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from cluster.errors import BadCheckpoint
+
+
+class SafetensorsCheckpoint:
+    """A `Checkpoint` of one or more .safetensors files."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._owner: dict[str, Any] = {}
+        for shard in map(_open, files):
+            self._owner.update(dict.fromkeys(shard.keys(), shard))
+
+    def names(self) -> frozenset[str]:
+        """Names of all tensors in all shards."""
+        return frozenset(self._owner)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """From the header."""
+        return tuple(self._owner[name].get_slice(name).get_shape())
+
+    def read(self, name: str) -> torch.Tensor:
+        """In the file's dtype."""
+        try:
+            tensor: torch.Tensor = self._owner[name].get_tensor(name)
+        except SafetensorError as error:
+            raise BadCheckpoint(f"tensor {name} cannot be read: {error}") from error
+        return tensor
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        raise BadCheckpoint(
+            f"{path} cannot be read as safetensors ({error}); download the model again"
+        ) from error

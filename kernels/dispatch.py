@@ -1,0 +1,58 @@
+"""Which implementation runs: one table per device, chosen once when a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kernels.linear import Linear
+from kernels.paged_queries import PagedQueries
+from kernels.reference.linear import TorchLinear
+from kernels.reference.paged_attention import paged_attention
+from kernels.reference.rms_norm import add_rms_norm, rms_norm
+from kernels.reference.rope_write_kv import rope_write_kv
+from kernels.reference.silu_mul import silu_mul
+
+
+class PackLinear(Protocol):
+    """Takes a weight [out, in] and a bias [out]; the caller drops its own references."""
+
+    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear: ...
+
+
+Attend = Callable[[torch.Tensor, torch.Tensor, PagedQueries, float], torch.Tensor]
+RopeWriteKv = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSet:
+    """The operations of a decoder layer; `kernels/reference/` says what each does."""
+
+    name: str
+    pack_linear: PackLinear
+    rms_norm: Callable[[torch.Tensor, torch.Tensor, float, torch.dtype], torch.Tensor]
+    add_rms_norm: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
+    rope_write_kv: RopeWriteKv
+    paged_attention: Attend
+    silu_mul: Callable[[torch.Tensor], torch.Tensor]
+
+
+REFERENCE = KernelSet(
+    name="reference",
+    pack_linear=TorchLinear,
+    rms_norm=rms_norm,
+    add_rms_norm=add_rms_norm,
+    rope_write_kv=rope_write_kv,
+    paged_attention=paged_attention,
+    silu_mul=silu_mul,
+)
+
+
+def kernels_for(device: torch.device) -> KernelSet:
+    """The fastest set that runs on this device."""
+    return REFERENCE

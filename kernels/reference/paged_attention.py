@@ -1,0 +1,54 @@
+"""Causal attention of ragged queries over paged keys and values, one sequence at a time."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.paged_queries import PagedQueries, check_attention
+
+
+def paged_attention(
+    query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries, scale: float
+) -> torch.Tensor:
+    """Each query row sees its sequence's tokens up to and including itself.
+
+    query     [num_tokens, num_heads, head_dim]
+    kv_layer  [num_blocks, 2, num_kv_heads, block_size, head_dim]
+
+    Returns [num_tokens, num_heads * head_dim] in the dtype of `query`.
+    """
+    check_attention(query, kv_layer, queries)
+    out = torch.empty_like(query)
+    starts = queries.query_starts.tolist()
+    for seq, context_len in enumerate(queries.context_lens.tolist()):
+        rows = slice(starts[seq], starts[seq + 1])
+        keys, values = gather_sequence(kv_layer, queries.block_tables[seq], context_len)
+        out[rows] = _attend(query[rows], keys, values, scale)
+    return out.flatten(1)
+
+
+def gather_sequence(
+    kv_layer: torch.Tensor, block_table: torch.Tensor, context_len: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V of one sequence, each [num_kv_heads, context_len, head_dim]."""
+    _, _, num_kv_heads, block_size, head_dim = kv_layer.shape
+    num_blocks = -(-context_len // block_size)
+    blocks = kv_layer[block_table[:num_blocks].long()]  # [num_blocks, 2, num_kv_heads, bs, dim]
+    joined = blocks.permute(1, 2, 0, 3, 4).reshape(2, num_kv_heads, -1, head_dim)
+    keys, values = joined[:, :, :context_len]
+    return keys, values
+
+
+def _attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+) -> torch.Tensor:
+    num_queries, num_heads, _ = query.shape
+    num_kv_heads, context_len, _ = keys.shape
+    group = num_heads // num_kv_heads
+    keys = keys.float().repeat_interleave(group, dim=0)
+    values = values.float().repeat_interleave(group, dim=0)
+    scores = torch.einsum("qhd,hkd->hqk", query.float(), keys) * scale
+    last_seen = torch.arange(context_len - num_queries, context_len, device=query.device)
+    hidden = torch.arange(context_len, device=query.device) > last_seen[:, None]
+    weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
+    return torch.einsum("hqk,hkd->qhd", weights, values).to(query.dtype)
