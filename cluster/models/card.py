@@ -70,3 +70,5 @@ class ModelCard:
     bos_token_id: int | None
     weight_bytes: int
     """Size of the weight files."""
+    notes: tuple[str, ...] = ()
+    """What a user should know, in sentences: for example a context that was cut to a window."""

@@ -1,0 +1,38 @@
+"""Limits on a decoder's shape: a checkpoint's numbers are not trusted until they passed here."""
+
+from __future__ import annotations
+
+import math
+
+from cluster.errors import BadCheckpoint
+from cluster.models.card import DecoderConfig
+
+_MAX = {
+    "vocab_size": 1 << 21,
+    "hidden_size": 1 << 17,
+    "intermediate_size": 1 << 19,
+    "num_layers": 1 << 10,
+    "num_heads": 1 << 12,
+    "num_kv_heads": 1 << 12,
+    "head_dim": 1 << 10,
+    "max_context_tokens": 1 << 28,
+}
+
+
+def check_decoder(config: DecoderConfig, where: str) -> DecoderConfig:
+    """Returns the config, or raises BadCheckpoint with the first field that cannot be."""
+    for name, limit in _MAX.items():
+        value = getattr(config, name)
+        if not 1 <= value <= limit:
+            raise BadCheckpoint(f"{where}: {name} is {value}; allowed: 1 to {limit}")
+    for name in ("rms_norm_eps", "rope_theta"):
+        value = getattr(config, name)
+        if not (math.isfinite(value) and value > 0):
+            raise BadCheckpoint(f"{where}: {name} is {value}; it must be finite and above 0")
+    if config.num_heads % config.num_kv_heads:
+        raise BadCheckpoint(
+            f"{where}: {config.num_heads} query heads cannot share {config.num_kv_heads} KV heads"
+        )
+    if config.head_dim % 2:
+        raise BadCheckpoint(f"{where}: head_dim is {config.head_dim}; rotary pairs need it even")
+    return config

@@ -1,0 +1,19 @@
+"""How a long step says how far it is. Rendering is the command line's."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Called from the thread that asked for the model, or from one that watches a download.
+
+    `phase` is a short word such as "download", "unpack", "verify"; `total_bytes` is None while it
+    is unknown. Calls come several times a second; the last of a phase has `done == total`.
+    """
+
+    def __call__(self, phase: str, done_bytes: int, total_bytes: int | None) -> None: ...
+
+
+def silent(phase: str, done_bytes: int, total_bytes: int | None) -> None:
+    """For callers who do not watch."""
