@@ -1,0 +1,1 @@
+"""How a fleet's processes are started: one interface, one implementation per place."""

@@ -1,0 +1,155 @@
+"""Processes on this machine, each in a session of its own.
+
+    launch -> running -> (stop) -> ended      the group is swept: nothing it started is left
+
+A child's stdin is closed, its output goes through `ChildOutput`, its start reports come over a
+pipe. A terminal's Ctrl-C reaches the supervisor only; when the supervisor is killed, the kernel
+ends the children (`cluster/launcher/parent_death.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from cluster.errors import ConfigError
+from cluster.launcher.output import ChildOutput
+from cluster.launcher.parent_death import PARENT_PID
+from cluster.launcher.protocol import ProcessExit, ProcessSpec
+from cluster.options import without_options
+from cluster.startup import REPORT_FD, StartupReport, parse_report
+
+OnWarning = Callable[[str, str, str], None]
+"""Called with (process name, level, text)."""
+
+_OUTPUT_GRACE_S = 2.0
+
+
+class LocalProcess:
+    """A child of this process; see `ProcessHandle` for what is promised."""
+
+    def __init__(
+        self, child: subprocess.Popen[bytes], report_pipe: IO[bytes], output: ChildOutput, log: str
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._child = child
+        self._output = output
+        self._log = log
+        self._exited: asyncio.Future[int] = loop.create_future()
+        self._reports: asyncio.Queue[StartupReport | None] = asyncio.Queue()
+        self._ended = asyncio.create_task(self._end(report_pipe))
+        threading.Thread(target=self._reap, args=(loop,), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the child; also of its session and process group."""
+        return self._child.pid
+
+    async def reports(self) -> AsyncIterator[StartupReport]:
+        """Lines that are not reports are skipped."""
+        while (report := await self._reports.get()) is not None:
+            yield report
+
+    async def wait(self) -> ProcessExit:
+        """The child's end; its group has been killed by then."""
+        return await asyncio.shield(self._ended)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """SIGTERM to the child, or SIGKILL to its group."""
+        if self._exited.done():
+            return
+        with suppress(ProcessLookupError):
+            if at_once:
+                os.killpg(self.pid, signal.SIGKILL)
+            else:
+                self._child.send_signal(signal.SIGTERM)
+
+    def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
+        status = self._child.wait()
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._exited.set_result, status)
+
+    async def _end(self, report_pipe: IO[bytes]) -> ProcessExit:
+        assert self._child.stdout is not None
+        async with _reading(self._child.stdout) as printed, _reading(report_pipe) as reports:
+            following = [
+                asyncio.create_task(self._output.follow(printed)),
+                asyncio.create_task(self._collect(reports)),
+            ]
+            status = await self._exited
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            _, unfinished = await asyncio.wait(following, timeout=_OUTPUT_GRACE_S)
+            for task in unfinished:  # somebody who left the group still holds the pipe
+                task.cancel()
+        self._reports.put_nowait(None)
+        return ProcessExit(status=status, tail=self._output.tail, log=self._log)
+
+    async def _collect(self, pipe: asyncio.StreamReader) -> None:
+        async for line in pipe:
+            with suppress(msgspec.DecodeError):
+                self._reports.put_nowait(parse_report(line))
+        self._reports.put_nowait(None)
+
+
+class LocalLauncher:
+    """Starts children of this process. `log_dir`, if any, holds one NAME.log per process."""
+
+    def __init__(self, *, log_dir: Path | None, on_warning: OnWarning) -> None:
+        self._log_dir = log_dir
+        self._on_warning = on_warning
+
+    async def launch(self, spec: ProcessSpec) -> LocalProcess:
+        """Starts the program. Raises ConfigError when it does not exist or may not be run."""
+        read_end, write_end = os.pipe()
+        environ = without_options(os.environ) | dict(spec.environ)
+        environ |= {REPORT_FD: str(write_end), PARENT_PID: str(os.getpid())}
+        try:
+            child = _spawn(spec.argv, environ, write_end)
+        except OSError as cause:
+            os.close(read_end)
+            raise ConfigError(
+                f"{spec.name} cannot be started: {spec.argv[0]}: {cause.strerror}"
+            ) from cause
+        finally:
+            os.close(write_end)
+        log = None if self._log_dir is None else self._log_dir / f"{spec.name}.log"
+        output = ChildOutput(log, lambda level, text: self._on_warning(spec.name, level, text))
+        return LocalProcess(child, os.fdopen(read_end, "rb"), output, str(log or ""))
+
+
+def _spawn(
+    argv: tuple[str, ...], environ: dict[str, str], write_end: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environ,
+        pass_fds=(write_end,),
+        start_new_session=True,
+    )
+
+
+@asynccontextmanager
+async def _reading(file: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
+    """A stream over a pipe's reading end, which is closed at the end."""
+    stream = asyncio.StreamReader(limit=2**20)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), file
+    )
+    try:
+        yield stream
+    finally:
+        transport.close()
+        await asyncio.sleep(0)  # the file is closed in the next turn of the loop

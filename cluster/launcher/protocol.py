@@ -1,0 +1,69 @@
+"""What a supervisor asks of the place where processes run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cluster.startup import StartupReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """One process of the fleet. `name` is stable over restarts; it is a worker's id."""
+
+    name: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Added to the supervisor's own environment, options removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessExit:
+    """How a process ended. `status` is its exit code, or minus the signal that killed it."""
+
+    status: int
+    tail: tuple[str, ...] = ()
+    """The last lines that it printed."""
+    log: str = ""
+    """Where all of them are; empty when nowhere."""
+
+    @property
+    def in_words(self) -> str:
+        """Such as "exit code 1" or "signal SIGKILL"."""
+        if self.status >= 0:
+            return f"exit code {self.status}"
+        try:
+            return f"signal {signal.Signals(-self.status).name}"
+        except ValueError:
+            return f"signal {-self.status}"
+
+
+class ProcessHandle(Protocol):
+    """One running process. Called from the event loop's thread only."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process, for people."""
+
+    def reports(self) -> AsyncIterator[StartupReport]:
+        """What the process says of its start; ends when it closes its end. Read once."""
+
+    async def wait(self) -> ProcessExit:
+        """Returns when the process has ended and what it started is gone, too. Any number of
+        callers, any number of times; cancelling one does not disturb the others."""
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Asks it to finish and end, or with `at_once` ends it and all it started. Idempotent."""
+
+
+class Launcher(Protocol):
+    """Starts processes in one kind of place."""
+
+    async def launch(self, spec: ProcessSpec) -> ProcessHandle:
+        """Starts a process; the caller owns the handle and must see `wait` return.
+
+        Raises ConfigError when the program cannot be started at all.
+        """

@@ -1,0 +1,1 @@
+"""Keeps the processes of one machine's fleet alive."""

@@ -1,0 +1,76 @@
+"""The conductor of a local fleet: starts in stages, restarts what dies, stops in reverse.
+
+await supervisor.start(stages)     each stage at once, after the one before is ready
+await supervisor.stop(grace_s)     the first stage finishes its requests, then the others end
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from cluster.launcher.protocol import Launcher, ProcessSpec
+from cluster.supervisor.backoff import Backoff
+from cluster.supervisor.child import Child
+from cluster.supervisor.news import Stopping, Watcher
+
+
+class Supervisor:
+    """Owns every child. All calls from one event loop; `kill` also from a signal handler of it."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        watcher: Watcher,
+        *,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        self._launcher = launcher
+        self._watcher = watcher
+        self._backoff = backoff
+        self._stages: list[list[Child]] = []
+        self._keepers: list[asyncio.Task[None]] = []
+
+    @property
+    def children(self) -> list[Child]:
+        """In the order of their start."""
+        return [child for stage in self._stages for child in stage]
+
+    async def start(self, stages: Sequence[Sequence[ProcessSpec]]) -> None:
+        """Returns when all take requests. Raises the first StartFailed; call `stop` in any case."""
+        for stage in stages:
+            children = [
+                Child(spec, self._launcher, self._watcher, self._backoff()) for spec in stage
+            ]
+            self._stages.append(children)
+            await _all_or_first_failure([self._start(child) for child in children])
+
+    async def stop(self, grace_s: float) -> None:
+        """The router first, so that it finishes its requests while the workers still serve."""
+        for stage in self._stages:
+            running = tuple(child.spec.name for child in stage if child.pid is not None)
+            self._watcher(Stopping(running, grace_s))
+            await asyncio.gather(*(child.stop(grace_s) for child in stage))
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+
+    def kill(self) -> None:
+        """Ends every process now; `stop` then returns at once."""
+        for child in self.children:
+            child.kill()
+
+    async def _start(self, child: Child) -> None:
+        await child.start()
+        self._keepers.append(asyncio.create_task(child.keep_alive(), name=child.spec.name))
+
+
+async def _all_or_first_failure(starts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    tasks = [asyncio.create_task(start) for start in starts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
