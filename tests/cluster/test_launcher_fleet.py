@@ -1,0 +1,103 @@
+"""Which processes a fleet has, its ports and its share of the cores."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from cluster.config import RouterOptions, ServeOptions
+from cluster.errors import ConfigError
+from cluster.options import load_options
+from cluster.supervisor.cores import available_cores, threads_per_worker
+from cluster.supervisor.fleet import plan_fleet
+from cluster.supervisor.ports import claimed_port
+
+
+def planned(**flags: object) -> dict[str, tuple[str, ...]]:
+    """The words after `python -P -m cli`, by process name."""
+    stages = plan_fleet(load_options(ServeOptions, flags, environ={}), num_cores=8)
+    return {spec.name: spec.argv[4:] for stage in stages for spec in stage}
+
+
+def test_the_router_comes_first_and_workers_are_numbered_by_pool() -> None:
+    options = load_options(ServeOptions, {"prefill": "2", "decode": "1"}, environ={})
+    stages = plan_fleet(options, num_cores=4)
+    names = [[spec.name for spec in stage] for stage in stages]
+    assert names == [["router"], ["prefill-0", "prefill-1", "decode-0"]]
+
+
+def test_a_deployment_without_prefill_workers_is_one_router_and_decode_workers() -> None:
+    assert list(planned(prefill="0")) == ["router", "decode-0"]
+
+
+def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> None:
+    words = planned(model="m", dtype="float32", grpc_port="7000", max_num_seqs="3")["prefill-0"]
+    assert words[0] == "prefill-worker"
+    assert set(words[1:]) == {
+        "--worker-id=prefill-0",
+        "--router=127.0.0.1:7000",
+        "--model=m",
+        "--dtype=float32",
+        "--max-num-seqs=3",
+        "--num-threads=4",
+    }
+
+
+def test_the_router_gets_its_own_options_and_the_model() -> None:
+    words = planned(port="9000", model="m", index_max_blocks="5")["router"]
+    assert words == ("router", "--port=9000", "--index-max-blocks=5", "--model=m")
+
+
+def test_a_router_on_all_addresses_is_reached_by_its_workers_over_loopback() -> None:
+    words = planned(host="0.0.0.0")
+    assert "--host=0.0.0.0" in words["router"]
+    assert "--router=127.0.0.1:50051" in words["decode-0"]
+
+
+def test_threads_that_the_operator_names_are_not_divided() -> None:
+    assert "--num-threads=6" in planned(num_threads="6")["decode-0"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads"), [(2, 2, 1), (2, 1, 2), (8, 3, 2), (1, 4, 1), (16, 2, 8)]
+)
+def test_cores_are_shared_equally(cores: int, workers: int, threads: int) -> None:
+    assert threads_per_worker(cores, workers) == threads
+
+
+@pytest.mark.parametrize("quota", ["max 100000", "", "nonsense", "100000 0"])
+def test_without_a_quota_every_core_of_the_mask_counts(tmp_path: Path, quota: str) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text(quota)
+    assert available_cores(file) == available_cores(tmp_path / "none") >= 1
+
+
+def test_a_containers_quota_limits_the_cores(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text("50000 100000")
+    assert available_cores(file) == 1
+
+
+def test_a_free_port_is_claimed_and_zero_becomes_one() -> None:
+    port = claimed_port("127.0.0.1", 0, flag="--port")
+    assert port > 0 and claimed_port("127.0.0.1", port, flag="--port") == port
+
+
+def test_a_taken_port_is_an_error_that_names_port_holder_and_flag() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port} .*in use.*--grpc-port"):
+            claimed_port("127.0.0.1", port, flag="--grpc-port")
+
+
+def test_a_host_that_is_not_ours_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
+        claimed_port("192.0.2.1", 0, flag="--port")
+
+
+def test_the_defaults_of_serve_are_the_routers_own() -> None:
+    assert ServeOptions().router == RouterOptions()

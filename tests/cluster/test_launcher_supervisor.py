@@ -1,0 +1,207 @@
+"""The supervisor over real child processes that are tiny programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.launcher.local import LocalLauncher
+from cluster.launcher.protocol import ProcessExit, ProcessSpec
+from cluster.startup import StartupFailed
+from cluster.supervisor.backoff import HEALTHY_AFTER_S, Backoff
+from cluster.supervisor.child import StartFailed
+from cluster.supervisor.failure import explain
+from cluster.supervisor.news import Loading, News, Restarting, Serving, Stopping
+from cluster.supervisor.supervisor import Supervisor
+from tests.cluster.child_programs import (
+    DIES_WHEN_READY,
+    IGNORES_SIGTERM,
+    KILLED,
+    RAISES,
+    REPORTS_FAILURE,
+    SERVES_UNTIL_SIGTERM,
+    program,
+)
+
+DEADLINE_S = 20.0
+
+
+class Newsroom:
+    """Keeps the news, and lets a test wait for a piece of it."""
+
+    def __init__(self) -> None:
+        self.news: list[News] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, piece: News) -> None:
+        self.news.append(piece)
+        self._more.set()
+
+    def of(self, kind: type) -> list[News]:
+        return [piece for piece in self.news if isinstance(piece, kind)]
+
+    async def wait_for(self, kind: type, count: int) -> list[News]:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.of(kind)) < count:
+                self._more.clear()
+                await self._more.wait()
+        return self.of(kind)
+
+
+@pytest.fixture
+def newsroom() -> Newsroom:
+    return Newsroom()
+
+
+@pytest.fixture
+async def supervisor(newsroom: Newsroom, tmp_path: Path) -> AsyncIterator[Supervisor]:
+    launcher = LocalLauncher(log_dir=tmp_path, on_warning=lambda name, level, text: None)
+    supervisor = Supervisor(launcher, newsroom, backoff=lambda: Backoff(0.01, 0.05))
+    yield supervisor
+    supervisor.kill()
+    await supervisor.stop(0.0)
+
+
+def named(name: str, source: str = SERVES_UNTIL_SIGTERM) -> ProcessSpec:
+    return program(source, name=name)
+
+
+async def test_a_stage_starts_when_the_one_before_is_ready(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    await supervisor.start([[named("router")], [named("prefill-0"), named("decode-0")]])
+    serving = [piece.name for piece in newsroom.news if isinstance(piece, Serving)]
+    first_worker_news = next(p for p in newsroom.news if p.name != "router")  # type: ignore[union-attr]
+    assert serving[0] == "router" and set(serving) == {"router", "prefill-0", "decode-0"}
+    assert newsroom.news.index(first_worker_news) > newsroom.news.index(newsroom.of(Serving)[0])
+    assert Loading("router", "loading", 0.5) in newsroom.news
+
+
+async def test_stop_ends_everything_the_first_stage_first(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    await supervisor.start([[named("router")], [named("prefill-0"), named("decode-0")]])
+    pids = [child.pid for child in supervisor.children]
+    await supervisor.stop(10.0)
+    assert [piece.names for piece in newsroom.of(Stopping)] == [  # type: ignore[union-attr]
+        ("router",),
+        ("prefill-0", "decode-0"),
+    ]
+    assert not any(psutil.pid_exists(pid) for pid in pids if pid is not None)
+    assert newsroom.of(Restarting) == []
+
+
+async def test_a_process_that_does_not_stop_in_time_is_killed(supervisor: Supervisor) -> None:
+    await supervisor.start([[named("deaf", IGNORES_SIGTERM)]])
+    (child,) = supervisor.children
+    assert child.pid is not None
+    await supervisor.stop(0.05)
+    assert not psutil.pid_exists(child.pid)
+
+
+async def test_kill_cuts_a_graceful_stop_short(supervisor: Supervisor, newsroom: Newsroom) -> None:
+    await supervisor.start([[named("deaf", IGNORES_SIGTERM)]])
+    stopping = asyncio.create_task(supervisor.stop(3600.0))
+    await newsroom.wait_for(Stopping, 1)
+    supervisor.kill()
+    await asyncio.wait_for(stopping, DEADLINE_S)
+
+
+async def test_a_dead_process_is_started_again_under_its_name(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    await supervisor.start([[named("decode-0")]])
+    (child,) = supervisor.children
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    first, second = await newsroom.wait_for(Serving, 2)
+    assert isinstance(first, Serving) and isinstance(second, Serving)
+    assert first.name == second.name == "decode-0" and first.pid != second.pid
+    (restarting,) = newsroom.of(Restarting)
+    assert isinstance(restarting, Restarting)
+    assert restarting.failure.how == "signal SIGKILL" and "memory" in restarting.failure.remedy
+
+
+async def test_a_process_that_dies_again_and_again_waits_longer_each_time(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    await supervisor.start([[named("decode-0", DIES_WHEN_READY)]])
+    deaths = await newsroom.wait_for(Restarting, 4)
+    assert [d.delay_s for d in deaths[:4]] == [0.01, 0.02, 0.04, 0.05]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("source", "how", "cause"),
+    [
+        (REPORTS_FAILURE, "exit code 1", "disk_full: 1 byte free, 2 needed"),
+        (RAISES, "exit code 1", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        (KILLED, "signal SIGKILL", "it said nothing"),
+        ("pass", "exit code 0", "it said nothing"),
+    ],
+)
+async def test_a_start_that_fails_is_told_once_with_its_cause(
+    supervisor: Supervisor, newsroom: Newsroom, source: str, how: str, cause: str
+) -> None:
+    with pytest.raises(StartFailed) as caught:
+        await supervisor.start([[named("router")], [named("decode-0", source), named("good")]])
+    failure = caught.value.failure
+    assert (failure.name, failure.how, failure.cause) == ("decode-0", how, cause)
+    assert newsroom.of(Restarting) == []
+
+
+async def test_a_start_that_fails_leaves_nothing_after_stop(supervisor: Supervisor) -> None:
+    with pytest.raises(StartFailed):
+        await supervisor.start(
+            [[named("router"), named("bad", RAISES), named("slow", "signal.pause()")]]
+        )
+    await supervisor.stop(10.0)
+    assert not any(psutil.pid_exists(child.pid or 0) for child in supervisor.children)
+
+
+async def test_a_program_that_cannot_run_at_all_is_a_failed_start(supervisor: Supervisor) -> None:
+    with pytest.raises(StartFailed, match="/no/such/program"):
+        await supervisor.start([[ProcessSpec(name="x", argv=("/no/such/program",))]])
+
+
+def test_back_off_doubles_to_its_limit_and_starts_anew_after_health() -> None:
+    backoff = Backoff()
+    delays = [backoff.next_delay_s(healthy_s=1.0) for _ in range(8)]
+    assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert backoff.next_delay_s(healthy_s=HEALTHY_AFTER_S) == 0.5
+
+
+def test_the_cause_of_a_chain_of_exceptions_is_the_first() -> None:
+    tail = (
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1, in <module>',
+        "torch.OutOfMemoryError: no 4 GiB",
+        "During handling of the above exception, another exception occurred:",
+        "Traceback (most recent call last):",
+        "RuntimeError: engine core failed, see above",
+    )
+    failure = explain("decode-0", ProcessExit(status=1, tail=tail, log="/logs/d.log"), None)
+    assert failure.cause == "torch.OutOfMemoryError: no 4 GiB"
+    assert "/logs/d.log" in failure.remedy
+
+
+def test_the_words_of_the_process_itself_come_first() -> None:
+    ended = ProcessExit(status=1, tail=("ValueError: something else",))
+    failure = explain("router", ended, StartupFailed("config_error", "port 1 is taken"))
+    assert failure.cause == "config_error: port 1 is taken" and failure.remedy == ""
+
+
+async def test_stop_during_a_back_off_does_not_wait_for_it(newsroom: Newsroom) -> None:
+    launcher = LocalLauncher(log_dir=None, on_warning=lambda name, level, text: None)
+    supervisor = Supervisor(launcher, newsroom, backoff=lambda: Backoff(3600.0, 3600.0))
+    await supervisor.start([[named("decode-0", DIES_WHEN_READY)]])
+    await newsroom.wait_for(Restarting, 1)
+    began = time.monotonic()
+    await supervisor.stop(10.0)
+    assert time.monotonic() - began < DEADLINE_S
