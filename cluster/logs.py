@@ -54,8 +54,8 @@ def _stamp(process: str) -> Any:
 
 
 def get_logger(name: str) -> Any:
-    """A logger whose lines carry `logger=name`."""
-    return structlog.get_logger(logger=name)
+    """A logger whose lines carry `component=name`."""
+    return structlog.get_logger(component=name)
 
 
 @contextmanager
