@@ -1,0 +1,186 @@
+"""A router's side of KV events: follows one worker, notices gaps, repairs them.
+
+    BEHIND --snapshot--> FOLLOWING --a number is missing--> replay --still missing--> snapshot
+       ^                     |
+       '--- (re)connected ---'                 no answer: BEHIND, nothing believed, asked again
+
+While BEHIND, live messages are left alone: the next snapshot contains them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+import msgspec
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
+
+from cluster.cache_change import CacheChange
+from cluster.kv_events.replay import ReplayMessage, ask
+from cluster.kv_events.wire import (
+    END,
+    MAX_MESSAGE_BYTES,
+    decode_batch,
+    decode_sequence,
+    encode_sequence,
+    to_changes,
+)
+from cluster.logs import get_logger
+
+RETRY_S = 1.0
+RECEIVE_QUEUE_MESSAGES = 100_000
+_CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_MALFORMED = (ValueError, OverflowError, msgspec.DecodeError)
+
+_log = get_logger("kv_events")
+
+
+class FollowState(enum.Enum):
+    """Whether what was told to the callback is complete."""
+
+    BEHIND = "behind"
+    FOLLOWING = "following"
+
+
+class KvEventSubscriber:
+    """Follows one worker's events until cancelled.
+
+    `on_change` is called in order from the event loop; after a `cleared` change everything alive
+    is told again. `on_gap` and `on_resync` are called for each gap found and snapshot taken.
+    """
+
+    def __init__(
+        self,
+        pub_address: str,
+        replay_address: str,
+        on_change: Callable[[CacheChange], None],
+        *,
+        on_gap: Callable[[], None] = lambda: None,
+        on_resync: Callable[[], None] = lambda: None,
+        topic: str = "",
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self._pub_address = pub_address
+        self._replay_address = replay_address
+        self._on_change = on_change
+        self._on_gap = on_gap
+        self._on_resync = on_resync
+        self._topic = topic
+        self._retry_s = retry_s
+        self._state = FollowState.BEHIND
+        self._last: int | None = None
+        """Number of the last message applied; None: the next one is taken as it comes."""
+        self._knows = False
+
+    @property
+    def state(self) -> FollowState:
+        """Whether the callback knows everything."""
+        return self._state
+
+    async def run(self) -> None:
+        """Follows until cancelled; an unreachable worker is tried again and again."""
+        context = zmq.asyncio.Context()
+        try:
+            sub: zmq.asyncio.Socket = context.socket(zmq.SUB)
+            sub.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+            sub.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MESSAGES)
+            sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+            monitor: zmq.asyncio.Socket = sub.get_monitor_socket(_CONNECTED)
+            sub.setsockopt_string(zmq.SUBSCRIBE, self._topic)
+            sub.connect(self._pub_address)
+            await self._follow(context, sub, monitor)
+        finally:
+            context.destroy(linger=0)
+
+    async def _follow(
+        self, context: zmq.asyncio.Context, sub: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket
+    ) -> None:
+        poller = zmq.asyncio.Poller()
+        poller.register(sub, zmq.POLLIN)
+        poller.register(monitor, zmq.POLLIN)
+        while True:
+            behind = self._state is FollowState.BEHIND
+            ready = dict(await poller.poll(self._retry_s * 1000 if behind else None))
+            if monitor in ready:
+                parse_monitor_message(await monitor.recv_multipart())
+                await self._resync(context)
+            elif not ready:
+                await self._resync(context)
+            if sub in ready:
+                await self._take(context, await sub.recv_multipart())
+
+    async def _take(self, context: zmq.asyncio.Context, frames: list[bytes]) -> None:
+        if self._state is FollowState.BEHIND:
+            return
+        try:
+            _, number_frame, payload = frames
+            number = decode_sequence(number_frame)
+            if self._last is None or number == self._last + 1:
+                self._apply(number, payload)
+            elif number > self._last:
+                self._on_gap()
+                await self._repair(context, self._last + 1, number)
+        except _MALFORMED as failure:
+            _log.warning("an event is malformed", source=self._pub_address, error=str(failure))
+            await self._resync(context)
+
+    async def _repair(self, context: zmq.asyncio.Context, first: int, seen: int) -> None:
+        """Asks for what lies between; `seen` is the number that showed the gap."""
+        for number, payload in await self._ask(context, encode_sequence(first)) or []:
+            if number == first:
+                self._apply(number, payload)
+                first += 1
+        if first <= seen:
+            await self._resync(context)
+
+    async def _resync(self, context: zmq.asyncio.Context) -> None:
+        """Forgets everything and learns it anew; BEHIND when nobody answers."""
+        self._state = FollowState.BEHIND
+        answer = await self._ask_for_everything(context)
+        self._forget()
+        if answer is None:
+            return
+        try:
+            for number, payload in answer:
+                self._apply(number, payload)
+        except _MALFORMED as failure:
+            _log.warning("a snapshot is malformed", source=self._pub_address, error=str(failure))
+            self._forget()
+            return
+        self._state = FollowState.FOLLOWING
+        self._on_resync()
+
+    async def _ask_for_everything(self, context: zmq.asyncio.Context) -> list[ReplayMessage] | None:
+        """A snapshot, or what a publisher without snapshots still has; None: no answer.
+
+        A worker without a replay socket has nothing to say of the past.
+        """
+        if not self._replay_address:
+            return []
+        answer = await self._ask(context, END)
+        return answer or (
+            answer if answer is None else await self._ask(context, encode_sequence(0))
+        )
+
+    async def _ask(self, context: zmq.asyncio.Context, start: bytes) -> list[ReplayMessage] | None:
+        if not self._replay_address:
+            return None
+        try:
+            return await ask(context, self._replay_address, start)
+        except (TimeoutError, ValueError) as failure:
+            _log.warning("no replay to be had", source=self._replay_address, error=str(failure))
+            return None
+
+    def _apply(self, number: int, payload: bytes) -> None:
+        for change in to_changes(decode_batch(payload)):
+            self._on_change(change)
+            self._knows = True
+        self._last = number
+
+    def _forget(self) -> None:
+        self._last = None
+        if self._knows:
+            self._knows = False
+            self._on_change(CacheChange(cleared=True))

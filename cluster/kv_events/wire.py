@@ -1,0 +1,162 @@
+"""KV cache events as vLLM puts them on the wire, so that routers and engines can be mixed.
+
+A PUB message has three frames: topic, sequence number (8 bytes, big-endian), payload. The payload
+is a msgpack array [timestamp in seconds, events, data-parallel rank]; an event is a map whose
+"type" is the class's name here. Numbers rise by one per message, from 0 in a new process.
+
+Asking a replay socket (ROUTER): frames (empty, start). `start` is a sequence number (8 bytes): the
+answer is every buffered message from there on, as frames (empty, topic, number, payload), then one
+whose number is END. Our own addition: a `start` of END asks for a snapshot. The answer is messages
+that all carry the number of the last live message the snapshot is sure to contain; the first opens
+with AllBlocksCleared, then every live block follows, parents first; then the buffered messages
+after that number, then END. Applying a message twice in order changes nothing, so live messages
+go on without a gap. A publisher that knows no snapshots answers with END alone.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from cluster.block_hash import NAME_BYTES
+from cluster.cache_change import CacheChange, CachedBlock
+
+END = b"\xff" * 8
+"""-1 as 8 signed bytes: ends a replay; as a start it asks for a snapshot."""
+DEVICE_MEDIUM = "GPU"
+"""vLLM's word for the tier that attention reads; a CPU engine's own memory too."""
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_SEQUENCE = struct.Struct(">Q")
+
+BlockHash = bytes | int
+
+
+class BlockStored(msgspec.Struct, tag=True, gc=False):
+    """Consecutive blocks that follow `parent_block_hash`; `token_ids` are those of all of them."""
+
+    block_hashes: list[BlockHash]
+    parent_block_hash: BlockHash | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None = None
+    medium: str | None = DEVICE_MEDIUM
+    lora_name: str | None = None
+
+
+class BlockRemoved(msgspec.Struct, tag=True, gc=False):
+    """Blocks that left the cache."""
+
+    block_hashes: list[BlockHash]
+    medium: str | None = DEVICE_MEDIUM
+
+
+class AllBlocksCleared(msgspec.Struct, tag=True, gc=False):
+    """The cache is empty."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class EventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
+    """One message's payload."""
+
+    ts: float
+    events: list[Event]
+    data_parallel_rank: int | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(EventBatch)
+
+
+def encode_batch(batch: EventBatch) -> bytes:
+    """The payload frame."""
+    return _encoder.encode(batch)
+
+
+def decode_batch(payload: bytes) -> EventBatch:
+    """Raises msgspec.DecodeError for what is not a batch; unknown fields are ignored."""
+    return _decoder.decode(payload)
+
+
+def encode_sequence(number: int) -> bytes:
+    """The sequence frame."""
+    return _SEQUENCE.pack(number)
+
+
+def decode_sequence(frame: bytes) -> int:
+    """Raises ValueError when the frame is not 8 bytes."""
+    if len(frame) != _SEQUENCE.size:
+        raise ValueError(f"a sequence number has 8 bytes, not {len(frame)}")
+    return int(_SEQUENCE.unpack(frame)[0])
+
+
+def to_events(change: CacheChange) -> list[Event]:
+    """In the order of a change: cleared, stored (a chain of blocks in one event), removed."""
+    events: list[Event] = [AllBlocksCleared()] if change.cleared else []
+    events += stored_events(change.stored)
+    if change.removed:
+        events.append(BlockRemoved(list(change.removed)))
+    return events
+
+
+def stored_events(blocks: list[CachedBlock]) -> list[BlockStored]:
+    """One event per run of blocks that follow each other."""
+    events: list[BlockStored] = []
+    for block in blocks:
+        last = events[-1] if events else None
+        same_size = last is not None and last.block_size == len(block.token_ids)
+        if last is not None and same_size and last.block_hashes[-1] == block.parent:
+            last.block_hashes.append(block.name)
+            last.token_ids.extend(block.token_ids)
+        else:
+            size = len(block.token_ids)
+            events.append(BlockStored([block.name], block.parent, list(block.token_ids), size))
+    return events
+
+
+def to_changes(batch: EventBatch) -> list[CacheChange]:
+    """One change per event, in order. Raises ValueError when counts do not fit together.
+
+    Events of other tiers and of adapters are left out: the index knows the device tier only.
+    """
+    return [change for event in batch.events if (change := _to_change(event)) is not None]
+
+
+def _to_change(event: Event) -> CacheChange | None:
+    match event:
+        case AllBlocksCleared():
+            return CacheChange(cleared=True)
+        case BlockRemoved():
+            names = [_name(item) for item in event.block_hashes]
+            return CacheChange(removed=names) if event.medium in (None, DEVICE_MEDIUM) else None
+        case BlockStored():
+            if event.medium not in (None, DEVICE_MEDIUM) or event.lora_name is not None:
+                return None
+            return CacheChange(stored=_blocks(event))
+
+
+def _blocks(event: BlockStored) -> list[CachedBlock]:
+    size = event.block_size
+    if size < 1 or len(event.token_ids) != size * len(event.block_hashes):
+        raise ValueError(
+            f"{len(event.block_hashes)} blocks of {size} tokens came with "
+            f"{len(event.token_ids)} tokens"
+        )
+    if event.token_ids and not 0 <= min(event.token_ids) <= max(event.token_ids) < 2**32:
+        raise ValueError("a token id is outside 0 .. 2**32 - 1")
+    parent = None if event.parent_block_hash is None else _name(event.parent_block_hash)
+    blocks = []
+    for index, item in enumerate(event.block_hashes):
+        tokens = event.token_ids[index * size : (index + 1) * size]
+        blocks.append(CachedBlock(_name(item), parent, tokens))
+        parent = blocks[-1].name
+    return blocks
+
+
+def _name(block_hash: BlockHash) -> bytes:
+    """Our names are bytes; a 64-bit integer of another engine becomes its 16 bytes."""
+    if isinstance(block_hash, bytes):
+        return block_hash
+    return block_hash.to_bytes(NAME_BYTES, "big", signed=block_hash < 0)

@@ -1,0 +1,130 @@
+"""A worker as the fleet knows it, and the checks of everything a worker says about itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+
+from cluster.errors import InvalidRequest
+from cluster.generation import EngineLoad
+from cluster.identity import Role, WorkerKey
+from cluster.pairing import Pairing
+from cluster.wire import pairing_from_wire, pairing_to_wire
+from protos import membership_pb2
+
+MAX_NAME_CHARS = 256
+MAX_CONTEXT_TOKENS = 2**24
+MAX_BLOCK_SIZE_TOKENS = 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_PAIRING_LIMITS = {
+    "block_size_tokens": MAX_BLOCK_SIZE_TOKENS,
+    "num_layers": 4096,
+    "num_kv_heads": 65_536,
+    "head_dim": 65_536,
+    "protocol_version": 2**31,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Fields as in `protos/membership.proto`. Empty event addresses: the worker has no events."""
+
+    worker_id: str
+    incarnation: str
+    role: Role
+    address: str
+    pairing: Pairing
+    model: str
+    max_context_tokens: int
+    kv_events_address: str = ""
+    kv_replay_address: str = ""
+    kv_transport: str = ""
+    version: str = ""
+    pid: int = 0
+
+    @property
+    def key(self) -> WorkerKey:
+        """The process: id and incarnation."""
+        return WorkerKey(self.worker_id, self.incarnation)
+
+    def check(self) -> None:
+        """Raises InvalidRequest naming the first field that cannot be right."""
+        for name in ("worker_id", "incarnation"):
+            _check_name(name, getattr(self, name))
+        if not self.model or not self.model.isprintable():
+            raise InvalidRequest(f"model is {self.model!r}; it must be a name", param="model")
+        _check_address("address", self.address)
+        for name in ("kv_events_address", "kv_replay_address"):
+            _check_endpoint(name, getattr(self, name))
+        for name in ("model", "kv_transport", "version"):
+            _check_length(name, getattr(self, name))
+        _check_between("max_context_tokens", self.max_context_tokens, MAX_CONTEXT_TOKENS)
+        for name in ("weights_digest", "tokenizer_digest", "dtype"):
+            _check_name(f"pairing.{name}", getattr(self.pairing, name))
+        for name, limit in _PAIRING_LIMITS.items():
+            _check_between(f"pairing.{name}", getattr(self.pairing, name), limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberState:
+    """A member and what its last beat said. `beat_s` is on the store's clock."""
+
+    member: Member
+    load: EngineLoad
+    draining: bool
+    beat_s: float
+
+
+def member_to_wire(member: Member) -> membership_pb2.Member:
+    """The names are the same on both sides."""
+    values = {item.name: getattr(member, item.name) for item in fields(Member)}
+    return membership_pb2.Member(**values | {"pairing": pairing_to_wire(member.pairing)})
+
+
+def member_from_wire(message: membership_pb2.Member) -> Member:
+    """The inverse of `member_to_wire`, checked. Raises InvalidRequest."""
+    values = {item.name: getattr(message, item.name) for item in fields(Member)}
+    if message.role not in set(Role):
+        raise InvalidRequest(
+            f"role is {message.role[:32]!r}; allowed: {', '.join(Role)}", param="role"
+        )
+    pairing = pairing_from_wire(message.pairing)
+    member = Member(**values | {"role": Role(message.role), "pairing": pairing})
+    member.check()
+    return member
+
+
+def _check_length(name: str, value: str) -> None:
+    if len(value) > MAX_NAME_CHARS:
+        raise InvalidRequest(
+            f"{name} has {len(value)} characters; at most {MAX_NAME_CHARS}", param=name
+        )
+
+
+def _check_name(name: str, value: str) -> None:
+    _check_length(name, value)
+    if not _NAME.fullmatch(value):
+        raise InvalidRequest(
+            f"{name} is {value!r}; it needs letters, digits and . _ : / @ + - only", param=name
+        )
+
+
+def _check_address(name: str, value: str) -> None:
+    _check_length(name, value)
+    found = _HOST_PORT.fullmatch(value)
+    if found is None or not 1 <= int(found[2]) <= 65_535:
+        raise InvalidRequest(f"{name} is {value!r}; it must be host:port", param=name)
+
+
+def _check_endpoint(name: str, value: str) -> None:
+    if not value:
+        return
+    if not value.startswith("tcp://"):
+        raise InvalidRequest(f"{name} is {value[:64]!r}; it must be tcp://host:port", param=name)
+    _check_address(name, value.removeprefix("tcp://"))
+
+
+def _check_between(name: str, value: int, high: int) -> None:
+    if not 1 <= value <= high:
+        raise InvalidRequest(f"{name} is {value}; allowed: [1, {high}]", param=name)

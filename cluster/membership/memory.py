@@ -1,0 +1,94 @@
+"""The default store: a table in the router's own memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from cluster.errors import QueueFull
+from cluster.generation import EngineLoad
+from cluster.identity import WorkerKey
+from cluster.membership.member import Member, MemberState
+from cluster.membership.store import ChangeKind, MembershipChange
+
+MAX_MEMBERS = 1024
+
+
+class MemoryMembership:
+    """A MembershipStore without dependencies; it lives and dies with its process."""
+
+    def __init__(self, lease_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lease_s = lease_s
+        self._clock = clock
+        self._states: dict[str, MemberState] = {}
+        self._watchers: list[Callable[[MembershipChange], None]] = []
+
+    async def join(self, member: Member) -> None:
+        """See `MembershipStore.join`."""
+        known = self._states.get(member.worker_id)
+        if known is not None and known.member.incarnation == member.incarnation:
+            self._states[member.worker_id] = replace(known, member=member, beat_s=self._clock())
+            return
+        if known is not None:
+            self._remove(member.worker_id, ChangeKind.REPLACED)
+        elif len(self._states) >= MAX_MEMBERS:
+            raise QueueFull(
+                f"the fleet has {MAX_MEMBERS} workers, which is the limit of one router",
+                retry_after_s=self._lease_s,
+            )
+        self._states[member.worker_id] = MemberState(
+            member=member, load=EngineLoad(), draining=False, beat_s=self._clock()
+        )
+        self._tell(MembershipChange(ChangeKind.JOINED, member))
+
+    async def beat(
+        self, key: WorkerKey, load: EngineLoad, *, draining: bool, kv_transport: str = ""
+    ) -> bool:
+        """See `MembershipStore.beat`."""
+        known = self._find(key)
+        if known is None:
+            return False
+        transport = kv_transport or known.member.kv_transport
+        self._states[key.worker_id] = MemberState(
+            member=replace(known.member, kv_transport=transport),
+            load=load,
+            draining=draining,
+            beat_s=self._clock(),
+        )
+        return True
+
+    async def leave(self, key: WorkerKey) -> bool:
+        """See `MembershipStore.leave`."""
+        if self._find(key) is None:
+            return False
+        self._remove(key.worker_id, ChangeKind.LEFT)
+        return True
+
+    async def expire(self) -> list[Member]:
+        """See `MembershipStore.expire`."""
+        oldest = self._clock() - self._lease_s
+        silent = [state.member for state in self._states.values() if state.beat_s < oldest]
+        for member in silent:
+            self._remove(member.worker_id, ChangeKind.EXPIRED)
+        return silent
+
+    def members(self) -> list[MemberState]:
+        """See `MembershipStore.members`."""
+        return list(self._states.values())
+
+    def watch(self, callback: Callable[[MembershipChange], None]) -> None:
+        """See `MembershipStore.watch`."""
+        self._watchers.append(callback)
+
+    def _find(self, key: WorkerKey) -> MemberState | None:
+        known = self._states.get(key.worker_id)
+        return known if known is not None and known.member.key == key else None
+
+    def _remove(self, worker_id: str, kind: ChangeKind) -> None:
+        state = self._states.pop(worker_id)
+        self._tell(MembershipChange(kind, state.member))
+
+    def _tell(self, change: MembershipChange) -> None:
+        for watcher in self._watchers:
+            watcher(change)

@@ -1,0 +1,69 @@
+"""The fleet's list of workers: one interface for every store.
+
+    join -> beat, beat, ... -> leave
+                 '-- silence for the lease's length -> expired
+    join with a new incarnation -> the old process is out (REPLACED), then the new one is in
+
+A store never raises for being away: it keeps the last view, and `members` answers from memory.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.generation import EngineLoad
+from cluster.identity import WorkerKey
+from cluster.membership.member import Member, MemberState
+
+
+class ChangeKind(enum.StrEnum):
+    """What happened to a member."""
+
+    JOINED = "joined"
+    LEFT = "left"
+    EXPIRED = "expired"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChange:
+    """One process came or went; for a replaced worker REPLACED comes first, then JOINED."""
+
+    kind: ChangeKind
+    member: Member
+
+
+class MembershipStore(Protocol):
+    """Called from the event loop. Watchers run inside the call that changes the list."""
+
+    async def join(self, member: Member) -> None:
+        """Adds a checked member or replaces its former incarnation. Raises QueueFull when full.
+
+        Joining again with the same incarnation updates the record and counts as a beat.
+        """
+        ...
+
+    async def beat(
+        self, key: WorkerKey, load: EngineLoad, *, draining: bool, kv_transport: str = ""
+    ) -> bool:
+        """Renews the lease. False when that process is not a member: it must join again."""
+        ...
+
+    async def leave(self, key: WorkerKey) -> bool:
+        """Removes the process; False when it was not a member."""
+        ...
+
+    async def expire(self) -> list[Member]:
+        """Removes and returns those whose lease has run out. Called at least every half second."""
+        ...
+
+    def members(self) -> list[MemberState]:
+        """The last view, in the order of joining."""
+        ...
+
+    def watch(self, callback: Callable[[MembershipChange], None]) -> None:
+        """Calls back for every change from now on; the callback must not raise."""
+        ...
