@@ -126,7 +126,7 @@ def _check_fit(request: MemoryRequest, num_blocks: int, room: int) -> None:
             f"takes {block_bytes}; raise it to at least that",
             param="kv_memory_bytes",
         )
-    if num_blocks * block_bytes > room:
+    if num_blocks * block_bytes > max(room, 0):
         raise ConfigError(_too_large(request, num_blocks * block_bytes, room))
     fitting_tokens = num_blocks * block_size
     if fitting_tokens < request.max_context_tokens:
