@@ -1,0 +1,142 @@
+"""The bodies of answers, in OpenAI's shapes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cluster.generation import Timing
+
+
+class PromptTokensDetails(msgspec.Struct):
+    """`cached_tokens`: tokens of the prompt that were not computed again."""
+
+    cached_tokens: int
+
+
+class UsageBody(msgspec.Struct):
+    """Counts of tokens, over all choices and prompts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class TopLogprob(msgspec.Struct):
+    """One alternative of a chat token."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatLogprob(msgspec.Struct):
+    """One chat token."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct):
+    """`logprobs` of a chat choice."""
+
+    content: list[ChatLogprob]
+    refusal: None = None
+
+
+class CompletionLogprobs(msgspec.Struct):
+    """`logprobs` of a completion choice; `text_offset` counts characters."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class Message(msgspec.Struct):
+    """The answer of a chat."""
+
+    content: str
+    role: str = "assistant"
+    refusal: None = None
+
+
+class ChatChoice(msgspec.Struct):
+    """One whole chat choice."""
+
+    index: int
+    message: Message
+    logprobs: ChatLogprobs | None
+    finish_reason: str
+
+
+class ChatDelta(msgspec.Struct, omit_defaults=True):
+    """What is new in a streamed chat choice."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class ChatChunkChoice(msgspec.Struct):
+    """A streamed chat choice."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+
+
+class CompletionChoice(msgspec.Struct):
+    """A completion choice, whole or streamed."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: str | None
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """The envelope of everything; `splitserve` is our extension (see `timings`)."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice] | list[ChatChunkChoice] | list[CompletionChoice]
+    usage: UsageBody | None | msgspec.UnsetType = msgspec.UNSET
+    splitserve: Timing | msgspec.UnsetType = msgspec.UNSET
+
+
+class ModelBody(msgspec.Struct):
+    """An entry of /v1/models."""
+
+    id: str
+    created: int
+    max_model_len: int
+    object: str = "model"
+    owned_by: str = "splitserve"
+
+
+class ModelListBody(msgspec.Struct):
+    """GET /v1/models."""
+
+    data: list[ModelBody]
+    object: str = "list"
+
+
+class ErrorDetail(msgspec.Struct):
+    """What went wrong; `code` is stable."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(msgspec.Struct):
+    """The envelope of an error."""
+
+    error: ErrorDetail

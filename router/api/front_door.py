@@ -1,0 +1,62 @@
+"""The outermost layer of the HTTP application: ids, crowding, and an answer for every error."""
+
+from __future__ import annotations
+
+from cluster.errors import Cancelled, InternalError, NotReady, SplitserveError, status_of
+from cluster.logs import bind_request, get_logger
+from router.api.asgi import App, Receive, Scope, Send, header_of
+from router.api.delivery import Delivery
+from router.api.errors import error_body, error_headers
+from router.api.request_ids import request_ids
+
+_log = get_logger("router.api")
+OPERATOR_PATHS = frozenset({"/health", "/metrics", "/version"})
+
+
+class FrontDoor:
+    """Wraps the routes. No exception passes it; after headers are out, it can only hang up."""
+
+    def __init__(self, routes: App) -> None:
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._routes(scope, receive, send)
+            return
+        ids = request_ids(header_of(scope, b"x-request-id"))
+        scope["state"]["request_id"] = ids.internal
+        delivery = Delivery(scope, receive, send, ids.echoed)
+        with bind_request(ids.internal):
+            try:
+                _check_crowding(scope)
+                await self._routes(scope, delivery.receive, delivery.send)
+            except SplitserveError as error:
+                await _answer(scope, delivery, error)
+            except Exception:
+                _log.exception("request crashed", path=scope["path"])
+                await _answer(scope, delivery, InternalError("the router failed; see its log"))
+
+
+def _check_crowding(scope: Scope) -> None:
+    if scope["state"].get("crowded") and scope["path"] not in OPERATOR_PATHS:
+        raise NotReady("too many connections; close idle ones or come again", retry_after_s=1.0)
+
+
+async def _answer(scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
+    row = status_of(error)
+    if not isinstance(error, Cancelled):
+        _log.info("request refused", path=scope["path"], code=row.code, message=error.message)
+    if delivery.started:
+        scope["state"]["abort_connection"]()
+        return
+    body = error_body(error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *error_headers(error),
+    ]
+    if row.http == 408 or scope["state"].get("crowded"):
+        headers.append((b"connection", b"close"))
+    start = {"type": "http.response.start", "status": row.http, "headers": headers}
+    await delivery.send(start)
+    await delivery.send({"type": "http.response.body", "body": body})

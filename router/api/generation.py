@@ -1,0 +1,108 @@
+"""A generation under way, written to its client: in one piece or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import msgspec
+
+from cluster.errors import Cancelled, SplitserveError
+from router.api.answer_shape import AnswerShape, Envelope, GatheredChoice
+from router.api.answers import UsageBody
+from router.api.errors import error_body
+from router.api.exchange import Exchange
+from router.api.plan import AnswerOptions
+from router.api.tally import Tally
+from router.front.events import GenerationEnd
+from router.front.fan_out import IndexedEvent
+from router.text.choice import TextDelta
+
+
+@dataclass(slots=True, kw_only=True)
+class Generation:
+    """One request's events with the words to tell them in."""
+
+    events: AsyncGenerator[IndexedEvent, None]
+    shape: AnswerShape
+    envelope: Envelope
+    tally: Tally
+    num_choices: int
+    """Per prompt."""
+    num_prompts: int
+    options: AnswerOptions
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Runs to the end. Closing the events, whatever happens, cancels them upstream."""
+        async with aclosing(self.events) as events:
+            if self.options.stream:
+                await self._stream(exchange, events)
+            else:
+                await self._whole(exchange, events)
+
+    async def _whole(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
+        gathered = [GatheredChoice() for _ in range(self.num_prompts * self.num_choices)]
+        async for prompt, event in events:
+            if isinstance(event, GenerationEnd):
+                self.tally.end(event)
+            else:
+                index = self._index(prompt, event)
+                gathered[index].add(event)
+        choices = [self.shape.whole(index, choice) for index, choice in enumerate(gathered)]
+        body = self.envelope.encode(
+            self.shape.object_name,
+            choices,
+            usage=self.tally.usage(),
+            timing=self.tally.timing if self.options.timings else None,
+        )
+        await exchange.reply(body)
+
+    async def _stream(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
+        """Headers go out with the first event: what fails before it has its own HTTP status."""
+        seen: set[int] = set()
+        started = False
+        try:
+            async for prompt, event in events:
+                if not started:
+                    await exchange.start_stream()
+                    started = True
+                if isinstance(event, GenerationEnd):
+                    self.tally.end(event)
+                else:
+                    await exchange.send_event(self._chunk(prompt, event, seen))
+            if self.options.include_usage or self.options.timings:
+                await exchange.send_event(self._last_chunk())
+        except Cancelled:
+            raise
+        except SplitserveError as error:
+            if not started:
+                raise
+            await exchange.send_event(error_body(error))
+        await exchange.end_stream()
+
+    def _index(self, prompt: int, delta: TextDelta) -> int:
+        index = prompt * self.num_choices + delta.choice
+        self.tally.count(index, delta)
+        return index
+
+    def _chunk(self, prompt: int, delta: TextDelta, seen: set[int]) -> bytes:
+        index = self._index(prompt, delta)
+        choice = self.shape.chunk(index, delta, first=index not in seen)
+        seen.add(index)
+        return self.envelope.encode(
+            self.shape.chunk_object_name, [choice], usage=self._chunk_usage()
+        )
+
+    def _chunk_usage(self) -> UsageBody | None | msgspec.UnsetType:
+        if self.options.continuous_usage:
+            return self.tally.usage()
+        return None if self.options.include_usage else msgspec.UNSET
+
+    def _last_chunk(self) -> bytes:
+        return self.envelope.encode(
+            self.shape.chunk_object_name,
+            [],
+            usage=self.tally.usage() if self.options.include_usage else msgspec.UNSET,
+            timing=self.tally.timing if self.options.timings else None,
+        )

@@ -1,0 +1,97 @@
+"""POST /v1/chat/completions and POST /v1/completions, from bytes to answer."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+from cluster.errors import InvalidRequest
+from router.api.answer_shape import Envelope
+from router.api.asgi import Receive, Scope, Send
+from router.api.exchange import Exchange
+from router.api.generation import Generation
+from router.api.limits import HttpLimits
+from router.api.plan import BodyReader, Plan
+from router.api.tally import Tally
+from router.front.fan_out import merge
+from router.front.generation_request import GenerationRequest
+from router.front.in_flight import InFlight
+from router.front.pipeline import CompletionPipeline
+from router.front.served_model import ServedModel
+
+TIMINGS_HEADER = b"x-splitserve-timings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontContext:
+    """What the endpoints need of the router."""
+
+    model: ServedModel
+    pipeline: CompletionPipeline
+    in_flight: InFlight
+    limits: HttpLimits
+    default_timeout_s: float
+
+
+class GenerationEndpoint:
+    """An ASGI application for one path."""
+
+    def __init__(self, context: FrontContext, reader: BodyReader) -> None:
+        self._context = context
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, self._context.limits)
+        with self._context.in_flight.entered():
+            body = await exchange.read_json_body()
+            await exchange.until_disconnect(self._run(exchange, body))
+
+    async def _run(self, exchange: Exchange, body: bytes) -> None:
+        plan = _with_headers(self._reader.read(body), exchange)
+        generation = await self._begin(plan, exchange.request_id)
+        await generation.answer(exchange)
+
+    async def _begin(self, plan: Plan, request_id: str) -> Generation:
+        """Every prompt is checked before the first is dispatched."""
+        pipeline = self._context.pipeline
+        prepared = [await pipeline.prepare(each) for each in self._requests(plan, request_id)]
+        model = self._context.model
+        return Generation(
+            events=merge([pipeline.stream(each) for each in prepared]),
+            shape=plan.shape,
+            envelope=Envelope(
+                id=f"{plan.id_prefix}-{uuid.uuid4().hex}",
+                model=model.name,
+                fingerprint=model.fingerprint,
+            ),
+            tally=Tally([len(each.routed.token_ids) for each in prepared]),
+            num_choices=plan.sampling.n,
+            num_prompts=len(prepared),
+            options=plan.options,
+        )
+
+    def _requests(self, plan: Plan, request_id: str) -> list[GenerationRequest]:
+        several = len(plan.prompts) > 1
+        return [
+            GenerationRequest(
+                request_id=f"{request_id}-{index}" if several else request_id,
+                prompt=prompt,
+                sampling=plan.sampling,
+                max_tokens=plan.max_tokens,
+                stop=plan.stop,
+                cache_salt=plan.cache_salt,
+                timeout_s=self._context.default_timeout_s,
+                keep_tokens=plan.sampling.logprobs is not None,
+            )
+            for index, prompt in enumerate(plan.prompts)
+        ]
+
+
+def _with_headers(plan: Plan, exchange: Exchange) -> Plan:
+    """The timings of several prompts have no common record."""
+    asked = (exchange.header(TIMINGS_HEADER) or "").lower() in ("1", "true")
+    if asked:
+        plan = replace(plan, options=replace(plan.options, timings=True))
+    if plan.options.timings and len(plan.prompts) > 1:
+        raise InvalidRequest("timings are for one prompt only; send one prompt", param="timings")
+    return plan

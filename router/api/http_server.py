@@ -1,0 +1,89 @@
+"""uvicorn, run inside our own process: our socket, our signals, our limits."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from cluster.errors import ConfigError
+from router.api.asgi import App
+from router.api.http_protocol import protocol_with
+from router.api.limits import HttpLimits
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+"""Longer than the usual 60 s of proxies, so that they and not we close an idle connection."""
+LAST_ANSWERS_S = 2
+"""After the drain: how long answers under way may take before their tasks are cancelled."""
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's business, not the server's."""
+        yield
+
+
+class HttpServer:
+    """Serves from `start` until `stop`. All calls from the event loop's thread."""
+
+    def __init__(self, app: App, host: str, port: int, limits: HttpLimits) -> None:
+        """Listens at once. Raises ConfigError when the port cannot be had."""
+        self._socket = listen(host, port)
+        config = uvicorn.Config(
+            app,
+            http=protocol_with(limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=LAST_ANSWERS_S,
+        )
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return int(self._socket.getsockname()[1])
+
+    async def start(self) -> None:
+        """Begins to answer."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+
+    async def stop(self) -> None:
+        """Closes the listener, lets answers under way end, closes connections; idempotent."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        self._socket.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 takes a free one. Raises ConfigError naming the remedy."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as cause:
+        raise ConfigError(f"HTTP cannot listen on {host}:{port}: {cause.strerror}") from cause
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as cause:
+        bound.close()
+        raise ConfigError(
+            f"HTTP cannot listen on {host}:{port} ({cause.strerror}); choose another --port"
+        ) from cause
+    bound.setblocking(False)
+    return bound

@@ -1,0 +1,31 @@
+"""The id of a request: ours inside, the client's own in the answer.
+
+Two clients may send the same id, so a client's id alone never names anything in the fleet.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+from cluster.identity import new_request_id
+
+_ALLOWED = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_SUFFIX_CHARS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIds:
+    """`internal` is unique; `echoed` is what X-Request-Id says."""
+
+    internal: str
+    echoed: str
+
+
+def request_ids(asked: str | None) -> RequestIds:
+    """A client's id is kept when it is short and plain, and replaced otherwise."""
+    if asked is None or not _ALLOWED.fullmatch(asked):
+        made = new_request_id()
+        return RequestIds(made, made)
+    return RequestIds(f"{asked}-{uuid.uuid4().hex[:_SUFFIX_CHARS]}", asked)

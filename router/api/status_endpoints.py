@@ -1,0 +1,78 @@
+"""What operators and load balancers ask: health, metrics, version, models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cluster.errors import NotReady
+from cluster.version import VERSION
+from router.api.answers import ModelBody, ModelListBody
+from router.api.errors import error_body, error_headers
+from router.front.served_model import ServedModel
+
+Endpoint = Callable[[Request], Response]
+
+
+class Readiness(Protocol):
+    """Whether a request that came now could be served."""
+
+    def why_not_ready(self) -> str | None:
+        """None when it could; else what is missing, in words. Asked on every probe."""
+        ...
+
+
+class HealthBody(msgspec.Struct):
+    """GET /health when all is well."""
+
+    status: str = "ok"
+
+
+class StatusEndpoints:
+    """GET endpoints that no worker is needed for."""
+
+    def __init__(
+        self, model: ServedModel, readiness: Readiness, registry: CollectorRegistry
+    ) -> None:
+        self._model = model
+        self._readiness = readiness
+        self._registry = registry
+
+    async def health(self, _request: Request) -> Response:
+        """200 when a request would be served, else 503 with the reason."""
+        reason = self._readiness.why_not_ready()
+        if reason is None:
+            return _json(msgspec.json.encode(HealthBody()))
+        error = NotReady(reason)
+        headers = {key.decode(): value.decode() for key, value in error_headers(error)}
+        return _json(error_body(error), status=503, headers=headers)
+
+    async def metrics(self, _request: Request) -> Response:
+        """Prometheus text."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def version(self, _request: Request) -> Response:
+        """The program's version."""
+        return _json(msgspec.json.encode({"version": VERSION}))
+
+    async def models(self, _request: Request) -> Response:
+        """The one model."""
+        return _json(msgspec.json.encode(ModelListBody([self._body()])))
+
+    async def model(self, request: Request) -> Response:
+        """One model by its name. Raises UnknownModel."""
+        self._model.check_name(request.path_params["name"])
+        return _json(msgspec.json.encode(self._body()))
+
+    def _body(self) -> ModelBody:
+        model = self._model
+        return ModelBody(model.name, model.created_s, model.max_context_tokens)
+
+
+def _json(body: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(body, status, headers, media_type="application/json")

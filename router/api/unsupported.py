@@ -1,0 +1,66 @@
+"""Refuses, by name, what OpenAI's API has and this server does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.errors import InvalidRequest
+from router.api.schema import ChatMessage, ChatRequest, CompletionRequest, SamplingFields
+
+_EVERYWHERE: dict[str, tuple[Any, ...]] = {
+    # field -> values that mean "not used"
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "parallel_tool_calls": (),
+    "functions": ([],),
+    "function_call": ("none",),
+    "response_format": ({"type": "text"},),
+}
+_CHAT: dict[str, tuple[Any, ...]] = {
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning_effort": ("none",),
+    "verbosity": (),
+    "web_search_options": (),
+}
+_COMPLETION: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
+_MESSAGE: dict[str, tuple[Any, ...]] = {
+    "annotations": ([],),
+    "audio": (),
+    "function_call": (),
+    "tool_calls": ([],),
+    "tool_call_id": (),
+    "refusal": ("",),
+}
+
+
+def check_chat(request: ChatRequest) -> None:
+    """Raises InvalidRequest for the first parameter that cannot be honoured."""
+    _refuse(request, {**_EVERYWHERE, **_CHAT})
+    for index, message in enumerate(request.messages):
+        _refuse(message, _MESSAGE, prefix=f"messages[{index}].")
+
+
+def check_completion(request: CompletionRequest) -> None:
+    """Raises InvalidRequest for the first parameter that cannot be honoured."""
+    _refuse(request, {**_EVERYWHERE, **_COMPLETION})
+    if request.best_of is not None and request.best_of != (request.n or 1):
+        raise InvalidRequest(
+            f"best_of is {request.best_of} and n is {request.n or 1}; they must be equal",
+            param="best_of",
+        )
+    if request.echo and request.logprobs is not None:
+        raise InvalidRequest("echo together with logprobs is not supported", param="echo")
+
+
+def _refuse(
+    owner: SamplingFields | ChatMessage, fields: dict[str, tuple[Any, ...]], prefix: str = ""
+) -> None:
+    for name, harmless in fields.items():
+        value = getattr(owner, name)
+        if value is not None and value not in harmless:
+            raise InvalidRequest(
+                f"{prefix}{name} is not supported by this server; leave it out",
+                param=f"{prefix}{name}",
+            )

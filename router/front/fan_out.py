@@ -1,0 +1,60 @@
+"""Several prompts of one request, run at once and merged into one stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from router.front.events import TextEvent
+
+MAX_BUFFERED_EVENTS = 64
+"""Over all prompts; a full buffer makes the prompts wait for the reader."""
+
+IndexedEvent = tuple[int, TextEvent]
+
+
+async def merge(
+    streams: Sequence[AsyncGenerator[TextEvent, None]],
+) -> AsyncGenerator[IndexedEvent, None]:
+    """(index of the prompt, event) in the order of arrival.
+
+    The first failure ends all; closing the merged stream closes every one of them.
+    """
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as only:
+            async for event in only:
+                yield 0, event
+        return
+    queue: asyncio.Queue[IndexedEvent | BaseException | None] = asyncio.Queue(MAX_BUFFERED_EVENTS)
+    tasks = [asyncio.create_task(_pump(i, stream, queue)) for i, stream in enumerate(streams)]
+    try:
+        num_open = len(tasks)
+        while num_open:
+            item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                num_open -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(
+    index: int,
+    stream: AsyncGenerator[TextEvent, None],
+    queue: asyncio.Queue[IndexedEvent | BaseException | None],
+) -> None:
+    """Puts every event, then None, or the error that ended the stream."""
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                await queue.put((index, event))
+    except Exception as error:  # handed to the reader, who raises it
+        await queue.put(error)
+    else:
+        await queue.put(None)

@@ -1,0 +1,102 @@
+"""What both fronts make of a client's request."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from cluster.errors import InvalidRequest
+from cluster.sampling import SamplingParams
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 256
+MAX_SALT_CHARS = 256
+SEED_VALUES = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Encoded with the model's own prefix (BOS), if it has one."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages as (role, content), rendered with the model's template."""
+
+    messages: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Ids of the model's vocabulary, used as they are."""
+
+    token_ids: tuple[int, ...]
+
+
+Prompt = TextPrompt | ChatPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt with everything that shapes its answer."""
+
+    request_id: str
+    """Unique in the fleet: made here, never a client's alone."""
+    prompt: Prompt
+    sampling: SamplingParams
+    """`max_tokens` is replaced by the field below."""
+    max_tokens: int | None
+    """None: to the context's end."""
+    stop: tuple[str, ...] = ()
+    cache_salt: str = ""
+    """The client's part of the cache salt; it can only narrow what is shared."""
+    timeout_s: float
+    keep_tokens: bool = False
+    """Deltas carry their tokens."""
+
+
+def seed_of(asked: int | None) -> int:
+    """Any 64-bit seed, signed or not, as 0 .. 2**64 - 1; none: drawn."""
+    if asked is None:
+        return secrets.randbits(64)
+    if not -(2**63) <= asked < SEED_VALUES:
+        raise InvalidRequest(f"seed is {_short(asked)}; allowed: a 64-bit integer", param="seed")
+    return asked % SEED_VALUES
+
+
+def check_stops(stops: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises InvalidRequest for too many, empty or too long stop strings."""
+    if len(stops) > MAX_STOP_STRINGS:
+        raise InvalidRequest(
+            f"stop has {len(stops)} strings; allowed: {MAX_STOP_STRINGS}", param="stop"
+        )
+    for stop in stops:
+        if not 1 <= len(stop) <= MAX_STOP_CHARS:
+            raise InvalidRequest(
+                f"a stop string has {len(stop)} characters; allowed: 1 to {MAX_STOP_CHARS}",
+                param="stop",
+            )
+    return stops
+
+
+def check_salt(salt: str) -> str:
+    """Raises InvalidRequest for a salt that is too long."""
+    if len(salt) > MAX_SALT_CHARS:
+        raise InvalidRequest(
+            f"cache_salt has {len(salt)} characters; allowed: {MAX_SALT_CHARS}",
+            param="cache_salt",
+        )
+    return salt
+
+
+def combined_salt(tenant: str, cache_salt: str) -> str:
+    """The server's tenant and the client's salt; no client salt can name another tenant."""
+    if not cache_salt:
+        return tenant
+    return f"{len(tenant)}:{tenant}:{cache_salt}"
+
+
+def _short(value: int) -> str:
+    return str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"

@@ -1,0 +1,167 @@
+"""The one way from a client's request to its text, for HTTP and gRPC alike.
+
+    GenerationRequest -> prepare: tokens, limits, seed -> PreparedGeneration
+    PreparedGeneration -> stream: dispatcher -> ChoiceText per choice -> TextDelta* GenerationEnd
+
+A request ends exactly once: with GenerationEnd or with a SplitserveError. Closing the stream
+cancels the request on its workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from cluster.errors import ContextTooLong, InternalError, SplitserveError
+from cluster.generation import Usage
+from cluster.sampling import SamplingParams
+from router.front.events import GenerationEnd, TextEvent
+from router.front.generation_request import GenerationRequest, combined_salt
+from router.front.prompt_encoder import PromptEncoder
+from router.front.request_log import RequestLog
+from router.front.served_model import ServedModel
+from router.front.stopwatch import Stopwatch
+from router.stream import ChoiceTokens, Completed, RoutedRequest, TokenSource
+from router.text.choice import ChoiceText, TextDelta
+from router.text.stop_strings import StopAutomaton
+
+PROMPT_TAIL_TOKENS = 8
+"""What a detokenizer needs to know whether a space belongs between prompt and answer."""
+TENANT = ""
+"""The only tenant until there is authentication."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGeneration:
+    """A request that passed every check and is ready for the dispatcher."""
+
+    routed: RoutedRequest
+    stop: tuple[str, ...]
+    keep_tokens: bool
+
+
+class CompletionPipeline:
+    """Shared by all requests; holds no state of theirs."""
+
+    def __init__(self, model: ServedModel, source: TokenSource) -> None:
+        self._model = model
+        self._source = source
+        self._encoder = PromptEncoder(model)
+
+    async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
+        """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
+        arrived_s = time.monotonic()
+        token_ids = await self._encoder.encode(request.prompt)
+        sampling = self._resolve(request, len(token_ids))
+        sampling.check(self._model.vocab_size)
+        routed = RoutedRequest(
+            request_id=request.request_id,
+            token_ids=token_ids,
+            sampling=sampling,
+            tenant_salt=combined_salt(TENANT, request.cache_salt),
+            timeout_s=request.timeout_s,
+            arrived_s=arrived_s,
+        )
+        return PreparedGeneration(routed, request.stop, request.keep_tokens)
+
+    async def stream(self, prepared: PreparedGeneration) -> AsyncGenerator[TextEvent, None]:
+        """Deltas as they come, then one GenerationEnd. Raises SplitserveError only."""
+        run = _Run(prepared, self._model)
+        log = RequestLog(prepared.routed)
+        log.accepted()
+        try:
+            async with aclosing(run.events(self._source)) as events:
+                async for event in events:
+                    if isinstance(event, GenerationEnd):
+                        log.completed(event)
+                    yield event
+        except (asyncio.CancelledError, GeneratorExit):
+            log.cancelled(run.num_tokens)
+            raise
+        except SplitserveError as error:
+            log.failed(error, run.num_tokens)
+            raise
+        except Exception as cause:
+            log.crashed(run.num_tokens)
+            raise InternalError("the router failed on this request; see its log") from cause
+
+    def close(self) -> None:
+        """Releases the tokenizer threads."""
+        self._encoder.close()
+
+    def _resolve(self, request: GenerationRequest, num_prompt_tokens: int) -> SamplingParams:
+        room = self._model.max_context_tokens - num_prompt_tokens
+        if request.max_tokens is None:
+            return replace(request.sampling, max_tokens=room)
+        if request.max_tokens > room:
+            raise ContextTooLong(
+                f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
+                f"{request.max_tokens}; this model's context is "
+                f"{self._model.max_context_tokens} tokens: ask for at most {room}",
+                param="max_tokens",
+            )
+        return replace(request.sampling, max_tokens=request.max_tokens)
+
+
+class _Run:
+    """The choices of one request while it runs."""
+
+    def __init__(self, prepared: PreparedGeneration, model: ServedModel) -> None:
+        self._routed = prepared.routed
+        self._stopwatch = Stopwatch(prepared.routed.arrived_s)
+        stops = StopAutomaton(prepared.stop)
+        self._choices = [
+            ChoiceText(
+                index,
+                model.tokenizer.new_stream(prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:]),
+                stops,
+                min_tokens=prepared.routed.sampling.min_tokens,
+                keep_tokens=prepared.keep_tokens,
+            )
+            for index in range(prepared.routed.sampling.n)
+        ]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all choices so far."""
+        return sum(choice.num_tokens for choice in self._choices)
+
+    async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
+        async with aclosing(source.generate(self._routed)) as stream:
+            async for event in stream:
+                if isinstance(event, Completed):
+                    yield self._completed(event)
+                    return
+                delta = self._push(event)
+                if delta is not None:
+                    yield delta
+                if self._ended_here():
+                    break
+        if not self._ended_here():
+            raise InternalError("the generation ended without a result")
+        yield self._summed_up()
+
+    def _push(self, event: ChoiceTokens) -> TextDelta | None:
+        if not 0 <= event.choice < len(self._choices):
+            raise InternalError(f"tokens came for choice {event.choice} of {len(self._choices)}")
+        self._stopwatch.mark(len(event.tokens))
+        return self._choices[event.choice].push(event.tokens, event.finish_reason)
+
+    def _ended_here(self) -> bool:
+        """All choices are over, and a stop string ended one that the engine still runs."""
+        over = all(choice.finish_reason is not None for choice in self._choices)
+        return over and any(choice.stopped_by_string for choice in self._choices)
+
+    def _completed(self, event: Completed) -> GenerationEnd:
+        """Completion tokens are counted here: what came after a stop string does not count."""
+        if any(choice.finish_reason is None for choice in self._choices):
+            raise InternalError("the generation ended before all of its choices did")
+        return GenerationEnd(replace(event.usage, completion_tokens=self.num_tokens), event.timing)
+
+    def _summed_up(self) -> GenerationEnd:
+        num_prompt_tokens = len(self._routed.token_ids)
+        usage = Usage(num_prompt_tokens, self.num_tokens, cached_tokens=0)
+        return GenerationEnd(usage, self._stopwatch.timing())

@@ -1,0 +1,66 @@
+"""Two lines per request: accepted, and ended with outcome, usage and times."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from cluster.errors import SplitserveError, status_of
+from cluster.logs import get_logger
+from router.front.events import GenerationEnd
+from router.stream import RoutedRequest
+
+_log = get_logger("router.front")
+
+
+class RequestLog:
+    """The log of one request; the first ending that is called counts."""
+
+    def __init__(self, request: RoutedRequest) -> None:
+        self._request = request
+        self._over = False
+
+    def accepted(self) -> None:
+        """The request is checked and tokenized and goes to the dispatcher."""
+        _log.info(
+            "request accepted",
+            request_id=self._request.request_id,
+            prompt_tokens=len(self._request.token_ids),
+            max_tokens=self._request.sampling.max_tokens,
+            n=self._request.sampling.n,
+        )
+
+    def completed(self, end: GenerationEnd) -> None:
+        """Every choice is over."""
+        facts = {**asdict(end.usage), **_rounded(asdict(end.timing))}
+        self._ended("completed", **facts)
+
+    def cancelled(self, num_tokens: int) -> None:
+        """The client left."""
+        self._ended("cancelled", completion_tokens=num_tokens)
+
+    def failed(self, error: SplitserveError, num_tokens: int) -> None:
+        """A typed error ended it."""
+        code = status_of(error).code
+        self._ended(code, completion_tokens=num_tokens, message=error.message)
+
+    def crashed(self, num_tokens: int) -> None:
+        """A bug of ours ended it; call it while the exception is handled."""
+        self._ended("internal_error", completion_tokens=num_tokens, exc_info=True)
+
+    def _ended(self, outcome: str, **facts: object) -> None:
+        if self._over:
+            return
+        self._over = True
+        total_ms = round((time.monotonic() - self._request.arrived_s) * 1000, 3)
+        _log.info(
+            "request ended",
+            request_id=self._request.request_id,
+            outcome=outcome,
+            total_ms=total_ms,
+            **facts,
+        )
+
+
+def _rounded(facts: dict[str, object]) -> dict[str, object]:
+    return {k: round(v, 3) if isinstance(v, float) else v for k, v in facts.items()}

@@ -1,0 +1,34 @@
+"""The model as the front door knows it: names, limits, tokenizer, template."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from cluster.errors import UnknownModel
+from router.text.tokenizer import ChatTemplate, Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """One model; `template` is None for a base model that cannot chat."""
+
+    name: str
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    vocab_size: int
+    max_context_tokens: int
+    max_token_bytes: int
+    """The longest token of the vocabulary: no prompt fits that is longer than this times the
+    context, whatever its tokens are."""
+    fingerprint: str
+    """`system_fingerprint`: changes when the weights or the program change."""
+    created_s: int = field(default_factory=lambda: int(time.time()))
+
+    def check_name(self, asked: str | None) -> None:
+        """Raises UnknownModel; an absent or empty name is this model."""
+        if asked and asked != self.name:
+            raise UnknownModel(
+                f"The model `{asked[:200]}` does not exist; served here: `{self.name}`",
+                param="model",
+            )

@@ -1,0 +1,134 @@
+"""One choice of a request, from tokens to the text that a client may see.
+
+    tokens -> token stream -> stop matcher -> TextDelta* -> a delta with a finish reason
+
+A token is handed on together with the last character of its text, so that no logprob is shown for
+text that a stop string takes back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.generation import FinishReason, GeneratedToken
+from router.text.stop_strings import StopAutomaton, StopMatcher
+from router.text.tokenizer import TokenStream
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToken:
+    """A token and where its text begins in the choice's text.
+
+    `shown` is False for the token that ended the choice and for those a stop string took back.
+    """
+
+    token: GeneratedToken
+    text_offset_chars: int
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """What is new in a choice; `num_tokens` counts its tokens so far."""
+
+    choice: int
+    text: str
+    tokens: tuple[ShownToken, ...]
+    finish_reason: FinishReason | None
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    token: GeneratedToken
+    start_chars: int
+    end_chars: int
+    ends_choice: bool
+
+
+class ChoiceText:
+    """Owns the stream and the matcher of one choice.
+
+    `min_tokens`: the text of that many first tokens is not searched for stop strings.
+    `keep_tokens`: deltas carry their tokens (logprobs, gRPC).
+    """
+
+    def __init__(
+        self,
+        choice: int,
+        stream: TokenStream,
+        stops: StopAutomaton,
+        *,
+        min_tokens: int = 0,
+        keep_tokens: bool = False,
+    ) -> None:
+        self._choice = choice
+        self._stream = stream
+        self._matcher = StopMatcher(stops)
+        self._min_tokens = min_tokens
+        self._keep_tokens = keep_tokens
+        self._pending: deque[_Pending] = deque()
+        self._arrived_chars = 0
+        self._shown_chars = 0
+        self.num_tokens = 0
+        self.finish_reason: FinishReason | None = None
+
+    @property
+    def stopped_by_string(self) -> bool:
+        """True when the choice ended here and not in the engine."""
+        return self._matcher.matched
+
+    def push(
+        self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
+    ) -> TextDelta | None:
+        """Takes the next tokens and, with the last of them, the engine's finish reason.
+
+        None when there is nothing to tell yet, or when the choice is over.
+        """
+        if self.finish_reason is not None:
+            return None
+        text = self._read(tokens, stops_at_last=reason is FinishReason.STOP)
+        if reason is not None and not self._matcher.matched:
+            text += self._match(self._stream.finish()) + self._matcher.flush()
+        self.finish_reason = FinishReason.STOP if self._matcher.matched else reason
+        self._shown_chars += len(text)
+        shown = self._release()
+        if not text and not shown and self.finish_reason is None:
+            return None
+        return TextDelta(self._choice, text, shown, self.finish_reason, self.num_tokens)
+
+    def _read(self, tokens: Sequence[GeneratedToken], *, stops_at_last: bool) -> str:
+        text = ""
+        last = len(tokens) - 1
+        for index, token in enumerate(tokens):
+            self.num_tokens += 1
+            ends_choice = stops_at_last and index == last
+            piece = "" if ends_choice else self._stream.step(token.token_id)
+            self._remember(token, len(piece), ends_choice)
+            text += self._match(piece)
+            if self._matcher.matched:
+                break
+        return text
+
+    def _match(self, piece: str) -> str:
+        if self.num_tokens <= self._min_tokens or self._matcher.matched:
+            return piece
+        return self._matcher.feed(piece)
+
+    def _remember(self, token: GeneratedToken, num_chars: int, ends_choice: bool) -> None:
+        start = self._arrived_chars
+        self._arrived_chars += num_chars
+        if self._keep_tokens:
+            self._pending.append(_Pending(token, start, self._arrived_chars, ends_choice))
+
+    def _release(self) -> tuple[ShownToken, ...]:
+        released = []
+        over = self.finish_reason is not None
+        while self._pending and (over or self._pending[0].end_chars <= self._shown_chars):
+            item = self._pending.popleft()
+            taken_back = self._matcher.matched and item.start_chars >= self._shown_chars
+            shown = not item.ends_choice and not taken_back
+            released.append(ShownToken(item.token, item.start_chars, shown))
+        return tuple(released)

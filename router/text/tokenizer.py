@@ -1,0 +1,48 @@
+"""What the front door needs of a tokenizer and a chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+
+class TokenStream(Protocol):
+    """The text of one choice, token by token. One owner, called in order from one thread."""
+
+    def step(self, token_id: int) -> str:
+        """New text; empty while the bytes of a character are incomplete or the token is special."""
+        ...
+
+    def finish(self) -> str:
+        """What was held back; incomplete bytes become U+FFFD. Call once, at the end."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. `encode` may be called from any thread."""
+
+    def encode(self, text: str, add_special: bool = False) -> list[int]:
+        """The ids of `text`; with the model's own prefix (BOS) when `add_special`."""
+        ...
+
+    def new_stream(self, prompt_tail_ids: Sequence[int] = ()) -> TokenStream:
+        """A stream for one choice that follows the prompt; its last few tokens are enough."""
+        ...
+
+    def token_text(self, token_id: int) -> str:
+        """One token on its own; incomplete bytes become U+FFFD."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The exact bytes of one token."""
+        ...
+
+
+class ChatTemplate(Protocol):
+    """Messages to the text that the model was trained on."""
+
+    def render(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """Raises InvalidRequest when the template refuses the messages. Any thread."""
+        ...
