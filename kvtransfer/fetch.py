@@ -1,0 +1,253 @@
+"""One job on its way: bytes, then digests, then generations.
+
+    QUEUED --> READING ------------> CHECKING -----------------> ENDED
+                 ^ bytes, digests        | generations  ^
+                 '------- once more -----'              '- from every state, when it fails
+
+Bytes are read in spans, so that a span is verified while the next one travels and while it is in
+the cache. A block whose slot has another generation by now was given away: it is dropped. One with
+the right generation and the wrong digest is read once more, and then refused.
+
+ENDED is only reached when no read is in flight: whatever happens, nothing lands afterwards.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from cluster.errors import TransferFailed
+from kvtransfer.fetch_job import FetchJob, FetchResult, runs_of
+from kvtransfer.transport import Read, ReadState, Transport
+from kvtransfer.verification import Digest, matching
+
+MAX_READINGS = 2
+"""A block that is wrong twice is wrong at its source."""
+
+MAX_SPANS_IN_FLIGHT = 4
+"""Hides the link's latency; of one job, the others have their own."""
+
+
+class FetchState(enum.Enum):
+    """See the module's drawing."""
+
+    QUEUED = "queued"
+    READING = "reading"
+    CHECKING = "checking"
+    ENDED = "ended"
+
+
+_NEXT = {
+    FetchState.QUEUED: {FetchState.READING, FetchState.ENDED},
+    FetchState.READING: {FetchState.CHECKING, FetchState.ENDED},
+    FetchState.CHECKING: {FetchState.READING, FetchState.ENDED},
+    FetchState.ENDED: set(),
+}
+
+
+@dataclass(slots=True)
+class ReadInFlight:
+    """A read and the positions in the job that it is for."""
+
+    read: Read
+    positions: list[int]
+    of_generations: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchTools:
+    """What every fetch of a reader works with."""
+
+    transport: Transport
+    blocks: torch.Tensor  # [num_blocks, ...], the local pool
+    block_bytes: int
+    digest: Digest | None
+    """None: digests are not checked, generations are."""
+    span_blocks: int
+
+
+class Fetch:
+    """Belongs to the reading thread. `advance` is called until the state is ENDED."""
+
+    def __init__(self, job: FetchJob, tools: FetchTools, *, deadline: float) -> None:
+        self.job = job
+        self.deadline = deadline
+        self.state = FetchState.QUEUED
+        self._tools = tools
+        self._to_read: deque[list[int]] = deque()
+        self._in_flight: list[ReadInFlight] = []
+        self._matched: set[int] = set()
+        self._mismatched: set[int] = set()
+        self._verified: set[int] = set()
+        self._num_moved = 0
+        self._num_readings = 0
+        self._num_bytes = 0
+        self._started: float | None = None
+        self._ended = 0.0
+        self._error = job.problem()
+
+    @property
+    def is_in_flight(self) -> bool:
+        """True while a read may still write into the local blocks."""
+        return bool(self._in_flight)
+
+    def give_up(self, error: str) -> None:
+        """Posts nothing more; ends as soon as nothing is in flight. The first error stays."""
+        self._error = self._error or error
+
+    def advance(self, now: float) -> bool:
+        """Takes one step, at most one span; False when there was nothing to do but to wait."""
+        progress = self._collect()
+        if self._error:
+            self._to_read.clear()
+            if not self._in_flight:
+                self._end(now)
+                return True
+            return progress
+        try:
+            return self._step(now) or progress
+        except TransferFailed as error:
+            self.give_up(error.message)
+            return True
+
+    def resume_interrupted(self) -> None:
+        """After an abort on account of another peer: what was cut off is read again."""
+        for flight in list(self._in_flight):
+            if flight.read.poll() is ReadState.FAILED:
+                self._in_flight.remove(flight)
+                self._post_again(flight)
+
+    def result(self) -> FetchResult:
+        """Of an ended fetch."""
+        started = self._ended if self._started is None else self._started
+        return FetchResult(
+            request_id=self.job.request_id,
+            incarnation=self.job.incarnation,
+            first_index=self.job.first_index,
+            num_blocks=self.job.num_blocks,
+            verified=runs_of(self.job.first_index, self._verified),
+            num_bytes=self._num_bytes,
+            duration_ms=(self._ended - started) * 1e3,
+            error=self._error,
+        )
+
+    def _step(self, now: float) -> bool:
+        if self.state is FetchState.QUEUED:
+            self._started = now
+            self._read(range(self.job.num_blocks))
+        if self._to_read and len(self._in_flight) < MAX_SPANS_IN_FLIGHT:
+            self._post_blocks(self._to_read.popleft())
+            self._collect()
+            return True
+        if self.state is FetchState.READING and not self._in_flight and not self._to_read:
+            self._move_to(FetchState.CHECKING)
+            self._post_generations(sorted(self._matched | self._mismatched))
+            self._collect()
+            return True
+        if self.state is FetchState.CHECKING and not self._in_flight:
+            self._judge(now)
+            return True
+        return False
+
+    def _read(self, positions: Iterable[int]) -> None:
+        self._move_to(FetchState.READING)
+        self._num_readings += 1
+        wanted, size = sorted(positions), self._tools.span_blocks
+        self._to_read.extend(wanted[i : i + size] for i in range(0, len(wanted), size))
+
+    def _post_blocks(self, positions: list[int]) -> None:
+        read = self._tools.transport.read_blocks(
+            self.job.incarnation,
+            self._pick(self.job.remote_block_ids, positions),
+            self._pick(self.job.local_block_ids, positions),
+        )
+        self._in_flight.append(ReadInFlight(read, positions, of_generations=False))
+
+    def _post_generations(self, positions: list[int]) -> None:
+        read = self._tools.transport.read_generations(
+            self.job.incarnation,
+            self._pick(self.job.remote_block_ids, positions),
+            self._pick(self.job.local_block_ids, positions),
+        )
+        self._in_flight.append(ReadInFlight(read, positions, of_generations=True))
+
+    def _post_again(self, flight: ReadInFlight) -> None:
+        if flight.of_generations and not self._error:
+            self._post_generations(flight.positions)
+        elif not self._error:
+            self._to_read.appendleft(flight.positions)
+
+    def _collect(self) -> bool:
+        """Takes in the reads that are over."""
+        over = [flight for flight in self._in_flight if self._is_over(flight)]
+        for flight in over:
+            self._in_flight.remove(flight)
+            if flight.read.error:
+                self.give_up(flight.read.error)
+            elif not flight.of_generations:
+                self._take_bytes(flight.positions)
+        return bool(over)
+
+    def _is_over(self, flight: ReadInFlight) -> bool:
+        return flight.read.poll() is not ReadState.PENDING
+
+    def _take_bytes(self, positions: list[int]) -> None:
+        self._num_bytes += len(positions) * self._tools.block_bytes
+        if self._error:
+            return
+        try:
+            equal = self._compare(positions)
+        except TransferFailed as error:
+            self.give_up(error.message)
+            return
+        for position, is_equal in zip(positions, equal, strict=True):
+            (self._matched if is_equal else self._mismatched).add(position)
+
+    def _compare(self, positions: list[int]) -> list[bool]:
+        if self._tools.digest is None:
+            return [True] * len(positions)
+        digests, size = self.job.digests, len(self.job.digests) // self.job.num_blocks
+        announced = [digests[position * size : (position + 1) * size] for position in positions]
+        local = self._pick(self.job.local_block_ids, positions)
+        return matching(self._tools.digest, self._tools.blocks, local, announced)
+
+    def _judge(self, now: float) -> None:
+        """The generations have arrived, after the bytes."""
+        found = self._tools.transport.generations_read
+        present = {
+            position
+            for position in self._matched | self._mismatched
+            if int(found[self.job.local_block_ids[position]]) == self.job.generations[position]
+        }
+        self._num_moved += len(self._matched | self._mismatched) - len(present)
+        self._verified |= self._matched & present
+        suspects = self._mismatched & present
+        self._matched, self._mismatched = set(), set()
+        if suspects and self._num_readings < MAX_READINGS:
+            self._read(suspects)
+            return
+        self._explain(len(suspects))
+        self._end(now)
+
+    def _explain(self, num_wrong: int) -> None:
+        of = f"of {self.job.num_blocks} blocks from {self.job.incarnation}"
+        if num_wrong:
+            self.give_up(f"{num_wrong} {of} do not match their digests, read {MAX_READINGS} times")
+        if self._num_moved:
+            self.give_up(f"{self._num_moved} {of} were given to another sequence before the read")
+
+    def _end(self, now: float) -> None:
+        self._ended = now
+        self._move_to(FetchState.ENDED)
+
+    def _move_to(self, state: FetchState) -> None:
+        assert state in _NEXT[self.state], f"a fetch cannot go from {self.state} to {state}"
+        self.state = state
+
+    @staticmethod
+    def _pick(values: Sequence[int], positions: Sequence[int]) -> list[int]:
+        return [values[position] for position in positions]

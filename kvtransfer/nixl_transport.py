@@ -1,0 +1,176 @@
+"""NIXL over UCX: RDMA, NVLink, shared memory or TCP, whatever the two machines have.
+
+    export agent   made by describe, lives until close: peers hold its name
+    reading agent  made by connect; abort replaces it by a new one under a new name
+
+They are two, because ending an agent is the only way to stop a read that hangs (transfer_agent.py),
+and peers that read from us must not notice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from cluster.errors import TransferFailed
+from cluster.kv_peer import KvPeer
+from kvtransfer.local_pool import LocalPool, boot_id, check_block_ids
+from kvtransfer.nixl_library import nixl_bindings, ucx_log
+from kvtransfer.nixl_peer import GENERATION_BYTES, NixlPeer, NixlRead
+from kvtransfer.transfer_agent import TransferAgent
+
+TRANSPORT = "nixl"
+
+
+class NixlTransport:
+    """A Transport; see there. `name` is unique per process: nobody may have used it before."""
+
+    def __init__(self, pool: LocalPool, name: str) -> None:
+        """Raises ConfigError when NIXL is not installed."""
+        nixl_bindings()
+        self.pool = pool
+        self.generations_read = torch.zeros(pool.num_blocks + 1, dtype=torch.int64)
+        self._name = name
+        self._export: TransferAgent | None = None
+        self._reader: TransferAgent | None = None
+        self._local_rows = (0, 0)
+        self._num_readers = 0
+        self._wanted: dict[str, KvPeer] = {}
+        self._peers: dict[str, NixlPeer] = {}
+        self._link = ""
+
+    @property
+    def in_use(self) -> str:
+        """For example "nixl/UCX shared memory (cma)": what UCX says it chose for a block.
+
+        Known after the first read. When the user has taken UCX's log (UCX_LOG_FILE), it cannot be
+        known, and the words say what was allowed instead.
+        """
+        if not self._link and self._peers:
+            self._link = self._find_link()
+        return self._link
+
+    def describe(self) -> KvPeer:
+        """Registers the pool and its generations at the first call."""
+        if self._export is None:
+            self._export = self._make_agent(self._name)
+            generations = self.pool.generations
+            self._export.register(generations.data_ptr(), generations.nbytes, "DRAM", 0)
+        return KvPeer(
+            agent_name=self._name,
+            agent_metadata=self._export.metadata(),
+            transport=TRANSPORT,
+            pool_address=self.pool.blocks.data_ptr(),
+            block_bytes=self.pool.block_bytes,
+            num_blocks=self.pool.num_blocks,
+            generations_address=self.pool.generations.data_ptr(),
+            device_id=self.pool.device_id,
+            memory=self.pool.memory,
+            host=boot_id(),
+        )
+
+    def connect(self, incarnation: str, peer: KvPeer) -> None:
+        """Connects, and starts a first read of one generation, which wires the link up."""
+        self.pool.check_peer(peer, TRANSPORT)
+        self.disconnect(incarnation)
+        self._wanted[incarnation] = peer
+        try:
+            self._connected(incarnation).read_generations([0], [self.pool.num_blocks])
+        except TransferFailed:
+            self.disconnect(incarnation)
+            raise
+
+    def disconnect(self, incarnation: str) -> None:
+        """Removes the remote agent and its descriptor lists."""
+        self._wanted.pop(incarnation, None)
+        peer = self._peers.pop(incarnation, None)
+        if peer is not None:
+            peer.close()
+
+    def read_blocks(
+        self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
+    ) -> NixlRead:
+        """One descriptor per block; adjacent ones travel as one."""
+        peer = self._connected(incarnation)
+        self._check(peer, remote_block_ids, local_block_ids)
+        return peer.read_blocks(remote_block_ids, local_block_ids)
+
+    def read_generations(
+        self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
+    ) -> NixlRead:
+        """Eight bytes per block."""
+        peer = self._connected(incarnation)
+        self._check(peer, remote_block_ids, local_block_ids)
+        return peer.read_generations(remote_block_ids, local_block_ids)
+
+    def abort(self, incarnation: str) -> None:
+        """Ends the reading agent. Other peers are connected again at their next read.
+
+        A peer that hung in the middle of a TCP read, and wakes up after this, may be ended by its
+        own UCX: it finds the connection cut.
+        """
+        self._wanted.pop(incarnation, None)
+        for name, peer in self._peers.items():
+            peer.fail_reads(f"the read from {name} was stopped, as {incarnation} had to be cut off")
+            peer.close()
+        self._peers.clear()
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    def close(self) -> None:
+        """Ends both agents."""
+        self._wanted.clear()
+        self.abort("this process")
+        if self._export is not None:
+            self._export.close()
+        self._export = None
+
+    def _connected(self, incarnation: str) -> NixlPeer:
+        peer = self._peers.get(incarnation)
+        if peer is None:
+            peer = self._make_peer(incarnation)
+        return peer
+
+    def _make_peer(self, incarnation: str) -> NixlPeer:
+        wanted = self._wanted.get(incarnation)
+        if wanted is None:
+            raise TransferFailed(f"no connection to {incarnation}; connect first")
+        peer = NixlPeer(self._reading_agent(), incarnation, wanted, self._local_rows)
+        self._peers[incarnation] = peer
+        return peer
+
+    def _reading_agent(self) -> TransferAgent:
+        if self._reader is None:
+            self._num_readers += 1
+            agent = self._make_agent(f"{self._name}-reader-{self._num_readers}")
+            found = self.generations_read
+            agent.register(found.data_ptr(), found.nbytes, "DRAM", 0)
+            pool, place = self.pool, (self.pool.memory, self.pool.device_id)
+            self._local_rows = (
+                agent.prepare(
+                    None, pool.blocks.data_ptr(), pool.block_bytes, pool.num_blocks, place
+                ),
+                agent.prepare(None, found.data_ptr(), GENERATION_BYTES, len(found), ("DRAM", 0)),
+            )
+            self._reader = agent
+        return self._reader
+
+    def _make_agent(self, name: str) -> TransferAgent:
+        agent = TransferAgent(name)
+        blocks = self.pool.blocks
+        agent.register(blocks.data_ptr(), blocks.nbytes, self.pool.memory, self.pool.device_id)
+        return agent
+
+    def _check(self, peer: NixlPeer, remote: Sequence[int], local: Sequence[int]) -> None:
+        check_block_ids(
+            remote, local, num_remote=peer.peer.num_blocks, num_local=self.pool.num_blocks
+        )
+
+    def _find_link(self) -> str:
+        if "UCX_LOG_FILE" in os.environ:
+            return f"nixl/UCX (one of {os.environ.get('UCX_TLS', 'all')})"
+        link = ucx_log().link(self.pool.block_bytes, self.pool.memory)
+        return f"nixl/UCX {link}" if link else ""
