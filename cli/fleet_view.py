@@ -1,0 +1,72 @@
+"""What an operator sees of a running fleet: the supervisor's news in lines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cli.progress_view import ProgressView
+from cluster.config import ServeOptions
+from cluster.supervisor.news import Loading, News, Restarting, Serving, Stopping, Warned
+
+
+class FleetView:
+    """A watcher of a supervisor."""
+
+    def __init__(self, options: ServeOptions, log_dir: Path) -> None:
+        self._options = options
+        self._log_dir = log_dir
+        self._rows = ProgressView()
+        self._rows.start()
+        self._began_s = time.monotonic()
+        self.stopping_by_choice = True
+
+    def __call__(self, piece: News) -> None:
+        match piece:
+            case Loading(name, phase, fraction):
+                self._rows.update(name, phase, fraction)
+            case Serving():
+                self._rows.finish(piece.name, _ready_line(piece))
+            case Restarting(failure, delay_s):
+                line = f"{failure.name} ended, {failure.how}: {failure.cause}"
+                self._rows.say(f"{line}; starting it again in {delay_s:g} s")
+            case Warned(name, level, text):
+                self._rows.say(f"{name}: {level}: {text}")
+            case Stopping(names, grace_s):
+                self._stopping(names, grace_s)
+
+    def all_ready(self) -> None:
+        """The summary: where, and what to try."""
+        self._rows.close()
+        for line in self._summary():
+            self._rows.say(line)
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+        self._rows.close()
+
+    def _stopping(self, names: tuple[str, ...], grace_s: float) -> None:
+        if names and self.stopping_by_choice:
+            who = ", ".join(names)
+            self._rows.say(f"stopping {who} (at most {grace_s:g} s; Ctrl-C again to end it now)")
+
+    def _summary(self) -> list[str]:
+        router = self._options.router
+        host = "127.0.0.1" if router.host in ("0.0.0.0", "::") else router.host
+        url = f"http://{host}:{router.port}"
+        chat, status = "splitserve chat", "splitserve status"
+        chat += "" if url == "http://127.0.0.1:8000" else f" --url {url}"
+        grpc = f"{host}:{router.grpc_port}"
+        status += "" if grpc == "127.0.0.1:50051" else f" --grpc {grpc}"
+        return [
+            f"ready in {time.monotonic() - self._began_s:.1f} s: {url}, gRPC {grpc}",
+            f"  try   {chat}",
+            f"        {status}",
+            f"        curl {url}/v1/models",
+            f"  logs  {self._log_dir}",
+        ]
+
+
+def _ready_line(piece: Serving) -> str:
+    facts = ", ".join(f"{name} {value}" for name, value in piece.facts.items() if value)
+    return f"{piece.name:<12} ready  {piece.address}  pid {piece.pid}  {facts}".rstrip()

@@ -1,0 +1,177 @@
+"""`splitserve`: every command by name. What a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from cli.errors_shown import shows_errors
+from cli.option_flags import EPILOG, with_flags_of
+from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.identity import Role
+from cluster.launcher.parent_death import die_with_parent
+from cluster.version import VERSION
+
+app = typer.Typer(
+    name="splitserve",
+    help="Serves large language models with prefill and decode on separate pools.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+models_app = typer.Typer(help="Models in the cache.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(models_app, name="models")
+
+Output = Annotated[str, typer.Option("--output", "-o", metavar="table|json", help="form of data")]
+GrpcAddress = Annotated[
+    str,
+    typer.Option("--grpc", metavar="HOST:PORT", help="the router's gRPC address"),
+]
+
+
+def main() -> None:
+    """The console script."""
+    die_with_parent()
+    words = sys.argv[1:]
+    if "--no-color" in words:
+        words.remove("--no-color")
+        os.environ["NO_COLOR"] = "1"
+    app(words, prog_name="splitserve")
+
+
+@app.callback()
+def everywhere(
+    no_color: Annotated[bool, typer.Option("--no-color", help="plain text, at any place")] = False,
+) -> None:
+    """Serves large language models with prefill and decode on separate pools."""
+
+
+@app.command(epilog=EPILOG)
+@shows_errors
+@with_flags_of(ServeOptions, positional="model")
+def serve(options: ServeOptions) -> None:
+    """Start a whole fleet on this machine."""
+    from cli.serve import serve_fleet
+
+    raise typer.Exit(serve_fleet(options))
+
+
+@app.command(epilog=EPILOG)
+@shows_errors
+@with_flags_of(RouterOptions)
+def router(options: RouterOptions) -> None:
+    """Run one router in this process."""
+    from cli.process import run_router
+
+    raise typer.Exit(run_router(options))
+
+
+@app.command("prefill-worker", epilog=EPILOG)
+@shows_errors
+@with_flags_of(WorkerOptions, fixed={"role": Role.PREFILL})
+def prefill_worker(options: WorkerOptions) -> None:
+    """Run one prefill worker in this process."""
+    from cli.process import run_prefill_worker
+
+    raise typer.Exit(run_prefill_worker(options))
+
+
+@app.command("decode-worker", epilog=EPILOG)
+@shows_errors
+@with_flags_of(WorkerOptions, fixed={"role": Role.DECODE})
+def decode_worker(options: WorkerOptions) -> None:
+    """Run one decode worker in this process."""
+    from cli.process import run_decode_worker
+
+    raise typer.Exit(run_decode_worker(options))
+
+
+@app.command()
+@shows_errors
+def chat(
+    url: Annotated[str, typer.Option(help="of the router's HTTP server")] = "http://127.0.0.1:8000",
+    once: Annotated[str | None, typer.Option(metavar="TEXT", help="ask this and end")] = None,
+    model: Annotated[str | None, typer.Option(help="default: the served one")] = None,
+    system: Annotated[str | None, typer.Option(help="system prompt")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="of an answer")] = 256,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="0 is greedy")] = 0.0,
+) -> None:
+    """Talk to a fleet, and see where the time went."""
+    from cli.chat import ChatSettings, run_chat
+
+    settings = ChatSettings(
+        url=url, model=model, system=system, max_tokens=max_tokens, temperature=temperature
+    )
+    raise typer.Exit(run_chat(settings, once))
+
+
+@app.command()
+@shows_errors
+def status(
+    grpc: GrpcAddress = "127.0.0.1:50051",
+    output: Output = "table",
+    check: Annotated[
+        bool, typer.Option("--check", help="let every worker check its invariants; 1 if broken")
+    ] = False,
+) -> None:
+    """Show a fleet's members and their load."""
+    from cli.status import show_status
+
+    raise typer.Exit(show_status(grpc, output=_form(output), check=check))
+
+
+@app.command()
+@shows_errors
+def doctor(
+    output: Output = "table",
+    port: Annotated[int, typer.Option(help="HTTP port to look at")] = 8000,
+    grpc_port: Annotated[int, typer.Option(help="gRPC port to look at")] = 50051,
+) -> None:
+    """Check this machine, with a real transfer."""
+    from cli.doctor import examine
+
+    raise typer.Exit(examine(output=_form(output), ports=(port, grpc_port)))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(VERSION)
+
+
+@models_app.command("list")
+@shows_errors
+def models_list(output: Output = "table") -> None:
+    """Models that are known by name or are in the cache."""
+    from cli.models import list_models
+
+    list_models(_form(output))
+
+
+@models_app.command("pull")
+@shows_errors
+def models_pull(model: str) -> None:
+    """Fetch a model into the cache, or repair it."""
+    from cli.models import pull_model
+
+    pull_model(model)
+
+
+@models_app.command("show")
+@shows_errors
+def models_show(model: str, output: Output = "table") -> None:
+    """Facts of a model that is here."""
+    from cli.models import show_model
+
+    show_model(model, _form(output))
+
+
+def _form(output: str) -> str:
+    if output not in ("table", "json"):
+        raise typer.BadParameter(f"{output!r}; allowed: table, json", param_hint="--output")
+    return output

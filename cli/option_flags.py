@@ -1,0 +1,104 @@
+"""Commands whose flags are the fields of an options dataclass."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+
+from cluster.errors import ConfigError
+from cluster.option_value import OptionSpec
+from cluster.options import load_options, option_specs
+
+Options = TypeVar("Options")
+
+_CONFIG = inspect.Parameter(
+    "config",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=typer.Option(
+        None, "--config", envvar="SPLITSERVE_CONFIG", metavar="FILE", help="TOML with options"
+    ),
+    annotation=Path | None,
+)
+EPILOG = "Every option is also a variable, --max-num-seqs SPLITSERVE_MAX_NUM_SEQS; flags win."
+
+
+def with_flags_of(
+    cls: type[Options],
+    *,
+    fixed: dict[str, object] | None = None,
+    positional: str | None = None,
+) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Makes a typer command of a function that takes one `cls`.
+
+    `fixed` options are set by the command and get no flag; `positional` may also be given as the
+    only argument. The command raises ConfigError for what `load_options` refuses.
+    """
+    fixed = fixed or {}
+    specs = [spec for name, spec in option_specs(cls).items() if name not in fixed]
+
+    def decorate(run: Callable[[Options], None]) -> Callable[..., None]:
+        def command(**given: Any) -> None:
+            config_file = given.pop("config")
+            argument = given.pop("argument", None)
+            flags = {name: raw for name, raw in given.items() if raw is not None}
+            if argument is not None and positional is not None:
+                _refuse_both(positional, argument, flags)
+                flags[positional] = argument
+            run(load_options(cls, {**flags, **fixed}, config_file=config_file))
+
+        parameters = [_argument(positional)] if positional else []
+        parameters += [_flag(spec) for spec in specs] + [_CONFIG]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__name__, command.__doc__ = run.__name__, run.__doc__
+        return command
+
+    return decorate
+
+
+def _flag(spec: OptionSpec) -> inspect.Parameter:
+    """A flag without a value of its own: the environment or the default may still decide."""
+    names = spec.flag
+    if spec.kind is bool:
+        names += "/" + spec.flag.replace("--", "--no-", 1)
+    default = typer.Option(
+        None,
+        names,
+        help=spec.help if spec.default is None else f"{spec.help} [{_default_in_words(spec)}]",
+        metavar=None if spec.kind is bool else _metavar(spec),
+        show_default=False,
+    )
+    annotation = bool | None if spec.kind is bool else str | None
+    return inspect.Parameter(
+        spec.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _argument(name: str) -> inspect.Parameter:
+    return inspect.Parameter(
+        "argument",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=typer.Argument(None, metavar=name.upper(), help=f"the same as --{name}"),
+        annotation=str | None,
+    )
+
+
+def _metavar(spec: OptionSpec) -> str:
+    return {int: "INT", float: "NUMBER"}.get(spec.kind, "TEXT")
+
+
+def _default_in_words(spec: OptionSpec) -> str:
+    if spec.kind is bool:
+        return "on" if spec.default else "off"
+    return str(getattr(spec.default, "value", spec.default))
+
+
+def _refuse_both(name: str, argument: str, flags: dict[str, Any]) -> None:
+    if name in flags and flags[name] != argument:
+        raise ConfigError(
+            f"the {name} is given twice, as {argument!r} and as --{name} {flags[name]!r}; name one",
+            param=name,
+        )

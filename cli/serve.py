@@ -1,0 +1,128 @@
+"""`splitserve serve`: ports, then the model, then the processes, until Ctrl-C or SIGTERM.
+
+exit code 0 after SIGTERM, 130 after Ctrl-C, 1 when a process could not start
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+import time
+from pathlib import Path
+
+from cli.exit_code import ExitCode
+from cli.fleet_view import FleetView
+from cli.progress_view import ProgressView
+from cli.terminal import complain
+from cluster.config import ServeOptions
+from cluster.errors import DiskFull
+from cluster.launcher.local import LocalLauncher
+from cluster.models.store import ModelStore, default_home
+from cluster.supervisor.child import StartFailed
+from cluster.supervisor.cores import available_cores
+from cluster.supervisor.failure import ProcessFailure
+from cluster.supervisor.fleet import plan_fleet
+from cluster.supervisor.news import Warned
+from cluster.supervisor.ports import claimed_port
+from cluster.supervisor.supervisor import Supervisor
+
+STOP_SLACK_S = 5.0
+"""What a process may need beyond its drain timeout before it is killed."""
+_FAILED_START_GRACE_S = 2.0
+
+
+def serve_fleet(options: ServeOptions) -> ExitCode:
+    """Runs the fleet to its end. Raises SplitserveError for what is wrong before any process."""
+    options = _with_claimed_ports(options)
+    log_dir = _log_dir(options.log_dir)
+    with ProgressView() as progress:
+        ModelStore().resolve(options.model.model, progress.bytes_of("model"))
+    return asyncio.run(_Fleet(options, log_dir).run())
+
+
+class _Fleet:
+    """One run of the supervisor, with the operator's signals."""
+
+    def __init__(self, options: ServeOptions, log_dir: Path) -> None:
+        self._options = options
+        self._view = FleetView(options, log_dir)
+        launcher = LocalLauncher(
+            log_dir=log_dir,
+            on_warning=lambda name, level, text: self._view(Warned(name, level, text)),
+        )
+        self._supervisor = Supervisor(launcher, self._view)
+        self._stop = asyncio.Event()
+        self._exit_code = ExitCode.OK
+
+    async def run(self) -> ExitCode:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._on_signal, ExitCode.INTERRUPTED)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, ExitCode.OK)
+        failure: ProcessFailure | None = None
+        try:
+            failure = await self._serve_until_stopped()
+        finally:
+            await self._wind_down(failure)
+        if failure is None:
+            return self._exit_code
+        complain(f"{failure.name}: {failure.how}: {failure.cause}", remedy=failure.remedy)
+        return ExitCode.FAILED
+
+    async def _serve_until_stopped(self) -> ProcessFailure | None:
+        """Why the start failed, if it did."""
+        stages = plan_fleet(self._options, num_cores=available_cores())
+        starting = asyncio.create_task(self._supervisor.start(stages))
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if self._stop.is_set():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return None
+        try:
+            await starting
+        except StartFailed as cause:
+            stopping.cancel()
+            return cause.failure
+        self._view.all_ready()
+        await stopping
+        return None
+
+    async def _wind_down(self, failure: ProcessFailure | None) -> None:
+        self._view.stopping_by_choice = failure is None
+        grace_s = self._options.router.drain_timeout_s + STOP_SLACK_S
+        try:
+            await self._supervisor.stop(_FAILED_START_GRACE_S if failure else grace_s)
+        finally:
+            self._supervisor.kill()
+            self._view.close()
+
+    def _on_signal(self, exit_code: ExitCode) -> None:
+        """The first asks, the second insists."""
+        if self._stop.is_set():
+            self._supervisor.kill()
+        self._exit_code = exit_code
+        self._stop.set()
+
+
+def _with_claimed_ports(options: ServeOptions) -> ServeOptions:
+    router = options.router
+    port = claimed_port(router.host, router.port, flag="--port")
+    grpc_port = claimed_port(router.host, router.grpc_port, flag="--grpc-port")
+    router = dataclasses.replace(router, port=port, grpc_port=grpc_port)
+    return dataclasses.replace(options, router=router)
+
+
+def _log_dir(wanted: str | None) -> Path:
+    started = time.strftime("%Y%m%d-%H%M%S")
+    path = Path(wanted).expanduser() if wanted else default_home() / "logs" / started
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ".writable").touch()
+        (path / ".writable").unlink()
+    except OSError as cause:
+        raise DiskFull(
+            f"logs cannot be written to {path}: {cause.strerror}; choose another --log-dir"
+        ) from cause
+    return path

@@ -1,0 +1,72 @@
+"""`splitserve status`: one screen, or one JSON document."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cli.exit_code import ExitCode
+from cli.fleet_status import FleetStatus, MemberStatus, RouterUnreachable, ask_fleet
+from cli.json_output import print_json
+from cli.table import Table
+from cli.terminal import complain
+
+
+def show_status(address: str, *, output: str, check: bool) -> ExitCode:
+    """UNREACHABLE without a router; with `check`, FAILED when a worker is silent or unsound."""
+    try:
+        fleet = asyncio.run(ask_fleet(address, check=check))
+    except RouterUnreachable as cause:
+        complain(f"the router does not answer at {cause}", remedy="name it with --grpc HOST:PORT")
+        return ExitCode.UNREACHABLE
+    if output == "json":
+        print_json(fleet)
+    else:
+        _print_tables(fleet)
+    unsound = [member for member in fleet.members if not member.is_sound]
+    for member in unsound:
+        complain(f"{member.worker_id}: {'; '.join(member.violations) or member.problem}")
+    return ExitCode.FAILED if check and unsound else ExitCode.OK
+
+
+def _print_tables(fleet: FleetStatus) -> None:
+    print(
+        f"router {fleet.router}  up {_duration(fleet.uptime_s)}  version {fleet.version}  "
+        f"in flight {fleet.num_in_flight}  queued {fleet.num_queued}"
+    )
+    if not fleet.members:
+        print("no workers have joined")
+        return
+    table = Table(
+        *("WORKER", "ROLE", "STATE", "ADDRESS", "PID", "UP", "RUN", "WAIT", "KV BLOCKS", "CACHED"),
+        *("PREFILL", "STEP", "TRANSPORT"),
+    )
+    for member in fleet.members:
+        table.add(*_cells(member))
+    table.print()
+
+
+def _cells(member: MemberStatus) -> list[str]:
+    load = member.load
+    used = load.total_blocks - load.free_blocks - load.cached_blocks
+    return [
+        member.worker_id,
+        member.role,
+        "silent" if member.problem else member.state,
+        member.address,
+        str(member.pid),
+        _duration(member.uptime_s),
+        str(load.num_running),
+        str(load.num_waiting),
+        f"{used}/{load.total_blocks}",
+        str(load.cached_blocks),
+        f"{load.prefill_tokens_per_s:.0f} tok/s" if load.prefill_tokens_per_s else "-",
+        f"{load.decode_step_ms:.1f} ms" if load.decode_step_ms else "-",
+        member.kv_transport or "-",
+    ]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    minutes, _ = divmod(int(seconds), 60)
+    return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"
