@@ -74,20 +74,27 @@ class ChoiceToken(msgspec.Struct, frozen=True):
 
 
 class Seed(msgspec.Struct, frozen=True, tag=True):
-    """The first token of every choice of a REMOTE request, sampled by the prefill worker."""
+    """The first token of every choice of a REMOTE request, sampled by the prefill worker.
+
+    The engine answers with a TokenEvent for each at once, before the KV is complete, and applies
+    the rules for the end of a choice: the server relays the engine's frames and nothing else.
+    """
 
     request_id: str
     tokens: list[ChoiceToken]
 
 
 class PrefillLocally(msgspec.Struct, frozen=True, tag=True):
-    """No prefill worker is left for this REMOTE request."""
+    """No prefill worker is left for this REMOTE request; first tokens that were seeded stay."""
 
     request_id: str
 
 
 class ReleaseExport(msgspec.Struct, frozen=True, tag=True):
-    """The reader of an EXPORT request has gone, for whatever reason: unpin and end."""
+    """The reader of an EXPORT request has gone, for whatever reason: unpin and end.
+
+    Ends without an error once the prompt is computed, as cancelled before that.
+    """
 
     request_id: str
 
@@ -166,7 +173,10 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class Prefilled(msgspec.Struct, frozen=True):
-    """Blocks of an EXPORT request that will not change any more. The exporter fills in the rest."""
+    """Blocks of an EXPORT request that will not change any more. The exporter fills in the rest.
+
+    None is sent with, or after, the end of a request whose first tokens were also its last.
+    """
 
     request_id: str
     first_index: int

@@ -1,0 +1,84 @@
+"""From sequences and token counts to the tensors of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from engine.ragged_batch import RaggedBatch
+from engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The next `num_tokens` of a sequence: its share of a step."""
+
+    sequence: Sequence
+    num_tokens: int
+
+    @property
+    def end(self) -> int:
+        """Tokens with KV once the step is done."""
+        return self.sequence.num_computed + self.num_tokens
+
+    @property
+    def completes(self) -> bool:
+        """True when the last known token is among them: logits are wanted."""
+        return self.end == len(self.sequence.token_ids)
+
+
+def build_batch(
+    spans: Ordered[Span], num_decodes: int, *, block_size: int, device: torch.device
+) -> RaggedBatch:
+    """The first `num_decodes` spans have one token each. Every span's blocks reach up to its end.
+
+    Logit rows are in the order of the spans.
+    """
+    lengths = np.array([span.num_tokens for span in spans], dtype=np.int64)  # [num_seqs]
+    starts = np.zeros(len(spans) + 1, dtype=np.int64)  # [num_seqs + 1]
+    np.cumsum(lengths, out=starts[1:])
+    contexts = np.array([span.end for span in spans], dtype=np.int64)  # [num_seqs]
+    tables = _block_tables(spans, int(contexts.max()), block_size)
+    row_of_token = np.repeat(np.arange(len(spans)), lengths)  # [num_tokens]
+    positions = np.arange(starts[-1]) + np.repeat(contexts - starts[1:], lengths)  # [num_tokens]
+    blocks = tables[row_of_token, positions // block_size].astype(np.int64)  # [num_tokens]
+    wanted = [start - 1 for start, span in zip(starts[1:], spans, strict=True) if span.completes]
+
+    def tensor(values: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.int32]]) -> torch.Tensor:
+        return torch.from_numpy(values).to(device)
+
+    return RaggedBatch(
+        token_ids=tensor(_token_ids(spans)),
+        positions=tensor(positions),
+        slots=tensor(blocks * block_size + positions % block_size),
+        query_starts=tensor(starts.astype(np.int32)),
+        context_lens=tensor(contexts.astype(np.int32)),
+        block_tables=tensor(tables),
+        logit_rows=tensor(np.array(wanted, dtype=np.int64)),
+        num_decodes=num_decodes,
+        max_query_len=int(lengths.max()),
+        max_context_len=int(contexts.max()),
+    )
+
+
+def _token_ids(spans: Ordered[Span]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    token_ids: list[int] = []
+    for span in spans:
+        token_ids += span.sequence.token_ids[span.sequence.num_computed : span.end]
+    return np.array(token_ids, dtype=np.int64)
+
+
+def _block_tables(
+    spans: Ordered[Span], max_context: int, block_size: int
+) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+    width = -(-max_context // block_size)
+    tables = np.zeros((len(spans), width), dtype=np.int32)  # [num_seqs, max_blocks]
+    for row, span in enumerate(spans):
+        num_blocks = -(-span.end // block_size)
+        tables[row, :num_blocks] = np.frombuffer(span.sequence.blocks.block_ids, np.int32)[
+            :num_blocks
+        ]
+    return tables

@@ -1,0 +1,105 @@
+"""What a request asks to change in its logits before a token is chosen: penalties, bias, bans.
+
+    repetition    l > 0: l / r, else l * r     every token seen, prompt included
+    presence      l - p                        every token generated so far
+    frequency     l - f * count                every token generated so far
+    bias          l + b
+    ban           -inf                         ends of the text before `min_tokens`
+
+Everything is derived from the row's own tokens at every step: no state is kept between steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cluster.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingRow:
+    """One token to be sampled."""
+
+    logit_row: int
+    """Which row of the step's logits; the choices of one prompt share a row."""
+    params: SamplingParams
+    choice: int
+    token_ids: Sequence[int]
+    """Prompt and generated tokens; the new one gets position len(token_ids)."""
+    num_prompt: int
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens that this choice has already."""
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def is_adjusted(self) -> bool:
+        """True when penalties or bias change the distribution."""
+        return bool(
+            self.params.logit_bias
+            or self.params.repetition_penalty != 1.0
+            or self.params.presence_penalty
+            or self.params.frequency_penalty
+        )
+
+    @property
+    def bans_ends(self) -> bool:
+        """True while the text may not end yet."""
+        return self.num_generated < self.params.min_tokens
+
+    @property
+    def is_plain(self) -> bool:
+        """True when the likeliest token of the raw logits is all that is asked for."""
+        return (
+            self.params.is_greedy
+            and self.params.logprobs is None
+            and not self.bans_ends
+            and not self.is_adjusted
+        )
+
+
+def end_token_ids(params: SamplingParams, eos_token_ids: Sequence[int]) -> frozenset[int]:
+    """The tokens that end a choice."""
+    eos = () if params.ignore_eos else eos_token_ids
+    return frozenset(params.stop_token_ids) | frozenset(eos)
+
+
+def adjust(logits: torch.Tensor, row: SamplingRow) -> None:
+    """Penalties and bias of one row, in place. `logits` is float32 [vocab_size]."""
+    params = row.params
+    if params.repetition_penalty != 1.0:
+        _penalize_repetition(logits, row.token_ids, params.repetition_penalty)
+    if params.presence_penalty or params.frequency_penalty:
+        _penalize_generated(logits, row)
+    if params.logit_bias:
+        token_ids = _on(logits, np.fromiter(params.logit_bias.keys(), np.int64))
+        logits[token_ids] += _on(logits, np.fromiter(params.logit_bias.values(), np.float32))
+
+
+def ban_ends(logits: torch.Tensor, row: SamplingRow, eos_token_ids: Sequence[int]) -> None:
+    """Makes the ends of the text impossible, in place. `logits` is float32 [vocab_size]."""
+    ends = end_token_ids(row.params, eos_token_ids)
+    logits[_on(logits, np.fromiter(ends, np.int64))] = -torch.inf
+
+
+def _penalize_repetition(logits: torch.Tensor, seen: Sequence[int], penalty: float) -> None:
+    token_ids = _on(logits, np.unique(np.array(seen, dtype=np.int64)))
+    values = logits[token_ids]
+    logits[token_ids] = torch.where(values > 0, values / penalty, values * penalty)
+
+
+def _penalize_generated(logits: torch.Tensor, row: SamplingRow) -> None:
+    generated = np.array(row.token_ids[row.num_prompt :], dtype=np.int64)
+    unique, counts = np.unique(generated, return_counts=True)
+    penalties = row.params.presence_penalty + row.params.frequency_penalty * counts
+    logits[_on(logits, unique)] -= _on(logits, penalties.astype(np.float32))
+
+
+def _on(logits: torch.Tensor, values: npt.NDArray[np.generic]) -> torch.Tensor:
+    return torch.from_numpy(values).to(logits.device)

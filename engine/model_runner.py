@@ -1,0 +1,59 @@
+"""The seam between policy and tensors: what the engine asks of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from engine.decoder import Decoder
+from engine.kv_pool import KvPool
+from engine.ragged_batch import RaggedBatch
+
+
+class ModelRunner(Protocol):
+    """Called by the engine, from its one thread, at most once a step each."""
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies whole blocks, (source, target), before the step's forward."""
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """Writes the batch's KV; returns logits, float32 [num_logits, vocab_size]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A loaded model and its pool, as the engine process needs them."""
+
+    runner: ModelRunner
+    kv: torch.Tensor  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    max_context_tokens: int
+    """Prompt and completion of one request; never more than the pool holds."""
+    load_phases_ms: dict[str, float] = field(default_factory=dict)
+
+
+class DecoderRunner:
+    """A decoder over its KV pool."""
+
+    def __init__(self, decoder: Decoder, pool: KvPool) -> None:
+        self._decoder = decoder
+        self._pool = pool
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        copy_blocks(self._pool.tensor, pairs)
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner."""
+        return self._decoder.forward(batch, self._pool)
+
+
+def copy_blocks(kv: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+    """`kv` is [num_blocks, ...]; no block may be both a source and a target."""
+    if pairs:
+        sources, targets = (torch.tensor(ids, device=kv.device) for ids in zip(*pairs, strict=True))
+        kv[targets] = kv[sources]

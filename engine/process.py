@@ -1,0 +1,113 @@
+"""The engine process: started by engine/client.py, one per worker.
+
+    read the launch from standard input -> load the model (LoadProgress...) -> Ready | StartFailed
+    -> loop until Stop -> exit
+
+A worker package's entry module is two lines: it calls `engine_main` with its extension factory.
+The process dies with its parent, and leaves SIGINT to it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import structlog
+import torch
+
+from cluster.errors import InternalError, SplitserveError, status_of
+from cluster.logs import configure_logging
+from engine.channel import MessageSink, ZmqChannel
+from engine.engine import Engine
+from engine.extension import EngineParts, Extension, ExtensionFactory
+from engine.loop import EngineLoop
+from engine.messages import LoadProgress, Ready, StartFailed
+from engine.model_runner import Replica
+from engine.replica import Progress, load_replica
+from engine.spec import EngineLaunch, EngineSpec
+
+_LOG = structlog.get_logger()
+_PR_SET_PDEATHSIG = 1
+
+ReplicaLoader = Callable[[EngineSpec, Progress], Replica]
+
+
+def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_replica) -> None:
+    """The whole life of the process; `load` is replaced where no model is wanted."""
+    launch = EngineLaunch.unpack(sys.stdin.buffer.read())
+    die_with_parent(launch.parent_pid)
+    configure_logging(f"{launch.spec.worker_id}/engine")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = ZmqChannel(
+        commands_address=launch.commands_address, frames_address=launch.frames_address
+    )
+    try:
+        run_engine_process(launch.spec, make_extension, channel=channel, load=load)
+    except SplitserveError as error:
+        channel.send(StartFailed(status_of(error).code, error.message))
+    except Exception as error:
+        _LOG.exception("engine cannot go on")
+        failure = InternalError(f"the engine stopped with {type(error).__name__}: {error}")
+        channel.send(StartFailed(status_of(failure).code, failure.message))
+        raise
+    finally:
+        channel.close()
+
+
+def run_engine_process(
+    spec: EngineSpec,
+    make_extension: ExtensionFactory,
+    *,
+    channel: ZmqChannel,
+    load: ReplicaLoader = load_replica,
+) -> None:
+    """Loads, says Ready, and loops until Stop."""
+    if spec.options.num_threads is not None:
+        torch.set_num_threads(spec.options.num_threads)
+
+    def report(phase: str, fraction: float) -> None:
+        channel.send(LoadProgress(phase, fraction))
+
+    replica = load(spec, report)
+    extensions: list[Extension] = []
+    engine = Engine(
+        replica,
+        spec.options,
+        holds=lambda request_id: any(e.holds(request_id) for e in extensions),
+    )
+    parts = EngineParts(spec=spec, kv=replica.kv, generations=engine.placement.pool.generations)
+    extension = make_extension(parts)
+    extensions.append(extension)
+    try:
+        _say_ready(channel, spec, replica, extension)
+        EngineLoop(engine, extension, source=channel, sink=channel).run()
+    finally:
+        extension.close()
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Linux ends this process when the parent's thread that started it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the line above
+        os._exit(1)
+
+
+def _say_ready(sink: MessageSink, spec: EngineSpec, replica: Replica, extension: Extension) -> None:
+    num_blocks, num_layers, _, num_kv_heads, _, head_dim = replica.kv.shape
+    sink.send(
+        Ready(
+            pid=os.getpid(),
+            pairing_dtype=spec.dtype,
+            num_layers=num_layers,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            total_blocks=num_blocks,
+            max_context_tokens=replica.max_context_tokens,
+            peer=extension.peer,
+            kv_transport=extension.transport,
+            load_phases_ms=replica.load_phases_ms,
+        )
+    )

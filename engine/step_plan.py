@@ -1,0 +1,73 @@
+"""What the scheduler sees, and what it decides. Plain frozen values: nothing here can act."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SequenceKey = tuple[int, int]
+"""(arrival, choice): older sequences sort first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningView:
+    """A sequence with blocks that may compute in this step."""
+
+    key: SequenceKey
+    num_remaining: int
+    """Tokens without KV; 1 for a decode."""
+    is_decode: bool
+    blocks_wanted: int
+    """Available blocks needed before its next token is written: 0 or 1 (growth or copy)."""
+    blocks_freed: int
+    """Blocks that become available when it is preempted."""
+    is_preemptible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingView:
+    """A sequence without blocks, with what admitting it would cost."""
+
+    key: SequenceKey
+    num_uncached: int
+    """Tokens to compute after the prefix cache's share."""
+    blocks_wanted: int
+    """Available blocks needed for all its tokens; cached ones that nobody holds count in full."""
+    seats: int
+    """Sequences it will be once its prompt is computed."""
+    is_remote: bool
+    """Its prompt is computed elsewhere: blocks are reserved, nothing is computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What one step may use."""
+
+    max_batch_tokens: int
+    max_num_seqs: int
+    num_available: int
+    """Free and cached blocks."""
+    seats_taken: int
+    """Sequences that decode, or will when their prompt is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Part of a prompt: the next `num_tokens` of the sequence."""
+
+    key: SequenceKey
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """One step: preempt, admit, then compute decodes and chunks side by side."""
+
+    preempted: tuple[SequenceKey, ...]
+    admitted: tuple[SequenceKey, ...]
+    decodes: tuple[SequenceKey, ...]
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing can be done now."""
+        return not (self.preempted or self.admitted or self.decodes or self.chunks)
