@@ -1,0 +1,150 @@
+"""The worker's side of membership: join the router, beat, leave.
+
+    UNJOINED -> JOINED        Join answered
+    JOINED -> UNJOINED        a beat came back with known=false: the router restarted, or gave us up
+    any: the router may be unreachable for a while; a joined worker goes on beating
+
+Losing the router stops nothing else. One log line per change, not per attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import grpc
+
+from cluster.errors import SplitserveError
+from cluster.generation import EngineLoad
+from cluster.logs import get_logger
+from cluster.membership.member import Member, member_to_wire
+from cluster.rpc import error_of, open_channel
+from cluster.wire import load_to_wire
+from protos import membership_pb2, membership_pb2_grpc
+
+CALL_TIMEOUT_S = 2.0
+FIRST_RETRY_S = 0.1
+LAST_RETRY_S = 2.0
+"""The longest wait between attempts: how late a restarted router sees its workers again."""
+
+_log = get_logger("membership")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """What travels with every beat."""
+
+    load: EngineLoad
+    draining: bool
+    kv_transport: str
+
+
+class MembershipClient:
+    """Keeps one worker known to one router.
+
+    `run` is started as a task and cancelled at shutdown, then `leave` is awaited. `take_pulse` is
+    called once per beat. All calls from the event loop.
+    """
+
+    def __init__(self, router: str, member: Member, take_pulse: Callable[[], Pulse]) -> None:
+        self._router = router
+        self._member = member
+        self._take_pulse = take_pulse
+        self._channel = open_channel(router)
+        self._stub = membership_pb2_grpc.MembershipStub(self._channel)
+        self._joined = False
+        self._trouble: str | None = None
+        self._beat_interval_s = 1.0
+        self._soon = asyncio.Event()
+
+    @property
+    def is_joined(self) -> bool:
+        """True while the router is believed to know this worker."""
+        return self._joined
+
+    def beat_soon(self) -> None:
+        """Something changed that the router should know at once, such as a drain."""
+        self._soon.set()
+
+    async def run(self) -> None:
+        """Joins and beats until cancelled; never raises for a router that is away."""
+        delay_s = FIRST_RETRY_S
+        while True:
+            try:
+                await self._attempt()
+            except grpc.aio.AioRpcError as failure:
+                self._note_trouble(error_of(failure))
+                await self._pause(delay_s * random.uniform(0.5, 1.0))
+                delay_s = min(delay_s * 2, LAST_RETRY_S)
+            else:
+                delay_s = FIRST_RETRY_S
+                self._note_recovery()
+                await self._pause(self._beat_interval_s if self._joined else FIRST_RETRY_S)
+
+    async def leave(self) -> None:
+        """Says goodbye, if the router listens, and closes the channel."""
+        request = membership_pb2.LeaveRequest(
+            worker_id=self._member.worker_id, incarnation=self._member.incarnation
+        )
+        try:
+            if self._joined:
+                await self._stub.Leave(request, timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as failure:
+            self._note_trouble(error_of(failure))
+        finally:
+            self._joined = False
+            await self._channel.close()
+
+    async def _attempt(self) -> None:
+        if self._joined:
+            await self._beat()
+        else:
+            await self._join()
+
+    async def _join(self) -> None:
+        member = replace(self._member, kv_transport=self._take_pulse().kv_transport)
+        request = membership_pb2.JoinRequest(member=member_to_wire(member))
+        reply = await self._stub.Join(request, timeout=CALL_TIMEOUT_S)
+        self._beat_interval_s = reply.beat_interval_s
+        self._joined = True
+        self._soon.set()  # the first beat carries the load
+        _log.info("joined the router", router=self._router, beat_s=reply.beat_interval_s)
+
+    async def _beat(self) -> None:
+        pulse = self._take_pulse()
+        request = membership_pb2.BeatRequest(
+            worker_id=self._member.worker_id,
+            incarnation=self._member.incarnation,
+            load=load_to_wire(pulse.load),
+            draining=pulse.draining,
+            kv_transport=pulse.kv_transport,
+        )
+        reply = await self._stub.Beat(request, timeout=CALL_TIMEOUT_S)
+        if not reply.known:
+            self._joined = False
+            _log.warning("the router does not know this worker any more", router=self._router)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._soon.wait()
+        except TimeoutError:
+            return
+        self._soon.clear()
+
+    def _note_trouble(self, error: SplitserveError) -> None:
+        kind = type(error).__name__
+        if self._trouble != kind:
+            self._trouble = kind
+            _log.warning(
+                "the router is unreachable or refuses; trying on",
+                router=self._router,
+                error=error.message,
+            )
+
+    def _note_recovery(self) -> None:
+        if self._trouble is not None:
+            self._trouble = None
+            _log.info("the router answers again", router=self._router)

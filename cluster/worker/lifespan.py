@@ -1,0 +1,124 @@
+"""A worker process's life, and the count of what it still has to finish.
+
+    STARTING -> READY -> DRAINING -> STOPPED        READY may also go to STOPPED at once
+
+Work is admitted in READY only. `admit` gives a lease; a drain is over when no lease is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from types import TracebackType
+
+from cluster.errors import Draining, NotReady
+
+
+class WorkerState(enum.StrEnum):
+    """Where a worker process is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+_NEXT = {
+    WorkerState.STARTING: {WorkerState.READY, WorkerState.STOPPED},
+    WorkerState.READY: {WorkerState.DRAINING, WorkerState.STOPPED},
+    WorkerState.DRAINING: {WorkerState.STOPPED},
+    WorkerState.STOPPED: set[WorkerState](),
+}
+RETRY_AFTER_S = 1.0
+
+
+class WorkLease:
+    """One admitted request; released once, by whoever finishes it. Also a context manager."""
+
+    __slots__ = ("_lifespan",)
+
+    def __init__(self, lifespan: Lifespan) -> None:
+        self._lifespan: Lifespan | None = lifespan
+
+    def release(self) -> None:
+        """Idempotent."""
+        lifespan, self._lifespan = self._lifespan, None
+        if lifespan is not None:
+            lifespan._finish_one()
+
+    def __enter__(self) -> WorkLease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class Lifespan:
+    """The state of one worker process. Every call comes from the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._state = WorkerState.STARTING
+        self._started_at = time.monotonic()
+        self._num_admitted = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def state(self) -> WorkerState:
+        """Where the process is in its life."""
+        return self._state
+
+    @property
+    def is_draining(self) -> bool:
+        """True once no new work is wanted."""
+        return self._state in (WorkerState.DRAINING, WorkerState.STOPPED)
+
+    @property
+    def num_admitted(self) -> int:
+        """Requests that were admitted and are not finished."""
+        return self._num_admitted
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the process began."""
+        return time.monotonic() - self._started_at
+
+    def advance(self, state: WorkerState) -> bool:
+        """Moves on; False, and no change, where the table above does not allow it."""
+        if state not in _NEXT[self._state]:
+            return False
+        self._state = state
+        return True
+
+    def admit(self) -> WorkLease:
+        """A lease for one more request. Raises Draining, or NotReady before the start is over."""
+        if self.is_draining:
+            raise Draining(
+                f"this worker is {self._state} and takes no new requests; use another one",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        if self._state is WorkerState.STARTING:
+            raise NotReady("this worker is still loading", retry_after_s=RETRY_AFTER_S)
+        self._num_admitted += 1
+        self._idle.clear()
+        return WorkLease(self)
+
+    async def wait_idle(self, timeout_s: float | None) -> bool:
+        """Waits until no lease is left; False when `timeout_s` passed first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _finish_one(self) -> None:
+        self._num_admitted -= 1
+        if self._num_admitted == 0:
+            self._idle.set()

@@ -1,0 +1,146 @@
+"""What is known of the prompt blocks of one request that come from elsewhere.
+
+    MISSING -> READING -> VERIFIED
+       ^----------'  a read failed: the block may be read again, from another source
+
+A block is never read twice at a time, and never again once it is verified: a late read of an old
+source cannot meet a new one in the same page.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cluster.errors import TransferFailed
+
+
+class BlockState(enum.Enum):
+    """What is known of one block."""
+
+    MISSING = "missing"
+    READING = "reading"
+    VERIFIED = "verified"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRun:
+    """Blocks next to each other in the sequence; parallel lists, as in `BlocksReady`."""
+
+    first_index: int
+    block_ids: list[int]
+    generations: list[int]
+    digests: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Where the current source has one block."""
+
+    block_id: int
+    generation: int
+    digest: bytes
+
+
+class BlockLedger:
+    """Blocks [0, num_blocks) of a sequence; those before `first_block` are there already."""
+
+    def __init__(self, *, num_blocks: int, first_block: int) -> None:
+        verified = min(first_block, num_blocks)
+        self._states = [BlockState.VERIFIED] * verified
+        self._states += [BlockState.MISSING] * (num_blocks - verified)
+        self._offers: dict[int, _Offer] = {}
+        self._reading: dict[int, int] = {}  # first index of a read -> its number of blocks
+
+    @property
+    def num_blocks(self) -> int:
+        """Of the prompt."""
+        return len(self._states)
+
+    @property
+    def is_complete(self) -> bool:
+        """True when every block is verified."""
+        return BlockState.VERIFIED is self._worst()
+
+    @property
+    def is_quiet(self) -> bool:
+        """True when no read is under way."""
+        return not self._reading
+
+    @property
+    def first_unverified(self) -> int:
+        """Index of the first block that is not verified; `num_blocks` when all are."""
+        for index, state in enumerate(self._states):
+            if state is not BlockState.VERIFIED:
+                return index
+        return len(self._states)
+
+    def offer(self, run: BlockRun) -> None:
+        """The current source has these blocks. Raises TransferFailed when it makes no sense."""
+        count = len(run.block_ids)
+        self._check(run, count)
+        stride = len(run.digests) // count if count else 0
+        for at, (block_id, generation) in enumerate(
+            zip(run.block_ids, run.generations, strict=True)
+        ):
+            digest = run.digests[at * stride : (at + 1) * stride]
+            self._offers[run.first_index + at] = _Offer(block_id, generation, digest)
+
+    def forget_offers(self) -> None:
+        """The source is given up; its reads under way will still be answered."""
+        self._offers.clear()
+
+    def take_reads(self) -> list[BlockRun]:
+        """Runs of offered blocks that are missing: the caller reads them now."""
+        wanted = sorted(i for i in self._offers if self._states[i] is BlockState.MISSING)
+        return [self._start(indices) for indices in _runs(wanted)]
+
+    def answer(self, first_index: int, num_verified: int) -> None:
+        """The read that began at `first_index` is over; its first `num_verified` are good."""
+        count = self._reading.pop(first_index, 0)
+        for at in range(count):
+            good = at < num_verified
+            state = BlockState.VERIFIED if good else BlockState.MISSING
+            self._states[first_index + at] = state
+
+    def _start(self, indices: list[int]) -> BlockRun:
+        offers = [self._offers[index] for index in indices]
+        for index in indices:
+            self._states[index] = BlockState.READING
+        self._reading[indices[0]] = len(indices)
+        return BlockRun(
+            indices[0],
+            [offer.block_id for offer in offers],
+            [offer.generation for offer in offers],
+            b"".join(offer.digest for offer in offers),
+        )
+
+    def _worst(self) -> BlockState:
+        for state in (BlockState.MISSING, BlockState.READING):
+            if state in self._states:
+                return state
+        return BlockState.VERIFIED
+
+    def _check(self, run: BlockRun, count: int) -> None:
+        if len(run.generations) != count or (count and len(run.digests) % count):
+            raise TransferFailed(
+                f"a prefill worker announced {count} blocks with {len(run.generations)} "
+                f"generations and {len(run.digests)} digest bytes"
+            )
+        if run.first_index + count > len(self._states):
+            raise TransferFailed(
+                f"a prefill worker announced block {run.first_index + count - 1} of a prompt "
+                f"that has {len(self._states)}"
+            )
+
+
+def _runs(indices: Sequence[int]) -> Iterator[list[int]]:
+    run: list[int] = []
+    for index in indices:
+        if run and index != run[-1] + 1:
+            yield run
+            run = []
+        run.append(index)
+    if run:
+        yield run

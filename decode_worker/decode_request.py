@@ -1,0 +1,196 @@
+"""One Submit of a router, until its one Ended.
+
+    LOCAL    engine events -> frames of the session
+    REMOTE   the same, and a handoff task beside it until the prompt's KV is here
+
+A cancellation, a broken session and a deadline all end in the engine's RequestEnded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.errors import InternalError, SplitserveError, from_code, status_of
+from cluster.generation import Timing, Usage
+from cluster.logs import bind_request, get_logger
+from cluster.wire import sampling_from_wire
+from cluster.worker.lifespan import WorkLease
+from decode_worker.handoff import Handoff, HandoffPlan, HandoffState
+from decode_worker.prefill_peers import PrefillPeers
+from decode_worker.request_clock import RequestClock
+from decode_worker.session_outlet import SessionOutlet
+from engine.host.request_table import RequestEvent
+from engine.host.role import RunningWorker
+from engine.messages import (
+    Cancel,
+    Fetched,
+    GenerateRequest,
+    PrefillMode,
+    RequestEnded,
+    Reserved,
+    Started,
+    TokenEvent,
+)
+from protos import worker_pb2
+
+_log = get_logger("decode_worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeParts:
+    """What requests work with, the same for all of them."""
+
+    worker: RunningWorker
+    peers: PrefillPeers
+
+
+class DecodeRequest:
+    """The engine's listener for one request. `on_end` is called once, after Ended was added."""
+
+    def __init__(
+        self,
+        submit: worker_pb2.Submit,
+        parts: DecodeParts,
+        outlet: SessionOutlet,
+        lease: WorkLease,
+        on_end: Callable[[], None],
+    ) -> None:
+        self.request_id = submit.request_id
+        self._parts = parts
+        self._engine = parts.worker.engine
+        self._outlet = outlet
+        self._lease = lease
+        self._on_end = on_end
+        self._clock = RequestClock()
+        self._request = _to_engine(submit, self._engine.name_for(submit.request_id))
+        self._handoff = self._plan_handoff(submit) if submit.prefill else None
+        self._task: asyncio.Task[None] | None = None
+        self._fault: SplitserveError | None = None
+
+    def start(self) -> None:
+        """Submits to the engine; with prefill workers to ask, starts the handoff."""
+        with bind_request(self.request_id):
+            if self._handoff is not None:
+                self._task = asyncio.create_task(self._handoff.run())
+                self._task.add_done_callback(self._check_handoff)
+            self._engine.submit(self._request, self)
+
+    def cancel(self) -> None:
+        """The router wants no more. The prefill stream is closed at once."""
+        if self._task is not None:
+            self._task.cancel()
+        self._engine.send(Cancel(self._request.request_id))
+
+    def receive(self, event: RequestEvent) -> None:
+        """See RequestListener."""
+        match event:
+            case TokenEvent():
+                self._outlet.add_token(self.request_id, event)
+            case Reserved() if self._handoff is not None:
+                self._handoff.reserved(event)
+            case Fetched() if self._handoff is not None:
+                self._take_fetched(event, self._handoff)
+            case Started():
+                pass  # the engine's last word has the times of a prompt that it computes
+            case RequestEnded():
+                self._end(event)
+            case _:
+                raise InternalError(f"a decode request got a {type(event).__name__}")
+
+    def _take_fetched(self, event: Fetched, handoff: Handoff) -> None:
+        self._clock.fetched(event)
+        if not event.error:
+            self._parts.worker.metrics.transferred(event.num_bytes, event.duration_ms)
+        handoff.fetched(event)
+
+    def _plan_handoff(self, submit: worker_pb2.Submit) -> Handoff:
+        plan = HandoffPlan(
+            request_id=submit.request_id,
+            request=self._request,
+            targets=tuple(submit.prefill),
+            traceparent=submit.traceparent,
+        )
+        return Handoff(plan, self._parts.peers, self._engine.send, self._clock, self._note_failure)
+
+    def _note_failure(self, error: SplitserveError) -> None:
+        self._parts.worker.metrics.transfer_failed(status_of(error).code)
+
+    def _check_handoff(self, task: asyncio.Task[None]) -> None:
+        """A handoff that fails by a bug of ours ends its request, not the others."""
+        if task.cancelled() or task.exception() is None:
+            return
+        _log.error("a handoff failed", exc_info=task.exception())
+        self._fault = InternalError("the handoff of this request failed; see the worker's log")
+        self.cancel()
+
+    def _end(self, event: RequestEnded) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._handoff is not None and self._handoff.is_reading:
+            self._engine.send(Cancel(self._request.request_id))  # for the intake: stop reading
+        error = self._fault or (
+            from_code(event.error_code, event.error_message) if event.error_code else None
+        )
+        usage = self._usage(event)
+        timing = self._clock.timing(
+            event,
+            worker_id=self._parts.worker.key.worker_id,
+            kv_transport=self._engine.kv_transport,
+        )
+        self._outlet.add_ended(self.request_id, usage=usage, timing=timing, error=error)
+        self._account(usage, timing, error)
+        self._lease.release()
+        self._on_end()
+
+    def _usage(self, event: RequestEnded) -> Usage:
+        """With a prompt from elsewhere, what was cached there counts: the rest was computed."""
+        source = self._clock.source
+        if source is None:
+            return event.usage
+        usage = event.usage
+        return Usage(usage.prompt_tokens, usage.completion_tokens, source.cached_tokens)
+
+    def _account(self, usage: Usage, timing: Timing, error: SplitserveError | None) -> None:
+        metrics = self._parts.worker.metrics
+        outcome = status_of(error).code if error else "ok"
+        metrics.request_ended(outcome, usage, timing if usage.completion_tokens else None)
+        handoff = _handoff_outcome(self._handoff, error) if self._handoff else "none"
+        if self._handoff is not None:
+            metrics.handoff_ended(handoff)
+        with bind_request(self.request_id):
+            _log.info(
+                "request ended",
+                outcome=outcome,
+                error=error.message if error else None,
+                handoff=handoff,
+                prefill_worker=timing.prefill_worker or None,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                cached_tokens=usage.cached_tokens,
+                queue_ms=round(timing.queue_ms, 2),
+                prefill_ms=round(timing.prefill_ms, 2),
+                kv_ms=round(timing.kv_ms, 2),
+                kv_visible_ms=round(timing.kv_visible_ms, 2),
+                kv_bytes=timing.kv_bytes,
+            )
+
+
+def _handoff_outcome(handoff: Handoff, error: SplitserveError | None) -> str:
+    if handoff.state is HandoffState.LOCAL:
+        return "local"
+    if error is not None:
+        return "cancelled"
+    return "next" if handoff.num_failures else "first"
+
+
+def _to_engine(submit: worker_pb2.Submit, engine_id: str) -> GenerateRequest:
+    return GenerateRequest(
+        request_id=engine_id,
+        token_ids=list(submit.token_ids),
+        sampling=sampling_from_wire(submit.sampling),
+        cache_root=submit.cache_root,
+        mode=PrefillMode.REMOTE if submit.prefill else PrefillMode.LOCAL,
+        timeout_ms=submit.timeout_ms,
+    )

@@ -1,0 +1,305 @@
+"""One request whose prompt is prefilled elsewhere: from the reservation to the last verified block.
+
+    RESERVING --Reserved--> PULLING --all blocks verified, first token seeded--> COMPLETE
+                               |  ^
+                               |  '-- the source failed: the next one, from the first bad block
+                               '-- no source is left, no read is under way --> LOCAL
+    from every state, when the request ends: CANCELLED
+
+The first token is passed on once and never changes: a second source's is ignored, and after
+PrefillLocally the engine computes the missing KV and goes on behind the seeded token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from cluster.errors import (
+    DeadlineExceeded,
+    InternalError,
+    SplitserveError,
+    TransferFailed,
+    WorkerLost,
+    status_of,
+)
+from cluster.logs import get_logger
+from cluster.rpc import error_of
+from cluster.wire import sampling_to_wire, token_from_wire
+from decode_worker.block_ledger import BlockLedger, BlockRun
+from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
+from decode_worker.request_clock import RequestClock, SourceTimes
+from engine.messages import (
+    ChoiceToken,
+    Command,
+    Fetch,
+    Fetched,
+    GenerateRequest,
+    PrefillLocally,
+    Reserved,
+    Seed,
+)
+from protos import handoff_pb2, worker_pb2
+
+_log = get_logger("decode_worker.handoff")
+
+
+class HandoffState(enum.StrEnum):
+    """Where a handoff is, and how it ended."""
+
+    RESERVING = "reserving"
+    PULLING = "pulling"
+    COMPLETE = "complete"
+    LOCAL = "local"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffPlan:
+    """What is to be prefilled, and who may do it, best first."""
+
+    request_id: str
+    """The client's: what the prefill worker logs."""
+    request: GenerateRequest
+    targets: Sequence[worker_pb2.PrefillTarget]
+    traceparent: str
+
+
+class Handoff:
+    """`run` is one task per request; the engine's events come in by `reserved` and `fetched`.
+
+    Cancelling the task closes the prefill stream, which is the release of the blocks there.
+    `on_failure` is called for every source that is given up.
+    """
+
+    def __init__(
+        self,
+        plan: HandoffPlan,
+        peers: PrefillPeers,
+        send: Callable[[Command], None],
+        clock: RequestClock,
+        on_failure: Callable[[SplitserveError], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._plan = plan
+        self._engine_id = plan.request.request_id
+        self._peers = peers
+        self._send = send
+        self._clock = clock
+        self._on_failure = on_failure
+        self._deadline = loop.time() + plan.request.timeout_ms / 1000
+        self._reserved: asyncio.Future[Reserved] = loop.create_future()
+        self._ledger = BlockLedger(num_blocks=0, first_block=0)
+        self._quiet = asyncio.Event()
+        self._source: _Source | None = None
+        self._is_seeded = False
+        self.state = HandoffState.RESERVING
+        self.num_failures = 0
+
+    def reserved(self, event: Reserved) -> None:
+        """The engine has blocks for the prompt."""
+        if not self._reserved.done():
+            self._reserved.set_result(event)
+
+    def fetched(self, event: Fetched) -> None:
+        """A read is over, of the current source or of an earlier one."""
+        self._ledger.answer(event.first_index, event.num_blocks)
+        if self._ledger.is_quiet:
+            self._quiet.set()
+        if self._ledger.is_complete:
+            self._clock.verified()
+        source = self._source
+        if source is None:
+            return
+        if event.error and event.incarnation == source.incarnation:
+            source.fail(TransferFailed(f"reading from {source.worker_id}: {event.error}"))
+        else:
+            self._read_what_is_offered(source)
+            self._settle(source)
+
+    async def run(self) -> None:
+        """Returns once the engine can go on without this handoff."""
+        try:
+            event = await self._reserved
+            self._clock.reserved()
+            self._ledger = BlockLedger(
+                num_blocks=len(event.block_ids), first_block=event.first_block
+            )
+            self.state = HandoffState.PULLING
+            await self._pull_or_prefill_locally()
+        except asyncio.CancelledError:
+            self.state = HandoffState.CANCELLED
+            raise
+
+    async def _pull_or_prefill_locally(self) -> None:
+        for target in self._plan.targets:
+            if self._ledger.is_complete:
+                break  # nothing to read: at most a token is left to compute
+            try:
+                await self._pull(target)
+            except SplitserveError as error:
+                if not self._is_done:  # a stream that breaks after the last block hurts nobody
+                    self._give_up(target, error)
+        if not self._is_done:
+            await self._all_reads_answered()
+        if self._is_done:
+            self.state = HandoffState.COMPLETE
+            return
+        self.state = HandoffState.LOCAL
+        self._clock.source_begins()
+        _log.warning("prefilling locally", verified_blocks=self._ledger.first_unverified)
+        self._send(PrefillLocally(self._engine_id))
+
+    @property
+    def is_reading(self) -> bool:
+        """True while the intake has not answered every read."""
+        return not self._ledger.is_quiet
+
+    @property
+    def _is_done(self) -> bool:
+        return self._is_seeded and self._ledger.is_complete
+
+    def _give_up(self, target: worker_pb2.PrefillTarget, error: SplitserveError) -> None:
+        self.num_failures += 1
+        self._ledger.forget_offers()
+        if isinstance(error, WorkerLost):
+            self._peers.forget(target.worker_id, target.incarnation)
+        self._on_failure(error)
+        _log.warning(
+            "handoff failed",
+            prefill_worker=target.worker_id,
+            code=status_of(error).code,
+            error=error.message,
+            verified_blocks=self._ledger.first_unverified,
+            num_blocks=self._ledger.num_blocks,
+        )
+
+    async def _all_reads_answered(self) -> None:
+        """The engine answers every Fetch, so this ends; the request's end cancels it at worst."""
+        while not self._ledger.is_quiet:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    async def _pull(self, target: worker_pb2.PrefillTarget) -> None:
+        """Returns when every block is verified and the first token is seeded. Raises otherwise."""
+        peer = await self._peers.connect(target)
+        remaining_s = self._deadline - asyncio.get_running_loop().time()
+        if remaining_s <= 0:
+            raise DeadlineExceeded("the request's deadline passed before its prompt was prefilled")
+        self._clock.source_begins()
+        source = self._source = _Source(peer)
+        call = peer.stub.Prefill(self._prefill_request(peer), timeout=remaining_s)
+        reader = asyncio.create_task(self._read_stream(call, source))
+        try:
+            await source.verdict
+        finally:
+            self._source = None
+            call.cancel()  # closing the stream is the release
+            reader.cancel()
+
+    def _prefill_request(self, peer: PrefillPeer) -> handoff_pb2.PrefillRequest:
+        request = self._plan.request
+        return handoff_pb2.PrefillRequest(
+            request_id=self._plan.request_id,
+            incarnation=peer.incarnation,
+            token_ids=request.token_ids,
+            sampling=sampling_to_wire(request.sampling),
+            first_block=self._ledger.first_unverified,
+            cache_root=request.cache_root,
+            traceparent=self._plan.traceparent,
+        )
+
+    async def _read_stream(self, call: grpc.aio.UnaryStreamCall, source: _Source) -> None:
+        try:
+            async for event in call:
+                self._take(event, source)
+            source.fail(WorkerLost(f"{source.worker_id} ended the stream before its reader did"))
+        except grpc.aio.AioRpcError as failure:
+            source.fail(error_of(failure))
+        except SplitserveError as error:
+            source.fail(error)
+        except Exception as error:
+            _log.exception("a handoff event could not be handled")
+            source.fail(InternalError(f"handoff from {source.worker_id}: {type(error).__name__}"))
+
+    def _take(self, event: handoff_pb2.PrefillEvent, source: _Source) -> None:
+        match event.WhichOneof("event"):
+            case "accepted":
+                source.cached_tokens = event.accepted.cached_tokens
+            case "blocks_ready":
+                self._take_blocks(event.blocks_ready, source)
+            case "first_token":
+                self._take_first_token(event.first_token, source)
+            case "done":
+                source.is_done = True
+        self._settle(source)
+
+    def _take_blocks(self, ready: handoff_pb2.BlocksReady, source: _Source) -> None:
+        self._ledger.offer(
+            BlockRun(
+                ready.first_index, list(ready.block_ids), list(ready.generations), ready.digests
+            )
+        )
+        self._read_what_is_offered(source)
+
+    def _read_what_is_offered(self, source: _Source) -> None:
+        for run in self._ledger.take_reads():
+            self._send(
+                Fetch(
+                    self._engine_id,
+                    source.incarnation,
+                    run.first_index,
+                    run.block_ids,
+                    run.generations,
+                    run.digests,
+                )
+            )
+
+    def _take_first_token(self, first: handoff_pb2.FirstToken, source: _Source) -> None:
+        if self._is_seeded:
+            return
+        tokens = [ChoiceToken(item.choice, token_from_wire(item.token)) for item in first.tokens]
+        wanted = set(range(self._plan.request.sampling.n))
+        if {item.choice for item in tokens} != wanted:
+            raise TransferFailed(
+                f"{source.worker_id} sampled choices {sorted(item.choice for item in tokens)}; "
+                f"{len(wanted)} were asked for"
+            )
+        self._is_seeded = True
+        self._send(Seed(self._engine_id, tokens))
+        self._clock.first_token(
+            SourceTimes(source.worker_id, first.queue_ms, first.prefill_ms, source.cached_tokens)
+        )
+
+    def _settle(self, source: _Source) -> None:
+        if source.is_done and self._is_done:
+            source.succeed()
+        elif source.is_done and not self._is_seeded:
+            source.fail(TransferFailed(f"{source.worker_id} finished without a first token"))
+        elif source.is_done and self._ledger.is_quiet:
+            source.fail(TransferFailed(f"{source.worker_id} did not announce every block"))
+
+
+class _Source:
+    """One prefill worker at work for one request; `verdict` is set once."""
+
+    def __init__(self, peer: PrefillPeer) -> None:
+        self.worker_id = peer.worker_id
+        self.incarnation = peer.incarnation
+        self.cached_tokens = 0
+        self.is_done = False
+        self.verdict: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def succeed(self) -> None:
+        """Every block is verified."""
+        if not self.verdict.done():
+            self.verdict.set_result(None)
+
+    def fail(self, error: SplitserveError) -> None:
+        """The next source, please."""
+        if not self.verdict.done():
+            self.verdict.set_exception(error)

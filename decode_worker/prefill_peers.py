@@ -1,0 +1,136 @@
+"""The prefill workers that this decode worker has shaken hands with.
+
+One handshake per incarnation, shared by all requests that wait for it. A worker that fails is
+forgotten, not banned: the next request shakes hands again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from cluster.errors import WorkerLost
+from cluster.logs import get_logger
+from cluster.pairing import Pairing, check_pairing
+from cluster.rpc import error_of, open_channel
+from cluster.wire import pairing_from_wire, pairing_to_wire, peer_from_wire
+from engine.messages import Command, Connect, Disconnect
+from protos import handoff_pb2, handoff_pb2_grpc, worker_pb2
+
+HANDSHAKE_TIMEOUT_S = 5.0
+_log = get_logger("decode_worker.peers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillPeer:
+    """A prefill worker whose blocks this worker can read."""
+
+    worker_id: str
+    incarnation: str
+    stub: handoff_pb2_grpc.PrefillWorkerStub
+    channel: grpc.aio.Channel
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    incarnation: str
+    handshake: asyncio.Task[PrefillPeer]
+
+
+class PrefillPeers:
+    """At most one entry per worker id. All calls from the event loop."""
+
+    def __init__(
+        self, worker_id: str, pairing: Pairing, send_to_engine: Callable[[Command], None]
+    ) -> None:
+        self._worker_id = worker_id
+        self._pairing = pairing
+        self._send = send_to_engine
+        self._entries: dict[str, _Entry] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def connect(self, target: worker_pb2.PrefillTarget) -> PrefillPeer:
+        """The connected peer, after a handshake when it is new; the engine is told before.
+
+        Raises PairingMismatch, or WorkerLost when it does not answer or is another incarnation.
+        """
+        entry = self._entries.get(target.worker_id)
+        if entry is not None and entry.incarnation != target.incarnation:
+            self.forget(target.worker_id, entry.incarnation)
+            entry = None
+        if entry is None:
+            entry = self._begin(target)
+        await asyncio.wait((entry.handshake,))  # a caller that leaves does not end it for others
+        if entry.handshake.cancelled():
+            raise WorkerLost(f"{target.worker_id} was lost while shaking hands")
+        return entry.handshake.result()
+
+    def forget(self, worker_id: str, incarnation: str) -> None:
+        """That process failed: its reads fail, and the next request shakes hands again."""
+        entry = self._entries.get(worker_id)
+        if entry is None or entry.incarnation != incarnation:
+            return
+        del self._entries[worker_id]
+        self._send(Disconnect(incarnation))
+        closing = asyncio.create_task(_close(entry.handshake))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Closes every channel."""
+        for worker_id, entry in list(self._entries.items()):
+            self.forget(worker_id, entry.incarnation)
+        await asyncio.gather(*self._closing)
+
+    def _begin(self, target: worker_pb2.PrefillTarget) -> _Entry:
+        entry = _Entry(target.incarnation, asyncio.create_task(self._shake_hands(target)))
+        self._entries[target.worker_id] = entry
+
+        def forget_failure(task: asyncio.Task[PrefillPeer]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                self.forget(target.worker_id, target.incarnation)
+
+        entry.handshake.add_done_callback(forget_failure)
+        return entry
+
+    async def _shake_hands(self, target: worker_pb2.PrefillTarget) -> PrefillPeer:
+        channel = open_channel(target.address)
+        try:
+            return await self._introduce(channel, target)
+        except grpc.aio.AioRpcError as failure:
+            await channel.close()
+            raise error_of(failure) from failure
+        except BaseException:
+            await channel.close()
+            raise
+
+    async def _introduce(
+        self, channel: grpc.aio.Channel, target: worker_pb2.PrefillTarget
+    ) -> PrefillPeer:
+        stub = handoff_pb2_grpc.PrefillWorkerStub(channel)
+        request = handoff_pb2.HandshakeRequest(
+            pairing=pairing_to_wire(self._pairing), worker_id=self._worker_id
+        )
+        reply = await stub.Handshake(request, timeout=HANDSHAKE_TIMEOUT_S)
+        check_pairing(self._pairing, pairing_from_wire(reply.pairing), peer=target.worker_id)
+        if reply.incarnation != target.incarnation:
+            raise WorkerLost(
+                f"{target.worker_id} at {target.address} is incarnation {reply.incarnation}, "
+                f"not {target.incarnation}: it restarted"
+            )
+        self._send(Connect(reply.incarnation, peer_from_wire(reply.peer)))
+        _log.info("paired", prefill_worker=target.worker_id, address=target.address)
+        return PrefillPeer(
+            worker_id=target.worker_id, incarnation=reply.incarnation, stub=stub, channel=channel
+        )
+
+
+async def _close(handshake: asyncio.Task[PrefillPeer]) -> None:
+    handshake.cancel()
+    done, _ = await asyncio.wait((handshake,))
+    for task in done:
+        if not task.cancelled() and task.exception() is None:
+            await task.result().channel.close()

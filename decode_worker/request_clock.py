@@ -1,0 +1,88 @@
+"""Where one request's time went, as this worker sees it: the queue, prefill and kv parts of TTFT.
+
+    submitted -- reservation --> reserved -- handshake, sources that failed --> a source begins
+    -- its queue, its compute --> first token -- kv_visible --> last block verified
+
+All times are of this process's monotonic clock, but those that the source has measured.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from cluster.generation import Timing
+from engine.messages import Fetched, RequestEnded
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTimes:
+    """What a prefill worker measured for this request, in milliseconds."""
+
+    worker_id: str
+    queue_ms: float
+    prefill_ms: float
+    cached_tokens: int
+
+
+class RequestClock:
+    """Stamped by the request and its handoff; read once, when the request ends."""
+
+    def __init__(self) -> None:
+        self._submitted_at = time.monotonic()
+        self._reserved_at: float | None = None
+        self._source_began_at: float | None = None
+        self._first_token_at: float | None = None
+        self._verified_at: float | None = None
+        self._source: SourceTimes | None = None
+        self._kv_bytes = 0
+        self._kv_transfer_ms = 0.0
+
+    @property
+    def source(self) -> SourceTimes | None:
+        """The prefill worker that sampled the first token; None: nobody elsewhere did."""
+        return self._source
+
+    def reserved(self) -> None:
+        """The engine gave the request its blocks."""
+        self._reserved_at = time.monotonic()
+
+    def source_begins(self) -> None:
+        """A prefill worker, or this one, starts on the prompt; the last call before the first
+        token counts."""
+        if self._first_token_at is None:
+            self._source_began_at = time.monotonic()
+
+    def first_token(self, source: SourceTimes) -> None:
+        """The first token came from a prefill worker."""
+        self._first_token_at = time.monotonic()
+        self._source = source
+
+    def fetched(self, outcome: Fetched) -> None:
+        """A read is over."""
+        self._kv_bytes += outcome.num_bytes
+        self._kv_transfer_ms += outcome.duration_ms
+
+    def verified(self) -> None:
+        """The last block of the prompt is verified."""
+        self._verified_at = time.monotonic()
+
+    def timing(self, ended: RequestEnded, *, worker_id: str, kv_transport: str) -> Timing:
+        """The worker's part of a request's timing."""
+        source = self._source
+        reservation_ms = self._between_ms(self._submitted_at, self._reserved_at)
+        return Timing(
+            queue_ms=reservation_ms + source.queue_ms if source else ended.queue_ms,
+            prefill_ms=source.prefill_ms if source else ended.prefill_ms,
+            kv_ms=self._between_ms(self._reserved_at, self._source_began_at),
+            kv_bytes=self._kv_bytes,
+            kv_transfer_ms=self._kv_transfer_ms,
+            kv_visible_ms=max(0.0, self._between_ms(self._first_token_at, self._verified_at)),
+            kv_transport=kv_transport if self._kv_bytes else "",
+            prefill_worker=source.worker_id if source else "",
+            decode_worker=worker_id,
+        )
+
+    @staticmethod
+    def _between_ms(start: float | None, end: float | None) -> float:
+        return 0.0 if start is None or end is None else (end - start) * 1000

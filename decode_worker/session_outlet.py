@@ -1,0 +1,89 @@
+"""What one router is told next: everything since the last write, in one frame.
+
+    add... -> flush (once per engine step) -> next_frame -> written to the stream
+
+A router that reads slowly gets fewer, larger frames; what waits is bounded by what its requests can
+still produce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.errors import SplitserveError, status_of
+from cluster.generation import EngineLoad, Timing, Usage
+from cluster.wire import (
+    load_to_wire,
+    reason_to_wire,
+    timing_to_wire,
+    token_to_wire,
+    usage_to_wire,
+)
+from engine.messages import TokenEvent
+from protos import worker_pb2
+
+
+class SessionOutlet:
+    """A frame in the making. All calls from the event loop."""
+
+    def __init__(self) -> None:
+        self._frame = worker_pb2.WorkerFrame()
+        self._tokens: dict[tuple[str, int], worker_pb2.Tokens] = {}
+        self._is_empty = True
+        self._is_closed = False
+        self._wake = asyncio.Event()
+
+    def add_token(self, request_id: str, event: TokenEvent) -> None:
+        """One more token of one choice."""
+        key = (request_id, event.choice)
+        tokens = self._tokens.get(key)
+        if tokens is None:
+            tokens = self._frame.tokens.add(request_id=request_id, choice=event.choice)
+            self._tokens[key] = tokens
+        tokens.tokens.append(token_to_wire(event.token))
+        tokens.finish_reason = reason_to_wire(event.finish_reason)
+        self._is_empty = False
+
+    def add_ended(
+        self,
+        request_id: str,
+        *,
+        usage: Usage,
+        timing: Timing | None = None,
+        error: SplitserveError | None = None,
+    ) -> None:
+        """The last word on a request."""
+        ended = self._frame.ended.add(request_id=request_id, usage=usage_to_wire(usage))
+        if timing is not None:
+            ended.timing.CopyFrom(timing_to_wire(timing))
+        if error is not None:
+            ended.error.code = status_of(error).code
+            ended.error.message = error.message
+        self._is_empty = False
+
+    def add_load(self, load: EngineLoad) -> None:
+        """The worker's numbers have changed."""
+        self._frame.load.CopyFrom(load_to_wire(load))
+        self._is_empty = False
+
+    def flush(self) -> None:
+        """The step is over: what was added may go."""
+        if not self._is_empty:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Nothing will be added any more: `next_frame` gives what is left, then None."""
+        self._is_closed = True
+        self._wake.set()
+
+    async def next_frame(self) -> worker_pb2.WorkerFrame | None:
+        """Waits for a flush; None after `close`. One caller."""
+        await self._wake.wait()
+        if self._is_empty and self._is_closed:
+            return None
+        frame, self._frame = self._frame, worker_pb2.WorkerFrame()
+        self._tokens.clear()
+        self._is_empty = True
+        if not self._is_closed:
+            self._wake.clear()
+        return frame

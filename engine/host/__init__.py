@@ -1,0 +1,1 @@
+"""The server process's side of an engine: requests in, events routed to who asked; no torch."""

@@ -1,0 +1,158 @@
+"""One EXPORT request: engine events in, stream messages out, in the order of the contract.
+
+    SUBMITTED --Started--> COMPUTING --all blocks and first tokens--> DONE
+        any --RequestEnded--> ENDED        (before DONE: an error; after: the reader left)
+
+Accepted, then BlocksReady per chunk and one FirstToken as they come, then Done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+
+from cluster.errors import InternalError, SplitserveError, from_code
+from cluster.generation import Timing, Usage
+from cluster.wire import token_to_wire
+from engine.host.request_table import RequestEvent
+from engine.messages import Prefilled, RequestEnded, Started, TokenEvent
+from protos import handoff_pb2
+
+
+class ExportState(enum.Enum):
+    """Where one export is in its life."""
+
+    SUBMITTED = "submitted"
+    COMPUTING = "computing"
+    DONE = "done"
+    ENDED = "ended"
+
+
+class ExportStream:
+    """The listener of one export. `next_message` gives the stream's messages, then None after Done.
+
+    `first_block` to `num_blocks` are the blocks that the reader waits for. All calls from the
+    event loop.
+    """
+
+    def __init__(self, *, first_block: int, num_blocks: int, num_choices: int) -> None:
+        self._next_block = min(first_block, num_blocks)
+        self._num_blocks = num_blocks
+        self._num_choices = num_choices
+        self._first_tokens: dict[int, handoff_pb2.ChoiceToken] = {}
+        self._first_token_sent = False
+        self._cached_tokens = 0
+        self._submitted_at = time.monotonic()
+        self._started_at: float | None = None
+        self._timing: Timing | None = None
+        self._usage: Usage | None = None
+        self._error: SplitserveError | None = None
+        self._messages: asyncio.Queue[handoff_pb2.PrefillEvent | None] = asyncio.Queue()
+        self._state = ExportState.SUBMITTED
+        self._ended = asyncio.Event()
+
+    @property
+    def state(self) -> ExportState:
+        """Where the export is in its life."""
+        return self._state
+
+    @property
+    def is_done(self) -> bool:
+        """True once everything that the reader waits for has been announced."""
+        return self._first_token_sent and self._next_block == self._num_blocks
+
+    @property
+    def timing(self) -> Timing | None:
+        """Queue and compute times; None before the first token."""
+        return self._timing
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, found in the prefix cache."""
+        return self._cached_tokens
+
+    async def next_message(self) -> handoff_pb2.PrefillEvent | None:
+        """The next message; None once Done was given. Raises the error that ended the export."""
+        message = await self._messages.get()
+        if message is None and self._error is not None:
+            raise self._error
+        return message
+
+    async def wait_ended(self) -> SplitserveError:
+        """Returns when the engine has ended the request by itself: its deadline, or its death."""
+        await self._ended.wait()
+        return self._error or InternalError("the engine ended an export that was still read")
+
+    def receive(self, event: RequestEvent) -> None:
+        """See RequestListener."""
+        match event:
+            case Started():
+                self._start(event)
+            case Prefilled():
+                self._announce(event)
+            case TokenEvent():
+                self._take_token(event)
+            case RequestEnded():
+                self._end(event)
+            case _:
+                raise InternalError(f"an export got a {type(event).__name__}")
+
+    def _start(self, event: Started) -> None:
+        if self._state is not ExportState.SUBMITTED:
+            return  # preempted and started again: the reader was told already
+        self._state = ExportState.COMPUTING
+        self._started_at = time.monotonic()
+        self._cached_tokens = event.cached_tokens
+        accepted = handoff_pb2.Accepted(cached_tokens=event.cached_tokens)
+        self._messages.put_nowait(handoff_pb2.PrefillEvent(accepted=accepted))
+
+    def _announce(self, event: Prefilled) -> None:
+        ready = handoff_pb2.BlocksReady(
+            first_index=event.first_index,
+            block_ids=event.block_ids,
+            generations=event.generations,
+            digests=event.digests,
+        )
+        self._messages.put_nowait(handoff_pb2.PrefillEvent(blocks_ready=ready))
+        self._next_block = max(self._next_block, event.first_index + len(event.block_ids))
+        self._finish_if_done()
+
+    def _take_token(self, event: TokenEvent) -> None:
+        self._first_tokens[event.choice] = handoff_pb2.ChoiceToken(
+            choice=event.choice, token=token_to_wire(event.token)
+        )
+        if len(self._first_tokens) < self._num_choices or self._first_token_sent:
+            return
+        self._first_token_sent = True
+        self._timing = self._measure()
+        first = handoff_pb2.FirstToken(
+            tokens=[token for _, token in sorted(self._first_tokens.items())],
+            queue_ms=self._timing.queue_ms,
+            prefill_ms=self._timing.prefill_ms,
+        )
+        self._messages.put_nowait(handoff_pb2.PrefillEvent(first_token=first))
+        self._finish_if_done()
+
+    def _measure(self) -> Timing:
+        now = time.monotonic()
+        started_at = self._started_at if self._started_at is not None else now
+        return Timing(
+            queue_ms=(started_at - self._submitted_at) * 1000,
+            prefill_ms=(now - started_at) * 1000,
+        )
+
+    def _finish_if_done(self) -> None:
+        if self.is_done and self._state is ExportState.COMPUTING:
+            self._state = ExportState.DONE
+            self._messages.put_nowait(handoff_pb2.PrefillEvent(done=handoff_pb2.Done()))
+            self._messages.put_nowait(None)
+
+    def _end(self, event: RequestEnded) -> None:
+        if event.error_code:
+            self._error = from_code(event.error_code, event.error_message)
+        elif self._state is not ExportState.DONE:
+            self._error = InternalError("the engine ended an export before it was done")
+        self._state = ExportState.ENDED
+        self._ended.set()
+        self._messages.put_nowait(None)

@@ -1,0 +1,169 @@
+"""PrefillWorker: handshakes, and streams that are leases.
+
+The blocks of a request are pinned while its stream lives. `ReleaseExport` is sent in a `finally`,
+so a cancelled call, a passed deadline, a broken connection and a server stop all free them at once.
+"""
+
+from __future__ import annotations
+
+import grpc
+
+from cluster.errors import (
+    ConfigError,
+    InvalidRequest,
+    NotReady,
+    SplitserveError,
+    WorkerLost,
+    status_of,
+)
+from cluster.generation import Usage
+from cluster.kv_peer import KvPeer
+from cluster.logs import bind_request, get_logger
+from cluster.pairing import check_pairing
+from cluster.rpc import RpcServer, abort
+from cluster.wire import pairing_from_wire, pairing_to_wire, peer_to_wire, sampling_from_wire
+from cluster.worker.metrics import WorkerMetrics
+from engine.host.role import RunningWorker
+from engine.messages import GenerateRequest, PrefillMode, ReleaseExport
+from prefill_worker.export_stream import ExportStream
+from protos import handoff_pb2, handoff_pb2_grpc
+
+SERVICE = "splitserve.worker.v1.PrefillWorker"
+DEFAULT_TIMEOUT_S = 300.0
+_log = get_logger("prefill_worker")
+
+
+class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
+    """A RoleService; see there."""
+
+    entry_module = "prefill_worker.engine_process"
+
+    def __init__(self) -> None:
+        self._worker: RunningWorker | None = None
+
+    def register(self, server: RpcServer) -> None:
+        """See RoleService."""
+        server.add(handoff_pb2_grpc.add_PrefillWorkerServicer_to_server, self, SERVICE)
+
+    def open(self, worker: RunningWorker) -> None:
+        """See RoleService."""
+        if worker.ready.peer is None:
+            raise ConfigError("this engine cannot export KV blocks; choose another kv_transport")
+        self._worker = worker
+
+    async def close(self) -> None:
+        """Nothing to do: the streams end with their readers, or with the engine."""
+
+    async def Handshake(
+        self, request: handoff_pb2.HandshakeRequest, context: grpc.aio.ServicerContext
+    ) -> handoff_pb2.HandshakeResponse:
+        """Refuses a caller whose blocks would differ; the message names both values."""
+        try:
+            worker, peer = self._opened()
+            theirs = pairing_from_wire(request.pairing)
+            check_pairing(worker.pairing, theirs, peer=request.worker_id)
+        except SplitserveError as error:
+            _log.warning("handshake refused", reader=request.worker_id, error=error.message)
+            await abort(context, error)
+        return handoff_pb2.HandshakeResponse(
+            pairing=pairing_to_wire(worker.pairing),
+            worker_id=worker.key.worker_id,
+            incarnation=worker.key.incarnation,
+            peer=peer_to_wire(peer),
+        )
+
+    async def Prefill(
+        self,
+        request: handoff_pb2.PrefillRequest,
+        context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
+    ) -> None:
+        """Computes and exports a prompt; returns when the request ends or the reader leaves."""
+        with bind_request(request.request_id):
+            try:
+                worker, _ = self._opened()
+                _check(request, worker)
+                with worker.lifespan.admit():
+                    await _export(request, worker, context)
+            except SplitserveError as error:
+                _log.warning("prefill failed", error=error.message)
+                self._count_failure(error)
+                await abort(context, error)
+
+    def _count_failure(self, error: SplitserveError) -> None:
+        if self._worker is not None:
+            self._worker.metrics.request_ended(status_of(error).code, Usage(0, 0, 0), None)
+
+    def _opened(self) -> tuple[RunningWorker, KvPeer]:
+        if self._worker is None or self._worker.ready.peer is None:
+            raise NotReady("this prefill worker is still loading", retry_after_s=1.0)
+        return self._worker, self._worker.ready.peer
+
+
+async def _export(
+    request: handoff_pb2.PrefillRequest,
+    worker: RunningWorker,
+    context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
+) -> None:
+    """Ends by an error, or by the reader: its cancellation, or a write on its broken connection."""
+    body = _to_engine(request, worker.engine.name_for(request.request_id), context)
+    export = ExportStream(
+        first_block=request.first_block,
+        num_blocks=-(-len(body.token_ids) // worker.pairing.block_size_tokens),
+        num_choices=body.sampling.n,
+    )
+    worker.engine.submit(body, export)
+    try:
+        while (message := await export.next_message()) is not None:
+            await context.write(message)
+        raise await export.wait_ended()
+    except SplitserveError:
+        raise
+    except BaseException:
+        _note_release(export, worker.metrics, len(body.token_ids))
+        raise
+    finally:
+        worker.engine.send(ReleaseExport(body.request_id))
+
+
+def _note_release(export: ExportStream, metrics: WorkerMetrics, num_prompt_tokens: int) -> None:
+    outcome = "done" if export.is_done else "abandoned"
+    usage = Usage(num_prompt_tokens, int(export.is_done), export.cached_tokens)
+    timing = export.timing
+    metrics.handoff_ended(outcome)
+    metrics.request_ended("ok" if export.is_done else "cancelled", usage, timing)
+    _log.info(
+        "export released",
+        outcome=outcome,
+        prompt_tokens=num_prompt_tokens,
+        cached_tokens=export.cached_tokens,
+        queue_ms=round(timing.queue_ms, 2) if timing else None,
+        prefill_ms=round(timing.prefill_ms, 2) if timing else None,
+    )
+
+
+def _check(request: handoff_pb2.PrefillRequest, worker: RunningWorker) -> None:
+    key = worker.key
+    if request.incarnation != key.incarnation:
+        raise WorkerLost(
+            f"{key.worker_id} is incarnation {key.incarnation}, not {request.incarnation}: "
+            "it restarted; shake hands again"
+        )
+    if not request.token_ids:
+        raise InvalidRequest("the prompt has 0 tokens; send at least 1", param="token_ids")
+
+
+def _to_engine(
+    request: handoff_pb2.PrefillRequest,
+    engine_id: str,
+    context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
+) -> GenerateRequest:
+    remaining_s = context.time_remaining()  # None: the caller set no deadline
+    return GenerateRequest(
+        request_id=engine_id,
+        token_ids=list(request.token_ids),
+        sampling=sampling_from_wire(request.sampling),
+        cache_root=request.cache_root,
+        mode=PrefillMode.EXPORT,
+        first_block=request.first_block,
+        timeout_ms=1000 * (remaining_s if remaining_s is not None else DEFAULT_TIMEOUT_S),
+    )
