@@ -1,4 +1,4 @@
-"""A chat completion over the OpenAI HTTP API, streamed. Only the standard library: quick to start."""
+"""A chat completion over the OpenAI HTTP API, streamed. Standard library only: quick to start."""
 
 from __future__ import annotations
 

@@ -98,9 +98,10 @@ async def _own_word(address: str, check: bool) -> worker_pb2.StatusResponse:
         stub = worker_pb2_grpc.WorkerAdminStub(channel)
         request = worker_pb2.StatusRequest(check_invariants=check)
         try:
-            return await stub.Status(request, timeout=WORKER_TIMEOUT_S)
+            own: worker_pb2.StatusResponse = await stub.Status(request, timeout=WORKER_TIMEOUT_S)
         except grpc.aio.AioRpcError as failure:
             raise error_of(failure) from failure
+    return own
 
 
 def _status(

@@ -133,7 +133,7 @@ def doctor(
     grpc_port: Annotated[int, typer.Option(help="gRPC port to look at")] = 50051,
 ) -> None:
     """Check this machine, with a real transfer."""
-    from cli.doctor import examine
+    from cli.doctor.examine import examine
 
     raise typer.Exit(examine(output=_form(output), ports=(port, grpc_port)))
 

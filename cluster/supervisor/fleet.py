@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
-from pathlib import Path
 
-import cluster
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
+from cluster.launcher.own_python import module_argv, module_environ
 from cluster.launcher.protocol import ProcessSpec
 from cluster.options import command_line
 from cluster.supervisor.cores import threads_per_worker
@@ -52,17 +49,8 @@ def _worker(options: ServeOptions, role: Role, index: int) -> ProcessSpec:
 
 
 def _process(name: str, command: str, words: list[str]) -> ProcessSpec:
-    """`-P` keeps folders of the working directory, such as another `router`, off the path."""
-    argv = (sys.executable, "-P", "-m", "cli", command, *words)
-    return ProcessSpec(name=name, argv=argv, environ=_path_to_ourselves())
-
-
-def _path_to_ourselves() -> dict[str, str]:
-    """Nothing when installed; in a checkout that was not installed, the checkout."""
-    root = Path(cluster.__path__[0]).parent
-    if "site-packages" in root.parts:
-        return {}
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+    argv = module_argv("cli", command, *words)
+    return ProcessSpec(name=name, argv=argv, environ=module_environ())
 
 
 def _reachable(host: str) -> str:

@@ -1,0 +1,1 @@
+"""`splitserve doctor`: what this machine can and cannot do."""

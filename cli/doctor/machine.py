@@ -1,0 +1,129 @@
+"""Checks of the machine: processor, memory, limits, disk, ports."""
+
+from __future__ import annotations
+
+import re
+import resource
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from cli.doctor.finding import Check, Finding, broken, fine, poor
+from cli.timing_line import size_in_words
+from cluster.errors import ConfigError
+from cluster.models.store import default_home
+from cluster.supervisor.cores import available_cores
+from cluster.supervisor.ports import claimed_port
+
+MIN_MEMORY_BYTES = 1 * 2**30
+GOOD_MEMORY_BYTES = 3 * 2**30
+"""The default fleet of two workers in bfloat16 with their default KV pools."""
+MIN_DISK_BYTES = 512 * 2**20
+GOOD_SHM_BYTES = 64 * 2**20
+GOOD_MEMLOCK_BYTES = 1 * 2**30
+MIN_OPEN_FILES = 1024
+_BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+_VECTOR_FLAGS = ("avx512f", "avx2", "asimd")
+
+
+def machine_checks(ports: tuple[int, int]) -> list[Check]:
+    """`ports` are HTTP and gRPC of the router."""
+    flags = dict(zip(ports, ("--port", "--grpc-port"), strict=False))
+    return [
+        Check("cpu", _cpu),
+        Check("memory", _memory),
+        Check("shm", _shared_memory),
+        Check("memlock", _memlock),
+        Check("files", _open_files),
+        Check("cache", _cache),
+        *(
+            Check(f"port {port}", lambda p=port, f=flag: _port(p, f))
+            for port, flag in flags.items()
+        ),  # type: ignore[misc]
+    ]
+
+
+def _cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
+    known = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    bf16 = [flag for flag in _BF16_FLAGS if flag in known]
+    vector = [flag for flag in _VECTOR_FLAGS if flag in known][:1]
+    text = f"{available_cores()} cores, {' '.join(vector + bf16) or 'no vector extensions known'}"
+    if bf16:
+        return fine(text)
+    return poor(text, "bfloat16 is emulated on this CPU: --dtype float32 is usually faster")
+
+
+def _memory() -> Finding:
+    free = min(psutil.virtual_memory().available, _container_bytes_left() or sys.maxsize)
+    text = f"{size_in_words(free)} of memory free"
+    if free < MIN_MEMORY_BYTES:
+        return broken(text, f"a fleet needs {size_in_words(MIN_MEMORY_BYTES)} or more")
+    if free < GOOD_MEMORY_BYTES:
+        return poor(text, "limit the pools with --kv-memory-bytes 256MiB")
+    return fine(text)
+
+
+def _container_bytes_left(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Of a cgroup v2 limit; None without one."""
+    try:
+        limit = int((group / "memory.max").read_text())
+        return max(0, limit - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _shared_memory() -> Finding:
+    path = Path("/dev/shm")
+    if not path.is_dir():
+        return poor("no /dev/shm", "transfers on one machine will go over TCP")
+    free = shutil.disk_usage(path).free
+    text = f"/dev/shm has {size_in_words(free)} free"
+    if free < GOOD_SHM_BYTES:
+        return poor(text, "enlarge it: docker run --shm-size 1g, or an emptyDir of medium Memory")
+    return fine(text)
+
+
+def _memlock() -> Finding:
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if limit == resource.RLIM_INFINITY:
+        return fine("memlock is unlimited")
+    text = f"memlock limit is {size_in_words(limit)}"
+    if limit >= GOOD_MEMLOCK_BYTES:
+        return fine(text)
+    return poor(text, "RDMA cannot register a KV pool: ulimit -l unlimited, or add IPC_LOCK")
+
+
+def _open_files() -> Finding:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{limit} open files allowed"
+    return fine(text) if limit >= MIN_OPEN_FILES else poor(text, "raise it: ulimit -n 65536")
+
+
+def _cache() -> Finding:
+    home = default_home()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            free = shutil.disk_usage(home).free
+    except OSError as cause:
+        return broken(
+            f"{home} cannot be written: {cause.strerror}",
+            "set SPLITSERVE_HOME to a folder that can",
+        )
+    text = f"{home} is writable, {size_in_words(free)} free"
+    if free < MIN_DISK_BYTES:
+        return poor(text, "models may not fit: set SPLITSERVE_HOME to a folder on a larger disk")
+    return fine(text)
+
+
+def _port(port: int, flag: str) -> Finding:
+    try:
+        claimed_port("127.0.0.1", port, flag=flag)
+    except ConfigError as error:
+        holder = re.search(r"\(by .*?\)", error.message)
+        taken = f"port {port} is taken {holder[0] if holder else ''}".rstrip()
+        return poor(taken, f"if that is not this fleet, start with another {flag}")
+    return fine(f"port {port} is free")

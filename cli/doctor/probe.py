@@ -1,0 +1,81 @@
+"""Looks at heavy libraries from a process of its own: `python -m cli.doctor.probe NAME`.
+
+A library that crashes or hangs takes this process with it and not the doctor. Prints one JSON
+object as the last line of stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from cluster.launcher.own_python import module_argv, module_environ
+from cluster.options import without_options
+
+TIMEOUT_S = 120.0
+
+
+class ProbeFailed(Exception):
+    """The probing process ended badly; the message is its last word."""
+
+
+def probe(name: str) -> dict[str, Any]:
+    """Runs a probe elsewhere. Raises ProbeFailed."""
+    try:
+        done = subprocess.run(
+            module_argv("cli.doctor.probe", name),
+            env=without_options(os.environ) | module_environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as cause:
+        raise ProbeFailed(f"no answer within {TIMEOUT_S:g} s") from cause
+    lines = done.stdout.decode(errors="replace").strip().splitlines()
+    if done.returncode != 0 or not lines:
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ProbeFailed(errors[-1] if errors else f"ended with {done.returncode}")
+    facts: dict[str, Any] = json.loads(lines[-1])
+    return facts
+
+
+def torch_facts() -> dict[str, Any]:
+    """Version, device and threads."""
+    import torch
+
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
+    return {"version": torch.__version__, "device": device, "threads": torch.get_num_threads()}
+
+
+def nixl_facts() -> dict[str, Any]:
+    """Plugins of the NIXL that is installed."""
+    from kvtransfer.nixl_library import nixl_bindings, ucx_environment
+
+    bindings = nixl_bindings()
+    with ucx_environment():
+        agent = bindings.nixlAgent("doctor", bindings.nixlAgentConfig(False))
+        plugins = agent.getAvailPlugins()
+    return {"plugins": sorted(plugins), "library": bindings.__name__.partition(".")[0]}
+
+
+def transfer_facts() -> dict[str, Any]:
+    """A real transfer between two processes."""
+    from kvtransfer.selftest import run_selftest
+
+    report = run_selftest(megabytes=16)
+    return {
+        "transport": report.transport,
+        "num_bytes": report.num_bytes,
+        "handshake_ms": report.handshake_ms,
+        "gb_per_s": report.gb_per_s,
+    }
+
+
+PROBES = {"torch": torch_facts, "nixl": nixl_facts, "transfer": transfer_facts}
+
+if __name__ == "__main__":
+    print(json.dumps(PROBES[sys.argv[1]]()))

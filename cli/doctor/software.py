@@ -1,0 +1,94 @@
+"""Checks of what is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from cli.doctor.finding import Check, Finding, broken, fine, poor
+from cli.doctor.probe import ProbeFailed, probe
+
+_WORKER = "pip install 'splitserve[worker]'"
+_TRANSFER_HINT = "see the message; --prefill 0 is a deployment that needs no transfer"
+
+
+def software_checks() -> list[Check]:
+    """Python, torch, triton, NIXL, and a real transfer."""
+    return [
+        Check("python", _python),
+        Check("torch", _torch),
+        Check("triton", _triton),
+        Check("kernels", _kernels),
+        Check("nixl", _nixl),
+        Check("transfer", _transfer),
+    ]
+
+
+def _python() -> Finding:
+    text = f"python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+        return fine(text)
+    return poor(text, "3.11 and 3.12 are tested")
+
+
+def _torch() -> Finding:
+    try:
+        facts = probe("torch")
+    except ProbeFailed as cause:
+        return broken(f"torch cannot be used: {cause}", _WORKER)
+    return fine(f"torch {facts['version']}, {facts['device']}, {facts['threads']} threads")
+
+
+def _triton() -> Finding:
+    version = _version_of("triton")
+    if version is None:
+        return poor("triton is not installed", f"a GPU needs it: {_WORKER}")
+    return fine(f"triton {version}")
+
+
+def _kernels() -> Finding:
+    """Hugging Face ships a package of the same name."""
+    spec = importlib.util.find_spec("kernels")
+    ours = Path(__file__).parents[2] / "kernels"
+    found = Path(spec.origin).parent if spec is not None and spec.origin else None
+    foreign = _version_of("kernels")
+    if foreign is not None or found != ours:
+        return broken(
+            f"the package `kernels` is not ours alone: {found}, Hugging Face's {foreign}",
+            "pip uninstall kernels, or give splitserve an environment of its own",
+        )
+    return fine("the package `kernels` is ours")
+
+
+def _nixl() -> Finding:
+    try:
+        facts = probe("nixl")
+    except ProbeFailed as cause:
+        return broken(f"NIXL cannot be used: {cause}", _WORKER)
+    version = _version_of(facts["library"].replace("_", "-"))
+    text = f"{facts['library']} {version}, plugins {', '.join(facts['plugins'])}"
+    if "UCX" not in facts["plugins"]:
+        return broken(text, "the UCX plugin is missing: install NIXL's wheel again")
+    return fine(text)
+
+
+def _transfer() -> Finding:
+    try:
+        facts = probe("transfer")
+    except ProbeFailed as cause:
+        return broken(f"KV blocks cannot be transferred: {cause}", _TRANSFER_HINT)
+    text = (
+        f"{facts['num_bytes'] / 2**20:.0f} MiB between two processes over {facts['transport']}: "
+        f"{facts['gb_per_s']:.1f} GB/s verified, handshake {facts['handshake_ms']:.0f} ms"
+    )
+    return fine(text)
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
