@@ -7,8 +7,8 @@ from typing import Any
 
 from cli.json_output import print_json
 from cli.progress_view import ProgressView
+from cli.sizes import size_in_words
 from cli.table import Table
-from cli.timing_line import size_in_words
 from cluster.models.card import ModelCard
 from cluster.models.store import ModelStore
 

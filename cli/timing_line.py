@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cli.sizes import size_in_words
+
 _STAGES = ("queue", "prefill", "kv", "decode")
 
 
@@ -25,17 +27,6 @@ def timing_line(timing: Mapping[str, Any], usage: Mapping[str, Any]) -> str:
             _cached(usage),
             _workers(timing),
         ]
-    )
-
-
-def size_in_words(num_bytes: float) -> str:
-    """Such as "128 KiB" or "1.5 GiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if num_bytes < 1024 or unit == "GiB":
-            break
-        num_bytes /= 1024
-    return (
-        f"{num_bytes:.0f} {unit}" if unit == "B" or num_bytes >= 10 else f"{num_bytes:.1f} {unit}"
     )
 
 

@@ -7,12 +7,13 @@ import resource
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from cli.doctor.finding import Check, Finding, broken, fine, poor
-from cli.timing_line import size_in_words
+from cli.sizes import size_in_words
 from cluster.errors import ConfigError
 from cluster.models.store import default_home
 from cluster.supervisor.cores import available_cores
@@ -31,7 +32,7 @@ _VECTOR_FLAGS = ("avx512f", "avx2", "asimd")
 
 def machine_checks(ports: tuple[int, int]) -> list[Check]:
     """`ports` are HTTP and gRPC of the router."""
-    flags = dict(zip(ports, ("--port", "--grpc-port"), strict=False))
+    http, grpc = ports
     return [
         Check("cpu", _cpu),
         Check("memory", _memory),
@@ -39,10 +40,8 @@ def machine_checks(ports: tuple[int, int]) -> list[Check]:
         Check("memlock", _memlock),
         Check("files", _open_files),
         Check("cache", _cache),
-        *(
-            Check(f"port {port}", lambda p=port, f=flag: _port(p, f))
-            for port, flag in flags.items()
-        ),  # type: ignore[misc]
+        Check("port", partial(_port, http, "--port")),
+        Check("grpc-port", partial(_port, grpc, "--grpc-port")),
     ]
 
 
@@ -109,10 +108,8 @@ def _cache() -> Finding:
         with tempfile.TemporaryFile(dir=home):
             free = shutil.disk_usage(home).free
     except OSError as cause:
-        return broken(
-            f"{home} cannot be written: {cause.strerror}",
-            "set SPLITSERVE_HOME to a folder that can",
-        )
+        text = f"{home} cannot be written: {cause.strerror}"
+        return broken(text, "set SPLITSERVE_HOME to a folder that can")
     text = f"{home} is writable, {size_in_words(free)} free"
     if free < MIN_DISK_BYTES:
         return poor(text, "models may not fit: set SPLITSERVE_HOME to a folder on a larger disk")
