@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from cluster.errors import Cancelled, InternalError, NotReady, SplitserveError, status_of
+from starlette.exceptions import HTTPException
+
+from cluster.errors import (
+    Cancelled,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotReady,
+    SplitserveError,
+    UnknownPath,
+    status_of,
+)
 from cluster.logs import bind_request, get_logger
 from router.api.asgi import App, Receive, Scope, Send, header_of
 from router.api.delivery import Delivery
@@ -25,11 +36,16 @@ class FrontDoor:
             return
         ids = request_ids(header_of(scope, b"x-request-id"))
         scope["state"]["request_id"] = ids.internal
+        scope["app"] = (
+            self  # the routes then raise HTTPException instead of answering in plain text
+        )
         delivery = Delivery(scope, receive, send, ids.echoed)
         with bind_request(ids.internal):
             try:
                 _check_crowding(scope)
                 await self._routes(scope, delivery.receive, delivery.send)
+            except HTTPException as error:
+                await _answer(scope, delivery, _translated(scope, error))
             except SplitserveError as error:
                 await _answer(scope, delivery, error)
             except Exception:
@@ -40,6 +56,16 @@ class FrontDoor:
 def _check_crowding(scope: Scope) -> None:
     if scope["state"].get("crowded") and scope["path"] not in OPERATOR_PATHS:
         raise NotReady("too many connections; close idle ones or come again", retry_after_s=1.0)
+
+
+def _translated(scope: Scope, error: HTTPException) -> SplitserveError:
+    """The routes' own 404 and 405 in our words."""
+    what = f"{scope['method']} {scope['path'][:200]}"
+    if error.status_code == 405:
+        return MethodNotAllowed(f"{what}: this path does not answer that method")
+    if error.status_code == 404:
+        return UnknownPath(f"{what}: there is no such path")
+    return InvalidRequest(f"{what}: the request was refused")
 
 
 async def _answer(scope: Scope, delivery: Delivery, error: SplitserveError) -> None:

@@ -63,7 +63,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_head_timer()
-        size = len(self.url) + sum(len(key) + len(value) for key, value in self.headers)
+        size = len(self.url) + sum(len(key) + len(value) + 4 for key, value in self.headers)
         if size > self.limits.max_head_bytes:
             raise httptools.HttpParserError("head too large")
         state: dict[str, Any] = self.scope["state"]

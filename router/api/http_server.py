@@ -56,9 +56,18 @@ class HttpServer:
         """The bound port."""
         return int(self._socket.getsockname()[1])
 
+    @property
+    def num_connections(self) -> int:
+        """Open connections."""
+        return len(self._server.server_state.connections)
+
     async def start(self) -> None:
-        """Begins to answer."""
+        """Begins to answer; returns once it does."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        while not self._server.started and not self._task.done():
+            await asyncio.sleep(0)
+        if self._task.done():
+            self._task.result()
 
     async def stop(self) -> None:
         """Closes the listener, lets answers under way end, closes connections; idempotent."""

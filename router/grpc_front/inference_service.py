@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
 from contextlib import aclosing
 from typing import Any
 
-from cluster.errors import InternalError, SplitserveError
+from cluster.errors import Cancelled, InternalError, SplitserveError
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
 from protos import inference_pb2
-from router.api.request_ids import request_ids
+from router.api.request_ids import RequestIds, request_ids
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
@@ -18,6 +18,8 @@ from router.grpc_front.event_messages import responses_of
 from router.grpc_front.request_reading import read_request
 
 SERVICE_NAME = "splitserve.v1.Inference"
+READER_TIMEOUT_S = 30.0
+"""A client that takes nothing for so long is dropped."""
 _log = get_logger("router.grpc")
 
 
@@ -37,23 +39,18 @@ class InferenceService:
         self._in_flight = in_flight
         self._default_timeout_s = default_timeout_s
 
-    async def Generate(
-        self, request: inference_pb2.GenerateRequest, context: Any
-    ) -> AsyncIterator[inference_pb2.GenerateResponse]:
+    async def Generate(self, request: inference_pb2.GenerateRequest, context: Any) -> None:
         """Streams one generation; the client's cancellation closes it upstream."""
         ids = request_ids(request.request_id or None)
-        failure: SplitserveError | None = None
         with bind_request(ids.internal):
             try:
-                async for response in self._responses(request, context, ids.internal, ids.echoed):
-                    yield response
+                with self._in_flight.entered():
+                    await self._generate(request, context, ids)
             except SplitserveError as error:
-                failure = error
+                await abort(context, error)
             except Exception:
                 _log.exception("call crashed")
-                failure = InternalError("the router failed; see its log")
-        if failure is not None:
-            await abort(context, failure)
+                await abort(context, InternalError("the router failed; see its log"))
 
     async def ListModels(
         self, _request: inference_pb2.ListModelsRequest, _context: Any
@@ -64,17 +61,16 @@ class InferenceService:
         )
         return inference_pb2.ListModelsResponse(models=[model])
 
-    async def _responses(
-        self, request: inference_pb2.GenerateRequest, context: Any, internal_id: str, echoed: str
-    ) -> AsyncIterator[inference_pb2.GenerateResponse]:
-        with self._in_flight.entered():
-            self._model.check_name(request.model)
-            wanted = read_request(request, internal_id, timeout_s=self._timeout_s(context))
-            prepared = await self._pipeline.prepare(wanted)
-            async with aclosing(self._pipeline.stream(prepared)) as events:
-                async for event in events:
-                    for response in responses_of(event, echoed):
-                        yield response
+    async def _generate(
+        self, request: inference_pb2.GenerateRequest, context: Any, ids: RequestIds
+    ) -> None:
+        self._model.check_name(request.model)
+        wanted = read_request(request, ids.internal, timeout_s=self._timeout_s(context))
+        prepared = await self._pipeline.prepare(wanted)
+        async with aclosing(self._pipeline.stream(prepared)) as events:
+            async for event in events:
+                for response in responses_of(event, ids.echoed):
+                    await _write(context, response)
 
     def _timeout_s(self, context: Any) -> float:
         """The client's deadline, at most the router's own."""
@@ -82,3 +78,12 @@ class InferenceService:
         if remaining is None:
             return self._default_timeout_s
         return min(remaining, self._default_timeout_s)
+
+
+async def _write(context: Any, response: inference_pb2.GenerateResponse) -> None:
+    """Waits while the client does not read, up to the limit."""
+    try:
+        async with asyncio.timeout(READER_TIMEOUT_S):
+            await context.write(response)
+    except TimeoutError:
+        raise Cancelled(f"the client did not read for {READER_TIMEOUT_S:g} s") from None

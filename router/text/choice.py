@@ -126,9 +126,15 @@ class ChoiceText:
     def _release(self) -> tuple[ShownToken, ...]:
         released = []
         over = self.finish_reason is not None
-        while self._pending and (over or self._pending[0].end_chars <= self._shown_chars):
+        while self._pending and (over or self._is_out(self._pending[0])):
             item = self._pending.popleft()
             taken_back = self._matcher.matched and item.start_chars >= self._shown_chars
             shown = not item.ends_choice and not taken_back
             released.append(ShownToken(item.token, item.start_chars, shown))
         return tuple(released)
+
+    def _is_out(self, item: _Pending) -> bool:
+        """Its text is shown; a token without text of its own waits for the next that has some."""
+        if item.start_chars == item.end_chars:
+            return item.end_chars < self._shown_chars
+        return item.end_chars <= self._shown_chars

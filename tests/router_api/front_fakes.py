@@ -1,0 +1,243 @@
+"""A tokenizer of bytes, a template, a scripted dispatcher, and a whole front on a real port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from cluster.errors import InvalidRequest
+from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
+from router.api.generation_endpoint import FrontContext
+from router.api.http_server import HttpServer
+from router.api.limits import HttpLimits
+from router.app import build_app
+from router.front.in_flight import InFlight
+from router.front.pipeline import CompletionPipeline
+from router.front.served_model import ServedModel
+from router.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
+
+EOS = 256
+VOCAB_SIZE = 300
+CONTEXT_TOKENS = 512
+MODEL = "byte-model"
+
+
+class ByteStream:
+    """UTF-8, byte by byte."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def step(self, token_id: int) -> str:
+        if token_id >= EOS:
+            return ""
+        self._held += bytes([token_id])
+        try:
+            text = self._held.decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return ""
+            text = self._held.decode(errors="replace")
+        self._held = b""
+        return text
+
+    def finish(self) -> str:
+        held, self._held = self._held, b""
+        return held.decode(errors="replace")
+
+
+class ByteTokenizer:
+    """Ids 0 to 255 are bytes; 256 ends a sequence."""
+
+    def encode(self, text: str, add_special: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def new_stream(self, prompt_tail_ids: Sequence[int] = ()) -> ByteStream:
+        return ByteStream()
+
+    def token_text(self, token_id: int) -> str:
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id]) if token_id < EOS else b"<eos>"
+
+
+class PlainTemplate:
+    """`role:content` lines."""
+
+    def render(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> str:
+        if any(message["content"] == "refuse me" for message in messages):
+            raise InvalidRequest("the template refuses this", param="messages")
+        return "".join(f"{m['role']}:{m['content']}\n" for m in messages)
+
+
+Script = Callable[[RoutedRequest], AsyncGenerator[StreamEvent, None]]
+
+
+def tokens_of(request: RoutedRequest, data: bytes) -> list[GeneratedToken]:
+    """One token a byte; with logprobs when asked for."""
+    count = request.sampling.logprobs
+    if count is None:
+        return [GeneratedToken(byte) for byte in data]
+    return [
+        GeneratedToken(byte, -0.5, tuple((65 + rank, -0.5 - rank) for rank in range(count)))
+        for byte in data
+    ]
+
+
+def completed(request: RoutedRequest, num_tokens: int, cached_tokens: int = 3) -> Completed:
+    usage = Usage(len(request.token_ids), num_tokens, cached_tokens)
+    return Completed(usage, Timing(ttft_ms=12.5, queue_ms=2.0, decode_worker="d0"))
+
+
+def says(text: str, *, ends_with_eos: bool = True) -> Script:
+    """Every choice says `text`, one byte a step, all choices in turn."""
+
+    async def run(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        data = tokens_of(request, text.encode())[: request.sampling.max_tokens]
+        for token in data:
+            for choice in range(request.sampling.n):
+                await asyncio.sleep(0)
+                yield ChoiceTokens(choice, [token])
+        reason = FinishReason.STOP if ends_with_eos else FinishReason.LENGTH
+        last = [GeneratedToken(EOS)] if ends_with_eos else []
+        for choice in range(request.sampling.n):
+            yield ChoiceTokens(choice, last, reason)
+        yield completed(request, request.sampling.n * (len(data) + len(last)))
+
+    return run
+
+
+def fails(error: Exception, after: str = "") -> Script:
+    """Says `after`, then fails."""
+
+    async def run(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        if after:
+            yield ChoiceTokens(0, tokens_of(request, after.encode()))
+        raise error
+
+    return run
+
+
+def talks_forever(text: str = "x") -> Script:
+    """Never ends by itself."""
+
+    async def run(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        while True:
+            await asyncio.sleep(0)
+            yield ChoiceTokens(0, tokens_of(request, text.encode()))
+
+    return run
+
+
+def hangs() -> Script:
+    """Never says anything."""
+
+    async def run(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        await asyncio.Event().wait()
+        yield completed(request, 0)
+
+    return run
+
+
+@dataclass
+class FakeSource:
+    """A TokenSource that follows a script and notes what is asked and what is closed."""
+
+    script: Script
+    requests: list[RoutedRequest] = field(default_factory=list)
+    num_closed: int = 0
+
+    async def generate(self, request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        self.requests.append(request)
+        run = self.script(request)
+        try:
+            async for event in run:
+                yield event
+        finally:
+            await run.aclose()
+            self.num_closed += 1
+
+
+@dataclass
+class FakeReadiness:
+    reason: str | None = None
+
+    def why_not_ready(self) -> str | None:
+        return self.reason
+
+
+def byte_model() -> ServedModel:
+    return ServedModel(
+        name=MODEL,
+        tokenizer=ByteTokenizer(),
+        template=PlainTemplate(),
+        vocab_size=VOCAB_SIZE,
+        max_context_tokens=CONTEXT_TOKENS,
+        max_token_bytes=8,
+        fingerprint="fp_test",
+    )
+
+
+@dataclass
+class Front:
+    """A running HTTP front."""
+
+    source: FakeSource
+    readiness: FakeReadiness
+    in_flight: InFlight
+    port: int
+    server: HttpServer
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def small_limits(**changes: float) -> HttpLimits:
+    given = {"max_body_bytes": 200_000, "request_timeout_s": 5.0, "reader_timeout_s": 5.0}
+    return HttpLimits(**{**given, **changes})  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def running_front(
+    script: Script | None = None, limits: HttpLimits | None = None
+) -> AsyncIterator[Front]:
+    model = byte_model()
+    source = FakeSource(script or says("Hello world"))
+    pipeline = CompletionPipeline(model, source)
+    in_flight = InFlight()
+    readiness = FakeReadiness()
+    bounds = limits or small_limits()
+    context = FrontContext(
+        model=model,
+        pipeline=pipeline,
+        in_flight=in_flight,
+        limits=bounds,
+        default_timeout_s=30.0,
+    )
+    app = build_app(context, readiness, CollectorRegistry())
+    server = HttpServer(app, "127.0.0.1", 0, bounds)
+    port = server.port
+    await server.start()
+    try:
+        yield Front(source, readiness, in_flight, port, server)
+    finally:
+        await server.stop()
+        pipeline.close()
+
+
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 5.0) -> None:
+    """Polls; fails with `what` when the condition does not come true in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"in {timeout_s} s it did not happen that {what}") from None
