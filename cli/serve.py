@@ -18,6 +18,7 @@ from cli.terminal import complain
 from cluster.config import ServeOptions
 from cluster.errors import DiskFull
 from cluster.launcher.local import LocalLauncher
+from cluster.launcher.protocol import ProcessSpec
 from cluster.models.store import ModelStore, default_home
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.cores import available_cores
@@ -38,14 +39,18 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     log_dir = _log_dir(options.log_dir)
     with ProgressView() as progress:
         ModelStore().resolve(options.model.model, progress.bytes_of("model"))
-    return asyncio.run(_Fleet(options, log_dir).run())
+    stages = plan_fleet(options, num_cores=available_cores())
+    return asyncio.run(FleetRun(options, stages, log_dir).run())
 
 
-class _Fleet:
+class FleetRun:
     """One run of the supervisor, with the operator's signals."""
 
-    def __init__(self, options: ServeOptions, log_dir: Path) -> None:
+    def __init__(
+        self, options: ServeOptions, stages: list[list[ProcessSpec]], log_dir: Path
+    ) -> None:
         self._options = options
+        self._stages = stages
         self._view = FleetView(options, log_dir)
         launcher = LocalLauncher(
             log_dir=log_dir,
@@ -56,6 +61,7 @@ class _Fleet:
         self._exit_code = ExitCode.OK
 
     async def run(self) -> ExitCode:
+        """Until a signal or a failed start; every process is gone when it returns."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._on_signal, ExitCode.INTERRUPTED)
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -72,8 +78,7 @@ class _Fleet:
 
     async def _serve_until_stopped(self) -> ProcessFailure | None:
         """Why the start failed, if it did."""
-        stages = plan_fleet(self._options, num_cores=available_cores())
-        starting = asyncio.create_task(self._supervisor.start(stages))
+        starting = asyncio.create_task(self._supervisor.start(self._stages))
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if self._stop.is_set():

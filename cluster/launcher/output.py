@@ -51,12 +51,13 @@ class ChildOutput:
         text = line.decode(errors="replace").rstrip()
         if text:
             self._tail.append(text)
-        event = _structured(line)
+        event = structured_event(line)
         if event is not None and event.get("level") in _SHOWN_LEVELS:
             self._on_warning(event["level"], _in_words(event))
 
 
-def _structured(line: bytes) -> dict[str, Any] | None:
+def structured_event(line: bytes) -> dict[str, Any] | None:
+    """The event that a line of the fleet's own log is; None for other output."""
     if not line.startswith(b"{"):
         return None
     try:

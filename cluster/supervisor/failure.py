@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 
+from cluster.launcher.output import structured_event
 from cluster.launcher.protocol import ProcessExit
 from cluster.startup import StartupFailed
 
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(: .*)?")
 _REMEDIES = {
-    "SIGKILL": "it probably ran out of memory: give it less with --kv-memory-bytes or "
+    "SIGKILL": "if it ran out of memory, give it less with --kv-memory-bytes or "
     "--max-context-tokens, or start fewer workers",
     "SIGILL": "this CPU lacks an instruction that the build uses; see `splitserve doctor`",
     "SIGBUS": "shared memory is full: enlarge /dev/shm; see `splitserve doctor`",
     "ModuleNotFoundError": "install what workers need: pip install 'splitserve[worker]'",
 }
+_ERROR_LEVELS = frozenset({"error", "critical"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,34 @@ def explain(name: str, ended: ProcessExit, reported: StartupFailed | None) -> Pr
     """The process's own words if it had any, else the first exception of what it printed last."""
     if reported is not None:
         return ProcessFailure(name, ended.in_words, f"{reported.code}: {reported.message}")
-    cause = _first_exception(ended.tail) or (ended.tail[-1] if ended.tail else "it said nothing")
+    cause = _cause(ended)
     where = f"; everything it printed is in {ended.log}" if ended.log else ""
     return ProcessFailure(name, ended.in_words, cause, _remedy(ended, cause) + where)
 
 
+def _cause(ended: ProcessExit) -> str:
+    """The best of: an exception, a logged error, the kernel, the last line."""
+    found = _first_exception(ended.tail) or _last_error(ended.tail)
+    if found:
+        return found
+    if ended.status == -signal.SIGKILL:
+        return "killed from outside, or by the kernel for lack of memory"
+    plain = [line for line in ended.tail if structured_event(line.encode()) is None]
+    return plain[-1] if plain else "it printed no reason"
+
+
 def _first_exception(lines: tuple[str, ...]) -> str | None:
     return next((line for line in lines if _EXCEPTION.fullmatch(line)), None)
+
+
+def _last_error(lines: tuple[str, ...]) -> str | None:
+    """Of the fleet's own log; the exception's last line where there is one."""
+    events = [structured_event(line.encode()) or {} for line in lines]
+    errors = [event for event in events if event.get("level") in _ERROR_LEVELS]
+    if not errors:
+        return None
+    exception = str(errors[-1].get("exception", "")).strip().splitlines()
+    return " ".join([str(errors[-1].get("event", "")), *exception[-1:]]).strip()
 
 
 def _remedy(ended: ProcessExit, cause: str) -> str:

@@ -142,8 +142,8 @@ async def test_a_process_that_dies_again_and_again_waits_longer_each_time(
     [
         (REPORTS_FAILURE, "exit code 1", "disk_full: 1 byte free, 2 needed"),
         (RAISES, "exit code 1", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
-        (KILLED, "signal SIGKILL", "it said nothing"),
-        ("pass", "exit code 0", "it said nothing"),
+        (KILLED, "signal SIGKILL", "killed from outside, or by the kernel for lack of memory"),
+        ("pass", "exit code 0", "it printed no reason"),
     ],
 )
 async def test_a_start_that_fails_is_told_once_with_its_cause(
@@ -189,6 +189,15 @@ def test_the_cause_of_a_chain_of_exceptions_is_the_first() -> None:
     failure = explain("decode-0", ProcessExit(status=1, tail=tail, log="/logs/d.log"), None)
     assert failure.cause == "torch.OutOfMemoryError: no 4 GiB"
     assert "/logs/d.log" in failure.remedy
+
+
+def test_without_a_traceback_the_last_logged_error_is_the_cause() -> None:
+    tail = (
+        '{"level": "error", "event": "engine lost", "exception": "Traceback\\nOSError: gone"}',
+        '{"level": "info", "event": "leaving"}',
+    )
+    failure = explain("decode-0", ProcessExit(status=3, tail=tail), None)
+    assert failure.cause == "engine lost OSError: gone"
 
 
 def test_the_words_of_the_process_itself_come_first() -> None:

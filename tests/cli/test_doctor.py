@@ -1,0 +1,108 @@
+"""The doctor's report, and the checks that need no heavy library."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from cli.doctor import examine, machine, probe, software
+from cli.doctor.finding import Check, Finding, Verdict, broken, fine, poor
+from cli.exit_code import ExitCode
+
+FINE = Check("fine", lambda: fine("all is well"))
+POOR = Check("poor", lambda: poor("slow", "buy a faster one"))
+BROKEN = Check("broken", lambda: broken("gone", "put it back"))
+
+
+def raising() -> Finding:
+    raise RuntimeError("the check itself")
+
+
+def test_each_check_is_a_line_with_verdict_cost_and_hint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert examine.report([FINE, POOR], output="table") is ExitCode.OK
+    out, err = capsys.readouterr()
+    first, second, hint = out.splitlines()
+    assert first.startswith("ok    all is well (") and first.endswith(" ms)")
+    assert second.startswith("warn  slow") and hint.strip() == "hint: buy a faster one"
+    assert err == "0 failed, 1 warnings, 1 ok\n"
+
+
+def test_a_failed_check_is_exit_code_1_and_the_others_still_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checks = [BROKEN, Check("raises", raising), FINE]
+    assert examine.report(checks, output="json") is ExitCode.FAILED
+    lines = json.loads(capsys.readouterr().out)
+    assert [line["verdict"] for line in lines] == ["fail", "fail", "ok"]
+    assert "the check itself" in lines[1]["text"] and lines[1]["hint"]
+
+
+def test_a_taken_port_is_a_warning_with_the_flag_that_helps() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        finding = machine._port(listener.getsockname()[1], "--port")
+    assert finding.verdict is Verdict.WARN and "--port" in finding.hint
+
+
+def test_a_cache_folder_that_cannot_be_made_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPLITSERVE_HOME", str(tmp_path / "file" / "below"))
+    finding = machine._cache()
+    assert finding.verdict is Verdict.FAIL and "SPLITSERVE_HOME" in finding.hint
+
+
+def test_a_cpu_without_bfloat16_is_a_warning(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags : fpu avx2 avx512f\n")
+    assert machine._cpu(cpuinfo).verdict is Verdict.WARN
+    cpuinfo.write_text("flags : fpu avx2 avx512f avx512_bf16\n")
+    assert machine._cpu(cpuinfo).verdict is Verdict.OK
+
+
+def test_a_containers_limit_counts_as_memory(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    assert machine._container_bytes_left(tmp_path) == 600
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine._container_bytes_left(tmp_path) is None
+
+
+def test_the_package_named_kernels_is_ours_here() -> None:
+    assert software._kernels().verdict is Verdict.OK
+
+
+def test_hugging_faces_package_of_the_same_name_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(software, "_version_of", lambda name: "0.10")
+    finding = software._kernels()
+    assert finding.verdict is Verdict.FAIL and "environment of its own" in finding.hint
+
+
+def test_a_probe_that_dies_is_told_with_its_last_words() -> None:
+    with pytest.raises(probe.ProbeFailed, match="KeyError: 'no such probe'"):
+        probe.probe("no such probe")
+
+
+def test_torch_is_looked_at_from_another_process() -> None:
+    assert probe.probe("torch")["version"]
+
+
+def test_a_library_that_cannot_be_loaded_is_a_failure_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(name: str) -> dict[str, object]:
+        raise probe.ProbeFailed("ImportError: libucp.so.0")
+
+    monkeypatch.setattr(software, "probe", fails)
+    for look in (software._torch, software._nixl, software._transfer):
+        finding = look()
+        assert finding.verdict is Verdict.FAIL and finding.hint and "libucp" in finding.text

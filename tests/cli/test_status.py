@@ -1,0 +1,139 @@
+"""Status against a router and workers that are in the test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.cli.run_cli import cli
+
+LOAD = worker_pb2.EngineLoad(
+    num_running=2,
+    num_waiting=1,
+    total_blocks=100,
+    free_blocks=60,
+    cached_blocks=30,
+    decode_step_ms=6.25,
+    prefill_tokens_per_s=1234.0,
+)
+
+
+@dataclass
+class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAdminServicer):
+    """One server that plays the router and every worker."""
+
+    address: str = ""
+    members: list[Any] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    checks: list[bool] = field(default_factory=list)
+
+    def add(self, worker_id: str, role: str, *, address: str | None = None) -> None:
+        member = membership_pb2.Member(
+            worker_id=worker_id,
+            incarnation="i1",
+            role=role,
+            address=address or self.address,
+            model="tiny",
+            pid=77,
+            kv_transport="nixl/UCX",
+        )
+        self.members.append(
+            membership_pb2.MemberState(member=member, load=LOAD, state="ready", beat_age_s=0.2)
+        )
+
+    def Members(self, request: Any, context: Any) -> Any:
+        return membership_pb2.MembersResponse(
+            members=self.members, num_queued=3, num_in_flight=4, uptime_s=12.0, version="9.9"
+        )
+
+    def Status(self, request: Any, context: Any) -> Any:
+        self.checks.append(request.check_invariants)
+        return worker_pb2.StatusResponse(
+            state="draining",
+            load=LOAD,
+            kv_transport="nixl/UCX shared memory",
+            violations=self.violations if request.check_invariants else [],
+            engine_pid=78,
+            uptime_s=11.0,
+        )
+
+
+@contextmanager
+def running_fleet() -> Iterator[FakeFleet]:
+    server = grpc.server(ThreadPoolExecutor(4))
+    fleet = FakeFleet()
+    fleet.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    membership_pb2_grpc.add_MembershipServicer_to_server(fleet, server)
+    worker_pb2_grpc.add_WorkerAdminServicer_to_server(fleet, server)
+    server.start()
+    try:
+        yield fleet
+    finally:
+        server.stop(None).wait()
+
+
+@pytest.fixture
+def fleet() -> Iterator[FakeFleet]:
+    with running_fleet() as running:
+        yield running
+
+
+def test_the_table_has_a_line_for_the_router_and_one_for_each_worker(fleet: FakeFleet) -> None:
+    fleet.add("prefill-0", "prefill")
+    fleet.add("decode-0", "decode")
+    done = cli("status", "--grpc", fleet.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    router, heading, decode, prefill = done.stdout.splitlines()
+    assert router.startswith(f"router {fleet.address}") and "in flight 4  queued 3" in router
+    assert heading.split()[:3] == ["WORKER", "ROLE", "STATE"]
+    assert decode.split()[:3] == ["decode-0", "decode", "draining"]
+    assert prefill.startswith("prefill-0")
+    for fact in ("10/100", "1234 tok/s", "6.2 ms", "nixl/UCX shared memory"):
+        assert fact in decode
+    assert fleet.checks == [False, False]
+
+
+def test_json_holds_the_routers_view_and_the_workers_own_word(fleet: FakeFleet) -> None:
+    fleet.add("decode-0", "decode")
+    done = cli("status", "--grpc", fleet.address, "-o", "json", "--check")
+    report = json.loads(done.stdout)
+    assert (report["num_in_flight"], report["num_queued"], report["version"]) == (4, 3, "9.9")
+    (member,) = report["members"]
+    assert (member["state"], member["pid"], member["engine_pid"]) == ("draining", 77, 78)
+    assert member["load"]["free_blocks"] == 60 and member["load"]["num_leases"] == 0
+    assert (member["violations"], member["problem"]) == ([], "")
+    assert fleet.checks == [True]
+
+
+def test_a_violation_is_exit_code_1_and_is_named(fleet: FakeFleet) -> None:
+    fleet.add("decode-0", "decode")
+    fleet.violations = ["free + cached + active is 99, not 100"]
+    done = cli("status", "--grpc", fleet.address, "--check")
+    assert done.returncode == 1
+    assert done.stderr == "error: decode-0: free + cached + active is 99, not 100\n"
+
+
+def test_a_worker_that_does_not_answer_is_shown_as_silent(fleet: FakeFleet) -> None:
+    fleet.add("decode-0", "decode", address="127.0.0.1:1")
+    done = cli("status", "--grpc", fleet.address)
+    assert done.returncode == 0 and "silent" in done.stdout and "decode-0" in done.stderr
+    assert cli("status", "--grpc", fleet.address, "--check").returncode == 1
+
+
+def test_a_fleet_without_workers_says_so(fleet: FakeFleet) -> None:
+    assert "no workers have joined" in cli("status", "--grpc", fleet.address).stdout
+
+
+def test_no_router_is_exit_code_3_with_what_to_do() -> None:
+    done = cli("status", "--grpc", "127.0.0.1:1")
+    assert done.returncode == 3 and done.stdout == ""
+    assert "127.0.0.1:1" in done.stderr and "--grpc" in done.stderr
+    assert "Traceback" not in done.stderr
