@@ -19,19 +19,23 @@ class FleetView:
         self._rows = ProgressView()
         self._rows.start()
         self._began_s = time.monotonic()
+        self._starting: dict[str, list[str]] = {}
+        """Warnings of processes that load: shown when ready; a failed start has its own words."""
         self.stopping_by_choice = True
 
     def __call__(self, piece: News) -> None:
         match piece:
             case Loading(name, phase, fraction):
+                self._starting.setdefault(name, [])
                 self._rows.update(name, phase, fraction)
             case Serving():
-                self._rows.finish(piece.name, _ready_line(piece))
+                self._serving(piece)
             case Restarting(failure, delay_s):
+                self._starting.pop(failure.name, None)
                 line = f"{failure.name} ended, {failure.how}: {failure.cause}"
                 self._rows.say(f"{line}; starting it again in {delay_s:g} s")
             case Warned(name, level, text):
-                self._rows.say(f"{name}: {level}: {text}")
+                self._warned(name, f"{name}: {level}: {text}")
             case Stopping(names, grace_s):
                 self._stopping(names, grace_s)
 
@@ -44,6 +48,17 @@ class FleetView:
     def close(self) -> None:
         """Leaves the terminal as it was."""
         self._rows.close()
+
+    def _serving(self, piece: Serving) -> None:
+        for warning in self._starting.pop(piece.name, []):
+            self._rows.say(warning)
+        self._rows.finish(piece.name, _ready_line(piece))
+
+    def _warned(self, name: str, line: str) -> None:
+        if name in self._starting:
+            self._starting[name].append(line)
+        else:
+            self._rows.say(line)
 
     def _stopping(self, names: tuple[str, ...], grace_s: float) -> None:
         if names and self.stopping_by_choice:
