@@ -1,0 +1,120 @@
+"""What the policy looks at and what it says: every term of a price has a name."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, fields
+
+from cluster.identity import WorkerKey
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSpeed:
+    """Computing n tokens takes `base_ms + n * ms_per_token`."""
+
+    base_ms: float
+    ms_per_token: float
+
+    def of(self, num_tokens: int) -> float:
+        """Milliseconds for one prompt of so many uncached tokens."""
+        return self.base_ms + num_tokens * self.ms_per_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """One worker at the moment of a decision."""
+
+    key: WorkerKey
+    pairing_key: str
+    """Workers pair when these are equal."""
+    speed: PrefillSpeed
+    matched_tokens: int = 0
+    """Tokens at the prompt's start that the index believes are cached here."""
+    waiting_tokens: int = 0
+    """Prompt tokens queued here that are not computed yet."""
+    in_flight_tokens: int = 0
+    """Prompt and completion tokens of this router's requests here."""
+    num_running: int = 0
+    """Sequences that decode here."""
+    decode_step_ms: float = 0.0
+    free_tokens: int | None = None
+    """Tokens that still fit in its pool, evictable blocks included; None: not known."""
+    kv_bytes_per_token: int = 0
+    kv_bytes_per_s: float = 1.0
+    """What reads from other workers reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingView:
+    """Everything a decision depends on."""
+
+    prompt_tokens: int
+    max_tokens: int
+    block_size_tokens: int
+    decode: tuple[WorkerView, ...]
+    """Those that could take the request; at least one."""
+    prefill: tuple[WorkerView, ...]
+    handoff_ms: float
+    """What a pair costs beside compute and bytes: messages, the first read."""
+    turn: int = 0
+    """Rises with every decision: equals take turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """The price of a candidate, in milliseconds."""
+
+    queue_ms: float
+    """Prompt tokens ahead of ours at the worker that prefills."""
+    prefill_ms: float
+    """Our uncached tokens there."""
+    transfer_ms: float = 0.0
+    """Bytes that the decode worker lacks, at its link's rate."""
+    handoff_ms: float = 0.0
+    """Messages and first read of a pair."""
+    interference_ms: float = 0.0
+    """What a local prefill takes from the sequences that decode there."""
+    decode_ms: float = 0.0
+    """What the sequences that decode there take from our first tokens."""
+    memory_ms: float = 0.0
+    """Waiting for KV blocks."""
+
+    @property
+    def total_ms(self) -> float:
+        """What candidates are compared by."""
+        total: float = sum(getattr(self, item.name) for item in fields(Cost))
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to serve the request; without `prefill` the decode worker does it alone."""
+
+    decode: WorkerKey
+    prefill: WorkerKey | None
+    cost: Cost
+    load_tokens: int
+    """In flight at its workers: decides between equal prices."""
+
+
+class RouteReason(enum.StrEnum):
+    """Why a route was taken."""
+
+    PAIR_CHEAPER = "pair_cheaper"
+    PAIR_WITHIN_MARGIN = "pair_within_margin"
+    LOCAL_CHEAPER = "local_cheaper"
+    NO_PREFILL_WORKER = "no_prefill_worker"
+    NOT_PAIRED = "not_paired"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request goes. `prefill` is best first; empty: the decode worker prefills."""
+
+    decode: WorkerKey
+    prefill: tuple[WorkerKey, ...]
+    reason: RouteReason
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    """The prices that were compared: each decode worker alone, and each with its best partner;
+    then the other partners of the chosen one."""
