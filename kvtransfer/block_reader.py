@@ -31,8 +31,8 @@ SPAN_BYTES = 4 * 1024 * 1024
 """Bytes of one read. See benchmarks/bench_transfer.py --spans: smaller ones cost calls, larger
 ones leave the cache before they are verified."""
 
-POLL_INTERVAL_S = 200e-6
-"""Between two looks at reads in flight."""
+POLL_INTERVAL_S = 100e-6
+"""Between two looks at reads in flight. Not a spin: the engine's thread needs the interpreter."""
 
 _log = get_logger("kvtransfer")
 
@@ -133,6 +133,7 @@ class BlockReader:
 
     def _run(self) -> None:
         moved = True
+        self._execute(self._transport.start_reading)
         while not self._closing:
             self._take_commands(wait=not moved or not self._loop.num_fetches)
             results, moved = self._loop.turn()

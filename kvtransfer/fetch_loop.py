@@ -28,6 +28,7 @@ class FetchLoop:
         self._timeout_s = timeout_s
         self._clock = clock
         self._fetches: list[Fetch] = []
+        self._known: dict[str, KvPeer] = {}
         self._refused: dict[str, str] = {}
         self._leaving: set[str] = set()
 
@@ -37,11 +38,13 @@ class FetchLoop:
         return len(self._fetches)
 
     def connect(self, incarnation: str, peer: KvPeer) -> None:
-        """A failure is kept: fetches from this peer will report it."""
-        if any(fetch.is_in_flight for fetch in self._fetches_from(incarnation)):
-            self._abort(incarnation, f"{incarnation} connected anew")
+        """A failure is kept: fetches from this peer will report it. Again the same is nothing."""
+        known = self._known.get(incarnation)
+        if known not in (None, peer) and self._fetches_from(incarnation):
+            self._abort(incarnation, f"{incarnation} has another pool now")
         self._leaving.discard(incarnation)
         self._refused.pop(incarnation, None)
+        self._known[incarnation] = peer
         try:
             self._tools.transport.connect(incarnation, peer)
         except SplitserveError as error:
@@ -119,6 +122,7 @@ class FetchLoop:
         for incarnation in list(self._leaving):
             if not self._fetches_from(incarnation):
                 self._leaving.remove(incarnation)
+                self._known.pop(incarnation, None)
                 self._tools.transport.disconnect(incarnation)
 
     def _fetches_from(self, incarnation: str) -> list[Fetch]:

@@ -147,6 +147,9 @@ class LoopbackTransport:
             host=boot_id(),
         )
 
+    def start_reading(self) -> None:
+        """Nothing is needed."""
+
     def connect(self, incarnation: str, peer: KvPeer) -> None:
         """Checks the pools; nothing else is needed."""
         self.pool.check_peer(peer, TRANSPORT)

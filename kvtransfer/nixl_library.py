@@ -11,6 +11,7 @@ import functools
 import importlib
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -23,35 +24,45 @@ from kvtransfer.ucx_log import UcxLog
 WHEELS = ("nixl_cu12", "nixl_cu13", "nixl")
 
 
+OUR_LOG_FILES = "/proc/self/fd/"
+_environment = threading.RLock()
+
+
 @functools.cache
-def ucx_log() -> UcxLog:
-    """The process's one log of UCX."""
-    return UcxLog()
+def ucx_log() -> UcxLog | None:
+    """The process's one log of UCX; None when the user has directed it elsewhere.
+
+    A file of ours in the environment was inherited: this process was started while its parent was
+    loading the library. It means nothing here.
+    """
+    file = os.environ.get("UCX_LOG_FILE", OUR_LOG_FILES)
+    return UcxLog() if file.startswith(OUR_LOG_FILES) else None
 
 
-def ucx_defaults() -> dict[str, str]:
-    """UCX and NIXL settings, where the user has none."""
-    defaults = {
+def ucx_settings() -> dict[str, str]:
+    """UCX and NIXL settings to be added to the user's."""
+    settings = {
         "NIXL_LOG_LEVEL": "FATAL",  # errors reach us as exceptions
         "UCX_RCACHE_MAX_UNRELEASED": "1024",  # unbounded, the registration cache leaks
     }
     if not torch.cuda.is_available():
-        defaults["UCX_TLS"] = "tcp,self,sm"  # do not probe for GPUs and RDMA devices
-    if "UCX_LOG_FILE" not in os.environ:
-        defaults |= ucx_log().environment()
-    return defaults
+        settings["UCX_TLS"] = "tcp,self,sm"  # do not probe for GPUs and RDMA devices
+    settings = {name: value for name, value in settings.items() if name not in os.environ}
+    log = ucx_log()
+    return settings if log is None else settings | log.environment()
 
 
 @contextmanager
 def ucx_environment() -> Iterator[None]:
-    """The defaults are in the environment within."""
-    added = {name: value for name, value in ucx_defaults().items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
+    """The settings are in the environment within; one thread at a time."""
+    with _environment:
+        added = ucx_settings()
+        os.environ.update(added)
+        try:
+            yield
+        finally:
+            for name in added:
+                os.environ.pop(name, None)
 
 
 @functools.cache

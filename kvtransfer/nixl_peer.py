@@ -60,6 +60,7 @@ class NixlPeer:
         Raises TransferFailed when the connection cannot be made.
         """
         self.peer = peer
+        self.is_broken = False
         self._agent = agent
         self._incarnation = incarnation
         self._local_blocks, self._local_generations = local_rows
@@ -89,6 +90,11 @@ class NixlPeer:
         """Generations into the local rows for them."""
         return self._post(self._generations, remote, self._local_generations, local)
 
+    def may_be_replaced(self) -> bool:
+        """True when a read has failed and none is in flight: a new connection may do better."""
+        self._settle()
+        return self.is_broken and not self._reads
+
     def fail_reads(self, error: str) -> None:
         """Before the agent is closed."""
         for read in self._reads:
@@ -117,8 +123,15 @@ class NixlPeer:
         try:
             handle, done = self._agent.post_read(local_list, local_rows, remote_list, remote_rows)
         except nixl_errors() as error:
+            self.is_broken = True
             raise TransferFailed(f"{self._incarnation} cannot be read: {error}") from error
         read = NixlRead(self._agent, handle, done, self._incarnation)
-        self._reads = [old for old in self._reads if old.poll() is ReadState.PENDING]
+        self._settle()
         self._reads.append(read)
         return read
+
+    def _settle(self) -> None:
+        """Drops the reads that are over, and remembers whether one of them failed."""
+        states = [read.poll() for read in self._reads]
+        self.is_broken = self.is_broken or ReadState.FAILED in states
+        self._reads = [read for read in self._reads if read.poll() is ReadState.PENDING]

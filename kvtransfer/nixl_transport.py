@@ -71,9 +71,19 @@ class NixlTransport:
             host=boot_id(),
         )
 
+    def start_reading(self) -> None:
+        """Loads UCX and registers the pool: half a second that no request should wait for."""
+        self._reading_agent()
+
     def connect(self, incarnation: str, peer: KvPeer) -> None:
-        """Connects, and starts a first read of one generation, which wires the link up."""
+        """Connects, and starts a first read of one generation, which wires the link up.
+
+        A working connection to the same pool is kept: UCX closes a connection to a live peer only
+        when one of the two agents ends, so each new one would cost both sides a socket.
+        """
         self.pool.check_peer(peer, TRANSPORT)
+        if self._wanted.get(incarnation) == peer:
+            return
         self.disconnect(incarnation)
         self._wanted[incarnation] = peer
         try:
@@ -129,10 +139,12 @@ class NixlTransport:
         self._export = None
 
     def _connected(self, incarnation: str) -> NixlPeer:
+        """The connection; a broken one is made anew, so that no error is for good."""
         peer = self._peers.get(incarnation)
-        if peer is None:
-            peer = self._make_peer(incarnation)
-        return peer
+        if peer is not None and peer.may_be_replaced():
+            self._peers.pop(incarnation).close()
+            peer = None
+        return peer or self._make_peer(incarnation)
 
     def _make_peer(self, incarnation: str) -> NixlPeer:
         wanted = self._wanted.get(incarnation)
@@ -170,7 +182,8 @@ class NixlTransport:
         )
 
     def _find_link(self) -> str:
-        if "UCX_LOG_FILE" in os.environ:
+        log = ucx_log()
+        if log is None:
             return f"nixl/UCX (one of {os.environ.get('UCX_TLS', 'all')})"
-        link = ucx_log().link(self.pool.block_bytes, self.pool.memory)
+        link = log.link(self.pool.block_bytes, self.pool.memory)
         return f"nixl/UCX {link}" if link else ""

@@ -52,6 +52,10 @@ class PoolDescription(Protocol):
 class BlockReads(Protocol):
     """The reading side. Every call comes from one thread, the same one."""
 
+    def start_reading(self) -> None:
+        """Makes what any connection needs, ahead of the first. Raises TransferFailed if it fails;
+        `connect` tries again."""
+
     def connect(self, incarnation: str, peer: KvPeer) -> None:
         """Makes the peer's pool readable under this name. Wiring up goes on in the background.
 

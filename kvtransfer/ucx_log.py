@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from dataclasses import dataclass, field
 
 from cluster.logs import get_logger
@@ -50,12 +51,13 @@ class ProtocolTable:
 
 
 class UcxLog:
-    """UCX's log, kept in memory. Not thread-safe but for `environment`."""
+    """UCX's log, kept in memory. `link` may be called from any thread."""
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("ucx-log")
         self._offset = 0
         self._tables: list[ProtocolTable] = []
+        self._lock = threading.Lock()
 
     def environment(self) -> dict[str, str]:
         """To be set while the library is loaded and an agent is made; not for child processes."""
@@ -70,7 +72,8 @@ class UcxLog:
         `memory` is "VRAM" or "DRAM" of the local pool: reads of the generations, always from host
         to host, are not taken for reads of blocks in a GPU.
         """
-        self.refresh()
+        with self._lock:
+            self.refresh()
         for table in reversed(self._tables):
             on_host = "into host" in table.operation
             if table.is_remote and on_host == (memory == "DRAM"):

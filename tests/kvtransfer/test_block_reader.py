@@ -1,0 +1,134 @@
+"""The reader's face to the engine loop, over the loopback transport."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from cluster.errors import PairingMismatch
+from kernels.block_digest import block_digest
+from kvtransfer.block_reader import BlockReader
+from kvtransfer.fetch_job import BlockRun
+from kvtransfer.local_pool import LocalPool
+from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport
+from tests.kvtransfer.kv_blocks import announced, collect, same_bits, small_pool, wait_until
+
+
+@dataclass(slots=True)
+class Gate(LoopbackFaults):
+    """Reads wait while it is shut."""
+
+    is_open: threading.Event = field(default_factory=threading.Event)
+    num_polls: int = 0
+
+    def holds(self) -> bool:
+        self.num_polls += 1
+        return not self.is_open.is_set()
+
+
+class Setup:
+    """A source "p" of 16 blocks and a reader with 16."""
+
+    def __init__(self) -> None:
+        network = LoopbackNetwork()
+        self.source, self.target, self.gate = small_pool(16, seed=2), small_pool(16), Gate()
+        self.gate.is_open.set()
+        self.notified = threading.Event()
+        self.exporter = LoopbackTransport(self.source, "p-agent", network=network)
+        transport = LoopbackTransport(self.target, "d-agent", network=network, faults=self.gate)
+        self.reader = BlockReader(
+            transport, self.target, block_digest, timeout_s=5.0, notify=self.notified.set
+        )
+        self.reader.connect("p", self.exporter.describe())
+
+
+@pytest.fixture
+def setup() -> Iterator[Setup]:
+    setup = Setup()
+    yield setup
+    setup.gate.is_open.set()
+    setup.reader.close()
+
+
+def test_a_job_ends_in_one_result_and_the_caller_is_notified(setup: Setup) -> None:
+    setup.reader.submit(announced(setup.source, range(4), range(4)))
+    assert setup.notified.wait(5.0)
+    (result,) = collect(setup.reader, 1)
+    assert result.error == "" and result.verified == (BlockRun(0, 4),)
+    assert same_bits(setup.target.blocks[:4], setup.source.blocks[:4])
+    assert not setup.reader.busy and setup.reader.poll() == []
+    assert setup.reader.transport_in_use == "loopback"
+
+
+def test_a_cancelled_request_is_held_until_its_reads_are_over(setup: Setup) -> None:
+    setup.gate.is_open.clear()
+    setup.reader.submit(announced(setup.source, range(4), range(4)))
+    wait_until(lambda: setup.gate.num_polls > 0, "a read in flight")
+    assert setup.reader.cancel("r") is True
+    polls = setup.gate.num_polls
+    wait_until(lambda: setup.gate.num_polls > polls + 3, "the reading thread saw the cancel")
+    assert setup.reader.poll() == [] and setup.reader.holds("r")
+    setup.gate.is_open.set()
+    (result,) = collect(setup.reader, 1)
+    assert result.error == "cancelled" and not setup.reader.holds("r")
+
+
+def test_cancelling_a_request_without_jobs_holds_nothing(setup: Setup) -> None:
+    assert setup.reader.cancel("unknown") is False
+    assert not setup.reader.busy
+
+
+def test_a_request_is_held_while_any_of_its_jobs_is(setup: Setup) -> None:
+    setup.gate.is_open.clear()
+    setup.reader.submit(announced(setup.source, [0], [0]))
+    setup.reader.submit(announced(setup.source, [1], [1], first_index=1))
+    setup.reader.submit(replace(announced(setup.source, [2], [2]), incarnation="nobody"))
+    (failed,) = collect(setup.reader, 1)
+    assert "no connection to nobody" in failed.error and setup.reader.holds("r")
+    setup.gate.is_open.set()
+    assert [result.error for result in collect(setup.reader, 2)] == ["", ""]
+    assert not setup.reader.holds("r")
+
+
+def test_closing_ends_every_job(setup: Setup) -> None:
+    setup.gate.is_open.clear()
+    setup.reader.submit(announced(setup.source, range(2), range(2)))
+    wait_until(lambda: setup.gate.num_polls > 0, "a read in flight")
+    setup.reader.close()
+    (result,) = setup.reader.poll()
+    assert result.error == "this worker is shutting down"
+    assert not setup.reader.busy
+    setup.reader.close()
+
+
+def test_a_pool_that_does_not_fit_is_refused_at_once(setup: Setup) -> None:
+    peer = replace(setup.exporter.describe(), block_bytes=99)
+    with pytest.raises(PairingMismatch, match="block_bytes is 99 there and 768 here"):
+        setup.reader.connect("q", peer)
+
+
+def test_a_refused_connection_is_the_error_of_its_jobs(setup: Setup) -> None:
+    setup.reader.connect("q", replace(setup.exporter.describe(), transport="nixl"))
+    setup.reader.submit(replace(announced(setup.source, [0], [0]), incarnation="q"))
+    (result,) = collect(setup.reader, 1)
+    assert "transport is 'nixl' there and 'loopback' here" in result.error
+
+
+def test_connecting_the_same_peer_again_disturbs_no_read(setup: Setup) -> None:
+    setup.gate.is_open.clear()
+    setup.reader.submit(announced(setup.source, range(2), range(2)))
+    wait_until(lambda: setup.gate.num_polls > 0, "a read in flight")
+    setup.reader.connect("p", setup.exporter.describe())
+    setup.gate.is_open.set()
+    assert collect(setup.reader, 1)[0].error == ""
+
+
+def test_the_reading_thread_outlives_an_impossible_command(setup: Setup) -> None:
+    pool = LocalPool(setup.target.blocks, setup.target.generations)
+    setup.reader.submit(replace(announced(pool, [0], [1]), generations=["x"]))  # type: ignore[list-item]
+    assert collect(setup.reader, 1)[0].error != ""
+    setup.reader.submit(announced(setup.source, [0], [1]))
+    assert collect(setup.reader, 1)[0].error == ""

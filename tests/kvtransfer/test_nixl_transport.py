@@ -1,0 +1,281 @@
+"""Two real processes over NIXL: what a reader sees when all is well, and when the peer is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cluster.errors import PairingMismatch, TransferFailed
+from cluster.identity import new_incarnation
+from kernels.block_digest import block_digest
+from kvtransfer.block_reader import BlockReader
+from kvtransfer.fetch_job import BlockRun, FetchJob
+from kvtransfer.local_pool import LocalPool
+from kvtransfer.nixl_transport import NixlTransport
+from kvtransfer.selftest import SelftestPeer, run_selftest, selftest_peer
+from kvtransfer.selftest_peer import BLOCK_SHAPE, Offer, random_pool
+from tests.kvtransfer.kv_blocks import collect, same_bits, small_pool, wait_until
+
+NUM_BLOCKS = 256
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[SelftestPeer]:
+    """One process that exports 256 blocks, for the tests that do it no harm."""
+    with selftest_peer(NUM_BLOCKS) as process:
+        yield process
+
+
+def empty_pool(num_blocks: int = NUM_BLOCKS) -> LocalPool:
+    blocks = torch.zeros((num_blocks, *BLOCK_SHAPE), dtype=torch.bfloat16)
+    return LocalPool(blocks, torch.zeros(num_blocks, dtype=torch.int64))
+
+
+@pytest.fixture
+def pool() -> LocalPool:
+    return empty_pool()
+
+
+@pytest.fixture
+def reader(pool: LocalPool) -> Iterator[BlockReader]:
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, timeout_s=5.0)
+    yield reader
+    reader.close()
+
+
+def job_of(offer: Offer, num_blocks: int, *, request_id: str = "r") -> FetchJob:
+    size = len(offer.digests) // len(offer.generations)
+    return FetchJob(
+        request_id=request_id,
+        incarnation=offer.incarnation,
+        first_index=0,
+        remote_block_ids=range(num_blocks),
+        generations=offer.generations[:num_blocks],
+        digests=offer.digests[: num_blocks * size],
+        local_block_ids=range(num_blocks),
+    )
+
+
+def num_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_256_blocks_arrive_verified_from_another_process(
+    peer: SelftestPeer, reader: BlockReader, pool: LocalPool
+) -> None:
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    reader.submit(job_of(peer.offer, NUM_BLOCKS))
+    assert reader.busy and reader.holds("r")
+    (result,) = collect(reader, 1)
+    assert result.error == ""
+    assert result.verified == (BlockRun(0, NUM_BLOCKS),)
+    assert result.num_bytes == NUM_BLOCKS * 368_640
+    assert same_bits(pool.blocks, random_pool(NUM_BLOCKS, seed=0).blocks)
+    assert not reader.busy and not reader.holds("r")
+    assert reader.transport_in_use.startswith(("nixl/UCX shared memory (", "nixl/UCX tcp ("))
+
+
+def test_the_words_for_the_transport_follow_what_ucx_took(
+    peer: SelftestPeer, pool: LocalPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp,self")
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest)
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    reader.submit(job_of(peer.offer, 2))
+    assert collect(reader, 1)[0].error == ""
+    assert reader.transport_in_use.startswith("nixl/UCX tcp (")
+    reader.close()
+
+
+def test_jobs_of_several_requests_travel_side_by_side(
+    peer: SelftestPeer, reader: BlockReader
+) -> None:
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    for index in range(8):
+        job = job_of(peer.offer, 16, request_id=f"r{index}")
+        reader.submit(replace(job, local_block_ids=range(index * 16, index * 16 + 16)))
+    results = collect(reader, 8)
+    assert {result.request_id for result in results} == {f"r{index}" for index in range(8)}
+    assert all(result.error == "" for result in results)
+
+
+def test_a_stale_generation_is_refused(peer: SelftestPeer, reader: BlockReader) -> None:
+    job = job_of(peer.offer, 4)
+    generations = [*job.generations[:2], job.generations[2] - 1, job.generations[3]]
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    reader.submit(replace(job, generations=generations))
+    (result,) = collect(reader, 1)
+    assert "1 of 4 blocks" in result.error and "given to another sequence" in result.error
+    assert result.verified == (BlockRun(0, 2), BlockRun(3, 1))
+
+
+def test_bytes_that_do_not_match_their_digest_are_refused(
+    peer: SelftestPeer, reader: BlockReader
+) -> None:
+    job = job_of(peer.offer, 4)
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    reader.submit(replace(job, digests=bytes([job.digests[0] ^ 1]) + job.digests[1:]))
+    (result,) = collect(reader, 1)
+    assert "do not match their digests, read 2 times" in result.error
+    assert result.verified == (BlockRun(1, 3),)
+    assert result.num_bytes == 5 * 368_640
+
+
+def test_descriptors_and_threads_stay_flat_over_200_transfers(
+    peer: SelftestPeer, reader: BlockReader
+) -> None:
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    reader.submit(job_of(peer.offer, 2))
+    collect(reader, 1)
+    before = held()
+    for _ in range(200):
+        reader.submit(job_of(peer.offer, 2))
+        assert collect(reader, 1)[0].error == ""
+    assert held() == before
+
+
+def test_connecting_again_to_a_live_peer_costs_no_descriptor(
+    peer: SelftestPeer, reader: BlockReader
+) -> None:
+    counts = []
+    for _ in range(12):
+        reader.connect(peer.offer.incarnation, peer.offer.peer)
+        reader.submit(job_of(peer.offer, 1))
+        assert collect(reader, 1)[0].error == ""
+        counts.append(num_descriptors())
+    assert max(counts[1:]) <= counts[0]
+
+
+def test_closing_a_transport_returns_its_descriptors_and_threads(pool: LocalPool) -> None:
+    def held() -> int:
+        return len(os.listdir("/proc/self/fd")) + threading.active_count()
+
+    def use() -> None:
+        transport = NixlTransport(pool, new_incarnation())
+        transport.describe()
+        transport.close()
+
+    use()
+    before = held()
+    use()
+    assert held() == before
+
+
+@pytest.mark.parametrize("tls", ["tcp,self,sm", "tcp,self"])
+def test_a_peer_killed_in_the_middle_of_a_transfer_fails_it_and_the_reader_lives(
+    tls: str, pool: LocalPool, peer: SelftestPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCX_TLS", tls)
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, timeout_s=5.0)
+    with selftest_peer(NUM_BLOCKS) as victim:
+        reader.connect(victim.offer.incarnation, victim.offer.peer)
+        for index in range(8):
+            reader.submit(job_of(victim.offer, NUM_BLOCKS, request_id=f"r{index}"))
+        wait_until(lambda: bool(pool.blocks[0].view(torch.int16).any()), "the first bytes")
+        victim.process.kill()
+        results = collect(reader, 8, limit_s=2.0)
+    assert any(result.error for result in results)
+    reader.disconnect(victim.offer.incarnation)
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    reader.submit(job_of(peer.offer, 8, request_id="next"))
+    assert collect(reader, 1)[0].error == ""
+    reader.close()
+
+
+def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(
+    pool: LocalPool, peer: SelftestPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over TCP, a stopped peer would answer a released read when it goes on: seen with 94 MB."""
+    monkeypatch.setenv("UCX_TLS", "tcp,self")
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, timeout_s=0.5)
+    with selftest_peer(NUM_BLOCKS) as sleeper:
+        reader.connect(sleeper.offer.incarnation, sleeper.offer.peer)
+        reader.submit(job_of(sleeper.offer, 1, request_id="first"))
+        assert collect(reader, 1)[0].error == ""
+        pool.blocks.zero_()
+        os.kill(sleeper.process.pid, signal.SIGSTOP)
+        reader.submit(job_of(sleeper.offer, NUM_BLOCKS))
+        (result,) = collect(reader, 1, limit_s=3.0)
+        assert "no answer from" in result.error
+        os.kill(sleeper.process.pid, signal.SIGCONT)
+        assert sleeper.process.stdin is not None
+        sleeper.process.stdin.close()
+        sleeper.process.wait(timeout=10)  # it has had its chance to send
+    assert not pool.blocks.view(torch.int16).any()
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    reader.submit(job_of(peer.offer, 4, request_id="next"))
+    assert collect(reader, 1)[0].error == ""
+    reader.close()
+
+
+def test_a_restarted_peer_is_read_under_its_new_incarnation_and_the_old_one_leaves_nothing(
+    peer: SelftestPeer, reader: BlockReader
+) -> None:
+    def read_from(offer: Offer) -> None:
+        reader.connect(offer.incarnation, offer.peer)
+        reader.submit(job_of(offer, 4))
+        assert collect(reader, 1)[0].error == ""
+
+    read_from(peer.offer)
+    before = num_descriptors()
+    for _ in range(2):
+        with selftest_peer(4) as process:
+            read_from(process.offer)
+        reader.disconnect(process.offer.incarnation)
+        wait_until(lambda: num_descriptors() <= before, "the sockets of the dead peer are closed")
+
+
+def test_pools_of_unequal_blocks_are_refused_with_both_sizes(reader: BlockReader) -> None:
+    other = NixlTransport(small_pool(4), new_incarnation())
+    with pytest.raises(PairingMismatch, match="block_bytes is 768 there and 368640 here"):
+        reader.connect("other", other.describe())
+    other.close()
+
+
+def test_addresses_outside_the_peers_registered_memory_are_refused(
+    peer: SelftestPeer, pool: LocalPool
+) -> None:
+    transport = NixlTransport(pool, new_incarnation())
+    too_many = replace(peer.offer.peer, num_blocks=NUM_BLOCKS * 1000)
+    with pytest.raises(TransferFailed, match="not registered there"):
+        transport.connect(peer.offer.incarnation, too_many)
+    transport.connect(peer.offer.incarnation, peer.offer.peer)
+    transport.close()
+
+
+@pytest.mark.parametrize("metadata", [b"", b"garbage", b"\0" * 400])
+def test_unreadable_metadata_is_an_error_not_a_crash(
+    peer: SelftestPeer, pool: LocalPool, metadata: bytes
+) -> None:
+    transport = NixlTransport(pool, new_incarnation())
+    with pytest.raises(TransferFailed, match="cannot connect"):
+        transport.connect("p", replace(peer.offer.peer, agent_metadata=metadata))
+    transport.close()
+
+
+def test_metadata_of_another_agent_is_refused(peer: SelftestPeer, pool: LocalPool) -> None:
+    transport = NixlTransport(pool, new_incarnation())
+    with pytest.raises(TransferFailed, match="belongs to agent"):
+        transport.connect("p", replace(peer.offer.peer, agent_name="somebody"))
+    transport.close()
+
+
+def test_the_environment_of_child_processes_stays_clean(pool: LocalPool) -> None:
+    NixlTransport(pool, new_incarnation()).describe()
+    assert not {"UCX_LOG_FILE", "UCX_PROTO_INFO", "NIXL_LOG_LEVEL"} & set(os.environ)
+
+
+def test_the_self_test_reports_rate_and_transport() -> None:
+    report = run_selftest(megabytes=4)
+    assert report.num_bytes >= 4 * 2**20
+    assert report.gb_per_s > 0 and report.handshake_ms > 0
+    assert report.transport.startswith("nixl/UCX ")
