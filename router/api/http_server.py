@@ -40,7 +40,7 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="error",
+            log_level="critical",  # the front door answers and logs what goes wrong
             access_log=False,
             server_header=False,
             proxy_headers=False,

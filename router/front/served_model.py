@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cluster.errors import UnknownModel
@@ -17,13 +18,20 @@ class ServedModel:
     tokenizer: Tokenizer
     template: ChatTemplate | None
     vocab_size: int
-    max_context_tokens: int
+    context_limit: Callable[[], int]
+    """Tokens of prompt and completion together; asked for every request, because workers that
+    come and go may have less room than the model allows."""
     max_token_bytes: int
     """The longest token of the vocabulary: no prompt fits that is longer than this times the
     context, whatever its tokens are."""
     fingerprint: str
     """`system_fingerprint`: changes when the weights or the program change."""
     created_s: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Prompt and completion together, at this moment."""
+        return self.context_limit()
 
     def check_name(self, asked: str | None) -> None:
         """Raises UnknownModel; an absent or empty name is this model."""

@@ -179,7 +179,7 @@ def byte_model() -> ServedModel:
         tokenizer=ByteTokenizer(),
         template=PlainTemplate(),
         vocab_size=VOCAB_SIZE,
-        max_context_tokens=CONTEXT_TOKENS,
+        context_limit=lambda: CONTEXT_TOKENS,
         max_token_bytes=8,
         fingerprint="fp_test",
     )

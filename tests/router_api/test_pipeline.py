@@ -84,7 +84,7 @@ async def test_long_prompts_are_encoded_off_the_event_loop() -> None:
         tokenizer=tokenizer,
         template=None,
         vocab_size=300,
-        max_context_tokens=100_000,
+        context_limit=lambda: 100_000,
         max_token_bytes=8,
         fingerprint="fp",
     )

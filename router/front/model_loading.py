@@ -1,0 +1,54 @@
+"""The served model, loaded: card, tokenizer, template; no weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from cluster.config import ModelOptions
+from cluster.models.card import ModelCard
+from cluster.models.chat_template import load_chat_template
+from cluster.models.store import ModelStore
+from cluster.models.tokenizer import load_tokenizer
+from cluster.startup import report_progress
+from cluster.version import VERSION
+from router.front.served_model import ServedModel
+from router.text.tokenizer import Tokenizer
+
+FINGERPRINT_CHARS = 12
+
+
+def find_card(options: ModelOptions) -> ModelCard:
+    """Blocking: may download. The supervisor sees how far it is. Raises a ModelError."""
+
+    def report(phase: str, done_bytes: int, total_bytes: int | None) -> None:
+        report_progress(phase, done_bytes / total_bytes if total_bytes else None)
+
+    return ModelStore().resolve(options.model, report)
+
+
+def load_served_model(
+    card: ModelCard, options: ModelOptions, context_limit: Callable[[], int]
+) -> ServedModel:
+    """Blocking, about half a second. Raises a ModelError."""
+    report_progress("tokenizer")
+    tokenizer = load_tokenizer(card)
+    return ServedModel(
+        name=options.served_name or card.name,
+        tokenizer=tokenizer,
+        template=load_chat_template(card),
+        vocab_size=card.config.vocab_size,
+        context_limit=context_limit,
+        max_token_bytes=_longest_token_bytes(tokenizer, card.config.vocab_size),
+        fingerprint=_fingerprint(card),
+    )
+
+
+def _longest_token_bytes(tokenizer: Tokenizer, vocab_size: int) -> int:
+    lengths = (len(tokenizer.token_bytes(token_id)) for token_id in range(vocab_size))
+    return max(1, max(lengths, default=1))
+
+
+def _fingerprint(card: ModelCard) -> str:
+    material = f"{VERSION}:{card.weights_digest}:{card.tokenizer_digest}".encode()
+    return f"fp_{hashlib.sha256(material).hexdigest()[:FINGERPRINT_CHARS]}"

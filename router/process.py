@@ -1,0 +1,181 @@
+"""A router process, from its start to its end.
+
+port bound -> model found, tokenizer loaded -> gRPC and HTTP answer -> ready
+SIGTERM: refuse new requests, finish the running ones -> close what was opened, in reverse
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from cluster.config import RouterOptions
+from cluster.logs import get_logger
+from cluster.membership.member import MemberState
+from cluster.rpc import RpcServer
+from cluster.startup import report_ready
+from cluster.worker.signals import StopRequests
+from protos import inference_pb2_grpc
+from router.api.generation_endpoint import FrontContext
+from router.api.http_server import HttpServer
+from router.api.limits import HttpLimits, max_connections_here
+from router.app import build_app
+from router.front.fleet_view import FleetReadiness
+from router.front.in_flight import InFlight
+from router.front.pipeline import CompletionPipeline
+from router.front.served_model import ServedModel
+from router.grpc_front.inference_service import SERVICE_NAME, InferenceService
+from router.stream import TokenSource
+
+STOP_GRACE_S = 1.0
+"""For streams whose last message is being written."""
+READINESS_INTERVAL_S = 0.25
+_log = get_logger("router")
+
+
+class Fleet(Protocol):
+    """The workers behind this router. `start` once, then `close` once."""
+
+    @property
+    def source(self) -> TokenSource:
+        """Runs requests."""
+        ...
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The router's metrics."""
+        ...
+
+    def members(self) -> Sequence[MemberState]:
+        """Who has joined."""
+        ...
+
+    def register(self, server: RpcServer) -> None:
+        """Adds the services for workers and operators; before the server starts."""
+        ...
+
+    async def start(self) -> None:
+        """Begins to watch the workers."""
+        ...
+
+    async def close(self) -> None:
+        """Ends every connection to them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a running router listens, as host:port."""
+
+    http: str
+    grpc: str
+
+
+class RouterProcess:
+    """One router; `run` once, on the loop that made it. `stop_requests` is what signals set."""
+
+    def __init__(self, options: RouterOptions, model: ServedModel, fleet: Fleet) -> None:
+        self.stop_requests = StopRequests()
+        self.addresses: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+        self._options = options
+        self._model = model
+        self._fleet = fleet
+        self._in_flight = InFlight()
+        self._readiness = FleetReadiness(fleet.members, self._in_flight)
+        self._pipeline = CompletionPipeline(model, fleet.source)
+        self._server = RpcServer(options.host, options.grpc_port)
+
+    @property
+    def is_draining(self) -> bool:
+        """True once new requests are refused."""
+        return self._in_flight.is_draining
+
+    async def run(self) -> int:
+        """Until a signal. Raises ConfigError when a port cannot be had."""
+        async with contextlib.AsyncExitStack() as closers:
+            await self._open(closers)
+            await self.stop_requests.drain.wait()
+            await self._drain()
+        _log.info("stopped")
+        return 0
+
+    async def _open(self, closers: contextlib.AsyncExitStack) -> None:
+        """What was opened is closed in reverse: requests that outlived the drain end with the
+        fleet's error, which the servers still tell to their clients."""
+        closers.callback(self._pipeline.close)
+        http = self._http_server()
+        closers.push_async_callback(http.stop)
+        closers.push_async_callback(self._server.stop, STOP_GRACE_S)
+        grpc_port = await self._start_grpc()
+        closers.push_async_callback(self._fleet.close)
+        await self._fleet.start()
+        await http.start()
+        following = asyncio.create_task(self._follow_readiness())
+        closers.push_async_callback(_cancel, following)
+        self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
+
+    def _http_server(self) -> HttpServer:
+        limits = HttpLimits(
+            max_body_bytes=self._options.max_body_bytes,
+            request_timeout_s=self._options.header_timeout_s,
+            max_connections=max_connections_here(),
+        )
+        context = FrontContext(
+            model=self._model,
+            pipeline=self._pipeline,
+            in_flight=self._in_flight,
+            limits=limits,
+            default_timeout_s=self._options.default_timeout_s,
+        )
+        app = build_app(context, self._readiness, self._fleet.registry)
+        return HttpServer(app, self._options.host, self._options.port, limits)
+
+    async def _start_grpc(self) -> int:
+        service = InferenceService(
+            self._model,
+            self._pipeline,
+            self._in_flight,
+            default_timeout_s=self._options.default_timeout_s,
+        )
+        add = inference_pb2_grpc.add_InferenceServicer_to_server
+        self._server.add(add, service, SERVICE_NAME)
+        self._fleet.register(self._server)
+        return await self._server.start()
+
+    async def _follow_readiness(self) -> None:
+        """gRPC health says what /health says."""
+        while True:
+            await self._server.set_ready(self._readiness.why_not_ready() is None)
+            await asyncio.sleep(READINESS_INTERVAL_S)
+
+    def _announce(self, addresses: Addresses) -> None:
+        facts = {"grpc": addresses.grpc, "model": self._model.name}
+        _log.info("ready", http=addresses.http, **facts)
+        report_ready(addresses.http, **facts)
+        self.addresses.set_result(addresses)
+
+    async def _drain(self) -> None:
+        """Running requests may finish; a second signal ends the wait."""
+        self._in_flight.close_door()
+        _log.info("draining", num_requests=self._in_flight.count)
+        await self._server.set_ready(False)
+        idle = asyncio.create_task(self._in_flight.wait_idle(self._options.drain_timeout_s))
+        stop_now = asyncio.create_task(self.stop_requests.stop_now.wait())
+        await asyncio.wait((idle, stop_now), return_when=asyncio.FIRST_COMPLETED)
+        await _cancel(idle)
+        await _cancel(stop_now)
+        _log.info("stopping", num_requests_cut_off=self._in_flight.count)
+
+    def _at(self, port: int) -> str:
+        host = self._options.host
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _cancel(task: asyncio.Task[object]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
