@@ -192,10 +192,11 @@ class Fetched(msgspec.Struct, frozen=True):
     incarnation: str
     first_index: int
     num_blocks: int
+    """Verified and delivered, from `first_index` on; the others of the Fetch may be read again."""
     num_bytes: int
     duration_ms: float
     error: str = ""
-    """Empty when every block verified; otherwise what failed. Verified blocks were delivered."""
+    """Empty when every block verified; otherwise what failed."""
 
 
 class Started(msgspec.Struct, frozen=True):

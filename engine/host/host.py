@@ -102,6 +102,7 @@ class EngineHost:
         self._table.add(request.request_id, listener)
         if self._lost.done():
             self._table.end_one(request.request_id, self._lost.result())
+            self._tell_observers(Frame())
         else:
             self.send(Submit(request))
 
@@ -174,13 +175,15 @@ class EngineHost:
             answer = self._inspections.get(inspection.token)
             if answer is not None and not answer.done():
                 answer.set_result(inspection)
-        for observer in self._observers:
-            observer(frame)
+        self._tell_observers(frame)
 
     def _abandon(self, error: SplitserveError) -> None:
         self._table.end_all(error)
         for answer in self._inspections.values():
             if not answer.done():
                 answer.set_exception(error)
+        self._tell_observers(Frame())
+
+    def _tell_observers(self, frame: Frame) -> None:
         for observer in self._observers:
-            observer(Frame())
+            observer(frame)

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from cluster.config import WorkerOptions
@@ -23,6 +24,7 @@ from cluster.logs import configure_logging, get_logger
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.metrics_server import start_metrics_server
+from cluster.models.card import ModelCard
 from cluster.rpc import RpcServer
 from cluster.startup import report_failed, report_ready
 from cluster.worker.admin import AdminSubject, WorkerAdmin
@@ -40,6 +42,7 @@ from engine.spec import EngineSpec
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
 LinkFactory = Callable[[str, EngineSpec], EngineLink]
+ModelFinder = Callable[[WorkerOptions], Awaitable[ModelCard]]
 _log = get_logger("worker")
 
 
@@ -63,6 +66,17 @@ def start_engine_process(entry_module: str, spec: EngineSpec) -> EngineLink:
     return EngineClient(entry_module=entry_module, spec=spec)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a worker takes from outside; replaced where no model is wanted."""
+
+    find_model: ModelFinder = find_model
+    make_link: LinkFactory = start_engine_process
+
+
+REAL = Surroundings()
+
+
 class WorkerProcess:
     """One worker; `run` once, on the loop that made it. `stop_requests` is what signals set."""
 
@@ -70,13 +84,13 @@ class WorkerProcess:
         self,
         options: WorkerOptions,
         role: RoleService,
-        make_link: LinkFactory = start_engine_process,
+        surroundings: Surroundings = REAL,
     ) -> None:
         self.stop_requests = StopRequests()
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._options = options
         self._role = role
-        self._make_link = make_link
+        self._surroundings = surroundings
         self._server = RpcServer(options.host, options.port)
         self._lifespan = Lifespan()
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
@@ -108,9 +122,9 @@ class WorkerProcess:
     async def _start(self) -> EngineHost:
         """Everything up, in the order in which each needs the former."""
         key, address = await self._listen()
-        card = await find_model(self._options)
+        card = await self._surroundings.find_model(self._options)
         spec = spec_of(self._options, card, key)
-        engine = EngineHost(self._make_link(self._role.entry_module, spec))
+        engine = EngineHost(self._surroundings.make_link(self._role.entry_module, spec))
         self._closers.push_async_callback(engine.stop)
         self._admin.open_for(AdminSubject(key, self._options.role, engine))
         ready = await engine.start(report_load)

@@ -1,0 +1,23 @@
+"""The decode worker's engine process: `python -m decode_worker.engine_process`."""
+
+from __future__ import annotations
+
+from decode_worker.kv_intake import KvIntake
+from engine.extension import EngineParts, Extension
+from engine.process import engine_main
+from kvtransfer.block_reader import BlockReader
+from kvtransfer.local_pool import LocalPool
+from kvtransfer.open_transport import open_transport
+from kvtransfer.verification import block_digest
+
+
+def make_intake(parts: EngineParts) -> Extension:
+    """An ExtensionFactory. The incarnation names the transfer agent: no process had it before."""
+    pool = LocalPool(parts.kv, parts.generations)
+    kind = parts.spec.kv_transport
+    transport = open_transport(kind, pool, parts.spec.incarnation)
+    return KvIntake(BlockReader(transport, pool, block_digest), kind)
+
+
+if __name__ == "__main__":
+    engine_main(make_intake)

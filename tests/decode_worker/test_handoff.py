@@ -1,0 +1,270 @@
+"""A prompt that is prefilled elsewhere: pulled, given up, continued, or computed here."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from engine.messages import Cancel, Connect, Disconnect, Fetch, PrefillLocally, PrefillMode, Seed
+from engine.messages import Submit as EngineSubmit
+from tests.decode_worker.decode_bench import PAIRING, running_decode_worker
+from tests.decode_worker.scripted_prefill import DIGEST, running_prefill
+
+
+@pytest.fixture
+async def bench():
+    async with running_decode_worker() as running:
+        yield running
+
+
+@pytest.fixture
+async def near():
+    async with running_prefill("prefill-near", PAIRING) as prefill:
+        yield prefill
+
+
+@pytest.fixture
+async def far():
+    async with running_prefill("prefill-far", PAIRING) as prefill:
+        yield prefill
+
+
+async def released(stream) -> None:
+    async with asyncio.timeout(5):
+        await stream.released.wait()
+
+
+async def test_a_prompt_is_pulled_and_the_stream_closed_when_all_blocks_are_verified(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    engine_id = await bench.submitted()
+    assert bench.link.told(EngineSubmit)[0].request.mode is PrefillMode.REMOTE
+    bench.reserve(engine_id)
+    stream = await near.stream()
+    assert list(stream.request.token_ids) == list(range(8))
+    stream.say_accepted(cached_tokens=4)
+    stream.say_blocks(0, 1)
+    one = await bench.link.wait_for(Fetch, 1)
+    stream.say_first_token(7)
+    seed = await bench.link.wait_for(Seed)
+    stream.say_blocks(1, 1)
+    stream.say_done()
+    two = await bench.link.wait_for(Fetch, 2)
+    kinds = [type(command) for command in bench.link.commands]
+    assert kinds.index(Connect) < kinds.index(Fetch)
+    assert seed.tokens[0].token.token_id == 7
+    assert (one.first_index, one.block_ids, one.digests) == (0, [100], DIGEST)
+    assert (two.first_index, two.block_ids) == (1, [101])
+    bench.emit(engine_id, 7)
+    assert (await router.next_frame()).tokens[0].tokens[0].token_id == 7
+    assert not stream.released.is_set()
+    bench.fetched(one)
+    bench.fetched(two)
+    await released(stream)
+    bench.end(engine_id)
+    ended = await router.ended("a")
+    assert ended.usage.cached_tokens == 4
+    assert ended.timing.prefill_worker == "prefill-near"
+    assert ended.timing.prefill_ms == 40.0
+    assert ended.timing.queue_ms >= 3.0
+    assert ended.timing.kv_bytes == 128
+    assert ended.timing.kv_transfer_ms == 4.0
+    assert ended.timing.kv_visible_ms > 0
+    assert not bench.link.told(PrefillLocally)
+
+
+async def test_blocks_that_are_cached_here_are_neither_asked_for_nor_read(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target, num_tokens=12)
+    bench.reserve(await bench.submitted(), first_block=1, num_blocks=3)
+    stream = await near.stream()
+    assert stream.request.first_block == 1
+    stream.say_blocks(0, 3)
+    fetch = await bench.link.wait_for(Fetch)
+    assert (fetch.first_index, fetch.block_ids) == (1, [101, 102])
+
+
+async def test_a_prompt_that_is_wholly_cached_here_needs_nobody_else(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    bench.reserve(await bench.submitted(), first_block=2)
+    await bench.link.wait_for(PrefillLocally)
+    assert near.num_handshakes == 0
+
+
+async def test_when_the_worker_dies_the_next_one_goes_on_from_the_first_bad_block(bench, near, far):
+    router = bench.open_session()
+    await router.submit("a", near.target, far.target)
+    engine_id = await bench.submitted()
+    bench.reserve(engine_id)
+    stream = await near.stream()
+    stream.say_blocks(0, 1)
+    stream.say_first_token(7)
+    bench.fetched(await bench.link.wait_for(Fetch))
+    await bench.link.wait_for(Seed)
+    await near.die()
+    second = await far.stream()
+    assert second.request.first_block == 1
+    second.say_first_token(8)
+    second.say_blocks(1, 1)
+    second.say_done()
+    fetch = await bench.link.wait_for(Fetch, 2)
+    assert (fetch.incarnation, fetch.first_index) == (far.incarnation, 1)
+    bench.fetched(fetch)
+    await released(second)
+    bench.end(engine_id)
+    await router.ended("a")
+    assert [seed.tokens[0].token.token_id for seed in bench.link.told(Seed)] == [7]
+    assert bench.link.told(Disconnect)[0].incarnation == near.incarnation
+    assert not bench.link.told(PrefillLocally)
+
+
+async def test_without_a_worker_left_the_prompt_is_computed_here_after_the_last_read(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    engine_id = await bench.submitted()
+    bench.reserve(engine_id)
+    stream = await near.stream()
+    stream.say_blocks(0, 1)
+    fetch = await bench.link.wait_for(Fetch)
+    await near.die()
+    await bench.link.wait_for(Disconnect)
+    assert not bench.link.told(PrefillLocally)
+    bench.fetched(fetch, error="peer is gone", num_verified=0)
+    await bench.link.wait_for(PrefillLocally)
+    bench.end(engine_id)
+    ended = await router.ended("a")
+    assert ended.timing.prefill_worker == ""
+    assert ended.timing.prefill_ms == 50.0
+    assert ended.timing.kv_ms > 0
+
+
+async def test_a_read_that_fails_gives_up_its_source_but_keeps_what_is_verified(bench, near, far):
+    router = bench.open_session()
+    await router.submit("a", near.target, far.target, num_tokens=12)
+    bench.reserve(await bench.submitted(), num_blocks=3)
+    stream = await near.stream()
+    stream.say_blocks(0, 3)
+    fetch = await bench.link.wait_for(Fetch)
+    bench.fetched(fetch, error="block 1: digest differs", num_verified=1)
+    await released(stream)
+    assert (await far.stream()).request.first_block == 1
+
+
+async def test_a_block_is_not_read_again_before_the_old_read_is_answered(bench, near, far):
+    router = bench.open_session()
+    await router.submit("a", near.target, far.target)
+    bench.reserve(await bench.submitted())
+    stream = await near.stream()
+    stream.say_blocks(0, 1)
+    old = await bench.link.wait_for(Fetch)
+    await near.die()
+    second = await far.stream()
+    second.say_blocks(0, 2)
+    new = await bench.link.wait_for(Fetch, 2)
+    assert (new.incarnation, new.first_index, new.block_ids) == (far.incarnation, 1, [101])
+    bench.fetched(old, error="peer is gone", num_verified=0)
+    again = await bench.link.wait_for(Fetch, 3)
+    assert (again.incarnation, again.first_index, again.block_ids) == (far.incarnation, 0, [100])
+
+
+async def test_a_worker_that_does_not_pair_is_passed_over(bench, far):
+    other = replace(PAIRING, weights_digest="zz")
+    async with running_prefill("prefill-other", other) as misfit:
+        router = bench.open_session()
+        await router.submit("a", misfit.target, far.target)
+        bench.reserve(await bench.submitted())
+        await far.stream()
+        assert misfit.streams == []
+        failures = bench.worker.metrics.registry.get_sample_value(
+            "splitserve_worker_kv_transfer_failures_total", {"reason": "pairing_mismatch"}
+        )
+        assert failures == 1
+
+
+async def test_a_restarted_worker_is_passed_over(bench, near):
+    stale = near.target
+    stale.incarnation = "an-older-process"
+    router = bench.open_session()
+    await router.submit("a", stale)
+    bench.reserve(await bench.submitted())
+    await bench.link.wait_for(PrefillLocally)
+    assert near.streams == []
+
+
+async def test_an_address_where_nobody_listens_costs_only_a_fallback(bench, near):
+    await near.die()
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    bench.reserve(await bench.submitted())
+    await bench.link.wait_for(PrefillLocally)
+
+
+async def test_one_handshake_serves_many_requests(bench, near):
+    router = bench.open_session()
+    for name in "abc":
+        await router.submit(name, near.target)
+    await bench.submitted(3)
+    for submit in bench.link.told(EngineSubmit):
+        bench.reserve(submit.request.request_id)
+    await near.stream(3)
+    assert near.num_handshakes == 1
+    assert len(bench.link.told(Connect)) == 1
+
+
+async def test_a_cancelled_request_closes_its_prefill_stream_at_once(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    engine_id = await bench.submitted()
+    bench.reserve(engine_id)
+    stream = await near.stream()
+    await router.cancel("a")
+    await released(stream)
+    assert (await bench.link.wait_for(Cancel)).request_id == engine_id
+
+
+async def test_a_broken_session_closes_its_prefill_streams(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    bench.reserve(await bench.submitted())
+    stream = await near.stream()
+    router.call.cancel()
+    await released(stream)
+
+
+async def test_a_request_that_ends_while_blocks_are_read_stops_the_reads(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    engine_id = await bench.submitted()
+    bench.reserve(engine_id)
+    stream = await near.stream()
+    stream.say_blocks(0, 1)
+    await bench.link.wait_for(Fetch)
+    bench.end(engine_id, code="deadline_exceeded", message="20000 ms")
+    assert (await router.ended("a")).error.code == "deadline_exceeded"
+    await released(stream)
+    assert (await bench.link.wait_for(Cancel)).request_id == engine_id
+
+
+async def test_first_tokens_for_other_choices_than_asked_are_refused(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target, n=2)
+    bench.reserve(await bench.submitted())
+    stream = await near.stream()
+    stream.say_first_token(7)
+    await bench.link.wait_for(PrefillLocally)
+    assert not bench.link.told(Seed)
+
+
+async def test_handoffs_are_counted_by_outcome(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    bench.reserve(await bench.submitted(1))
+    await near.die()
+    await bench.link.wait_for(PrefillLocally)
+    bench.end(await bench.submitted(1))
+    await router.ended("a")
+    count = bench.worker.metrics.registry.get_sample_value(
+        "splitserve_worker_handoffs_total", {"outcome": "local"}
+    )
+    assert count == 1

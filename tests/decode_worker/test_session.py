@@ -1,0 +1,159 @@
+"""One stream per router: requests and cancellations in, one frame per engine step out."""
+
+import pytest
+
+from cluster.errors import Cancelled, status_of
+from cluster.generation import EngineLoad
+from cluster.worker.lifespan import WorkerState
+from engine.messages import Cancel, Frame, PrefillMode, Submit
+from protos import generation_pb2
+from tests.decode_worker.decode_bench import ended_event, running_decode_worker, token_event
+
+
+@pytest.fixture
+async def bench():
+    async with running_decode_worker() as running:
+        yield running
+
+
+async def test_a_request_without_prefill_workers_is_prefilled_here(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    engine_id = await bench.submitted()
+    assert bench.link.told(Submit)[0].request.mode is PrefillMode.LOCAL
+    bench.emit(engine_id, 5)
+    bench.emit(engine_id, 6, last=True)
+    bench.end(engine_id)
+    ended = await router.ended("a")
+    assert router.tokens("a") == [5, 6]
+    assert ended.usage.cached_tokens == 4
+    assert (ended.timing.queue_ms, ended.timing.prefill_ms) == (5.0, 50.0)
+    assert ended.timing.decode_worker == "decode-a"
+    assert not ended.HasField("error")
+
+
+async def test_one_step_of_many_requests_is_one_frame(bench):
+    router = bench.open_session()
+    for name in "abc":
+        await router.submit(name)
+    await bench.submitted(3)
+    engine_ids = [submit.request.request_id for submit in bench.link.told(Submit)]
+    bench.link.say(
+        Frame(
+            tokens=[token_event(engine_id, 9, last=True) for engine_id in engine_ids],
+            ended=[ended_event(engine_ids[0])],
+            load=EngineLoad(num_running=3),
+        )
+    )
+    frame = await router.next_frame()
+    assert [tokens.request_id for tokens in frame.tokens] == ["a", "b", "c"]
+    assert frame.tokens[0].finish_reason == generation_pb2.FINISH_REASON_LENGTH
+    assert [ended.request_id for ended in frame.ended] == ["a"]
+    assert frame.load.num_running == 3
+
+
+async def test_sessions_see_only_their_own_requests(bench):
+    one, two = bench.open_session(), bench.open_session()
+    await one.submit("a")
+    first = await bench.submitted(1)
+    await two.submit("a")
+    second = await bench.submitted(2)
+    bench.link.say(Frame(tokens=[token_event(second, 2), token_event(first, 1)]))
+    assert (await one.next_frame()).tokens[0].tokens[0].token_id == 1
+    assert (await two.next_frame()).tokens[0].tokens[0].token_id == 2
+
+
+async def test_a_broken_session_cancels_all_of_its_requests_and_no_others(bench):
+    broken, other = bench.open_session(), bench.open_session()
+    await broken.submit("a")
+    await broken.submit("b")
+    await bench.submitted(2)
+    await other.submit("c")
+    await bench.submitted(3)
+    broken.call.cancel()
+    await bench.link.wait_for(Cancel, 2)
+    ids = [submit.request.request_id for submit in bench.link.told(Submit)]
+    assert {cancel.request_id for cancel in bench.link.told(Cancel)} == set(ids[:2])
+
+
+async def test_a_router_that_closes_its_side_ends_the_session(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    engine_id = await bench.submitted()
+    await router.call.done_writing()
+    assert (await bench.link.wait_for(Cancel)).request_id == engine_id
+
+
+async def test_a_cancelled_request_ends_once_with_its_error(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    engine_id = await bench.submitted()
+    await router.cancel("a")
+    assert (await bench.link.wait_for(Cancel)).request_id == engine_id
+    bench.end(engine_id, code=status_of(Cancelled("")).code, message="cancelled")
+    bench.end(engine_id, code=status_of(Cancelled("")).code, message="cancelled")
+    assert (await router.ended("a")).error.code == "cancelled"
+    await router.submit("b")
+    bench.end(await bench.submitted(2))
+    await router.ended("b")
+    assert sum(len(frame.ended) for frame in router.frames) == 2
+
+
+async def test_a_request_id_that_is_running_already_is_refused(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    await bench.submitted()
+    await router.submit("a")
+    assert (await router.ended("a")).error.code == "invalid_request"
+    assert len(bench.link.told(Submit)) == 1
+
+
+async def test_a_draining_worker_refuses_new_requests_and_finishes_old_ones(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    engine_id = await bench.submitted()
+    bench.worker.lifespan.advance(WorkerState.DRAINING)
+    await router.submit("b")
+    assert (await router.ended("b")).error.code == "draining"
+    bench.end(engine_id)
+    assert not (await router.ended("a")).HasField("error")
+    assert await bench.worker.lifespan.wait_idle(5)
+
+
+async def test_when_the_engine_dies_every_request_ends_with_worker_lost(bench):
+    router = bench.open_session()
+    for name in "abc":
+        await router.submit(name)
+    await bench.submitted(3)
+    bench.link.die("SIGKILL")
+    frame = await router.next_frame()
+    assert sorted(ended.request_id for ended in frame.ended) == ["a", "b", "c"]
+    assert {ended.error.code for ended in frame.ended} == {"worker_lost"}
+    await router.submit("d")
+    assert (await router.ended("d")).error.code == "worker_lost"
+
+
+async def test_a_closing_worker_writes_what_is_waiting(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    engine_id = await bench.submitted()
+    bench.link.say(Frame(tokens=[token_event(engine_id, 4)], ended=[ended_event(engine_id)]))
+    assert await bench.worker.lifespan.wait_idle(5)
+    await bench.service.close()
+    assert not (await router.ended("a")).HasField("error")
+
+
+async def test_metrics_count_requests_by_outcome(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    bench.end(await bench.submitted(1))
+    await router.ended("a")
+    await router.submit("b")
+    bench.end(await bench.submitted(2), code="deadline_exceeded", message="20000 ms")
+    await router.ended("b")
+    registry = bench.worker.metrics.registry
+    counts = {
+        outcome: registry.get_sample_value("splitserve_worker_requests_total", {"outcome": outcome})
+        for outcome in ("ok", "deadline_exceeded")
+    }
+    assert counts == {"ok": 1, "deadline_exceeded": 1}

@@ -1,0 +1,231 @@
+"""The prefill worker's gRPC service: the stream is the lease."""
+
+import grpc
+import pytest
+
+from cluster.errors import (
+    DeadlineExceeded,
+    Draining,
+    OutOfBlocks,
+    PairingMismatch,
+    WorkerLost,
+    status_of,
+)
+from cluster.generation import GeneratedToken, Usage
+from cluster.rpc import error_of
+from cluster.wire import pairing_to_wire
+from cluster.worker.lifespan import WorkerState
+from engine.messages import (
+    Frame,
+    PrefillMode,
+    ReleaseExport,
+    RequestEnded,
+    Started,
+    Submit,
+    TokenEvent,
+)
+from protos import handoff_pb2
+from tests.prefill_worker.prefill_bench import (
+    KEY,
+    PAIRING,
+    prefill_request,
+    running_prefill_worker,
+)
+
+
+@pytest.fixture
+async def bench():
+    async with running_prefill_worker() as running:
+        yield running
+
+
+async def read_until_done(call) -> list[str]:
+    kinds = []
+    async for event in call:
+        kinds.append(event.WhichOneof("event"))
+        if kinds[-1] == "done":
+            return kinds
+    raise AssertionError(f"the stream ended after {kinds}")
+
+
+async def failure_of(call) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _ in call:
+            pass
+    return caught.value
+
+
+async def test_a_handshake_gives_pool_and_incarnation(bench):
+    request = handoff_pb2.HandshakeRequest(pairing=pairing_to_wire(PAIRING), worker_id="decode-a")
+    reply = await bench.stub.Handshake(request)
+    assert (reply.worker_id, reply.incarnation) == (KEY.worker_id, KEY.incarnation)
+    assert reply.peer.num_blocks == 8
+
+
+async def test_a_handshake_with_other_weights_is_refused_with_both_values(bench):
+    theirs = pairing_to_wire(PAIRING)
+    theirs.weights_digest = "zz"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await bench.stub.Handshake(
+            handoff_pb2.HandshakeRequest(pairing=theirs, worker_id="decode-a")
+        )
+    error = error_of(caught.value)
+    assert isinstance(error, PairingMismatch)
+    assert "'zz'" in error.message
+    assert "'aa'" in error.message
+
+
+async def test_a_prompt_is_announced_in_the_order_of_the_contract(bench):
+    call = bench.stub.Prefill(prefill_request())
+    bench.compute_prompt(await bench.submitted())
+    kinds = await read_until_done(call)
+    assert kinds[0] == "accepted"
+    assert sorted(kinds[1:-1]) == ["blocks_ready", "first_token"]
+    assert kinds[-1] == "done"
+    call.cancel()
+
+
+async def test_the_engine_is_asked_to_export_from_the_first_missing_block(bench):
+    call = bench.stub.Prefill(prefill_request(first_block=1), timeout=20)
+    await bench.submitted()
+    request = bench.link.told(Submit)[0].request
+    assert (request.mode, request.first_block) == (PrefillMode.EXPORT, 1)
+    assert 15_000 < request.timeout_ms <= 20_000
+    call.cancel()
+
+
+async def test_the_stream_stays_open_after_done_and_its_end_releases_the_blocks(bench):
+    call = bench.stub.Prefill(prefill_request())
+    engine_id = await bench.submitted()
+    bench.compute_prompt(engine_id)
+    await read_until_done(call)
+    assert not bench.link.told(ReleaseExport)
+    assert bench.worker.lifespan.num_admitted == 1
+    call.cancel()
+    assert (await bench.link.wait_for(ReleaseExport)).request_id == engine_id
+    assert await bench.worker.lifespan.wait_idle(5)
+
+
+async def test_a_reader_that_leaves_while_the_prompt_is_queued_releases_it(bench):
+    call = bench.stub.Prefill(prefill_request())
+    engine_id = await bench.submitted()
+    call.cancel()
+    assert (await bench.link.wait_for(ReleaseExport)).request_id == engine_id
+
+
+async def test_a_broken_connection_releases_the_blocks(bench):
+    call = bench.stub.Prefill(prefill_request())
+    engine_id = await bench.submitted()
+    bench.compute_prompt(engine_id)
+    await read_until_done(call)
+    await bench.channel.close()
+    assert (await bench.link.wait_for(ReleaseExport)).request_id == engine_id
+
+
+async def test_the_deadline_of_the_call_releases_the_blocks(bench):
+    call = bench.stub.Prefill(prefill_request(), timeout=0.3)
+    engine_id = await bench.submitted()
+    assert isinstance(error_of(await failure_of(call)), DeadlineExceeded)
+    assert (await bench.link.wait_for(ReleaseExport)).request_id == engine_id
+
+
+async def test_a_server_that_stops_releases_the_blocks(bench):
+    call = bench.stub.Prefill(prefill_request())
+    engine_id = await bench.submitted()
+    bench.compute_prompt(engine_id)
+    await read_until_done(call)
+    await bench.server.stop(0)
+    assert (await bench.link.wait_for(ReleaseExport)).request_id == engine_id
+
+
+async def test_another_incarnation_is_refused(bench):
+    call = bench.stub.Prefill(prefill_request(incarnation="incarnation-0"))
+    error = error_of(await failure_of(call))
+    assert isinstance(error, WorkerLost)
+    assert "incarnation-0" in error.message
+    assert KEY.incarnation in error.message
+
+
+async def test_a_draining_worker_refuses_new_prompts_and_keeps_exports_alive(bench):
+    running = bench.stub.Prefill(prefill_request())
+    engine_id = await bench.submitted()
+    bench.worker.lifespan.advance(WorkerState.DRAINING)
+    refused = bench.stub.Prefill(prefill_request(request_id="req-2"))
+    assert isinstance(error_of(await failure_of(refused)), Draining)
+    bench.compute_prompt(engine_id)
+    await read_until_done(running)
+    assert not await bench.worker.lifespan.wait_idle(0.05)
+    running.cancel()
+    assert await bench.worker.lifespan.wait_idle(5)
+
+
+async def test_what_the_engine_refuses_reaches_the_reader_as_its_own_error(bench):
+    call = bench.stub.Prefill(prefill_request())
+    engine_id = await bench.submitted()
+    code = status_of(OutOfBlocks("")).code
+    ended = RequestEnded(
+        request_id=engine_id,
+        usage=Usage(8, 0, 0),
+        error_code=code,
+        error_message="9 blocks, the pool has 8",
+    )
+    bench.link.say(Frame(ended=[ended]))
+    error = error_of(await failure_of(call))
+    assert isinstance(error, OutOfBlocks)
+    assert error.message == "9 blocks, the pool has 8"
+
+
+async def test_an_engine_that_dies_ends_every_stream_with_worker_lost(bench):
+    calls = [bench.stub.Prefill(prefill_request(request_id=f"req-{i}")) for i in range(3)]
+    await bench.submitted(3)
+    bench.link.die("SIGKILL")
+    for call in calls:
+        error = error_of(await failure_of(call))
+        assert isinstance(error, WorkerLost)
+        assert "SIGKILL" in error.message
+    assert bench.engine.num_requests == 0
+
+
+async def test_the_first_token_waits_for_every_choice(bench):
+    request = prefill_request()
+    request.sampling.n = 2
+    call = bench.stub.Prefill(request)
+    engine_id = await bench.submitted()
+    bench.link.say(
+        Frame(started=[Started(engine_id, 0)], tokens=[TokenEvent(engine_id, 1, GeneratedToken(5))])
+    )
+    bench.link.say(Frame(tokens=[TokenEvent(engine_id, 0, GeneratedToken(6))]))
+    async for event in call:
+        if event.WhichOneof("event") == "first_token":
+            break
+    tokens = [(item.choice, item.token.token_id) for item in event.first_token.tokens]
+    assert tokens == [(0, 6), (1, 5)]
+    call.cancel()
+
+
+async def test_two_streams_with_one_request_id_do_not_meet_in_the_engine(bench):
+    first = bench.stub.Prefill(prefill_request())
+    one = await bench.submitted(1)
+    second = bench.stub.Prefill(prefill_request())
+    two = await bench.submitted(2)
+    assert one != two
+    first.cancel()
+    assert (await bench.link.wait_for(ReleaseExport)).request_id == one
+    bench.compute_prompt(two)
+    await read_until_done(second)
+    second.cancel()
+
+
+async def test_metrics_count_outcomes_and_stages(bench):
+    call = bench.stub.Prefill(prefill_request())
+    bench.compute_prompt(await bench.submitted())
+    await read_until_done(call)
+    call.cancel()
+    assert await bench.worker.lifespan.wait_idle(5)
+    registry = bench.worker.metrics.registry
+    done = registry.get_sample_value("splitserve_worker_handoffs_total", {"outcome": "done"})
+    hits = registry.get_sample_value("splitserve_worker_prefix_hit_tokens_total")
+    stages = registry.get_sample_value(
+        "splitserve_worker_ttft_stage_seconds_count", {"stage": "prefill"}
+    )
+    assert (done, hits, stages) == (1, 4, 1)
