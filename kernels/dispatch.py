@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
+from kernels.cpu.native_kernels import NativeKernels
+from kernels.cpu.native_library import native_library
+from kernels.cpu.packed_linear import PackedLinear
+from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.linear import Linear
 from kernels.paged_queries import PagedQueries
 from kernels.reference.linear import TorchLinear
@@ -53,6 +59,28 @@ REFERENCE = KernelSet(
 )
 
 
+TORCH_CPU = replace(REFERENCE, name="torch", paged_attention=torch_attention)
+
+
 def kernels_for(device: torch.device) -> KernelSet:
-    """The fastest set that runs on this device."""
+    """The fastest set that runs on this device. The first call on a machine may compile."""
+    library = native_library() if device.type == "cpu" else None
+    if library is not None:
+        return native_set(library)
+    if device.type == "cpu":
+        return TORCH_CPU
     return REFERENCE
+
+
+def native_set(library: ctypes.CDLL) -> KernelSet:
+    """The AVX-512 kernels."""
+    kernels = NativeKernels(library)
+    return KernelSet(
+        name="avx512",
+        pack_linear=functools.partial(PackedLinear, library),
+        rms_norm=kernels.rms_norm,
+        add_rms_norm=kernels.add_rms_norm,
+        rope_write_kv=kernels.rope_write_kv,
+        paged_attention=kernels.paged_attention,
+        silu_mul=kernels.silu_mul,
+    )

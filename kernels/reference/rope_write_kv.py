@@ -53,7 +53,7 @@ def rope_write_kv(
     """
     num_heads = check_rope_write_kv(qkv, cos_sin, positions, slots, kv_layer)
     num_kv_heads, block_size, head_dim = kv_layer.shape[2:]
-    heads = qkv.view(qkv.shape[0], -1, head_dim)
+    heads = qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, head_dim)
     key_end = num_heads + num_kv_heads
     query, key, value = heads[:, :num_heads], heads[:, num_heads:key_end], heads[:, key_end:]
     rotation = cos_sin[positions].unsqueeze(2)  # [num_tokens, 2, 1, head_dim / 2]

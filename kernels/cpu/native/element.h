@@ -1,0 +1,73 @@
+// The two element types, bfloat16 and float32, seen as 32-bit words: a word holds two bfloat16
+// values or one float. Everything above works on words and never asks which it is.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+namespace splitserve {
+
+using Word = int32_t;
+
+enum Dtype : int32_t { kFloat32 = 0, kBFloat16 = 1 };
+
+struct Float32 {
+  static constexpr int kPerWord = 1;
+  using Value = float;
+  static __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
+  }
+  static __m512 load(const Value* from) { return _mm512_loadu_ps(from); }
+  static void store(Value* to, __m512 values) { _mm512_storeu_ps(to, values); }
+  static __m512 load_some(const Value* from, __mmask16 mask) {
+    return _mm512_maskz_loadu_ps(mask, from);
+  }
+  static void store_some(Value* to, __m512 values, __mmask16 mask) {
+    _mm512_mask_storeu_ps(to, mask, values);
+  }
+};
+
+struct BFloat16 {
+  static constexpr int kPerWord = 2;
+  using Value = uint16_t;
+  static __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  static __m512 widen(__m256i values) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16));
+  }
+  static __m512 load(const Value* from) {
+    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  }
+  static void store(Value* to, __m512 values) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(values));
+  }
+  static __m512 load_some(const Value* from, __mmask16 mask) {
+    return widen(_mm256_maskz_loadu_epi16(mask, from));
+  }
+  static void store_some(Value* to, __m512 values, __mmask16 mask) {
+    _mm256_mask_storeu_epi16(to, mask, (__m256i)_mm512_cvtneps_pbh(values));
+  }
+};
+
+// The first `count` of 16 lanes.
+inline __mmask16 first_lanes(int64_t count) {
+  return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
+}
+
+// e^x to a few units in the last place; 0 for -inf. x = n ln 2 + r, |r| <= ln 2 / 2, Taylor to r^6.
+inline __m512 exponential(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-107.0f), x);  // e^-107 is 0 in float32; a NaN stays a NaN
+  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+  __m512 sum = _mm512_set1_ps(1.0f / 720);
+  for (float coefficient : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(coefficient));
+  return _mm512_scalef_ps(sum, n);
+}
+
+}  // namespace splitserve

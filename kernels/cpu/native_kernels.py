@@ -1,0 +1,149 @@
+"""The AVX-512 kernels as functions of tensors; `kernels/reference/` says what each does.
+
+One row's result does not depend on the other rows of a batch, to the bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+import torch
+
+from kernels.cpu.torch_attention import paged_attention as torch_attention
+from kernels.door import require, require_contiguous, require_dtype, require_shape
+from kernels.paged_queries import PagedQueries, check_attention
+from kernels.reference.rope_write_kv import check_rope_write_kv
+
+CODES: Final = {torch.float32: 0, torch.bfloat16: 1}
+HEAD_DIM_STEP: Final = 32
+"""Attention takes head sizes that are multiples of this; others go to torch."""
+
+
+class NativeKernels:
+    """Bound to the library. The number of threads is torch's, when a kernel is called."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def rms_norm(
+        self, residual: torch.Tensor, weight: torch.Tensor, eps: float, out_dtype: torch.dtype
+    ) -> torch.Tensor:
+        """See kernels/reference/rms_norm.py."""
+        out = torch.empty(residual.shape, dtype=out_dtype)
+        self._norm(None, residual, weight, eps, out)
+        return out
+
+    def add_rms_norm(
+        self, branch: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """See kernels/reference/rms_norm.py."""
+        require_shape("branch", branch, tuple(residual.shape))
+        require_contiguous("branch", branch)
+        out = torch.empty_like(branch)
+        self._norm(branch, residual, weight, eps, out)
+        return out
+
+    def _norm(
+        self,
+        branch: torch.Tensor | None,
+        residual: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        out: torch.Tensor,
+    ) -> None:
+        num_rows, hidden = residual.shape
+        require_contiguous("residual", residual)
+        require_dtype("residual", residual, torch.float32)
+        require_dtype("weight", weight, torch.float32)
+        require_shape("weight", weight, (hidden,))
+        self._library.splitserve_rms_norm(
+            CODES[out.dtype],
+            None if branch is None else branch.data_ptr(),
+            residual.data_ptr(),
+            weight.data_ptr(),
+            eps,
+            num_rows,
+            hidden,
+            out.data_ptr(),
+            torch.get_num_threads(),
+        )
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See kernels/reference/silu_mul.py."""
+        num_rows, width = gate_up.shape
+        require(width % 2 == 0, f"gate_up has an odd width {width}")
+        require_contiguous("gate_up", gate_up)
+        out = torch.empty((num_rows, width // 2), dtype=gate_up.dtype)
+        self._library.splitserve_silu_mul(
+            CODES[gate_up.dtype],
+            gate_up.data_ptr(),
+            num_rows,
+            width // 2,
+            out.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return out
+
+    def rope_write_kv(
+        self,
+        qkv: torch.Tensor,
+        cos_sin: torch.Tensor,
+        positions: torch.Tensor,
+        slots: torch.Tensor,
+        kv_layer: torch.Tensor,
+    ) -> torch.Tensor:
+        """See kernels/reference/rope_write_kv.py. The result is a view of `qkv`."""
+        num_heads = check_rope_write_kv(qkv, cos_sin, positions, slots, kv_layer)
+        require_contiguous("qkv", qkv)
+        require_contiguous("cos_sin", cos_sin)
+        _, _, num_kv_heads, block_size, head_dim = kv_layer.shape
+        self._library.splitserve_rope_write_kv(
+            CODES[qkv.dtype],
+            qkv.data_ptr(),
+            cos_sin.data_ptr(),
+            positions.data_ptr(),
+            slots.data_ptr(),
+            kv_layer.data_ptr(),
+            kv_layer.stride(0),
+            qkv.shape[0],
+            num_heads,
+            num_kv_heads,
+            block_size,
+            head_dim,
+            torch.get_num_threads(),
+        )
+        return qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, head_dim)[:, :num_heads]
+
+    def paged_attention(
+        self, query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries, scale: float
+    ) -> torch.Tensor:
+        """See kernels/reference/paged_attention.py. Rows of `query` may be strided."""
+        num_tokens, num_heads, head_dim = query.shape
+        if head_dim % HEAD_DIM_STEP:
+            return torch_attention(query, kv_layer, queries, scale)
+        check_attention(query, kv_layer, queries)
+        _, _, num_kv_heads, block_size, _ = kv_layer.shape
+        require(query.stride(2) == 1 and query.stride(1) == head_dim, "heads of query are strided")
+        require_contiguous("block_tables", queries.block_tables)
+        out = torch.empty((num_tokens, num_heads * head_dim), dtype=query.dtype)
+        self._library.splitserve_paged_attention(
+            CODES[query.dtype],
+            query.data_ptr(),
+            query.stride(0),
+            kv_layer.data_ptr(),
+            kv_layer.stride(0),
+            queries.query_starts.data_ptr(),
+            queries.context_lens.data_ptr(),
+            queries.block_tables.data_ptr(),
+            queries.block_tables.shape[1],
+            queries.context_lens.shape[0],
+            num_heads,
+            num_kv_heads,
+            block_size,
+            head_dim,
+            scale,
+            out.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return out

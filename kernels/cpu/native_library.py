@@ -1,0 +1,144 @@
+"""The AVX-512 library: compiled from `native/` on first use, kept in a folder, called by ctypes.
+
+    <home>/kernels/<digest of sources, flags and compiler>.so
+
+<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Compiling takes about six seconds, once per
+machine and version. Where it is impossible (no AVX-512 BF16, no compiler, no folder to write to)
+one line of log says why, and torch does the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+_log = logging.getLogger("splitserve.kernels")
+
+_SOURCES = Path(__file__).parent / "native"
+_NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16")
+_FLAGS = (
+    "-O3",
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+    "-mfma",
+    *(f"-m{flag.replace('_', '')}" for flag in _NEEDED),
+)
+_BUILD_TIMEOUT_S = 300
+
+_INT, _LONG, _FLOAT, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+_SIGNATURES: dict[str, tuple[type, ...]] = {
+    "splitserve_linear": (
+        *(_INT, _INT, _POINTER, _LONG, _LONG, _LONG),
+        *(_POINTER, _LONG, _POINTER, _POINTER, _LONG, _INT),
+    ),
+    "splitserve_rms_norm": (
+        *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _POINTER, _INT),
+    ),
+    "splitserve_silu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "splitserve_rope_write_kv": (
+        *(_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
+        *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _INT),
+    ),
+    "splitserve_paged_attention": (
+        *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
+        *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT),
+    ),
+    "splitserve_block_digest": (_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
+}
+
+
+class NativeUnavailable(Exception):
+    """Why the library cannot be had here."""
+
+
+@functools.cache
+def native_library() -> ctypes.CDLL | None:
+    """The loaded library; None, after one line of log, where it cannot be built."""
+    try:
+        return load_library(cache_folder())
+    except NativeUnavailable as reason:
+        _log.warning("CPU kernels run on torch, several times slower: %s", reason)
+        return None
+
+
+def load_library(folder: Path) -> ctypes.CDLL:
+    """Builds into `folder` unless it is there already. Raises NativeUnavailable."""
+    missing = [flag for flag in _NEEDED if flag not in _cpu_flags()]
+    if missing:
+        raise NativeUnavailable(f"this CPU lacks {', '.join(missing)}")
+    compiler = _compiler()
+    path = folder / f"{_digest(compiler)}.so"
+    if not path.exists():
+        _build(compiler, path)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeUnavailable(f"{path} cannot be loaded ({error}); delete it") from error
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, None
+    return library
+
+
+def cache_folder() -> Path:
+    """Where built libraries are kept."""
+    home = os.environ.get("SPLITSERVE_HOME")
+    return (Path(home) if home else Path.home() / ".cache" / "splitserve") / "kernels"
+
+
+def _cpu_flags() -> frozenset[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+def _compiler() -> str:
+    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise NativeUnavailable("no C++ compiler is installed (g++ 10 or later, or clang++ 11)")
+
+
+def _digest(compiler: str) -> str:
+    version = subprocess.run([compiler, "--version"], capture_output=True, timeout=60, check=False)
+    digest = hashlib.sha256(repr((_FLAGS, version.stdout)).encode())
+    for path in sorted(_SOURCES.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def _build(compiler: str, target: Path) -> None:
+    sources = [str(path) for path in sorted(_SOURCES.glob("*.cpp"))]
+    started = time.monotonic()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            built = Path(folder) / target.name
+            _compile([compiler, *_FLAGS, *sources, "-o", str(built)])
+            built.replace(target)  # atomic: processes that build at once do not meet
+    except OSError as error:
+        raise NativeUnavailable(f"{target.parent} cannot be written ({error})") from error
+    _log.info("built the CPU kernels in %.1f s: %s", time.monotonic() - started, target)
+
+
+def _compile(command: list[str]) -> None:
+    try:
+        subprocess.run(command, capture_output=True, timeout=_BUILD_TIMEOUT_S, check=True)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+        raise NativeUnavailable(f"{command[0]} failed: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NativeUnavailable(f"{command[0]} took over {_BUILD_TIMEOUT_S} s") from error

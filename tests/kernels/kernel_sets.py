@@ -1,0 +1,65 @@
+"""The implementations under test, and random inputs of the shapes that decoders have."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.cpu.native_library import native_library
+from kernels.dispatch import REFERENCE, TORCH_CPU, KernelSet, native_set
+from kernels.paged_queries import PagedQueryTables
+
+CPU_SETS = ["torch", "avx512"]
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def cpu_set(name: str) -> KernelSet:
+    """Skips the test where the set cannot run."""
+    if name == "reference":
+        return REFERENCE
+    if name == "torch":
+        return TORCH_CPU
+    library = native_library()
+    if library is None:
+        pytest.skip("no AVX-512 BF16 or no compiler on this machine")
+    return native_set(library)
+
+
+def tolerance(dtype: torch.dtype) -> dict[str, float]:
+    """Float32: sums in another order. Narrow types: one rounding of values of size one to four."""
+    if dtype is torch.float32:
+        return {"rtol": 2e-5, "atol": 2e-5}
+    return {"rtol": 2e-2, "atol": 2e-2}
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def random_pool_layer(
+    num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """The middle layer of a pool of three: strided over blocks, as in use."""
+    shape = (num_blocks, 3, 2, num_kv_heads, block_size, head_dim)
+    return random(*shape, dtype=dtype, seed=1)[:, 1]
+
+
+def paged_queries(
+    sequences: list[tuple[int, int]], num_blocks: int, block_size: int
+) -> PagedQueryTables:
+    """From (query tokens, context tokens) per sequence; blocks are scattered over the pool."""
+    order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(2)).tolist()
+    tables: list[list[int]] = []
+    for _, context_len in sequences:
+        tables.append([order.pop() for _ in range(-(-context_len // block_size))])
+    width = max(map(len, tables))
+    starts = torch.tensor([0] + [query_len for query_len, _ in sequences]).cumsum(0)
+    return PagedQueryTables(
+        query_starts=starts.to(torch.int32),
+        context_lens=torch.tensor([context for _, context in sequences], dtype=torch.int32),
+        block_tables=torch.tensor([t + [0] * (width - len(t)) for t in tables], dtype=torch.int32),
+        num_decodes=sum(query_len == 1 for query_len, _ in sequences),
+        max_query_len=max(query_len for query_len, _ in sequences),
+        max_context_len=max(context for _, context in sequences),
+    )

@@ -1,0 +1,110 @@
+"""paged_attention against the reference, and the reference against torch's attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernels.dispatch import REFERENCE
+from kernels.reference.paged_attention import gather_sequence
+from tests.kernels.kernel_sets import (
+    CPU_SETS,
+    DTYPES,
+    cpu_set,
+    paged_queries,
+    random,
+    random_pool_layer,
+    tolerance,
+)
+
+BATCHES = {
+    "one decode": [(1, 1)],
+    "decodes": [(1, 1), (1, 63), (1, 64), (1, 65), (1, 200)],
+    "a prompt": [(70, 70)],
+    "a chunk over a prefix": [(33, 150)],
+    "decodes and chunks": [(1, 90), (1, 17), (5, 5), (40, 130), (16, 64)],
+}
+
+
+def test_the_reference_is_the_attention_of_torch() -> None:
+    query = random(20, 6, 32, dtype=torch.float32)
+    layer = random_pool_layer(12, 2, 4, 32, torch.float32)
+    queries = paged_queries([(20, 45)], 12, 4)
+    keys, values = gather_sequence(layer, queries.block_tables[0], 45)
+    mask = torch.ones(20, 45, dtype=torch.bool).tril(25)
+    expected = F.scaled_dot_product_attention(
+        query.transpose(0, 1),
+        keys.repeat_interleave(3, 0),
+        values.repeat_interleave(3, 0),
+        mask,
+        scale=0.2,
+    )
+    ours = REFERENCE.paged_attention(query, layer, queries, 0.2)
+    torch.testing.assert_close(ours, expected.transpose(0, 1).flatten(1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", CPU_SETS)
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "head_dim", "block_size"),
+    [(9, 3, 64, 16), (2, 2, 128, 5), (24, 1, 32, 16), (4, 2, 40, 8)],
+)
+def test_attention_is_that_of_the_reference(
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    block_size: int,
+    name: str,
+    batch: str,
+    dtype: torch.dtype,
+) -> None:
+    sequences = BATCHES[batch]
+    num_blocks = sum(-(-context // block_size) for _, context in sequences) + 1
+    queries = paged_queries(sequences, num_blocks, block_size)
+    num_tokens = sum(query_len for query_len, _ in sequences)
+    query = random(num_tokens, num_heads, head_dim, dtype=dtype)
+    layer = random_pool_layer(num_blocks, num_kv_heads, block_size, head_dim, dtype)
+    ours = cpu_set(name).paged_attention(query, layer, queries, head_dim**-0.5)
+    expected = REFERENCE.paged_attention(query, layer, queries, head_dim**-0.5)
+    torch.testing.assert_close(ours, expected, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("name", ["reference", *CPU_SETS])
+def test_what_lies_behind_the_last_token_does_not_count(name: str) -> None:
+    kernels, queries = cpu_set(name), paged_queries([(1, 5), (3, 6)], 4, 4)
+    query = random(4, 2, 32, dtype=torch.float32)
+    layer = random_pool_layer(4, 2, 4, 32, torch.float32)
+    clean = kernels.paged_attention(query, layer, queries, 0.2)
+    for seq, context in ((0, 5), (1, 6)):
+        layer[queries.block_tables[seq, 1], :, :, context - 4 :] = float("nan")
+    assert torch.equal(kernels.paged_attention(query, layer, queries, 0.2), clean)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_avx512_gives_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+    kernels, block_size = cpu_set("avx512"), 16
+    query = random(150, 9, 64, dtype=dtype)
+    layer = random_pool_layer(10, 3, block_size, 64, dtype)
+    whole = paged_queries([(150, 150)], 10, block_size)
+    expected = kernels.paged_attention(query, layer, whole, 0.125)
+    for first, end in ((0, 1), (149, 150), (0, 77), (77, 150), (63, 65)):
+        part = paged_queries([(end - first, end)], 10, block_size)
+        part = replace(part, block_tables=whole.block_tables)
+        ours = kernels.paged_attention(query[first:end], layer, part, 0.125)
+        assert torch.equal(ours, expected[first:end])
+
+
+def test_tables_of_another_integer_type_are_refused() -> None:
+    wide = paged_queries([(1, 5)], 4, 4)
+    wide = replace(wide, query_starts=wide.query_starts.long())
+    with pytest.raises(ValueError, match=r"query_starts is torch.int64; needed: torch.int32"):
+        REFERENCE.paged_attention(
+            random(1, 2, 8, dtype=torch.float32),
+            random_pool_layer(4, 2, 4, 8, torch.float32),
+            wide,
+            0.2,
+        )

@@ -1,0 +1,45 @@
+"""rope_write_kv against the reference, the pool included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.dispatch import REFERENCE
+from tests.kernels.kernel_sets import DTYPES, cpu_set, random, random_pool_layer, tolerance
+
+NUM_HEADS, NUM_KV_HEADS, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 4, 9
+
+
+def rotation_table(max_context: int, head_dim: int) -> torch.Tensor:
+    angles = random(max_context, head_dim // 2, dtype=torch.float32, seed=4)
+    return torch.stack((angles.cos(), angles.sin()), dim=1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [16, 24, 64])
+@pytest.mark.parametrize("num_tokens", [0, 1, 20])
+def test_avx512_rotates_and_writes_what_the_reference_does(
+    num_tokens: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(5)
+    qkv = random(num_tokens, (NUM_HEADS + 2 * NUM_KV_HEADS) * head_dim, dtype=dtype)
+    positions = torch.randint(0, 50, (num_tokens,), generator=generator)
+    slots = torch.randperm(NUM_BLOCKS * BLOCK_SIZE, generator=generator)[:num_tokens]
+    ours = random_pool_layer(NUM_BLOCKS, NUM_KV_HEADS, BLOCK_SIZE, head_dim, dtype)
+    theirs, table = ours.clone(), rotation_table(50, head_dim)
+    expected = REFERENCE.rope_write_kv(qkv, table, positions, slots, theirs)
+    query = cpu_set("avx512").rope_write_kv(qkv.clone(), table, positions, slots, ours)
+    torch.testing.assert_close(query, expected, **tolerance(dtype))
+    torch.testing.assert_close(ours, theirs, **tolerance(dtype))
+
+
+def test_slots_that_are_not_named_keep_their_values() -> None:
+    qkv = random(1, 10 * 16, dtype=torch.float32)
+    layer = random_pool_layer(NUM_BLOCKS, NUM_KV_HEADS, BLOCK_SIZE, 16, torch.float32)
+    before = layer.clone()
+    slot, table = torch.tensor([14]), rotation_table(50, 16)
+    cpu_set("avx512").rope_write_kv(qkv, table, torch.tensor([0]), slot, layer)
+    changed = (layer != before).any(dim=-1).nonzero()
+    assert {(block, offset) for block, _, _, offset in changed.tolist()} == {(3, 2)}
+    assert len(changed) == 2 * NUM_KV_HEADS
