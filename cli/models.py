@@ -41,7 +41,8 @@ def show_model(model: str, output: str) -> None:
         return
     table = Table("FACT", "VALUE")
     for name, value in facts.items():
-        table.add(name, str(value))
+        words = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        table.add(name, words)
     table.print()
 
 

@@ -51,6 +51,17 @@ def torch_facts() -> dict[str, Any]:
     return {"version": torch.__version__, "device": device, "threads": torch.get_num_threads()}
 
 
+def cpu_kernel_facts() -> dict[str, Any]:
+    """The native library, built if it is not there yet; "reason" says why it cannot be had."""
+    from kernels.cpu.native_library import NativeUnavailable, cache_folder, load_library
+
+    try:
+        load_library(cache_folder())
+    except NativeUnavailable as reason:
+        return {"reason": str(reason)}
+    return {"reason": ""}
+
+
 def nixl_facts() -> dict[str, Any]:
     """Plugins of the NIXL that is installed."""
     from kvtransfer.nixl_library import nixl_bindings, ucx_environment
@@ -75,7 +86,12 @@ def transfer_facts() -> dict[str, Any]:
     }
 
 
-PROBES = {"torch": torch_facts, "nixl": nixl_facts, "transfer": transfer_facts}
+PROBES = {
+    "torch": torch_facts,
+    "cpu-kernels": cpu_kernel_facts,
+    "nixl": nixl_facts,
+    "transfer": transfer_facts,
+}
 
 if __name__ == "__main__":
     print(json.dumps(PROBES[sys.argv[1]]()))

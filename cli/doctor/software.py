@@ -22,6 +22,7 @@ def software_checks() -> list[Check]:
         Check("torch", _torch),
         Check("triton", _triton),
         Check("kernels", _kernels),
+        Check("cpu-kernels", _cpu_kernels),
         Check("nixl", _nixl),
         Check("transfer", _transfer),
     ]
@@ -61,6 +62,19 @@ def _kernels() -> Finding:
             "pip uninstall kernels, or give splitserve an environment of its own",
         )
     return fine("the package `kernels` is ours")
+
+
+def _cpu_kernels() -> Finding:
+    try:
+        reason = probe("cpu-kernels")["reason"]
+    except ProbeFailed as cause:
+        reason = str(cause)
+    if reason:
+        return poor(
+            f"CPU kernels run on torch: {reason}",
+            "on a CPU they are several times slower so: install g++ if it is missing",
+        )
+    return fine("CPU kernels are native")
 
 
 def _nixl() -> Finding:
