@@ -42,9 +42,7 @@ class IncrementalDetokenizer:
         self._held.append(token_id)
         try:
             text = self._stream.step(self._tokenizer.backend, token_id)
-        except (
-            Exception
-        ):  # "Invalid prefix encountered": earlier text changed; start over from here
+        except Exception:  # "Invalid prefix encountered": earlier text has changed
             return self._restart()
         if text is None:
             return self._restart() if len(self._held) >= MAX_HELD_TOKENS else ""
