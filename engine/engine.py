@@ -118,6 +118,15 @@ class Engine:
         self._measure(plan)
         return self._publish()
 
+    def receiving_blocks(self, request_id: str) -> list[int] | None:
+        """The slots that reads for this REMOTE request may be started into; None: no more reads."""
+        request = self.table.get(request_id)
+        if request is None or request.goes_local:
+            return None
+        if request.leader.life.state is not SequenceState.RECEIVING:
+            return None
+        return list(request.leader.blocks.block_ids)
+
     def fail_all(self) -> None:
         """After an exception out of `step`, which is a bug: nobody is left without an answer."""
         self._fail(self.table)

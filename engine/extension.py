@@ -65,6 +65,12 @@ class EngineParts:
     spec: EngineSpec
     kv: torch.Tensor  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], contiguous
     generations: torch.Tensor  # int64 [num_blocks], in host memory
+    receiving_blocks: Callable[[str], list[int] | None]
+    """Request id -> the slots of its prompt blocks, index 0 first, that may be written now.
+
+    None: it receives nothing (any more). To be asked before every read is started: a Fetch may meet
+    a request that has just ended, and its slots may be another's.
+    """
 
 
 ExtensionFactory = Callable[[EngineParts], Extension]

@@ -1,4 +1,4 @@
-"""An engine process without a model, for tests of its neighbours: `python -m engine.fake_process`."""
+"""An engine process without a model, for its neighbours: `python -m engine.fake_process`."""
 
 from __future__ import annotations
 

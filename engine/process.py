@@ -78,7 +78,12 @@ def run_engine_process(
         spec.options,
         holds=lambda request_id: any(e.holds(request_id) for e in extensions),
     )
-    parts = EngineParts(spec=spec, kv=replica.kv, generations=engine.placement.pool.generations)
+    parts = EngineParts(
+        spec=spec,
+        kv=replica.kv,
+        generations=engine.placement.pool.generations,
+        receiving_blocks=engine.receiving_blocks,
+    )
     extension = make_extension(parts)
     extensions.append(extension)
     try:

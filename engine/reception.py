@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import structlog
 
 from cluster.errors import Cancelled, InternalError, SplitserveError

@@ -24,7 +24,7 @@ class Request:
         """Those that are not over; the leader alone before the request is open."""
         self.is_open = False
         self.is_remote = body.mode is PrefillMode.REMOTE
-        """The prompt is computed elsewhere; ends with PrefillLocally."""
+        """The prompt is computed elsewhere; ends with PrefillLocally, or when it has arrived."""
         self.goes_local = False
         """PrefillLocally has come, but reads into the blocks are still in flight."""
         self.is_started = False
@@ -79,7 +79,8 @@ class Request:
         leader.choice = choices[0]
         for sequence in self.sequences:
             sequence.token_ids.append(tokens[sequence.choice].token_id)
-        self.is_open = True
+        self.is_open = self.is_started = True
+        self.is_remote = False
 
     def queue_ms(self) -> float:
         """From Submit until blocks were reserved."""
