@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
 from cluster.logs import get_logger
-from cluster.membership.member import MemberState
 from cluster.rpc import RpcServer
 from cluster.startup import report_ready
 from cluster.worker.signals import StopRequests
@@ -25,9 +23,9 @@ from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits, max_connections_here
 from router.app import build_app
-from router.front.fleet_view import FleetReadiness
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
+from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService
 from router.stream import TokenSource
@@ -38,7 +36,7 @@ READINESS_INTERVAL_S = 0.25
 _log = get_logger("router")
 
 
-class Fleet(Protocol):
+class WorkerPlane(Protocol):
     """The workers behind this router. `start` once, then `close` once."""
 
     @property
@@ -51,8 +49,8 @@ class Fleet(Protocol):
         """The router's metrics."""
         ...
 
-    def members(self) -> Sequence[MemberState]:
-        """Who has joined."""
+    def why_not_ready(self) -> str | None:
+        """None when a decode worker takes work; else what is missing."""
         ...
 
     def register(self, server: RpcServer) -> None:
@@ -64,7 +62,7 @@ class Fleet(Protocol):
         ...
 
     async def close(self) -> None:
-        """Ends every connection to them."""
+        """Ends every connection to them; requests that still run end with an error."""
         ...
 
 
@@ -79,15 +77,15 @@ class Addresses:
 class RouterProcess:
     """One router; `run` once, on the loop that made it. `stop_requests` is what signals set."""
 
-    def __init__(self, options: RouterOptions, model: ServedModel, fleet: Fleet) -> None:
+    def __init__(self, options: RouterOptions, model: ServedModel, workers: WorkerPlane) -> None:
         self.stop_requests = StopRequests()
         self.addresses: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._options = options
         self._model = model
-        self._fleet = fleet
+        self._workers = workers
         self._in_flight = InFlight()
-        self._readiness = FleetReadiness(fleet.members, self._in_flight)
-        self._pipeline = CompletionPipeline(model, fleet.source)
+        self._readiness = FrontReadiness(workers.why_not_ready, self._in_flight)
+        self._pipeline = CompletionPipeline(model, workers.source)
         self._server = RpcServer(options.host, options.grpc_port)
 
     @property
@@ -106,14 +104,14 @@ class RouterProcess:
 
     async def _open(self, closers: contextlib.AsyncExitStack) -> None:
         """What was opened is closed in reverse: requests that outlived the drain end with the
-        fleet's error, which the servers still tell to their clients."""
+        workers' error, which the servers still tell to their clients."""
         closers.callback(self._pipeline.close)
         http = self._http_server()
         closers.push_async_callback(http.stop)
         closers.push_async_callback(self._server.stop, STOP_GRACE_S)
         grpc_port = await self._start_grpc()
-        closers.push_async_callback(self._fleet.close)
-        await self._fleet.start()
+        closers.push_async_callback(self._workers.close)
+        await self._workers.start()
         await http.start()
         following = asyncio.create_task(self._follow_readiness())
         closers.push_async_callback(_cancel, following)
@@ -132,7 +130,7 @@ class RouterProcess:
             limits=limits,
             default_timeout_s=self._options.default_timeout_s,
         )
-        app = build_app(context, self._readiness, self._fleet.registry)
+        app = build_app(context, self._readiness, self._workers.registry)
         return HttpServer(app, self._options.host, self._options.port, limits)
 
     async def _start_grpc(self) -> int:
@@ -144,7 +142,7 @@ class RouterProcess:
         )
         add = inference_pb2_grpc.add_InferenceServicer_to_server
         self._server.add(add, service, SERVICE_NAME)
-        self._fleet.register(self._server)
+        self._workers.register(self._server)
         return await self._server.start()
 
     async def _follow_readiness(self) -> None:

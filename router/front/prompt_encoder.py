@@ -10,8 +10,8 @@ from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, Toke
 from router.front.served_model import ServedModel
 
 INLINE_CHARS = 4096
-"""Longer prompts are encoded in a thread: 4096 characters take about 1 ms here, a hand-over to a
-thread 0.1 ms (`tests/router_api/test_prompt_encoder.py` has both paths)."""
+"""Longer prompts are encoded in a thread. SmolLM2's tokenizer takes 0.2 to 0.4 ms for a thousand
+characters on the 2-core machine (`Tokenizer.encode` timed over prompts of 512 to 65,536)."""
 NUM_THREADS = 2
 
 

@@ -16,51 +16,24 @@ from prometheus_client import CollectorRegistry, Counter
 
 from cluster.config import RouterOptions
 from cluster.errors import ConfigError
-from cluster.generation import EngineLoad
-from cluster.identity import Role
-from cluster.membership.member import Member, MemberState
-from cluster.pairing import Pairing
 from cluster.rpc import RpcServer, open_channel
-from router.front.fleet_view import context_limit
+from router.front.readiness import context_limit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.process import Addresses, RouterProcess
 from tests.router_api.front_fakes import FakeSource, Script, byte_model, hangs, says, until
 
-PAIRING = Pairing(
-    weights_digest="w",
-    tokenizer_digest="t",
-    dtype="float32",
-    block_size_tokens=16,
-    num_layers=1,
-    num_kv_heads=1,
-    head_dim=8,
-)
-
-
-def member(role: Role, *, draining: bool = False, max_context_tokens: int = 4096) -> MemberState:
-    described = Member(
-        worker_id=f"{role}-0",
-        incarnation="i",
-        role=role,
-        address="127.0.0.1:1",
-        pairing=PAIRING,
-        model="m",
-        max_context_tokens=max_context_tokens,
-    )
-    return MemberState(member=described, load=EngineLoad(), draining=draining, beat_s=0.0)
-
 
 @dataclass
-class FakeFleet:
-    """Members as the test says; notes whether it was closed."""
+class FakeWorkers:
+    """Ready or not, as the test says; notes whether it was closed."""
 
     source: FakeSource
-    states: list[MemberState] = field(default_factory=lambda: [member(Role.DECODE)])
+    missing: str | None = None
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     closed: bool = False
 
-    def members(self) -> list[MemberState]:
-        return self.states
+    def why_not_ready(self) -> str | None:
+        return self.missing
 
     def register(self, server: RpcServer) -> None:
         """No services of its own."""
@@ -75,24 +48,24 @@ class FakeFleet:
 @dataclass
 class Running:
     process: RouterProcess
-    fleet: FakeFleet
+    workers: FakeWorkers
     addresses: Addresses
     task: asyncio.Task[int]
 
 
 @asynccontextmanager
 async def running_router(script: Script, **options: float) -> AsyncIterator[Running]:
-    fleet = FakeFleet(FakeSource(script))
+    workers = FakeWorkers(FakeSource(script))
     chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
-    process = RouterProcess(chosen, byte_model(), fleet)
+    process = RouterProcess(chosen, byte_model(), workers)
     task = asyncio.create_task(process.run())
     await asyncio.wait((task, process.addresses), return_when=asyncio.FIRST_COMPLETED)
     try:
-        yield Running(process, fleet, process.addresses.result(), task)
+        yield Running(process, workers, process.addresses.result(), task)
     finally:
         process.stop_requests.on_sigint()
         assert await task == 0
-        assert fleet.closed
+        assert workers.closed
 
 
 async def test_a_router_serves_http_grpc_and_metrics_and_ends_on_a_signal() -> None:
@@ -105,20 +78,15 @@ async def test_a_router_serves_http_grpc_and_metrics_and_ends_on_a_signal() -> N
         await until_grpc_is(router, health_pb2.HealthCheckResponse.SERVING)
 
 
-async def test_both_healths_follow_the_decode_workers() -> None:
+async def test_both_healths_follow_the_workers() -> None:
     async with (
         running_router(says("ok")) as router,
         httpx.AsyncClient(base_url=f"http://{router.addresses.http}") as client,
     ):
-        for states, reason in (
-            ([], "no decode worker"),
-            ([member(Role.PREFILL)], "no decode worker"),
-            ([member(Role.DECODE, draining=True)], "draining"),
-        ):
-            router.fleet.states = states
-            answer = await client.get("/health")
-            assert answer.status_code == 503
-            assert reason in answer.json()["error"]["message"]
+        router.workers.missing = "no decode worker has joined"
+        answer = await client.get("/health")
+        assert answer.status_code == 503
+        assert "no decode worker" in answer.json()["error"]["message"]
         await until_grpc_is(router, health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
@@ -135,7 +103,7 @@ async def test_a_drain_finishes_what_runs_and_refuses_what_is_new() -> None:
         httpx.AsyncClient(base_url=f"http://{router.addresses.http}") as client,
     ):
         running = asyncio.create_task(client.post("/v1/completions", json={"prompt": "Hi"}))
-        await until(lambda: len(router.fleet.source.requests) == 1, "the request is dispatched")
+        await until(lambda: len(router.workers.source.requests) == 1, "the request is dispatched")
         router.process.stop_requests.on_sigterm()
         await until(lambda: router.process.is_draining, "the router drains")
         refused = await client.post("/v1/completions", json={"prompt": "Hi"})
@@ -152,11 +120,11 @@ async def test_a_drain_is_bounded() -> None:
         httpx.AsyncClient(base_url=f"http://{router.addresses.http}") as client,
     ):
         running = asyncio.create_task(client.post("/v1/completions", json={"prompt": "Hi"}))
-        await until(lambda: len(router.fleet.source.requests) == 1, "the request is dispatched")
+        await until(lambda: len(router.workers.source.requests) == 1, "the request is dispatched")
         router.process.stop_requests.on_sigterm()
         assert await router.task == 0
         await asyncio.gather(running, return_exceptions=True)
-        assert router.fleet.source.num_closed == 1
+        assert router.workers.source.num_closed == 1
 
 
 @pytest.mark.parametrize("name", ["port", "grpc_port"])
@@ -164,17 +132,14 @@ async def test_a_taken_port_is_one_clear_error(name: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         options = RouterOptions(**{"port": 0, "grpc_port": 0, name: port})
-        process = RouterProcess(options, byte_model(), FakeFleet(FakeSource(says("ok"))))
+        process = RouterProcess(options, byte_model(), FakeWorkers(FakeSource(says("ok"))))
         with pytest.raises(ConfigError, match=str(port)):
             await process.run()
 
 
-def test_the_context_is_no_longer_than_the_smallest_decode_workers() -> None:
-    states = [member(Role.DECODE, max_context_tokens=2048), member(Role.PREFILL)]
-    limit = context_limit(8192, lambda: states)
-    assert limit() == 2048
-    states.clear()
-    assert limit() == 8192
+def test_the_context_is_no_longer_than_the_workers_have_room_for() -> None:
+    for room, expected in ((2048, 2048), (10_000, 8192), (None, 8192)):
+        assert context_limit(8192, lambda room=room: room)() == expected
 
 
 async def until_grpc_is(router: Running, wanted: int) -> None:
