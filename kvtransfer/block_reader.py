@@ -27,9 +27,9 @@ from kvtransfer.verification import Digest
 JOB_TIMEOUT_S = 10.0
 """Of a job in the reader. A second is 100 times what 64 blocks take over TCP on one machine."""
 
-SPAN_BYTES = 4 * 1024 * 1024
-"""Bytes of one read. See benchmarks/bench_transfer.py --spans: smaller ones cost calls, larger
-ones leave the cache before they are verified."""
+SPAN_BYTES = 6 * 1024 * 1024
+"""Bytes of one read. 64 blocks of 368,640 bytes took 11.8 ms in spans of 1 block, 6.5 of 4, 4.7 of
+16, 5.2 in one (`python -m benchmarks.bench_transfer --spans`)."""
 
 POLL_INTERVAL_S = 100e-6
 """Between two looks at reads in flight. Not a spin: the engine's thread needs the interpreter."""

@@ -1,8 +1,9 @@
 """One NIXL agent: a name, a UCX worker with its progress thread, and registered memory.
 
 Measured with NIXL 1.5.1 (`benchmarks/bench_transfer.py`):
-- With the library's own setting the progress thread spins and takes a whole core. With a wake-up
-  every PROGRESS_WAKEUP_US it takes 0.1 % of one and is as quick, as traffic wakes it at once.
+- With the library's own setting the progress thread spins and takes a whole core: on two busy cores
+  64 blocks over TCP took 205 ms. With a wake-up every PROGRESS_WAKEUP_US it takes 0.1 % of a core
+  and the same blocks 30 ms, as traffic wakes it at once.
 - Neither releasing a handle nor removing a remote agent stops a read that is under way over TCP:
   its bytes arrive later, in memory that may have another owner. Only the end of the agent does.
 """

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
@@ -189,6 +192,29 @@ def test_a_peer_killed_in_the_middle_of_a_transfer_fails_it_and_the_reader_lives
     reader.submit(job_of(peer.offer, 8, request_id="next"))
     assert collect(reader, 1)[0].error == ""
     reader.close()
+
+
+@pytest.mark.parametrize("tls", ["tcp,self,sm", "tcp,self"])
+def test_a_reader_killed_in_the_middle_of_a_read_does_not_hurt_its_peer(
+    tls: str, peer: SelftestPeer, reader: BlockReader
+) -> None:
+    offer = msgspec.json.encode(peer.offer)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.kvtransfer.reader_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "UCX_TLS": tls},
+    ) as victim:
+        assert victim.stdin is not None and victim.stdout is not None
+        victim.stdin.write(offer + b"\n")
+        victim.stdin.flush()
+        assert victim.stdout.readline() == b"reading\n"
+        victim.kill()
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    for _ in range(3):
+        reader.submit(job_of(peer.offer, NUM_BLOCKS))
+        assert collect(reader, 1)[0].error == ""
+    assert peer.process.poll() is None
 
 
 def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(
