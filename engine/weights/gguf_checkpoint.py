@@ -6,16 +6,16 @@ they are put back into the order of Hugging Face, where the halves of a head are
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import gguf
-import numpy as np
 import torch
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.card import DecoderConfig
+from cluster.models.gguf_header import read_gguf_header
+from engine.weights.dequantize import dequantize
 from engine.weights.tensor_names import from_gguf_name
 
 
@@ -27,28 +27,30 @@ class GgufCheckpoint:
             raise UnsupportedModel(f"a GGUF model of {len(files)} files; merge it into 1 file")
         self._path = files[0]
         self._config = config
-        self._tensors = {from_gguf_name(t.name): t for t in _read(self._path).tensors}
+        stored = read_gguf_header(self._path).tensors
+        self._tensors = {from_gguf_name(name): place for name, place in stored.items()}
+        self._bytes = _mapped(self._path)
 
     def names(self) -> frozenset[str]:
         """Hugging Face names."""
         return frozenset(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """GGUF lists the fastest dimension first; this is the other way round."""
-        return tuple(int(size) for size in reversed(self._tensors[name].shape))
+        """Rows first."""
+        return self._tensors[name].shape
 
     def read(self, name: str) -> torch.Tensor:
-        """Float32."""
-        stored = self._tensors[name]
+        """Float32. Raises UnsupportedModel for a quantization that nothing here can read."""
+        place = self._tensors[name]
+        raw = self._bytes[place.offset : place.offset + place.num_bytes].clone()
         try:
-            values = gguf.quants.dequantize(stored.data, stored.tensor_type)
+            values = dequantize(raw, place.type_name)
         except NotImplementedError as error:
             raise UnsupportedModel(
-                f"{self._path}: {name} is quantized as {stored.tensor_type.name}, which cannot be "
-                f"read; use a Q4_0, Q4_1, Q8_0, Q6_K, F16 or F32 file"
+                f"{self._path}: {name} is quantized as {place.type_name}, which cannot be read; "
+                "use a Q4_0, Q4_1, Q8_0, Q6_K, F16, BF16 or F32 file"
             ) from error
-        tensor = torch.from_numpy(np.array(values, dtype=np.float32, copy=True))
-        return self._in_half_order(name, tensor.view(self.shape(name)))
+        return self._in_half_order(name, values.view(place.shape))
 
     def _in_half_order(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         if ".q_proj." in name:
@@ -64,10 +66,11 @@ def halves_apart(rows: torch.Tensor, num_heads: int) -> torch.Tensor:
     return pairs.transpose(1, 2).reshape(rows.shape)
 
 
-def _read(path: Path) -> Any:
+def _mapped(path: Path) -> torch.Tensor:
+    """uint8 [file size]; pages are read when they are touched."""
     try:
-        return gguf.GGUFReader(path)
-    except (OSError, ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
-        raise BadCheckpoint(
-            f"{path} cannot be read as GGUF ({error}); download the model again"
-        ) from error
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise BadCheckpoint(f"{path} cannot be mapped ({error})") from error
+    return torch.frombuffer(mapped, dtype=torch.uint8)

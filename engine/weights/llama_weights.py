@@ -93,7 +93,8 @@ class LlamaWeights:
         )
 
     def _fused(self, prefix: str, names: tuple[str, ...], kind: str = "weight") -> torch.Tensor:
-        return torch.cat([self._read(f"{prefix}{name}_proj.{kind}") for name in names])
+        parts = [self._read(f"{prefix}{name}_proj.{kind}") for name in names]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _read(self, name: str) -> torch.Tensor:
         return self._checkpoint.read(name).to(device=self.device, dtype=self.dtype)

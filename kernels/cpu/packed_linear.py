@@ -85,6 +85,6 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     """[out, in] -> int32 [ceil(out / 32), in / values_per_word, 32]; what is missing is zero."""
     out_features, in_features = weight.shape
     per_word = 4 // weight.dtype.itemsize
-    padded = F.pad(weight, (0, -in_features % per_word, 0, -out_features % PANEL)).contiguous()
-    words = padded.view(torch.int32)
+    missing = (0, -in_features % per_word, 0, -out_features % PANEL)
+    words = (F.pad(weight, missing) if any(missing) else weight.contiguous()).view(torch.int32)
     return words.view(-1, PANEL, words.shape[1]).transpose(1, 2).contiguous()
