@@ -5,10 +5,10 @@ from __future__ import annotations
 from decode_worker.kv_intake import KvIntake
 from engine.extension import EngineParts, Extension
 from engine.process import engine_main
+from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport
-from kvtransfer.verification import block_digest
 
 
 def make_intake(parts: EngineParts) -> Extension:
@@ -16,7 +16,7 @@ def make_intake(parts: EngineParts) -> Extension:
     pool = LocalPool(parts.kv, parts.generations)
     kind = parts.spec.kv_transport
     transport = open_transport(kind, pool, parts.spec.incarnation)
-    return KvIntake(BlockReader(transport, pool, block_digest), kind)
+    return KvIntake(parts, BlockReader(transport, pool, block_digest), kind)
 
 
 if __name__ == "__main__":

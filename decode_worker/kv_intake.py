@@ -1,21 +1,20 @@
 """The decode worker's part of its engine process: blocks of prefill workers come into the pool.
 
-    Reserved (seen in a frame) -> where the blocks of a request go
-    Fetch -> reading thread -> Deliver to the engine, Fetched to the server
-    the request ends -> no read begins any more; the engine keeps blocks that `holds` names
+    Fetch -> may its slots still be written? -> reading thread
+          -> Deliver to the engine, Fetched to the server
 
-A read never begins for a request that has ended. An end is seen in a frame at the latest; a Seed or
-PrefillLocally in the same turn may cause one, so reads behind them wait for that turn's frame.
+The question and the start of the read are one step on the engine's thread, and from then on `holds`
+names the request: no read begins in slots that are another's, and none outlives their reservation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.errors import SplitserveError
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
+from engine.extension import EngineParts
 from engine.messages import (
     Cancel,
     Command,
@@ -25,8 +24,6 @@ from engine.messages import (
     Fetch,
     Fetched,
     Frame,
-    PrefillLocally,
-    Seed,
 )
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.fetch_job import FetchJob, FetchResult
@@ -39,13 +36,11 @@ _log = get_logger("decode_worker.intake")
 class KvIntake:
     """An engine Extension; see there. Owns the reader, its thread and its transport."""
 
-    def __init__(self, reader: BlockReader, kv_transport: str) -> None:
+    def __init__(self, parts: EngineParts, reader: BlockReader, kv_transport: str) -> None:
+        self._receiving_blocks = parts.receiving_blocks
         self._reader = reader
         self._kv_transport = kv_transport
         self._said_transport = ""
-        self._block_tables: dict[str, Sequence[int]] = {}
-        self._unsure: set[str] = set()
-        self._waiting: list[Fetch] = []
         self._fetched: list[Fetched] = []
         self._bytes_per_s = 0.0
 
@@ -62,26 +57,23 @@ class KvIntake:
     @property
     def busy(self) -> bool:
         """True while reads or answers are under way."""
-        return self._reader.busy or bool(self._waiting) or bool(self._fetched)
+        return self._reader.busy or bool(self._fetched)
 
     def holds(self, request_id: str) -> bool:
         """True while a read into that request's blocks may be in flight."""
         return self._reader.holds(request_id)
 
     def handle(self, command: Command) -> bool:
-        """Takes what is for the intake; watches what may end a request."""
+        """Takes what is for the intake. A cancelled request's reads are ended early."""
         match command:
             case Connect():
                 self._connect(command)
             case Disconnect():
                 self._reader.disconnect(command.incarnation)
             case Fetch():
-                self._take(command)
+                self._fetch(command)
             case Cancel():
-                self._forget(command.request_id)
-                return False
-            case Seed() | PrefillLocally():
-                self._unsure.add(command.request_id)
+                self._reader.cancel(command.request_id)
                 return False
             case _:
                 return False
@@ -92,17 +84,12 @@ class KvIntake:
         return [deliver for result in self._reader.poll() for deliver in self._answer(result)]
 
     def enrich(self, frame: Frame) -> None:
-        """Learns who is alive, begins what waited for that, and adds what there is to say."""
-        for reserved in frame.reserved:
-            self._block_tables[reserved.request_id] = reserved.block_ids
-        for ended in frame.ended:
-            self._forget(ended.request_id)
-        self._unsure.clear()
-        waiting, self._waiting = self._waiting, []
-        for fetch in waiting:
-            self._begin(fetch)
+        """Adds the answers, the measured rate and the transport in use."""
         frame.fetched, self._fetched = self._fetched, []
-        self._add_transport(frame)
+        if frame.load is not None:
+            frame.load = replace(frame.load, kv_bytes_per_s=self._bytes_per_s)
+        if self.transport != self._said_transport and not frame.is_empty:
+            frame.kv_transport = self._said_transport = self.transport
 
     def close(self) -> None:
         """Ends every read, the thread and the transport."""
@@ -115,17 +102,14 @@ class KvIntake:
         except SplitserveError as error:
             _log.warning("cannot connect", incarnation=command.incarnation, error=error.message)
 
-    def _take(self, fetch: Fetch) -> None:
-        if fetch.request_id in self._unsure:
-            self._waiting.append(fetch)
-        else:
-            self._begin(fetch)
-
-    def _begin(self, fetch: Fetch) -> None:
-        table = self._block_tables.get(fetch.request_id)
+    def _fetch(self, fetch: Fetch) -> None:
+        slots = self._receiving_blocks(fetch.request_id)
         last = fetch.first_index + len(fetch.block_ids)
-        if table is None or last > len(table):
-            self._refuse(fetch, "the request has ended" if table is None else _out_of(table, last))
+        if slots is None:
+            self._refuse(fetch, "the request does not receive blocks any more")
+            return
+        if last > len(slots):
+            self._refuse(fetch, f"block {last - 1} was announced, the prompt has {len(slots)}")
             return
         self._reader.submit(
             FetchJob(
@@ -135,7 +119,7 @@ class KvIntake:
                 remote_block_ids=fetch.block_ids,
                 generations=fetch.generations,
                 digests=fetch.digests,
-                local_block_ids=table[fetch.first_index : last],
+                local_block_ids=slots[fetch.first_index : last],
             )
         )
 
@@ -171,17 +155,3 @@ class KvIntake:
         rate = result.num_bytes / result.duration_ms * 1e3
         past = self._bytes_per_s or rate
         self._bytes_per_s = past + RATE_WEIGHT * (rate - past)
-
-    def _forget(self, request_id: str) -> None:
-        if self._block_tables.pop(request_id, None) is not None:
-            self._reader.cancel(request_id)
-
-    def _add_transport(self, frame: Frame) -> None:
-        if frame.load is not None:
-            frame.load = replace(frame.load, kv_bytes_per_s=self._bytes_per_s)
-        if self.transport != self._said_transport and not frame.is_empty:
-            frame.kv_transport = self._said_transport = self.transport
-
-
-def _out_of(table: Sequence[int], last: int) -> str:
-    return f"block {last - 1} was announced, the prompt has {len(table)}"

@@ -204,6 +204,8 @@ class Started(msgspec.Struct, frozen=True):
 
     request_id: str
     cached_tokens: int
+    queue_ms: float = 0.0
+    """From Submit until then: the frame comes only after the step that computed the chunk."""
 
 
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):

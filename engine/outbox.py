@@ -28,7 +28,9 @@ class Outbox:
         if not request.is_started:
             request.is_started = True
             request.num_cached_tokens = sequence.num_computed
-            self.frame.started.append(Started(request.request_id, sequence.num_computed))
+            self.frame.started.append(
+                Started(request.request_id, sequence.num_computed, request.queue_ms())
+            )
 
     def token(
         self, request: Request, choice: int, token: GeneratedToken, reason: FinishReason | None

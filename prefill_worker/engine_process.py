@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from engine.extension import EngineParts, Extension
 from engine.process import engine_main
+from kernels.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport
-from kvtransfer.verification import block_digest
 from prefill_worker.kv_exporter import KvExporter
 
 

@@ -44,7 +44,7 @@ class ExportStream:
         self._first_token_sent = False
         self._cached_tokens = 0
         self._submitted_at = time.monotonic()
-        self._started_at: float | None = None
+        self._queue_ms = 0.0
         self._timing: Timing | None = None
         self._usage: Usage | None = None
         self._error: SplitserveError | None = None
@@ -102,7 +102,7 @@ class ExportStream:
         if self._state is not ExportState.SUBMITTED:
             return  # preempted and started again: the reader was told already
         self._state = ExportState.COMPUTING
-        self._started_at = time.monotonic()
+        self._queue_ms = event.queue_ms
         self._cached_tokens = event.cached_tokens
         accepted = handoff_pb2.Accepted(cached_tokens=event.cached_tokens)
         self._messages.put_nowait(handoff_pb2.PrefillEvent(accepted=accepted))
@@ -135,12 +135,9 @@ class ExportStream:
         self._finish_if_done()
 
     def _measure(self) -> Timing:
-        now = time.monotonic()
-        started_at = self._started_at if self._started_at is not None else now
-        return Timing(
-            queue_ms=(started_at - self._submitted_at) * 1000,
-            prefill_ms=(now - started_at) * 1000,
-        )
+        """Computing is what is left after queueing; hops between the processes count as that."""
+        elapsed_ms = (time.monotonic() - self._submitted_at) * 1000
+        return Timing(queue_ms=self._queue_ms, prefill_ms=max(0.0, elapsed_ms - self._queue_ms))
 
     def _finish_if_done(self) -> None:
         if self.is_done and self._state is ExportState.COMPUTING:

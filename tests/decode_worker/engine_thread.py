@@ -1,0 +1,116 @@
+"""A real engine with a model-free runner, in a thread of the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from cluster.config import EngineOptions
+from engine.engine import Engine
+from engine.extension import EngineParts, Extension, ExtensionFactory
+from engine.fake_runner import fake_replica
+from engine.loop import EngineLoop
+from engine.messages import (
+    Command,
+    EngineMessage,
+    Frame,
+    LoadProgress,
+    Ready,
+    Stepped,
+    Stop,
+)
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 48
+OPTIONS = EngineOptions(block_size_tokens=BLOCK_SIZE, max_batch_tokens=16, max_num_seqs=8)
+
+
+def fake_engine(holds: Callable[[str], bool] = lambda _: False) -> tuple[Engine, EngineParts]:
+    replica = fake_replica(num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
+    engine = Engine(replica, OPTIONS, holds=holds)
+    parts = EngineParts(
+        spec=None,
+        kv=replica.kv,
+        generations=engine.placement.pool.generations,
+        receiving_blocks=engine.receiving_blocks,
+    )
+    return engine, parts
+
+
+class QueueChannel:
+    """Commands in by a queue, messages out by a callback; both packed, as between processes."""
+
+    def __init__(self, deliver: Callable[[bytes], None]) -> None:
+        self.commands: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._deliver = deliver
+        self._decoder = msgspec.msgpack.Decoder(Command)
+
+    def receive(self, timeout_ms: float) -> list[Command]:
+        packed: list[bytes] = []
+        try:
+            if timeout_ms > 0:
+                packed.append(self.commands.get(timeout=timeout_ms / 1e3))
+            while True:
+                packed.append(self.commands.get_nowait())
+        except queue.Empty:
+            return [self._decoder.decode(item) for item in packed]
+
+    def send(self, message: EngineMessage) -> None:
+        self._deliver(msgspec.msgpack.encode(message))
+
+
+class ThreadLink:
+    """An EngineLink; see there."""
+
+    def __init__(self, make_extension: ExtensionFactory) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._channel = QueueChannel(self._deliver)
+        self._make_extension = make_extension
+        self._decoder = msgspec.msgpack.Decoder(EngineMessage)
+        self._thread: threading.Thread | None = None
+        self.died: asyncio.Future[str] = self._loop.create_future()
+        self.pid: int | None = None
+
+    async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
+        extensions: list[Extension] = []
+        engine, parts = fake_engine(lambda name: any(e.holds(name) for e in extensions))
+        extension = self._make_extension(parts)
+        extensions.append(extension)
+        loop = EngineLoop(engine, extension, source=self._channel, sink=self._channel)
+        self._thread = threading.Thread(target=lambda: (loop.run(), extension.close()))
+        self._thread.start()
+        return Ready(
+            pid=0,
+            pairing_dtype="float32",
+            num_layers=2,
+            num_kv_heads=2,
+            head_dim=8,
+            total_blocks=NUM_BLOCKS,
+            max_context_tokens=NUM_BLOCKS * BLOCK_SIZE,
+            peer=extension.peer,
+            kv_transport=extension.transport,
+        )
+
+    async def send(self, command: Command) -> None:
+        self._channel.commands.put(msgspec.msgpack.encode(command))
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        while (packed := await self._messages.get()) is not None:
+            message = self._decoder.decode(packed)
+            assert isinstance(message, Stepped)
+            yield message.frame
+
+    async def stop(self) -> None:
+        if self._thread is not None:
+            await self.send(Stop())
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+            self._messages.put_nowait(None)
+
+    def _deliver(self, packed: bytes) -> None:
+        self._loop.call_soon_threadsafe(self._messages.put_nowait, packed)

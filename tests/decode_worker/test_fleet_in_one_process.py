@@ -1,0 +1,295 @@
+"""Both roles over real engines (without a model), the real transfer code and real gRPC.
+
+The fake model reads its context back from the KV pool: a wrong, stale or missing block changes the
+tokens, so equal tokens mean that the KV is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from cluster.identity import Role, WorkerKey
+from cluster.pairing import Pairing
+from cluster.rpc import RpcServer, open_channel
+from cluster.sampling import SamplingParams
+from cluster.wire import sampling_to_wire
+from cluster.worker.lifespan import Lifespan, WorkerState
+from cluster.worker.metrics import WorkerMetrics
+from decode_worker.kv_intake import KvIntake
+from decode_worker.service import DecodeWorker
+from engine.host.host import EngineHost
+from engine.host.role import RunningWorker
+from engine.messages import GenerateRequest
+from engine.offline import generate
+from kernels.block_digest import block_digest
+from kvtransfer.block_reader import BlockReader
+from kvtransfer.local_pool import LocalPool
+from kvtransfer.loopback import LoopbackFaults, LoopbackTransport
+from prefill_worker.kv_exporter import KvExporter
+from prefill_worker.service import PrefillWorker
+from protos import worker_pb2, worker_pb2_grpc
+from tests.decode_worker.decode_bench import RouterEnd
+from tests.decode_worker.engine_thread import BLOCK_SIZE, ThreadLink, fake_engine
+
+ROOT = bytes(range(16))
+PAIRING = Pairing(
+    weights_digest="aa",
+    tokenizer_digest="bb",
+    dtype="float32",
+    block_size_tokens=BLOCK_SIZE,
+    num_layers=2,
+    num_kv_heads=2,
+    head_dim=8,
+)
+
+
+@dataclass
+class Faults(LoopbackFaults):
+    """Flips a byte of the last block of every read while `corrupts`."""
+
+    corrupts: bool = False
+
+    def after_blocks(self, source, target, local_block_ids):
+        if self.corrupts:
+            target.blocks[local_block_ids[-1], 0, 0, 0, 0, 0] += 1
+
+
+@dataclass
+class Worker:
+    """One worker of either role."""
+
+    engine: EngineHost
+    server: RpcServer
+    key: WorkerKey
+    address: str
+
+    @property
+    def target(self) -> worker_pb2.PrefillTarget:
+        return worker_pb2.PrefillTarget(
+            worker_id=self.key.worker_id, incarnation=self.key.incarnation, address=self.address
+        )
+
+    async def is_empty(self) -> bool:
+        """No request, no lease, no broken invariant."""
+        violations = await self.engine.violations()
+        assert violations == []
+        load = self.engine.load
+        return self.engine.num_requests == 0 and load.num_leases == 0 and load.active_blocks == 0
+
+
+@asynccontextmanager
+async def running(role: Role, name: str, service, make_extension):
+    key = WorkerKey(name, f"{name}-{random.randbytes(4).hex()}")
+    engine = EngineHost(ThreadLink(lambda parts: make_extension(parts, key)))
+    ready = await engine.start()
+    lifespan = Lifespan()
+    lifespan.advance(WorkerState.READY)
+    server = RpcServer("127.0.0.1", 0)
+    service.register(server)
+    service.open(
+        RunningWorker(
+            key=key,
+            engine=engine,
+            ready=ready,
+            pairing=PAIRING,
+            lifespan=lifespan,
+            metrics=WorkerMetrics(role, name),
+        )
+    )
+    address = f"127.0.0.1:{await server.start()}"
+    yield Worker(engine, server, key, address)
+    await service.close()
+    await server.stop(0)
+    await engine.stop()
+
+
+def exporter(parts, key):
+    pool = LocalPool(parts.kv, parts.generations)
+    return KvExporter(parts, LoopbackTransport(pool, key.incarnation), block_digest)
+
+
+@dataclass
+class Fleet:
+    prefill: list[Worker]
+    decode: Worker
+    faults: Faults
+    router: RouterEnd
+
+    async def submit(self, request_id, prompt, sampling, targets, timeout_ms=20_000) -> None:
+        submit = worker_pb2.Submit(
+            request_id=request_id,
+            token_ids=prompt,
+            sampling=sampling_to_wire(sampling),
+            prefill=[worker.target for worker in targets],
+            cache_root=ROOT,
+            timeout_ms=timeout_ms,
+        )
+        await self.router.call.write(worker_pb2.RouterMessage(submit=submit))
+
+    async def all_empty(self) -> None:
+        """Every worker is back at rest, within five seconds."""
+        async with asyncio.timeout(5):
+            for worker in (*self.prefill, self.decode):
+                while not await worker.is_empty():
+                    await asyncio.sleep(0)  # each look is a round trip to the engine
+
+
+@pytest.fixture
+async def fleet():
+    faults = Faults()
+
+    def intake(parts, key):
+        pool = LocalPool(parts.kv, parts.generations)
+        transport = LoopbackTransport(pool, key.incarnation, faults=faults)
+        return KvIntake(parts, BlockReader(transport, pool, block_digest), "loopback")
+
+    async with AsyncExitStack() as stack:
+        prefill = [
+            await stack.enter_async_context(
+                running(Role.PREFILL, f"prefill-{i}", PrefillWorker(), exporter)
+            )
+            for i in range(2)
+        ]
+        decode = await stack.enter_async_context(
+            running(Role.DECODE, "decode-0", DecodeWorker(), intake)
+        )
+        channel = await stack.enter_async_context(open_channel(decode.address))
+        router = RouterEnd(worker_pb2_grpc.DecodeWorkerStub(channel).Session())
+        yield Fleet(prefill, decode, faults, router)
+
+
+def expected(prompt: list[int], sampling: SamplingParams) -> dict[int, list[int]]:
+    """What one engine alone makes of it."""
+    engine, _ = fake_engine()
+    request = GenerateRequest(
+        request_id="alone", token_ids=prompt, sampling=sampling, cache_root=ROOT
+    )
+    (completion,) = generate(engine, [request])
+    return {choice: completion.token_ids(choice) for choice in range(sampling.n)}
+
+
+def received(router: RouterEnd, request_id: str) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for frame in router.frames:
+        for tokens in frame.tokens:
+            if tokens.request_id == request_id:
+                found.setdefault(tokens.choice, []).extend(t.token_id for t in tokens.tokens)
+    return found
+
+
+def prompt_of(num_tokens: int, seed: int = 0) -> list[int]:
+    return random.Random(seed).choices(range(500), k=num_tokens)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(max_tokens=6, temperature=0.0),
+        SamplingParams(max_tokens=5, temperature=0.9, seed=11, n=3, logprobs=2),
+        SamplingParams(max_tokens=1, temperature=0.0),
+    ],
+    ids=["greedy", "three-choices", "one-token"],
+)
+@pytest.mark.parametrize("num_tokens", [3, 16, 37])
+async def test_tokens_are_those_of_one_engine_alone(fleet, sampling, num_tokens):
+    prompt = prompt_of(num_tokens)
+    await fleet.submit("a", prompt, sampling, fleet.prefill)
+    ended = await fleet.router.ended("a")
+    assert ended.error.code == ""
+    assert received(fleet.router, "a") == expected(prompt, sampling)
+    assert ended.timing.prefill_worker == "prefill-0"
+    await fleet.all_empty()
+
+
+async def test_the_transfer_is_measured(fleet):
+    sampling = SamplingParams(max_tokens=6, temperature=0.0)
+    await fleet.submit("a", prompt_of(37), sampling, fleet.prefill)
+    timing = (await fleet.router.ended("a")).timing
+    block_bytes = 2 * 2 * 2 * BLOCK_SIZE * 8 * 4
+    assert timing.kv_bytes == 10 * block_bytes
+    assert timing.kv_transport == "loopback"
+    assert timing.kv_transfer_ms > 0
+    assert timing.prefill_ms > 0
+
+
+async def test_a_second_request_with_the_same_prompt_reads_only_what_is_not_cached(fleet):
+    sampling = SamplingParams(max_tokens=3, temperature=0.0)
+    prompt = prompt_of(37)
+    for name in "ab":
+        await fleet.submit(name, prompt, sampling, fleet.prefill)
+        ended = await fleet.router.ended(name)
+    block_bytes = 2 * 2 * 2 * BLOCK_SIZE * 8 * 4
+    assert ended.timing.kv_bytes == block_bytes
+    assert ended.usage.cached_tokens == 36
+    assert received(fleet.router, "b") == expected(prompt, sampling)
+
+
+async def test_blocks_that_never_verify_are_computed_here_and_the_first_token_stays(fleet):
+    fleet.faults.corrupts = True
+    sampling = SamplingParams(max_tokens=6, temperature=0.9, seed=3)
+    prompt = prompt_of(37)
+    await fleet.submit("a", prompt, sampling, fleet.prefill)
+    ended = await fleet.router.ended("a")
+    assert ended.error.code == ""
+    assert received(fleet.router, "a") == expected(prompt, sampling)
+    await fleet.all_empty()
+
+
+async def test_when_a_prefill_worker_stops_the_other_one_takes_over(fleet):
+    sampling = SamplingParams(max_tokens=6, temperature=0.0)
+    prompt = prompt_of(37)
+    await fleet.prefill[0].server.stop(0)
+    await fleet.submit("a", prompt, sampling, fleet.prefill)
+    ended = await fleet.router.ended("a")
+    assert ended.timing.prefill_worker == "prefill-1"
+    assert received(fleet.router, "a") == expected(prompt, sampling)
+
+
+async def test_a_deadline_in_the_middle_frees_everything_on_both_sides(fleet):
+    sampling = SamplingParams(max_tokens=100, temperature=0.0)
+    await fleet.submit("a", prompt_of(60), sampling, fleet.prefill, timeout_ms=8)
+    assert (await fleet.router.ended("a")).error.code == "deadline_exceeded"
+    await fleet.all_empty()
+
+
+async def test_a_storm_of_cancellations_leaves_nothing_behind(fleet):
+    chance = random.Random(5)
+    sampling = SamplingParams(max_tokens=8, temperature=0.0)
+    names = [f"r{i}" for i in range(40)]
+    prompts = {name: prompt_of(chance.randint(1, 60), seed=i) for i, name in enumerate(names)}
+    reading = asyncio.create_task(read_until_ended(fleet.router, set(names)))
+    cancelled = set()
+    for name in names:
+        await fleet.submit(name, prompts[name], sampling, fleet.prefill)
+        if chance.random() < 0.6:
+            victim = chance.choice(names[: names.index(name) + 1])
+            cancelled.add(victim)
+            await fleet.router.cancel(victim)
+    counts = await reading
+    assert counts == dict.fromkeys(names, 1)
+    for name in names:
+        if name not in cancelled:
+            assert received(fleet.router, name) == expected(prompts[name], sampling)
+    await fleet.all_empty()
+
+
+async def test_a_session_that_breaks_leaves_nothing_behind(fleet):
+    sampling = SamplingParams(max_tokens=60, temperature=0.0)
+    for i in range(6):
+        await fleet.submit(f"r{i}", prompt_of(40, seed=i), sampling, fleet.prefill)
+    await fleet.router.next_frame()
+    fleet.router.call.cancel()
+    await fleet.all_empty()
+
+
+async def read_until_ended(router: RouterEnd, names: set[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    while set(counts) < names:
+        for ended in (await router.next_frame()).ended:
+            counts[ended.request_id] = counts.get(ended.request_id, 0) + 1
+    return counts
