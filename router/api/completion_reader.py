@@ -28,7 +28,7 @@ class CompletionReader:
         request = decode(body, _DECODER)
         self._model.check_name(request.model)
         check_completion(request)
-        prompts = to_prompts(request.prompt)
+        prompts = to_prompts(request.prompt, max_tokens=self._model.max_context_tokens)
         logprobs = sampling.logprobs_of_completion(request)
         params = sampling.sampling_of(request, logprobs=logprobs)
         shape = CompletionShape(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -15,12 +18,16 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*?
 _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*?)`)?$", re.DOTALL)
 _WRONG = re.compile(r"(.*) - at `(?:key` in `)?\$\.?(.*?)`$", re.DOTALL)
 MAX_NAME_CHARS = 100
+LARGE_BODY_BYTES = 256 * 1024
+"""8 MB of `[1],[1],...` take 1.6 s to decode with the garbage collector running, because it looks
+at the growing list again and again, and 0.2 s without."""
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[Schema]) -> Schema:
     """Raises InvalidRequest; a duplicate key counts with its last value, as in most parsers."""
     try:
-        return decoder.decode(body)
+        with _collector_paused(len(body)):
+            return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
     except msgspec.DecodeError as error:
@@ -48,3 +55,16 @@ def _path(found: re.Match[str]) -> str:
     """Where the field is, such as `messages[0].content`."""
     name = found[1][:MAX_NAME_CHARS]
     return f"{found[2]}.{name}" if found[2] else name
+
+
+@contextmanager
+def _collector_paused(num_bytes: int) -> Iterator[None]:
+    """For large bodies; small ones are not worth it."""
+    if num_bytes < LARGE_BODY_BYTES or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
