@@ -58,6 +58,11 @@ class Extension(Protocol):
         """The process ends. Called once."""
 
 
+def receives_nothing(request_id: str) -> list[int] | None:
+    """The answer of an engine that only exports."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
     """What an extension may touch. The tensors live as long as the process."""
@@ -65,7 +70,7 @@ class EngineParts:
     spec: EngineSpec
     kv: torch.Tensor  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], contiguous
     generations: torch.Tensor  # int64 [num_blocks], in host memory
-    receiving_blocks: Callable[[str], list[int] | None]
+    receiving_blocks: Callable[[str], list[int] | None] = receives_nothing
     """Request id -> the slots of its prompt blocks, index 0 first, that may be written now.
 
     None: it receives nothing (any more). To be asked before every read is started: a Fetch may meet
