@@ -171,8 +171,10 @@ class NixlTransport:
         return self._reader
 
     def _make_agent(self, name: str) -> TransferAgent:
-        agent = TransferAgent(name)
         blocks = self.pool.blocks
+        if blocks.is_cuda:  # in a thread without a CUDA context UCX leaves NVLink out, silently
+            torch.cuda.set_device(blocks.device)
+        agent = TransferAgent(name)
         agent.register(blocks.data_ptr(), blocks.nbytes, self.pool.memory, self.pool.device_id)
         return agent
 
