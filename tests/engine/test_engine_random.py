@@ -1,0 +1,201 @@
+"""Random interleavings of everything a server may say, against a solo run of each request."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from cluster.sampling import SamplingParams
+from engine.engine import Engine
+from engine.messages import (
+    Cancel,
+    ChoiceToken,
+    Deliver,
+    Frame,
+    GenerateRequest,
+    PrefillLocally,
+    PrefillMode,
+    ReleaseExport,
+    Seed,
+    Submit,
+)
+from engine.offline import Completion, collect
+from tests.engine.engine_scenario import (
+    ROOT,
+    VirtualClock,
+    check,
+    copy_kv,
+    expected_tokens,
+    small_engine,
+    small_replica,
+)
+
+
+@dataclass
+class World:
+    """A prefill and a decode engine, the wire between them, and what was promised to whom."""
+
+    chance: random.Random
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    reading: set[str] = field(default_factory=set)
+    bodies: dict[str, GenerateRequest] = field(default_factory=dict)
+    completions: dict[str, Completion] = field(default_factory=dict)
+    slots: dict[str, list[int]] = field(default_factory=dict)
+    exports: dict[str, dict[int, int]] = field(default_factory=dict)
+    wire: list[Deliver | Seed | PrefillLocally | Cancel | ReleaseExport] = field(
+        default_factory=list
+    )
+
+    def __post_init__(self) -> None:
+        self.replicas = [small_replica(8), small_replica(8)]
+        options = {"max_batch_tokens": self.chance.choice([2, 3, 8]), "clock": self.clock}
+        self.prefill = small_engine(self.replicas[0], **options)
+        self.decode = small_engine(
+            self.replicas[1], **options, holds=lambda request_id: request_id in self.reading
+        )
+
+    def submit(self) -> None:
+        """A prompt over two tokens, LOCAL or REMOTE with its EXPORT twin."""
+        chance, request_id = self.chance, str(len(self.bodies))
+        body = GenerateRequest(
+            request_id=request_id,
+            token_ids=[chance.randrange(2) for _ in range(chance.randrange(1, 8))],
+            sampling=SamplingParams(
+                max_tokens=chance.randrange(1, 6),
+                n=chance.choice([1, 1, 2, 3]),
+                seed=chance.randrange(3),
+                frequency_penalty=chance.choice([0.0, 1.0]),
+            ),
+            cache_root=ROOT,
+            mode=chance.choice([PrefillMode.LOCAL, PrefillMode.REMOTE]),
+            timeout_ms=chance.choice([1e6, 1e6, 20.0]),
+        )
+        self.bodies[request_id] = body
+        self.completions[request_id] = Completion()
+        self.decode.apply(Submit(body))
+
+    def hand_over(self, frame: Frame) -> None:
+        """A reservation starts the export of what is missing."""
+        for reserved in frame.reserved:
+            body = self.bodies[reserved.request_id]
+            self.slots[reserved.request_id] = reserved.block_ids
+            self.exports[reserved.request_id] = {}
+            twin = GenerateRequest(
+                request_id=body.request_id,
+                token_ids=body.token_ids,
+                sampling=body.sampling,
+                cache_root=ROOT,
+                mode=PrefillMode.EXPORT,
+                first_block=reserved.first_block,
+                timeout_ms=self.chance.choice([1e6, 30.0]),
+            )
+            self.prefill.apply(Submit(twin))
+
+    def carry(self, frame: Frame) -> None:
+        """What the prefill engine says, put on the wire; it may arrive in any order."""
+        for prefilled in frame.prefilled:
+            request_id = prefilled.request_id
+            if self.decode.receiving_blocks(request_id) is None:
+                continue  # an intake starts no read for a request that receives no more
+            for index, block_id in enumerate(prefilled.block_ids, prefilled.first_index):
+                self.exports[request_id][index] = block_id
+                self.reading.add(request_id)
+                self.wire.append(Deliver(request_id, index, 1))
+        seeds: dict[str, list[ChoiceToken]] = {}
+        for event in frame.tokens:
+            seeds.setdefault(event.request_id, []).append(ChoiceToken(event.choice, event.token))
+        self.wire += [Seed(request_id, tokens) for request_id, tokens in seeds.items()]
+        for ended in frame.ended:
+            if ended.error_code:
+                self.wire.append(PrefillLocally(ended.request_id))
+
+    def arrive(self) -> None:
+        """One message of the wire; a block is read and verified first, as an intake would."""
+        message = self.wire.pop(self.chance.randrange(len(self.wire)))
+        if not isinstance(message, Deliver) or self.is_read(message):
+            self.decode.apply(message)
+        waiting = {item.request_id for item in self.wire if isinstance(item, Deliver)}
+        self.reading &= waiting
+
+    def is_read(self, message: Deliver) -> bool:
+        """Copies the block if its source is still pinned."""
+        request_id, index = message.request_id, message.first_index
+        if self.prefill.table.get(request_id) is None:
+            self.wire.append(PrefillLocally(request_id))
+            return False
+        pair = (self.exports[request_id][index], self.slots[request_id][index])
+        copy_kv(self.replicas[0].kv, self.replicas[1].kv, [pair])
+        return True
+
+    def release(self) -> None:
+        """Exports whose request is over here, or only some that lost their reader."""
+        for request in self.prefill.table:
+            is_over = self.completions[request.request_id].ended is not None
+            if is_over or self.chance.random() < 0.05:
+                self.prefill.apply(ReleaseExport(request.request_id))
+                self.wire.append(PrefillLocally(request.request_id))
+
+    def cancel(self) -> None:
+        """Somebody's caller leaves."""
+        self.decode.apply(Cancel(self.chance.choice(list(self.bodies))))
+
+    def step(self) -> None:
+        """Both engines."""
+        self.clock.now_s += 0.001
+        self.carry(self.prefill.step())
+        frame = self.decode.step()
+        collect(frame, self.completions)
+        self.hand_over(frame)
+
+    def is_done(self) -> bool:
+        return all(completion.ended for completion in self.completions.values())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_interleavings_end_every_request_rightly_and_leak_no_block(seed: int) -> None:
+    world = World(random.Random(seed))
+    for _ in range(120):
+        actions = [world.step, world.step, world.step]
+        actions += [world.submit] if len(world.bodies) < 12 else []
+        actions += [world.arrive] * 2 if world.wire else []
+        actions += [world.cancel] if world.bodies and world.chance.random() < 0.1 else []
+        actions += [world.release] if world.chance.random() < 0.3 else []
+        world.chance.choice(actions)()
+        check(world.prefill)
+        check(world.decode)
+    _finish(world)
+    for request_id, completion in world.completions.items():
+        _compare(world.bodies[request_id], completion)
+
+
+def _finish(world: World) -> None:
+    for _ in range(400):
+        if world.wire:
+            world.arrive()
+        world.step()
+        world.release()
+        if world.is_done() and not world.wire and world.prefill.is_idle:
+            break
+    assert world.is_done()
+    world.step()
+    for engine in (world.prefill, world.decode):
+        _assert_empty(engine)
+
+
+def _assert_empty(engine: Engine) -> None:
+    check(engine)
+    assert engine.placement.pool.leases == frozenset()
+    assert engine.placement.pool.num_available == 8
+
+
+def _compare(body: GenerateRequest, completion: Completion) -> None:
+    """Right to the last token when it succeeded, right as far as it came otherwise."""
+    assert completion.ended is not None
+    assert completion.ended.error_code in ("", "cancelled", "deadline_exceeded", "out_of_blocks")
+    for choice in range(body.sampling.n):
+        given, expected = completion.token_ids(choice), expected_tokens(body, choice)
+        assert given == expected[: len(given)]
+        if not completion.ended.error_code:
+            assert given == expected
