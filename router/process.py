@@ -77,8 +77,14 @@ class Addresses:
 class RouterProcess:
     """One router; `run` once, on the loop that made it. `stop_requests` is what signals set."""
 
-    def __init__(self, options: RouterOptions, model: ServedModel, workers: WorkerPlane) -> None:
-        self.stop_requests = StopRequests()
+    def __init__(
+        self,
+        options: RouterOptions,
+        model: ServedModel,
+        workers: WorkerPlane,
+        stop_requests: StopRequests,
+    ) -> None:
+        self.stop_requests = stop_requests
         self.addresses: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._options = options
         self._model = model

@@ -1,0 +1,49 @@
+"""The entry point of a router process: load the model's text side, put everything together, run."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import uvloop
+
+from cluster.config import RouterOptions
+from cluster.identity import Role
+from cluster.logs import configure_logging
+from cluster.models.card import ModelCard
+from cluster.startup import report_progress
+from cluster.worker.signals import StopRequests, listen_for_signals
+from router.fleet_plane import FleetPlane
+from router.front.model_loading import find_card, load_served_model
+from router.front.readiness import context_limit
+from router.process import RouterProcess
+
+
+def run(options: RouterOptions) -> int:
+    """Serves until a signal; the process's exit code.
+
+    Raises a SplitserveError when it cannot start: the model cannot be had, or a port is taken.
+    """
+    configure_logging("router")
+    card = find_card(options.model)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(options, card))
+
+
+async def _run(options: RouterOptions, card: ModelCard) -> int:
+    stop_requests = StopRequests()
+    with listen_for_signals(stop_requests):
+        workers = FleetPlane(options, tokenizer_digest=card.tokenizer_digest)
+        limit = context_limit(
+            card.config.max_context_tokens, lambda: longest_request_tokens(workers)
+        )
+        model = await asyncio.to_thread(load_served_model, card, options.model, limit)
+        report_progress("listen")
+        gc.freeze()  # what is loaded stays: the collector need not look at it again
+        return await RouterProcess(options, model, workers, stop_requests).run()
+
+
+def longest_request_tokens(workers: FleetPlane) -> int | None:
+    """Prompt and completion that the roomiest decode worker can hold; None without one."""
+    decode = workers.fleet.ready(Role.DECODE) or workers.fleet.with_role(Role.DECODE)
+    return max((item.capacity_tokens for item in decode), default=None)
