@@ -45,8 +45,13 @@ class PrefillModel:
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
         self._factors: dict[WorkerKey, tuple[int, float]] = {}
         """Number of samples, and how much slower than the line."""
-        self.prior_tokens_per_s = DEFAULT_TOKENS_PER_S
-        """What the line leans on while samples are few; from beats where they say something."""
+        self._prior_tokens_per_s = DEFAULT_TOKENS_PER_S
+        """What the line leans on while samples are few."""
+
+    def heard(self, tokens_per_s: float) -> None:
+        """A beat's rate. Only one above the default is news: a low one may come from prompts so
+        short, or so well cached, that it measured the fixed cost of a step."""
+        self._prior_tokens_per_s = max(self._prior_tokens_per_s, tokens_per_s)
 
     def add(self, worker: WorkerKey, num_tokens: int, took_ms: float) -> None:
         """A finished prefill of so many uncached tokens."""
@@ -71,7 +76,7 @@ class PrefillModel:
         self._factors.pop(worker, None)
 
     def _fit(self) -> PrefillSpeed:
-        prior_ms = 1000 / self.prior_tokens_per_s
+        prior_ms = 1000 / self._prior_tokens_per_s
         sums = self._sums
         for tokens in _PRIOR_TOKENS:
             sums = _plus(sums, tokens, DEFAULT_BASE_MS + tokens * prior_ms, _PRIOR_WEIGHT)

@@ -24,6 +24,13 @@ class Decision:
     usage: Usage | None = None
     timing: Timing | None = None
 
+    @property
+    def expected_tokens(self) -> int:
+        """Prompt tokens that the index expected to be cached at the worker that prefills."""
+        key = self.route.prefill[0] if self.route.prefill else self.route.decode
+        workers = (*self.view.decode, *self.view.prefill)
+        return next(item.matched_tokens for item in workers if item.key == key)
+
 
 class DecisionLog:
     """The last decisions by request id; a retried request keeps its last one."""

@@ -1,0 +1,120 @@
+"""The conductor: admit, decide, send, relay, account.
+
+    admit -> wait for a decode worker -> decide -> send -> relay tokens -> Completed
+                                           ^         |
+                                           '---------' worker lost before any token: once more,
+                                                       on another worker
+
+A request ends once: with Completed, with one error, or because the caller closed the iterator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+
+from cluster.errors import InternalError, SplitserveError, WorkerLost, status_of
+from cluster.generation import Timing, Usage
+from cluster.identity import Role, WorkerKey
+from router.admission import Admission
+from router.estimates import Estimates
+from router.explain import Decision, DecisionLog
+from router.fleet import Fleet
+from router.index.prefix_index import PrefixIndex
+from router.metrics import RouterMetrics
+from router.request_clock import RequestClock
+from router.routing import RoutingDesk
+from router.running_request import RunningRequest, prefill_worker_of
+from router.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
+
+MAX_ATTEMPTS = 2
+"""A request that has lost two workers is not tried on a third."""
+
+
+class Dispatcher:
+    """The TokenSource of a router. All calls from the event loop."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        fleet: Fleet,
+        index: PrefixIndex,
+        estimates: Estimates,
+        metrics: RouterMetrics,
+        decisions: DecisionLog,
+    ) -> None:
+        self._admission = admission
+        self._fleet = fleet
+        self._index = index
+        self._estimates = estimates
+        self._metrics = metrics
+        self._decisions = decisions
+        self._desk = RoutingDesk(fleet, index, estimates)
+        metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
+        metrics.watch_index(lambda: index.num_blocks)
+
+    async def generate(self, request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        """See `TokenSource.generate`."""
+        clock = RequestClock(request.arrived_s, on_gap=self._metrics.inter_token.observe)
+        lost: frozenset[WorkerKey] = frozenset()
+        with self._counted(), await self._admission.admit(request.tenant_salt, request.deadline_s):
+            while True:
+                decision, run = await self._send(request, clock, lost)
+                try:
+                    while isinstance(event := await run.next(), ChoiceTokens):
+                        clock.tokens(event.choice, len(event.tokens))
+                        yield event
+                    completed = self._complete(decision, event, clock)
+                    break
+                except WorkerLost:
+                    lost |= {run.decode}
+                    if clock.has_token or not self._may_retry(lost):
+                        raise
+                    self._metrics.retries.inc()
+                finally:
+                    run.close()
+        yield completed
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Counts how a request ended, unless it ended well."""
+        try:
+            yield
+        except BaseException as end:
+            self._metrics.requests.labels(_outcome_of(end)).inc()
+            raise
+
+    async def _send(
+        self, request: RoutedRequest, clock: RequestClock, lost: frozenset[WorkerKey]
+    ) -> tuple[Decision, RunningRequest]:
+        await self._fleet.wait_for_decode(request.deadline_s)
+        decision = self._desk.decide(request, lost)
+        self._decisions.record(decision)
+        clock.dispatched()
+        run = RunningRequest(request, decision.view, decision.route, self._fleet, self._index)
+        self._metrics.routes.labels(decision.route.reason.value).inc()
+        return decision, run
+
+    def _may_retry(self, lost: frozenset[WorkerKey]) -> bool:
+        others = [item for item in self._fleet.ready(Role.DECODE) if item.key not in lost]
+        return bool(others) and len(lost) < MAX_ATTEMPTS
+
+    def _complete(
+        self, decision: Decision, told: tuple[Usage, Timing], clock: RequestClock
+    ) -> Completed:
+        usage, timing = told[0], clock.complete(told[1])
+        route = decision.route
+        self._metrics.finished(usage, timing)
+        self._metrics.expected_tokens.inc(decision.expected_tokens)
+        self._estimates.finished(
+            usage, timing, decode=route.decode, prefill=prefill_worker_of(timing, route)
+        )
+        self._decisions.finished(decision.request_id, usage, timing)
+        return Completed(usage, timing)
+
+
+def _outcome_of(end: BaseException) -> str:
+    """An error's code; "cancelled" when the caller closed the iterator or was cancelled."""
+    if isinstance(end, SplitserveError):
+        return status_of(end).code
+    return status_of(InternalError("")).code if isinstance(end, Exception) else "cancelled"

@@ -1,0 +1,110 @@
+"""The router's Prometheus metrics; durations in seconds, as is the custom there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from cluster.generation import Timing, Usage
+
+_TTFT_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
+_ITL_BUCKETS_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5)
+
+
+class RouterMetrics:
+    """One per router, with its own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.requests = Counter(
+            "splitserve_requests",
+            "Requests by how they ended: ok, cancelled, or an error's code",
+            ["outcome"],
+            registry=registry,
+        )
+        self.ttft = Histogram(
+            "splitserve_ttft_seconds",
+            "Arrival at the router until the first token left it",
+            buckets=_TTFT_BUCKETS_S,
+            registry=registry,
+        )
+        self.ttft_stage = Histogram(
+            "splitserve_ttft_stage_seconds",
+            "Parts of the time to first token; they add up to it",
+            ["stage"],
+            buckets=_TTFT_BUCKETS_S,
+            registry=registry,
+        )
+        self.inter_token = Histogram(
+            "splitserve_inter_token_seconds",
+            "Time between deliveries of one choice's tokens",
+            buckets=_ITL_BUCKETS_S,
+            registry=registry,
+        )
+        self.routes = Counter(
+            "splitserve_routes", "Routing decisions", ["reason"], registry=registry
+        )
+        self.retries = Counter(
+            "splitserve_retries",
+            "Requests sent to a second worker after the first was lost before any token",
+            registry=registry,
+        )
+        self.prompt_tokens = Counter(
+            "splitserve_prompt_tokens", "Prompt tokens of finished requests", registry=registry
+        )
+        self.cached_tokens = Counter(
+            "splitserve_prefix_hit_tokens",
+            "Prompt tokens whose KV was not computed again",
+            registry=registry,
+        )
+        self.expected_tokens = Counter(
+            "splitserve_prefix_expected_tokens",
+            "Prompt tokens that the index had expected to be cached where they were computed",
+            registry=registry,
+        )
+        self.completion_tokens = Counter(
+            "splitserve_completion_tokens", "Tokens generated", registry=registry
+        )
+        self.event_gaps = Counter(
+            "splitserve_kv_event_gaps", "Gaps found in workers' KV events", registry=registry
+        )
+        self.event_resyncs = Counter(
+            "splitserve_kv_event_resyncs", "Snapshots taken of workers' caches", registry=registry
+        )
+        self.event_orphans = Counter(
+            "splitserve_kv_event_orphan_blocks",
+            "Stored blocks that fitted nothing the index knows",
+            registry=registry,
+        )
+
+    def watch_queue(self, num_queued: Callable[[], int], num_running: Callable[[], int]) -> None:
+        """Requests waiting and running."""
+        self._gauge("splitserve_queued_requests", "Requests waiting in the router", num_queued)
+        self._gauge("splitserve_running_requests", "Requests dispatched", num_running)
+
+    def watch_index(self, num_blocks: Callable[[], int]) -> None:
+        """The prefix index."""
+        self._gauge("splitserve_index_blocks", "Blocks in the prefix index", num_blocks)
+
+    def watch_members(self, role: str, num_members: Callable[[], int]) -> None:
+        """Called once per role."""
+        if not hasattr(self, "_members"):
+            self._members = Gauge(
+                "splitserve_members", "Workers in the fleet", ["role"], registry=self.registry
+            )
+        self._members.labels(role).set_function(num_members)
+
+    def finished(self, usage: Usage, timing: Timing) -> None:
+        """A request ended well."""
+        self.requests.labels("ok").inc()
+        self.prompt_tokens.inc(usage.prompt_tokens)
+        self.cached_tokens.inc(usage.cached_tokens)
+        self.completion_tokens.inc(usage.completion_tokens)
+        self.ttft.observe(timing.ttft_ms / 1000)
+        for stage in ("queue", "prefill", "kv", "decode"):
+            self.ttft_stage.labels(stage).observe(getattr(timing, f"{stage}_ms") / 1000)
+
+    def _gauge(self, name: str, help: str, value: Callable[[], int]) -> None:
+        Gauge(name, help, registry=self.registry).set_function(value)

@@ -1,0 +1,84 @@
+"""When a request's tokens left the router, and how its time to first token adds up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from cluster.generation import Timing
+
+
+class RequestClock:
+    """Stamps of one request, in seconds of one monotonic clock."""
+
+    def __init__(
+        self,
+        arrived_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_gap: Callable[[float], None] = lambda gap_s: None,
+    ) -> None:
+        self._arrived_s = arrived_s
+        self._clock = clock
+        self._on_gap = on_gap
+        self._dispatched_s = arrived_s
+        self._first_s: float | None = None
+        self._last_s: dict[int, float] = {}
+        self._num_tokens: dict[int, int] = {}
+
+    @property
+    def has_token(self) -> bool:
+        """True once the client has been given a token."""
+        return self._first_s is not None
+
+    def dispatched(self) -> None:
+        """The router's own queueing is over; the last call counts."""
+        self._dispatched_s = self._clock()
+
+    def tokens(self, choice: int, num_tokens: int) -> None:
+        """Tokens of a choice are about to leave; `on_gap` hears the time since its last ones."""
+        if not num_tokens:
+            return
+        now_s = self._clock()
+        if self._first_s is None:
+            self._first_s = now_s
+        if choice in self._last_s:
+            self._on_gap(now_s - self._last_s[choice])
+        self._last_s[choice] = now_s
+        self._num_tokens[choice] = self._num_tokens.get(choice, 0) + num_tokens
+
+    def complete(self, worker: Timing) -> Timing:
+        """The worker's part with ours: `ttft = queue + prefill + kv + decode`, exactly."""
+        first_s = self._clock() if self._first_s is None else self._first_s
+        ttft_ms = max(0.0, (first_s - self._arrived_s) * 1000)
+        own_queue_ms = max(0.0, (self._dispatched_s - self._arrived_s) * 1000)
+        queue_ms, prefill_ms, kv_ms = _fit_into(
+            ttft_ms, own_queue_ms + worker.queue_ms, worker.prefill_ms, worker.kv_ms
+        )
+        return replace(
+            worker,
+            ttft_ms=ttft_ms,
+            queue_ms=queue_ms,
+            prefill_ms=prefill_ms,
+            kv_ms=kv_ms,
+            decode_ms=ttft_ms - queue_ms - prefill_ms - kv_ms,
+            itl_ms=self._mean_gap_ms(first_s),
+        )
+
+    def _mean_gap_ms(self, first_s: float) -> float:
+        num_gaps = max(self._num_tokens.values(), default=0) - 1
+        last_s = max(self._last_s.values(), default=first_s)
+        return (last_s - first_s) * 1000 / num_gaps if num_gaps > 0 else 0.0
+
+
+def _fit_into(total_ms: float, *parts_ms: float) -> list[float]:
+    """The parts, cut from the first on so that they never exceed the total.
+
+    Two processes measure them; by a clock's tick they may add up to more.
+    """
+    fitted = []
+    for part_ms in parts_ms:
+        fitted.append(min(max(0.0, part_ms), total_ms))
+        total_ms -= fitted[-1]
+    return fitted

@@ -1,0 +1,60 @@
+"""What one request's decode worker sends, in order, until its end.
+
+    add_tokens* -> end | fail          close by the consumer at any time, once or more
+
+Holds at most what the request may produce: a worker that sends more has broken the contract.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cluster.errors import InternalError, SplitserveError, from_code
+from protos import worker_pb2
+
+_Item = worker_pb2.Tokens | worker_pb2.Ended | SplitserveError
+
+
+class RequestStream:
+    """One consumer; the session and the request's deadline are the producers."""
+
+    def __init__(self, *, max_tokens: int, on_close: Callable[[], None]) -> None:
+        self._tokens_left = max_tokens
+        self._on_close = on_close
+        self._items: asyncio.Queue[_Item] = asyncio.Queue()
+        self._over = False
+
+    def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
+        """New tokens of one choice."""
+        self._tokens_left -= len(tokens.tokens)
+        if self._tokens_left < 0:
+            self.fail(InternalError("the decode worker sent more tokens than were asked for"))
+        elif not self._over:
+            self._items.put_nowait(tokens)
+
+    def end(self, ended: worker_pb2.Ended) -> None:
+        """The worker's last word."""
+        if ended.HasField("error"):
+            self.fail(from_code(ended.error.code, ended.error.message))
+        elif not self._over:
+            self._over = True
+            self._items.put_nowait(ended)
+
+    def fail(self, error: SplitserveError) -> None:
+        """The request ends with an error, after what has arrived; the first end counts."""
+        if not self._over:
+            self._over = True
+            self._items.put_nowait(error)
+
+    async def next(self) -> worker_pb2.Tokens | worker_pb2.Ended:
+        """The next message; nothing may be asked for after Ended. Raises the request's error."""
+        item = await self._items.get()
+        if isinstance(item, SplitserveError):
+            raise item
+        return item
+
+    def close(self) -> None:
+        """The consumer has gone: cancels at the worker unless the request has ended there."""
+        self._over = True
+        self._on_close()

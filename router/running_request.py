@@ -1,0 +1,132 @@
+"""One request at its workers: from the decision to the last word.
+
+    sent -> first token (prefill worker released) -> ... -> Completed | error -> closed
+
+`close` settles everything once: the stream, the workers' counts and the index's expectation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from cluster.block_hash import cache_root, pack_tokens
+from cluster.errors import DeadlineExceeded, WorkerLost
+from cluster.generation import Timing, Usage
+from cluster.identity import WorkerKey
+from cluster.wire import (
+    reason_from_wire,
+    sampling_to_wire,
+    timing_from_wire,
+    token_from_wire,
+    usage_from_wire,
+)
+from protos import worker_pb2
+from router.fleet import Fleet
+from router.fleet_member import Assignment, FleetMember
+from router.index.prefix_index import PrefixIndex
+from router.route import Route, RoutingView
+from router.stream import ChoiceTokens, RoutedRequest
+
+
+class RunningRequest:
+    """Sent when constructed. Raises WorkerLost when the decode worker went in that moment."""
+
+    def __init__(
+        self,
+        request: RoutedRequest,
+        view: RoutingView,
+        route: Route,
+        fleet: Fleet,
+        index: PrefixIndex,
+    ) -> None:
+        self.decode = route.decode
+        self._request = request
+        member = fleet.find(route.decode)
+        if member is None or member.session is None:
+            raise WorkerLost(f"decode worker {route.decode.worker_id} left; try again")
+        targets = [item for key in route.prefill if (item := fleet.find(key)) is not None]
+        submit = _submit_message(request, member, targets)
+        limit = request.sampling.n * request.sampling.max_tokens
+        self._stream = member.session.submit(submit, max_tokens=limit)
+        self._deadline = asyncio.get_running_loop().call_later(
+            request.deadline_s - time.monotonic(), self._expire
+        )
+        self._assignments = _assign(request, view, member, targets[:1])
+        holders = [member.key, *(item.key for item in targets[:1])]
+        root = cache_root(member.pairing_key, request.tenant_salt)
+        self._expectation = index.expect(holders, root, pack_tokens(request.token_ids))
+        self._came_true = False
+
+    async def next(self) -> ChoiceTokens | tuple[Usage, Timing]:
+        """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
+        message = await self._stream.next()
+        for assignment in self._assignments[1:]:
+            assignment.release()  # the prefill worker's part is over with the first token
+        self._assignments[0].prefilled()
+        if isinstance(message, worker_pb2.Ended):
+            self._came_true = True
+            return usage_from_wire(message.usage), timing_from_wire(message.timing)
+        tokens = [token_from_wire(token) for token in message.tokens]
+        return ChoiceTokens(message.choice, tokens, reason_from_wire(message.finish_reason))
+
+    def close(self) -> None:
+        """Cancels at the worker unless the request has ended there; idempotent."""
+        self._deadline.cancel()
+        self._stream.close()
+        for assignment in self._assignments:
+            assignment.release()
+        self._expectation.settle(came_true=self._came_true)
+
+    def _expire(self) -> None:
+        self._stream.fail(
+            DeadlineExceeded(
+                f"the request's deadline of {self._request.timeout_s:.1f} s passed at worker "
+                f"{self.decode.worker_id}; allow more time or ask for fewer tokens"
+            )
+        )
+
+
+def prefill_worker_of(timing: Timing, route: Route) -> WorkerKey | None:
+    """The proposed worker that computed the prompt; None when the decode worker did."""
+    named = [key for key in route.prefill if key.worker_id == timing.prefill_worker]
+    return named[0] if named else None
+
+
+def _assign(
+    request: RoutedRequest, view: RoutingView, decode: FleetMember, prefill: list[FleetMember]
+) -> list[Assignment]:
+    """The decode worker's share first, then the first prefill worker's."""
+    num_prompt = len(request.token_ids)
+    matched = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
+    total = num_prompt + request.sampling.n * request.sampling.max_tokens
+
+    def uncached(item: FleetMember) -> int:
+        return max(1, num_prompt - matched.get(item.key, 0))
+
+    local_tokens = 0 if prefill else uncached(decode)
+    return [
+        decode.assign(num_tokens=total, prefill_tokens=local_tokens),
+        *(item.assign(num_tokens=num_prompt, prefill_tokens=uncached(item)) for item in prefill),
+    ]
+
+
+def _submit_message(
+    request: RoutedRequest, decode: FleetMember, prefill: list[FleetMember]
+) -> worker_pb2.Submit:
+    return worker_pb2.Submit(
+        request_id=request.request_id,
+        token_ids=request.token_ids,
+        sampling=sampling_to_wire(request.sampling),
+        prefill=[
+            worker_pb2.PrefillTarget(
+                worker_id=item.key.worker_id,
+                incarnation=item.key.incarnation,
+                address=item.member.address,
+            )
+            for item in prefill
+        ],
+        cache_root=cache_root(decode.pairing_key, request.tenant_salt),
+        timeout_ms=max(1.0, (request.deadline_s - time.monotonic()) * 1000),
+        traceparent=request.traceparent,
+    )

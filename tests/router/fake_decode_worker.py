@@ -1,0 +1,154 @@
+"""A decode worker without an engine: a real gRPC server whose answers a test decides."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+
+from cluster.cache_change import CachedBlock
+from cluster.identity import Role
+from cluster.kv_events.publisher import KvEventPublisher
+from cluster.membership.member import Member
+from cluster.pairing import Pairing
+from cluster.rpc import RpcServer
+from protos import generation_pb2, worker_pb2, worker_pb2_grpc
+
+PAIRING = Pairing(
+    weights_digest="aa",
+    tokenizer_digest="bb",
+    dtype="bfloat16",
+    block_size_tokens=4,
+    num_layers=2,
+    num_kv_heads=1,
+    head_dim=8,
+)
+Frame = worker_pb2.WorkerFrame
+
+
+def tokens_frame(request_id: str, *token_ids: int, choice: int = 0, last: bool = False) -> Frame:
+    reason = generation_pb2.FINISH_REASON_LENGTH if last else 0
+    tokens = [generation_pb2.GeneratedToken(token_id=token_id) for token_id in token_ids]
+    return Frame(
+        tokens=[
+            worker_pb2.Tokens(
+                request_id=request_id, choice=choice, tokens=tokens, finish_reason=reason
+            )
+        ]
+    )
+
+
+def ended_frame(
+    request_id: str, *, prompt: int = 8, made: int = 1, cached: int = 0, **timing: object
+) -> Frame:
+    usage = generation_pb2.Usage(prompt_tokens=prompt, completion_tokens=made, cached_tokens=cached)
+    ended = worker_pb2.Ended(
+        request_id=request_id, usage=usage, timing=generation_pb2.Timing(**timing)
+    )
+    return Frame(ended=[ended])
+
+
+def error_frame(request_id: str, code: str, message: str) -> Frame:
+    error = worker_pb2.Error(code=code, message=message)
+    return Frame(ended=[worker_pb2.Ended(request_id=request_id, error=error)])
+
+
+class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
+    """`submitted` and `cancelled` are what came; frames go out with `send`.
+
+    With `answer_at_once` every request gets its max_tokens tokens 100, 101, ... and its end.
+    """
+
+    def __init__(self, worker_id: str = "decode-1", *, answer_at_once: bool = False) -> None:
+        self.worker_id = worker_id
+        self.answer_at_once = answer_at_once
+        self.submitted: list[worker_pb2.Submit] = []
+        self.cancelled: list[str] = []
+        self.num_sessions = 0
+        self.timing: dict[str, object] = {}
+        self.live: list[CachedBlock] = []
+        self.port = 0
+        self._frames: asyncio.Queue[Frame] = asyncio.Queue()
+        self._server = RpcServer("127.0.0.1", 0)
+        self._events: KvEventPublisher | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self, port: int = 0) -> "FakeDecodeWorker":
+        self._server = RpcServer("127.0.0.1", port)
+        self._server.add(
+            worker_pb2_grpc.add_DecodeWorkerServicer_to_server,
+            self,
+            "splitserve.worker.v1.DecodeWorker",
+        )
+        self.port = await self._server.start()
+        return self
+
+    async def start_events(self) -> tuple[str, str]:
+        async def snapshot() -> list[CachedBlock]:
+            return self.live
+
+        self._events = KvEventPublisher("127.0.0.1", 0, 0, snapshot)
+        return await self._events.start()
+
+    async def stop(self) -> None:
+        if self._events is not None:
+            await self._events.stop()
+        await self._server.stop(0)
+
+    def send(self, frame: Frame) -> None:
+        self._frames.put_nowait(frame)
+
+    def member(self, **values: object) -> Member:
+        fields: dict[str, object] = {
+            "worker_id": self.worker_id,
+            "incarnation": "i1",
+            "role": Role.DECODE,
+            "address": self.address,
+            "pairing": PAIRING,
+            "model": "m",
+            "max_context_tokens": 1000,
+        }
+        return Member(**fields | values)  # type: ignore[arg-type]
+
+    async def Session(
+        self,
+        request_iterator: AsyncIterator[worker_pb2.RouterMessage],
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[Frame]:
+        self.num_sessions += 1
+        reader = asyncio.create_task(self._read(request_iterator))
+        try:
+            while True:
+                yield await self._frames.get()
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    async def _read(self, messages: AsyncIterator[worker_pb2.RouterMessage]) -> None:
+        async for message in messages:
+            if message.HasField("cancel"):
+                self.cancelled.append(message.cancel.request_id)
+                continue
+            submit = message.submit
+            self.submitted.append(submit)
+            if self.answer_at_once:
+                count = submit.sampling.max_tokens
+                token_ids = range(100, 100 + count)
+                self.send(tokens_frame(submit.request_id, *token_ids, last=True))
+                self.send(
+                    ended_frame(
+                        submit.request_id,
+                        prompt=len(submit.token_ids),
+                        made=count,
+                        **self.timing,
+                    )
+                )
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Polls until true."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.005)
