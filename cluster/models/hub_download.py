@@ -35,7 +35,9 @@ _AGAIN = "fetch it again with `splitserve models pull`"
 def fetch_hub_model(source: HubSource, folder: Path, progress: Progress) -> None:
     """Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
     from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
+    disable_progress_bars()  # ours goes through `progress`
     with _hub_errors(source), disk_errors(folder):
         info = HfApi(endpoint=_endpoint()).model_info(
             source.repository, revision=source.revision, files_metadata=True, timeout=TIMEOUT_S
@@ -97,15 +99,27 @@ def _check(folder: Path, file: RepoSibling, progress: Progress) -> None:
             raise ChecksumMismatch(f"{path} is not git object {file.blob_id}; {_AGAIN}")
 
 
+def _http_error() -> type[Exception]:
+    """The base of what the hub's HTTP client raises; httpx or httpx2, by its version."""
+    from huggingface_hub import errors
+
+    return next(cls for cls in errors.HfHubHTTPError.__mro__ if cls.__name__ == "HTTPError")
+
+
 @contextmanager
 def _hub_errors(source: HubSource) -> Iterator[None]:
     """What the hub's client raises, in our words; errors of ours and of the disk pass."""
-    import httpx
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub import errors
 
     try:
         yield
-    except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError) as error:
+    except (
+        _http_error(),
+        errors.LocalEntryNotFoundError,
+        errors.RevisionResolutionError,
+        errors.XetDownloadError,
+        ConnectionError,
+    ) as error:
         raise SourceUnreachable(
             f"hf://{source.repository}@{source.revision} cannot be fetched: {str(error)[:500]} "
             "Check the name, the network and HF_TOKEN, or pass a local folder as the model"
