@@ -55,6 +55,7 @@ class MembershipClient:
         self._channel = open_channel(router)
         self._stub = membership_pb2_grpc.MembershipStub(self._channel)
         self._joined = False
+        self._may_be_known = False
         self._trouble: str | None = None
         self._beat_interval_s = 1.0
         self._soon = asyncio.Event()
@@ -89,7 +90,7 @@ class MembershipClient:
             worker_id=self._member.worker_id, incarnation=self._member.incarnation
         )
         try:
-            if self._joined:
+            if self._may_be_known:
                 await self._stub.Leave(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as failure:
             self._note_trouble(error_of(failure))
@@ -106,6 +107,7 @@ class MembershipClient:
     async def _join(self) -> None:
         member = replace(self._member, kv_transport=self._take_pulse().kv_transport)
         request = membership_pb2.JoinRequest(member=member_to_wire(member))
+        self._may_be_known = True  # from now on, also when the answer is lost
         reply = await self._stub.Join(request, timeout=CALL_TIMEOUT_S)
         self._beat_interval_s = reply.beat_interval_s
         self._joined = True

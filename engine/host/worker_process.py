@@ -155,7 +155,7 @@ class WorkerProcess:
         page = start_metrics_server(
             self._options.host, self._options.metrics_port, metrics.registry
         )
-        self._closers.callback(page.close)
+        self._closers.push_async_callback(asyncio.to_thread, page.close)  # it waits half a second
         return page.port
 
     async def _publish_events(self, engine: EngineHost, metrics: WorkerMetrics) -> tuple[str, str]:

@@ -1,0 +1,100 @@
+"""The worker's side of membership."""
+
+import asyncio
+
+import pytest
+
+from cluster.generation import EngineLoad
+from cluster.identity import Role
+from cluster.membership.client import MembershipClient, Pulse
+from cluster.membership.member import Member
+from cluster.pairing import Pairing
+from tests.engine_host.worker_bench import NotingRouter, noting_router
+
+MEMBER = Member(
+    worker_id="decode-a",
+    incarnation="one",
+    role=Role.DECODE,
+    address="127.0.0.1:5000",
+    pairing=Pairing(
+        weights_digest="aa",
+        tokenizer_digest="bb",
+        dtype="float32",
+        block_size_tokens=16,
+        num_layers=2,
+        num_kv_heads=2,
+        head_dim=8,
+    ),
+    model="tiny",
+    max_context_tokens=128,
+)
+
+
+@pytest.fixture
+async def router():
+    async with noting_router() as running:
+        yield running
+
+
+class Beating:
+    """A client with its task."""
+
+    def __init__(self, router: NotingRouter) -> None:
+        self.load = EngineLoad(num_running=1)
+        self.client = MembershipClient(router.address, MEMBER, self.take_pulse)
+        self.task = asyncio.create_task(self.client.run())
+
+    def take_pulse(self) -> Pulse:
+        return Pulse(load=self.load, draining=False, kv_transport="nixl")
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.client.leave()
+
+
+async def test_a_worker_joins_then_beats_with_its_load(router):
+    beating = Beating(router)
+    await router.until(lambda: len(router.beats) >= 2)
+    assert [member.worker_id for member in router.joins] == ["decode-a"]
+    assert router.beats[0].load.num_running == 1
+    assert router.beats[0].kv_transport == "nixl"
+    await beating.stop()
+    assert len(router.leaves) == 1
+
+
+async def test_a_worker_that_is_not_known_joins_again(router):
+    beating = Beating(router)
+    await router.until(lambda: router.beats)
+    router.knows = False
+    await router.until(lambda: len(router.joins) >= 2)
+    router.knows = True
+    await beating.stop()
+
+
+async def test_a_router_that_comes_later_is_joined(router):
+    await router.stop()
+    beating = Beating(router)
+    assert not beating.client.is_joined
+    await router.start(int(router.address.rpartition(":")[2]))
+    await router.until(lambda: router.joins)
+    await beating.stop()
+
+
+async def test_a_router_that_restarts_is_beaten_again_without_a_new_join(router):
+    beating = Beating(router)
+    await router.until(lambda: router.beats)
+    await router.stop()
+    count = len(router.beats)
+    await router.start(int(router.address.rpartition(":")[2]))
+    await router.until(lambda: len(router.beats) > count)
+    assert len(router.joins) == 1
+    await beating.stop()
+
+
+async def test_leaving_an_unreachable_router_does_not_raise(router):
+    beating = Beating(router)
+    await router.until(lambda: router.beats)
+    await router.stop()
+    await beating.stop()
+    assert not beating.client.is_joined
