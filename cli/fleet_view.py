@@ -9,6 +9,9 @@ from cli.progress_view import ProgressView
 from cluster.config import ServeOptions
 from cluster.supervisor.news import Loading, News, Restarting, Serving, Stopping, Warned
 
+_QUIET_FACTS = frozenset({"worker_id", "role", "model", "engine_pid", "metrics_port", "load"})
+"""Of a ready report: said elsewhere on the line, or for the log."""
+
 
 class FleetView:
     """A watcher of a supervisor."""
@@ -21,6 +24,8 @@ class FleetView:
         self._began_s = time.monotonic()
         self._starting: dict[str, list[str]] = {}
         """Warnings of processes that load: shown when ready; a failed start has its own words."""
+        self._is_stopping = False
+        """From then on the processes miss each other, and their warnings say nothing new."""
         self.stopping_by_choice = True
 
     def __call__(self, piece: News) -> None:
@@ -34,8 +39,8 @@ class FleetView:
                 self._starting.pop(failure.name, None)
                 line = f"{failure.name} ended, {failure.how}: {failure.cause}"
                 self._rows.say(f"{line}; starting it again in {delay_s:g} s")
-            case Warned(name, level, text):
-                self._warned(name, f"{name}: {level}: {text}")
+            case Warned():
+                self._warned(piece)
             case Stopping(names, grace_s):
                 self._stopping(names, grace_s)
 
@@ -54,13 +59,15 @@ class FleetView:
             self._rows.say(warning)
         self._rows.finish(piece.name, _ready_line(piece))
 
-    def _warned(self, name: str, line: str) -> None:
-        if name in self._starting:
-            self._starting[name].append(line)
-        else:
+    def _warned(self, piece: Warned) -> None:
+        line = f"{piece.name}: {piece.level}: {piece.text}"
+        if piece.name in self._starting:
+            self._starting[piece.name].append(line)
+        elif piece.level != "warning" or not self._is_stopping:
             self._rows.say(line)
 
     def _stopping(self, names: tuple[str, ...], grace_s: float) -> None:
+        self._is_stopping = True
         if names and self.stopping_by_choice:
             who = ", ".join(names)
             self._rows.say(f"stopping {who} (at most {grace_s:g} s; Ctrl-C again to end it now)")
@@ -83,5 +90,6 @@ class FleetView:
 
 
 def _ready_line(piece: Serving) -> str:
-    facts = ", ".join(f"{name} {value}" for name, value in piece.facts.items() if value)
+    shown = {k: v for k, v in piece.facts.items() if v and k not in _QUIET_FACTS}
+    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
     return f"{piece.name:<12} ready  {piece.address}  pid {piece.pid}  {facts}".rstrip()
