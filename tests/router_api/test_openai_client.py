@@ -279,3 +279,12 @@ async def test_content_may_be_a_list_of_text_parts(front: Front, client: AsyncOp
         model=MODEL, messages=[{"role": "developer", "content": parts}]
     )
     assert bytes(front.source.requests[0].token_ids) == b"system:a\nb\n"
+
+
+async def test_a_header_asks_for_timings_too(client: AsyncOpenAI) -> None:
+    answer = await client.completions.create(
+        model=MODEL, prompt="Hi", extra_headers={"x-splitserve-timings": "1"}
+    )
+    assert (answer.model_extra or {})["splitserve"]["queue_ms"] == 2.0
+    plain = await client.completions.create(model=MODEL, prompt="Hi")
+    assert "splitserve" not in (plain.model_extra or {})
