@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import signal
 import time
 from pathlib import Path
@@ -22,8 +23,9 @@ from cluster.launcher.protocol import ProcessSpec
 from cluster.models.store import ModelStore, default_home
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.cores import available_cores
+from cluster.supervisor.devices import visible_gpus
 from cluster.supervisor.failure import ProcessFailure
-from cluster.supervisor.fleet import plan_fleet
+from cluster.supervisor.fleet import Machine, plan_fleet
 from cluster.supervisor.news import Warned
 from cluster.supervisor.ports import claimed_port
 from cluster.supervisor.supervisor import Supervisor
@@ -39,7 +41,8 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     log_dir = _log_dir(options.log_dir)
     with ProgressView() as progress:
         ModelStore().resolve(options.model.model, progress.bytes_of("model"))
-    stages = plan_fleet(options, num_cores=available_cores())
+    machine = Machine(available_cores(), visible_gpus(os.environ))
+    stages = plan_fleet(options, machine)
     return asyncio.run(FleetRun(options, stages, log_dir).run())
 
 

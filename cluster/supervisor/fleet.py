@@ -10,31 +10,44 @@ from cluster.launcher.own_python import module_argv, module_environ
 from cluster.launcher.protocol import ProcessSpec
 from cluster.options import command_line
 from cluster.supervisor.cores import threads_per_worker
+from cluster.supervisor.devices import gpu_environ
 
 ROUTER = "router"
 
 
-def plan_fleet(options: ServeOptions, *, num_cores: int) -> list[list[ProcessSpec]]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Machine:
+    """What the workers of one machine share."""
+
+    num_cores: int
+    gpus: tuple[str, ...] = ()
+
+
+def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec]]:
     """Two stages: the router, then all workers. Ports of the router must not be 0.
 
     Workers listen on the router's host at free ports and keep their names over restarts.
     """
-    num_workers = options.prefill + options.decode
     if options.engine.num_threads is None:
-        threads = threads_per_worker(num_cores, num_workers)
+        threads = threads_per_worker(machine.num_cores, options.prefill + options.decode)
         engine = dataclasses.replace(options.engine, num_threads=threads)
         options = dataclasses.replace(options, engine=engine)
     pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
-    workers = [_worker(options, role, i) for role, count in pools for i in range(count)]
+    members = [(role, index) for role, count in pools for index in range(count)]
+    gpus = () if options.engine.device == "cpu" else machine.gpus
+    workers = [
+        _worker(options, role, index, gpu_environ(gpus, place))
+        for place, (role, index) in enumerate(members)
+    ]
     return [[_router(options)], workers]
 
 
 def _router(options: ServeOptions) -> ProcessSpec:
     router: RouterOptions = dataclasses.replace(options.router, model=options.model)
-    return _process(ROUTER, "router", command_line(router))
+    return _process(ROUTER, "router", command_line(router), {})
 
 
-def _worker(options: ServeOptions, role: Role, index: int) -> ProcessSpec:
+def _worker(options: ServeOptions, role: Role, index: int, environ: dict[str, str]) -> ProcessSpec:
     name = f"{role}-{index}"
     worker = WorkerOptions(
         role=role,
@@ -45,12 +58,13 @@ def _worker(options: ServeOptions, role: Role, index: int) -> ProcessSpec:
         model=options.model,
         engine=options.engine,
     )
-    return _process(name, f"{role}-worker", command_line(worker, leave_out=frozenset({"role"})))
+    words = command_line(worker, leave_out=frozenset({"role"}))
+    return _process(name, f"{role}-worker", words, environ)
 
 
-def _process(name: str, command: str, words: list[str]) -> ProcessSpec:
+def _process(name: str, command: str, words: list[str], environ: dict[str, str]) -> ProcessSpec:
     argv = module_argv("cli", command, *words)
-    return ProcessSpec(name=name, argv=argv, environ=module_environ())
+    return ProcessSpec(name=name, argv=argv, environ={**module_environ(), **environ})
 
 
 def _reachable(host: str) -> str:

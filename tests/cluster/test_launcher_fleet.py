@@ -11,19 +11,20 @@ from cluster.config import RouterOptions, ServeOptions
 from cluster.errors import ConfigError
 from cluster.options import load_options
 from cluster.supervisor.cores import available_cores, threads_per_worker
-from cluster.supervisor.fleet import plan_fleet
+from cluster.supervisor.devices import visible_gpus
+from cluster.supervisor.fleet import Machine, plan_fleet
 from cluster.supervisor.ports import claimed_port
 
 
 def planned(**flags: object) -> dict[str, tuple[str, ...]]:
     """The words after `python -P -m cli`, by process name."""
-    stages = plan_fleet(load_options(ServeOptions, flags, environ={}), num_cores=8)
+    stages = plan_fleet(load_options(ServeOptions, flags, environ={}), Machine(8))
     return {spec.name: spec.argv[4:] for stage in stages for spec in stage}
 
 
 def test_the_router_comes_first_and_workers_are_numbered_by_pool() -> None:
     options = load_options(ServeOptions, {"prefill": "2", "decode": "1"}, environ={})
-    stages = plan_fleet(options, num_cores=4)
+    stages = plan_fleet(options, Machine(4))
     names = [[spec.name for spec in stage] for stage in stages]
     assert names == [["router"], ["prefill-0", "prefill-1", "decode-0"]]
 
@@ -97,6 +98,33 @@ def test_a_taken_port_is_an_error_that_names_port_holder_and_flag() -> None:
 def test_a_host_that_is_not_ours_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1"):
         claimed_port("192.0.2.1", 0, flag="--port")
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"),
+    [
+        ("auto", ("0", "1"), ["0", "1", "0"]),
+        ("cuda", ("7",), [None, None, None]),
+        ("auto", (), [None, None, None]),
+        ("cpu", ("0", "1"), [None, None, None]),
+    ],
+)
+def test_workers_take_the_gpus_in_turn(
+    device: str, gpus: tuple[str, ...], expected: list[str | None]
+) -> None:
+    options = load_options(
+        ServeOptions, {"prefill": "1", "decode": "2", "device": device}, environ={}
+    )
+    _, workers = plan_fleet(options, Machine(8, gpus))
+    assert [worker.environ.get("CUDA_VISIBLE_DEVICES") for worker in workers] == expected
+
+
+def test_gpus_are_those_of_the_variable_or_else_of_the_device_files(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert visible_gpus({}, tmp_path) == ("0", "1")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-a, 2"}, tmp_path) == ("GPU-a", "2")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
 
 
 def test_the_defaults_of_serve_are_the_routers_own() -> None:
