@@ -28,8 +28,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A prompt of a million tokens is 4 MiB; digests of its blocks 90 MiB, but those come per chunk."""
 
 _KEEPALIVE = [
-    ("grpc.keepalive_time_ms", 1_000),  # a silent partition is found within two seconds
-    ("grpc.keepalive_timeout_ms", 1_000),
+    ("grpc.keepalive_time_ms", 1_000),  # a silent partition is found within three seconds
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),  # what counts for a ping; gRPC's default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

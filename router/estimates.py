@@ -43,15 +43,19 @@ class PrefillModel:
 
     def __init__(self) -> None:
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+        """Of weights, tokens, milliseconds, tokens squared, tokens times milliseconds."""
         self._factors: dict[WorkerKey, tuple[int, float]] = {}
         """Number of samples, and how much slower than the line."""
         self._prior_tokens_per_s = DEFAULT_TOKENS_PER_S
         """What the line leans on while samples are few."""
+        self._line = self._fit()
 
     def heard(self, tokens_per_s: float) -> None:
         """A beat's rate. Only one above the default is news: a low one may come from prompts so
         short, or so well cached, that it measured the fixed cost of a step."""
-        self._prior_tokens_per_s = max(self._prior_tokens_per_s, tokens_per_s)
+        if tokens_per_s > self._prior_tokens_per_s:
+            self._prior_tokens_per_s = tokens_per_s
+            self._line = self._fit()
 
     def add(self, worker: WorkerKey, num_tokens: int, took_ms: float) -> None:
         """A finished prefill of so many uncached tokens."""
@@ -59,13 +63,14 @@ class PrefillModel:
             return
         decayed = tuple(value * _DECAY for value in self._sums)
         self._sums = _plus(decayed, num_tokens, took_ms, 1.0)
-        ratio = _clamp(took_ms / self._fit().of(num_tokens))
+        self._line = self._fit()
+        ratio = _clamp(took_ms / self._line.of(num_tokens))
         num_samples, factor = self._factors.get(worker, (0, 1.0))
         self._factors[worker] = (num_samples + 1, factor + _FACTOR_STEP * (ratio - factor))
 
     def speed_of(self, worker: WorkerKey) -> PrefillSpeed:
         """The line, scaled to one worker once enough is known of it."""
-        line = self._fit()
+        line = self._line
         num_samples, factor = self._factors.get(worker, (0, 1.0))
         if num_samples < MIN_FACTOR_SAMPLES:
             return line

@@ -13,6 +13,8 @@ from router.estimates import (
     Estimates,
     PrefillModel,
 )
+from router.policy import choose_route
+from router.route import RoutingView, WorkerView
 
 P, D = WorkerKey("p", "i"), WorkerKey("d", "i")
 
@@ -93,3 +95,47 @@ def test_a_links_rate_is_dominated_by_its_large_transfers() -> None:
     finished(estimates, kv_bytes=1_000, kv_transfer_ms=1.0)  # type: ignore[arg-type]
     finished(estimates, kv_bytes=200_000_000, kv_transfer_ms=99.0)  # type: ignore[arg-type]
     assert estimates.link_bytes_per_s(0.0) == pytest.approx(2e9, rel=0.01)
+
+
+def test_a_fleet_of_one_pair_keeps_handing_over_new_prompts_and_keeping_cached_ones() -> None:
+    """What a small CPU model does: 22 ms for any step, 0.4 ms a token, one cold start."""
+    estimates = Estimates(Clock())
+
+    def route(prompt_tokens: int, cached: int) -> str | None:
+        decode, prefill = (
+            WorkerView(
+                key=key,
+                pairing_key="x",
+                speed=estimates.prefill.speed_of(key),
+                matched_tokens=cached,
+                decode_step_ms=22.0,
+                kv_bytes_per_token=23_040,
+                kv_bytes_per_s=estimates.link_bytes_per_s(0.0),
+            )
+            for key in (D, P)
+        )
+        chosen = choose_route(
+            RoutingView(
+                prompt_tokens=prompt_tokens,
+                max_tokens=64,
+                block_size_tokens=16,
+                decode=(decode,),
+                prefill=(prefill,),
+                handoff_ms=estimates.handoff_ms,
+            )
+        )
+        computed = prompt_tokens - cached
+        cold_ms = 400.0 if computed == 40 else 0.0
+        finished(
+            estimates,
+            tokens=computed,
+            pair=bool(chosen.prefill),
+            prefill_ms=22.0 + 0.4 * computed + cold_ms,
+            decode_ms=6.0 if chosen.prefill else 2.0,
+        )
+        return chosen.prefill[0].worker_id if chosen.prefill else None
+
+    assert route(40, 0) == "p"
+    for prompt_tokens in (45, 50, 200, 35, 900):
+        assert route(prompt_tokens, 0) == "p"
+        assert route(prompt_tokens, (prompt_tokens - 1) // 16 * 16) is None
