@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -227,16 +228,19 @@ def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(
         reader.connect(sleeper.offer.incarnation, sleeper.offer.peer)
         reader.submit(job_of(sleeper.offer, 1, request_id="first"))
         assert collect(reader, 1)[0].error == ""
-        pool.blocks.zero_()
         os.kill(sleeper.process.pid, signal.SIGSTOP)
+        status = Path(f"/proc/{sleeper.process.pid}/status")
+        wait_until(lambda: "T (stopped)" in status.read_text(), "the peer stands still")
+        pool.blocks.zero_()
         reader.submit(job_of(sleeper.offer, NUM_BLOCKS))
         (result,) = collect(reader, 1, limit_s=3.0)
         assert "no answer from" in result.error
+        at_result = pool.blocks.clone()
         os.kill(sleeper.process.pid, signal.SIGCONT)
         assert sleeper.process.stdin is not None
         sleeper.process.stdin.close()
-        sleeper.process.wait(timeout=10)  # it has had its chance to send
-    assert not pool.blocks.view(torch.int16).any()
+        sleeper.process.wait(timeout=20)  # it has had its chance to send
+    assert same_bits(pool.blocks, at_result)
     reader.connect(peer.offer.incarnation, peer.offer.peer)
     reader.submit(job_of(peer.offer, 4, request_id="next"))
     assert collect(reader, 1)[0].error == ""
