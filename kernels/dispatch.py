@@ -67,9 +67,7 @@ def kernels_for(device: torch.device) -> KernelSet:
     library = native_library() if device.type == "cpu" else None
     if library is not None:
         return native_set(library)
-    if device.type == "cpu":
-        return TORCH_CPU
-    return REFERENCE
+    return triton_set() if device.type == "cuda" else TORCH_CPU
 
 
 def native_set(library: ctypes.CDLL) -> KernelSet:
@@ -83,4 +81,19 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         rope_write_kv=kernels.rope_write_kv,
         paged_attention=kernels.paged_attention,
         silu_mul=kernels.silu_mul,
+    )
+
+
+def triton_set() -> KernelSet:
+    """The Triton kernels, with cuBLAS behind torch's products."""
+    from kernels.triton import paged_attention, rms_norm, rope_write_kv, silu_mul
+
+    return KernelSet(
+        name="triton",
+        pack_linear=TorchLinear,
+        rms_norm=rms_norm.rms_norm,
+        add_rms_norm=rms_norm.add_rms_norm,
+        rope_write_kv=rope_write_kv.rope_write_kv,
+        paged_attention=paged_attention.paged_attention,
+        silu_mul=silu_mul.silu_mul,
     )

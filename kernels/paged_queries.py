@@ -57,8 +57,16 @@ def check_attention(query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQ
         f"{num_heads} query heads of {head_dim} do not fit {num_kv_heads} of {kv_head_dim}",
     )
     require_dtype("kv_layer", kv_layer, query.dtype)
-    require(kv_layer[0].is_contiguous(), f"a block's layer is strided: {kv_layer.stride()}")
+    require_dense_blocks(kv_layer)
     _check_tables(queries)
+
+
+def require_dense_blocks(kv_layer: torch.Tensor) -> None:
+    """Inside one block, a layer [2, num_kv_heads, block_size, head_dim] has no gaps."""
+    _, _, num_kv_heads, block_size, head_dim = kv_layer.shape
+    head = block_size * head_dim
+    dense = (num_kv_heads * head, head, head_dim, 1)
+    require(kv_layer.stride()[1:] == dense, f"a block's layer is strided: {kv_layer.stride()}")
 
 
 def _check_tables(queries: PagedQueries) -> None:

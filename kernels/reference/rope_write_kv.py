@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernels.door import require, require_dtype, require_shape
+from kernels.paged_queries import require_dense_blocks
 
 
 def check_rope_write_kv(
@@ -16,7 +17,7 @@ def check_rope_write_kv(
 ) -> int:
     """The door of every rope_write_kv; returns the number of query heads."""
     require(kv_layer.dim() == 5 and kv_layer.shape[1] == 2, "kv_layer is not a layer of a KV pool")
-    require(kv_layer[0].is_contiguous(), f"a block's layer is strided: {kv_layer.stride()}")
+    require_dense_blocks(kv_layer)
     num_tokens, width = qkv.shape
     num_kv_heads, head_dim = kv_layer.shape[2], kv_layer.shape[4]
     num_heads = width // head_dim - 2 * num_kv_heads

@@ -19,6 +19,8 @@ from tests.kernels.kernel_sets import (
     random_pool_layer,
     tolerance,
 )
+from tests.kernels.triton_places import PLACES, Place
+from tests.kernels.triton_places import kernels as triton_kernels
 
 BATCHES = {
     "one decode": [(1, 1)],
@@ -108,3 +110,32 @@ def test_tables_of_another_integer_type_are_refused() -> None:
             wide,
             0.2,
         )
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "head_dim"), [(3, 1, 16), (4, 2, 24)], ids=["GQA", "odd head"]
+)
+@pytest.mark.parametrize(
+    "sequences",
+    [[(1, 1), (1, 300)], [(70, 70)], [(1, 9), (3, 3), (5, 90)]],
+    ids=["decodes", "a prompt", "decodes and chunks"],
+)
+def test_triton_attention_is_that_of_the_reference(
+    sequences: list[tuple[int, int]], num_heads: int, num_kv_heads: int, head_dim: int, place: Place
+) -> None:
+    device, dtype = place
+    num_blocks = sum(-(-context // 16) for _, context in sequences) + 1
+    queries = paged_queries(sequences, num_blocks, 16)
+    queries = replace(
+        queries,
+        query_starts=queries.query_starts.to(device),
+        context_lens=queries.context_lens.to(device),
+        block_tables=queries.block_tables.to(device),
+    )
+    num_tokens = sum(query_len for query_len, _ in sequences)
+    query = random(num_tokens, num_heads, head_dim, dtype=dtype).to(device)
+    layer = random_pool_layer(num_blocks, num_kv_heads, 16, head_dim, dtype).to(device)
+    ours = triton_kernels().paged_attention(query, layer, queries, head_dim**-0.5)
+    expected = REFERENCE.paged_attention(query, layer, queries, head_dim**-0.5)
+    torch.testing.assert_close(ours, expected, **tolerance(dtype))

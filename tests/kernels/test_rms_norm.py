@@ -7,6 +7,8 @@ import torch
 
 from kernels.dispatch import REFERENCE
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
+from tests.kernels.triton_places import PLACES, Place
+from tests.kernels.triton_places import kernels as triton_kernels
 
 EPS = 1e-5
 
@@ -40,3 +42,26 @@ def test_a_residual_of_another_shape_is_refused() -> None:
     branch, residual = random(2, 16, dtype=torch.float32), random(3, 16, dtype=torch.float32)
     with pytest.raises(ValueError, match=r"branch has shape \(2, 16\); needed: \(3, 16\)"):
         kernels.add_rms_norm(branch, residual, torch.ones(16), EPS)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("num_tokens", "hidden"), [(0, 16), (3, 40)])
+def test_triton_norms_are_those_of_the_reference(
+    num_tokens: int, hidden: int, place: Place
+) -> None:
+    device, dtype = place
+    residual = random(num_tokens, hidden, dtype=torch.float32).to(device)
+    branch = random(num_tokens, hidden, dtype=dtype, seed=2).to(device)
+    weight = random(hidden, dtype=torch.float32, seed=3).to(device)
+    ours, theirs = residual.clone(), residual.clone()
+    torch.testing.assert_close(
+        triton_kernels().rms_norm(residual, weight, EPS, dtype),
+        REFERENCE.rms_norm(residual, weight, EPS, dtype),
+        **tolerance(dtype),
+    )
+    torch.testing.assert_close(
+        triton_kernels().add_rms_norm(branch, ours, weight, EPS),
+        REFERENCE.add_rms_norm(branch, theirs, weight, EPS),
+        **tolerance(dtype),
+    )
+    torch.testing.assert_close(ours, theirs)

@@ -7,6 +7,8 @@ import torch
 
 from kernels.dispatch import REFERENCE
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, random_pool_layer, tolerance
+from tests.kernels.triton_places import PLACES, Place
+from tests.kernels.triton_places import kernels as triton_kernels
 
 NUM_HEADS, NUM_KV_HEADS, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 4, 9
 
@@ -43,3 +45,22 @@ def test_slots_that_are_not_named_keep_their_values() -> None:
     changed = (layer != before).any(dim=-1).nonzero()
     assert {(block, offset) for block, _, _, offset in changed.tolist()} == {(3, 2)}
     assert len(changed) == 2 * NUM_KV_HEADS
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("head_dim", [16, 24])
+@pytest.mark.parametrize("num_tokens", [0, 3])
+def test_triton_rotates_and_writes_what_the_reference_does(
+    num_tokens: int, head_dim: int, place: Place
+) -> None:
+    device, dtype = place
+    qkv = random(num_tokens, (NUM_HEADS + 2 * NUM_KV_HEADS) * head_dim, dtype=dtype).to(device)
+    positions = torch.tensor([4, 0, 49], device=device)[:num_tokens]
+    slots = torch.tensor([7, 30, 8], device=device)[:num_tokens]
+    ours = random_pool_layer(NUM_BLOCKS, NUM_KV_HEADS, BLOCK_SIZE, head_dim, dtype).to(device)
+    ours = torch.stack((ours, ours), dim=1)[:, 1]  # strided over blocks on this device, too
+    theirs, table = ours.clone(), rotation_table(50, head_dim).to(device)
+    expected = REFERENCE.rope_write_kv(qkv, table, positions, slots, theirs)
+    query = triton_kernels().rope_write_kv(qkv.clone(), table, positions, slots, ours)
+    torch.testing.assert_close(query, expected, **tolerance(dtype))
+    torch.testing.assert_close(ours, theirs, **tolerance(dtype))

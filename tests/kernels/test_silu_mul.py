@@ -7,6 +7,8 @@ import torch
 
 from kernels.dispatch import REFERENCE
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
+from tests.kernels.triton_places import PLACES, Place
+from tests.kernels.triton_places import kernels as triton_kernels
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -25,3 +27,14 @@ def test_extreme_gates_saturate() -> None:
     ours = cpu_set("avx512").silu_mul(gate_up)
     expected = REFERENCE.silu_mul(gate_up)
     torch.testing.assert_close(ours, expected, equal_nan=True, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("num_tokens", "inner"), [(0, 8), (2, 24), (1, 1100)])
+def test_triton_silu_mul_is_that_of_the_reference(
+    num_tokens: int, inner: int, place: Place
+) -> None:
+    device, dtype = place
+    gate_up = random(num_tokens, 2 * inner, dtype=dtype).to(device)
+    ours = triton_kernels().silu_mul(gate_up)
+    torch.testing.assert_close(ours, REFERENCE.silu_mul(gate_up), **tolerance(dtype))

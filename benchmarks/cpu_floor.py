@@ -1,0 +1,56 @@
+"""What this machine allows, measured in the run that is judged by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from kernels.dispatch import kernels_for
+
+READ_BYTES = 384 << 20
+MATRIX = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFloor:
+    """Rates with torch's current number of threads."""
+
+    read_bytes_per_s: float
+    bf16_flops_per_s: float
+
+    def read_ms(self, num_bytes: float) -> float:
+        """Time to bring `num_bytes` from memory once."""
+        return num_bytes / self.read_bytes_per_s * 1e3
+
+    def compute_ms(self, flops: float) -> float:
+        """Time of a perfect matrix product of that many operations (a multiply-add is two)."""
+        return flops / self.bf16_flops_per_s * 1e3
+
+
+def measure_floor(repeats: int = 7) -> CpuFloor:
+    """The best of `repeats`: interference only ever slows a machine down."""
+    words = torch.ones(READ_BYTES // 4)
+    x = torch.randn(MATRIX, MATRIX).bfloat16()
+    weight = torch.randn(MATRIX, MATRIX).bfloat16()
+    ours = kernels_for(torch.device("cpu")).pack_linear(weight)
+    streamed = kernels_for(torch.device("cpu")).pack_linear(
+        torch.ones(READ_BYTES // 2 // MATRIX, MATRIX).bfloat16()
+    )
+    read_s = min(best_of(words.sum, repeats), best_of(lambda: streamed(x[:1]), repeats))
+    multiply_s = min(best_of(lambda: x @ weight.T, repeats), best_of(lambda: ours(x), repeats))
+    return CpuFloor(READ_BYTES / read_s, 2.0 * MATRIX**3 / multiply_s)
+
+
+def best_of(work: Callable[[], object], repeats: int) -> float:
+    """Seconds of the fastest call, after one that is not counted."""
+    work()
+    return min(_timed(work) for _ in range(repeats))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

@@ -1,0 +1,39 @@
+"""Where Triton kernels are tested: the interpreter on every machine without a GPU, and the GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.dispatch import KernelSet, triton_set
+
+_HAS_GPU = torch.cuda.is_available()
+
+PLACES = [
+    pytest.param(
+        ("cpu", torch.float32),
+        id="interpreter-float32",
+        marks=pytest.mark.skipif(_HAS_GPU, reason="kernels are compiled for the GPU here"),
+    ),
+    pytest.param(
+        ("cpu", torch.float16),
+        id="interpreter-float16",
+        marks=pytest.mark.skipif(_HAS_GPU, reason="kernels are compiled for the GPU here"),
+    ),
+    *(
+        pytest.param(
+            ("cuda", dtype),
+            id=f"gpu-{str(dtype).removeprefix('torch.')}",
+            marks=[pytest.mark.gpu, pytest.mark.skipif(not _HAS_GPU, reason="no CUDA device")],
+        )
+        for dtype in (torch.float32, torch.float16, torch.bfloat16)
+    ),
+]
+"""(device, dtype). The interpreter computes in numpy, which has no bfloat16."""
+
+Place = tuple[str, torch.dtype]
+
+
+def kernels() -> KernelSet:
+    """The set under test."""
+    return triton_set()
