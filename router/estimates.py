@@ -132,11 +132,11 @@ class Estimates:
         return max(0.0, pair - (self._rest_local.median() or 0.0))
 
     @property
-    def kv_bytes_per_s(self) -> float:
+    def kv_bytes_per_s(self) -> float | None:
         """All bytes of recent transfers by all their time, so that large ones count most."""
         recent = self._links.recent()
         took_s = sum(seconds for _, seconds in recent)
-        return sum(num_bytes for num_bytes, _ in recent) / took_s if took_s else 0.0
+        return sum(num_bytes for num_bytes, _ in recent) / took_s if took_s else None
 
     def finished(
         self, usage: Usage, timing: Timing, *, decode: WorkerKey, prefill: WorkerKey | None
@@ -150,9 +150,13 @@ class Estimates:
         if timing.kv_bytes and timing.kv_transfer_ms > 0:
             self._links.add(timing.kv_bytes, timing.kv_transfer_ms / 1000)
 
-    def link_bytes_per_s(self, beat_bytes_per_s: float) -> float:
-        """For one reader: our measurements, else its own word if that is above the default."""
-        return self.kv_bytes_per_s or max(beat_bytes_per_s, DEFAULT_KV_BYTES_PER_S)
+
+def link_bytes_per_s(measured: float | None, beat_bytes_per_s: float) -> float:
+    """For one reader: what the router measured, else its own word if that is above the default.
+
+    A low word is not taken: it may come from transfers so small that it measured their latency.
+    """
+    return measured or max(beat_bytes_per_s, DEFAULT_KV_BYTES_PER_S)
 
 
 def _plus(

@@ -51,16 +51,14 @@ class FleetMember:
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0
-    pairing_key: str = ""
+    key: WorkerKey = field(init=False)
+    """The process."""
+    pairing_key: str = field(init=False)
     """Two workers pair when these are equal."""
 
     def __post_init__(self) -> None:
+        self.key = self.member.key
         self.pairing_key = self.member.pairing.key
-
-    @property
-    def key(self) -> WorkerKey:
-        """The process."""
-        return self.member.key
 
     @property
     def is_decode(self) -> bool:

@@ -22,8 +22,6 @@ take turns. The function is pure; `explain` shows every term.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from router.route import Candidate, Cost, Route, RouteReason, RoutingView, WorkerView
 
 MIN_STALLED = 1
@@ -82,17 +80,19 @@ def _uncached(view: RoutingView, worker: WorkerView) -> int:
     return max(1, view.prompt_tokens - worker.matched_tokens)
 
 
-def _prefill_cost(view: RoutingView, worker: WorkerView) -> Cost:
-    return Cost(
-        queue_ms=worker.waiting_tokens * worker.speed.ms_per_token,
-        prefill_ms=worker.speed.of(_uncached(view, worker)),
-    )
+def _queue_ms(worker: WorkerView) -> float:
+    return worker.waiting_tokens * worker.speed.ms_per_token
+
+
+def _prefill_ms(view: RoutingView, worker: WorkerView) -> float:
+    return worker.speed.of(_uncached(view, worker))
 
 
 def _local(view: RoutingView, worker: WorkerView) -> Candidate:
     stalled = min(MAX_STALLED, max(MIN_STALLED, worker.num_running))
-    cost = replace(
-        _prefill_cost(view, worker),
+    cost = Cost(
+        queue_ms=_queue_ms(worker),
+        prefill_ms=_prefill_ms(view, worker),
         interference_ms=stalled * _uncached(view, worker) * worker.speed.ms_per_token,
         decode_ms=_decode_ms(view, worker),
         memory_ms=_memory_ms(view, worker),
@@ -102,8 +102,9 @@ def _local(view: RoutingView, worker: WorkerView) -> Candidate:
 
 def _pair(view: RoutingView, prefill: WorkerView, decode: WorkerView) -> Candidate:
     lacking = max(0, view.prompt_tokens - decode.matched_tokens)
-    cost = replace(
-        _prefill_cost(view, prefill),
+    cost = Cost(
+        queue_ms=_queue_ms(prefill),
+        prefill_ms=_prefill_ms(view, prefill),
         transfer_ms=1000 * lacking * decode.kv_bytes_per_token / decode.kv_bytes_per_s,
         handoff_ms=view.handoff_ms,
         decode_ms=_decode_ms(view, decode),
@@ -126,13 +127,15 @@ def _memory_ms(view: RoutingView, worker: WorkerView) -> float:
 
 def _ranked_prefill(view: RoutingView) -> dict[str, list[WorkerView]]:
     """Prefill workers by pairing, cheapest first."""
-    total = max(1, len(view.prefill))
-    priced = [
-        (_bucket(_prefill_cost(view, worker).total_ms), worker.in_flight_tokens, turn, worker)
-        for turn, worker in ((_turns(i, view.turn, total), w) for i, w in enumerate(view.prefill))
-    ]
+    total = len(view.prefill)
+
+    def rank(item: tuple[int, WorkerView]) -> tuple[int, int, int]:
+        index, worker = item
+        price_ms = _queue_ms(worker) + _prefill_ms(view, worker)
+        return _bucket(price_ms), worker.in_flight_tokens, _turns(index, view.turn, total)
+
     ranked: dict[str, list[WorkerView]] = {}
-    for *_, worker in sorted(priced, key=lambda item: item[:3]):
+    for _, worker in sorted(enumerate(view.prefill), key=rank):
         ranked.setdefault(worker.pairing_key, []).append(worker)
     return ranked
 
@@ -147,8 +150,10 @@ def _turns(index: int, turn: int, total: int) -> int:
 
 
 def _cheapest(candidates: list[Candidate], turn: int) -> Candidate:
-    best_ms = min(candidate.cost.total_ms for candidate in candidates)
+    prices_ms = [candidate.cost.total_ms for candidate in candidates]
+    best_ms = min(prices_ms)
     limit_ms = best_ms + max(EQUAL_MS, EQUAL_SHARE * best_ms)
-    equal = [item for item in candidates if item.cost.total_ms <= limit_ms]
-    order = {id(item): _turns(i, turn, len(equal)) for i, item in enumerate(equal)}
-    return min(equal, key=lambda item: (item.load_tokens, order[id(item)]))
+    equal = [item for item, ms in zip(candidates, prices_ms, strict=True) if ms <= limit_ms]
+    lightest = min(item.load_tokens for item in equal)
+    finalists = [item for item in equal if item.load_tokens == lightest]
+    return finalists[turn % len(finalists)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from cluster.identity import WorkerKey
 
@@ -82,8 +82,15 @@ class Cost:
     @property
     def total_ms(self) -> float:
         """What candidates are compared by."""
-        total: float = sum(getattr(self, item.name) for item in fields(Cost))
-        return total
+        return (
+            self.queue_ms
+            + self.prefill_ms
+            + self.transfer_ms
+            + self.handoff_ms
+            + self.interference_ms
+            + self.decode_ms
+            + self.memory_ms
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import count
 from cluster.block_hash import cache_root, pack_tokens
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
-from router.estimates import DEFAULT_DECODE_STEP_MS, Estimates
+from router.estimates import DEFAULT_DECODE_STEP_MS, Estimates, link_bytes_per_s
 from router.explain import Decision
 from router.fleet import RETRY_AFTER_S, Fleet
 from router.fleet_member import FleetMember
@@ -62,12 +62,13 @@ class RoutingDesk:
         self, request: RoutedRequest, decode: list[FleetMember], prefill: list[FleetMember]
     ) -> RoutingView:
         matches = self._matches(request, [*decode, *prefill])
+        link = self._estimates.kv_bytes_per_s
         return RoutingView(
             prompt_tokens=len(request.token_ids),
             max_tokens=request.sampling.max_tokens,
             block_size_tokens=decode[0].member.pairing.block_size_tokens,
-            decode=tuple(self._worker_view(item, matches) for item in decode),
-            prefill=tuple(self._worker_view(item, matches) for item in prefill),
+            decode=tuple(self._worker_view(item, matches, link) for item in decode),
+            prefill=tuple(self._worker_view(item, matches, link) for item in prefill),
             handoff_ms=self._estimates.handoff_ms,
             turn=next(self._turns),
         )
@@ -83,7 +84,9 @@ class RoutingDesk:
             for key, size in sizes.items()
         }
 
-    def _worker_view(self, item: FleetMember, matches: dict[str, PrefixMatches]) -> WorkerView:
+    def _worker_view(
+        self, item: FleetMember, matches: dict[str, PrefixMatches], link: float | None
+    ) -> WorkerView:
         load, block_size = item.load, item.member.pairing.block_size_tokens
         return WorkerView(
             key=item.key,
@@ -96,5 +99,5 @@ class RoutingDesk:
             decode_step_ms=load.decode_step_ms or DEFAULT_DECODE_STEP_MS,
             free_tokens=item.free_tokens,
             kv_bytes_per_token=item.kv_bytes_per_token,
-            kv_bytes_per_s=self._estimates.link_bytes_per_s(load.kv_bytes_per_s),
+            kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
         )

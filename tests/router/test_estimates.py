@@ -12,6 +12,7 @@ from router.estimates import (
     DEFAULT_KV_BYTES_PER_S,
     Estimates,
     PrefillModel,
+    link_bytes_per_s,
 )
 from router.policy import choose_route
 from router.route import RoutingView, WorkerView
@@ -38,8 +39,8 @@ def finished(estimates: Estimates, *, tokens: int = 100, pair: bool = True, **ti
 def test_without_measurements_the_stated_defaults_hold() -> None:
     estimates = Estimates(Clock())
     assert estimates.handoff_ms == DEFAULT_HANDOFF_MS
-    assert estimates.link_bytes_per_s(0.0) == DEFAULT_KV_BYTES_PER_S
-    assert estimates.link_bytes_per_s(5e9) == 5e9
+    assert link_bytes_per_s(estimates.kv_bytes_per_s, 0.0) == DEFAULT_KV_BYTES_PER_S
+    assert link_bytes_per_s(estimates.kv_bytes_per_s, 5e9) == 5e9
     assert estimates.prefill.speed_of(P).of(512) == pytest.approx(261, rel=0.01)
 
 
@@ -94,7 +95,7 @@ def test_a_links_rate_is_dominated_by_its_large_transfers() -> None:
     estimates = Estimates(Clock())
     finished(estimates, kv_bytes=1_000, kv_transfer_ms=1.0)  # type: ignore[arg-type]
     finished(estimates, kv_bytes=200_000_000, kv_transfer_ms=99.0)  # type: ignore[arg-type]
-    assert estimates.link_bytes_per_s(0.0) == pytest.approx(2e9, rel=0.01)
+    assert link_bytes_per_s(estimates.kv_bytes_per_s, 0.0) == pytest.approx(2e9, rel=0.01)
 
 
 def test_a_fleet_of_one_pair_keeps_handing_over_new_prompts_and_keeping_cached_ones() -> None:
@@ -110,7 +111,7 @@ def test_a_fleet_of_one_pair_keeps_handing_over_new_prompts_and_keeping_cached_o
                 matched_tokens=cached,
                 decode_step_ms=22.0,
                 kv_bytes_per_token=23_040,
-                kv_bytes_per_s=estimates.link_bytes_per_s(0.0),
+                kv_bytes_per_s=link_bytes_per_s(estimates.kv_bytes_per_s, 0.0),
             )
             for key in (D, P)
         )
