@@ -11,7 +11,7 @@ import typer
 
 from cluster.errors import ConfigError
 from cluster.option_value import OptionSpec
-from cluster.options import load_options, option_specs
+from cluster.options import CONFIG_VARIABLE, load_options, option_specs
 
 Options = TypeVar("Options")
 
@@ -19,7 +19,7 @@ _CONFIG = inspect.Parameter(
     "config",
     inspect.Parameter.KEYWORD_ONLY,
     default=typer.Option(
-        None, "--config", envvar="SPLITSERVE_CONFIG", metavar="FILE", help="TOML with options"
+        None, "--config", envvar=CONFIG_VARIABLE, metavar="FILE", help="TOML with options"
     ),
     annotation=Path | None,
 )

@@ -24,9 +24,12 @@ from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.option_value import ENVIRONMENT_PREFIX, OptionSpec
 
+CONFIG_VARIABLE = "SPLITSERVE_CONFIG"
+"""Names the file, where --config does not."""
+
 RUNTIME_VARIABLES = frozenset(
     {
-        "SPLITSERVE_CONFIG",
+        CONFIG_VARIABLE,
         "SPLITSERVE_DEBUG",
         "SPLITSERVE_HOME",
         "SPLITSERVE_LOG_LEVEL",
@@ -107,11 +110,13 @@ def command_line(options: Any, *, leave_out: frozenset[str] = frozenset()) -> li
 
 
 def without_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a child that is given its options as words: none come by variable."""
+    """An environment for a child that is given its options as words: none come by variable or by
+    the file that a variable names."""
+    kept = RUNTIME_VARIABLES - {CONFIG_VARIABLE}
     return {
         name: value
         for name, value in environ.items()
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in RUNTIME_VARIABLES
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in kept
     }
 
 

@@ -178,5 +178,6 @@ def test_an_optional_option_can_be_given_back_to_its_automatic_value(raw: str | 
 
 
 def test_a_child_that_gets_words_gets_no_options_by_variable() -> None:
-    environ = {"SPLITSERVE_PORT": "9", "SPLITSERVE_HOME": "/data", "PATH": "/bin"}
+    environ = {"SPLITSERVE_PORT": "9", "SPLITSERVE_CONFIG": "/fleet.toml"}
+    environ |= {"SPLITSERVE_HOME": "/data", "PATH": "/bin"}
     assert without_options(environ) == {"SPLITSERVE_HOME": "/data", "PATH": "/bin"}
