@@ -111,7 +111,7 @@ class Handoff:
         if self._ledger.is_quiet:
             self._quiet.set()
         if self._ledger.is_complete:
-            self._clock.verified()
+            self._clock.verified(event.frame_delay_ms)
         source = self._source
         if source is None:
             return

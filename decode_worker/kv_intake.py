@@ -9,7 +9,10 @@ names the request: no read begins in slots that are another's, and none outlives
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+
+from msgspec import structs
 
 from cluster.errors import SplitserveError
 from cluster.kv_peer import KvPeer
@@ -41,7 +44,7 @@ class KvIntake:
         self._reader = reader
         self._kv_transport = kv_transport
         self._said_transport = ""
-        self._fetched: list[Fetched] = []
+        self._fetched: list[tuple[float, Fetched]] = []
         self._bytes_per_s = 0.0
 
     @property
@@ -85,7 +88,12 @@ class KvIntake:
 
     def enrich(self, frame: Frame) -> None:
         """Adds the answers, the measured rate and the transport in use."""
-        frame.fetched, self._fetched = self._fetched, []
+        now = time.monotonic()
+        frame.fetched = [
+            structs.replace(fetched, frame_delay_ms=(now - polled_at) * 1e3)
+            for polled_at, fetched in self._fetched
+        ]
+        self._fetched.clear()
         if frame.load is not None:
             frame.load = replace(frame.load, kv_bytes_per_s=self._bytes_per_s)
         if self.transport != self._said_transport and not frame.is_empty:
@@ -124,7 +132,7 @@ class KvIntake:
         )
 
     def _refuse(self, fetch: Fetch, error: str) -> None:
-        self._fetched.append(
+        self._tell(
             Fetched(fetch.request_id, fetch.incarnation, fetch.first_index, 0, 0, 0.0, error)
         )
 
@@ -133,7 +141,7 @@ class KvIntake:
         first = result.verified[0] if result.verified else None
         is_leading = first is not None and first.first_index == result.first_index
         num_verified = first.num_blocks if first is not None and is_leading else 0
-        self._fetched.append(
+        self._tell(
             Fetched(
                 result.request_id,
                 result.incarnation,
@@ -148,6 +156,9 @@ class KvIntake:
         if not num_verified:
             return []
         return [Deliver(result.request_id, result.first_index, num_verified)]
+
+    def _tell(self, fetched: Fetched) -> None:
+        self._fetched.append((time.monotonic(), fetched))
 
     def _note_rate(self, result: FetchResult) -> None:
         if result.error or result.duration_ms <= 0:

@@ -63,9 +63,9 @@ class RequestClock:
         self._kv_bytes += outcome.num_bytes
         self._kv_transfer_ms += outcome.duration_ms
 
-    def verified(self) -> None:
-        """The last block of the prompt is verified."""
-        self._verified_at = time.monotonic()
+    def verified(self, frame_delay_ms: float) -> None:
+        """The last block of the prompt was verified that long before its frame left."""
+        self._verified_at = time.monotonic() - frame_delay_ms / 1000
 
     def timing(self, ended: RequestEnded, *, worker_id: str, kv_transport: str) -> Timing:
         """The worker's part of a request's timing."""

@@ -197,6 +197,8 @@ class Fetched(msgspec.Struct, frozen=True):
     duration_ms: float
     error: str = ""
     """Empty when every block verified; otherwise what failed."""
+    frame_delay_ms: float = 0.0
+    """How long ago that was when the frame left: the step in between is not the transfer's."""
 
 
 class Started(msgspec.Struct, frozen=True):

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.config import WorkerOptions
-from cluster.errors import SplitserveError
 from cluster.identity import WorkerKey, new_incarnation
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.logs import configure_logging, get_logger
@@ -26,7 +25,7 @@ from cluster.membership.member import Member
 from cluster.metrics_server import start_metrics_server
 from cluster.models.card import ModelCard
 from cluster.rpc import RpcServer
-from cluster.startup import report_failed, report_ready
+from cluster.startup import report_ready
 from cluster.worker.admin import AdminSubject, WorkerAdmin
 from cluster.worker.lifespan import Lifespan, WorkerState
 from cluster.worker.metrics import WorkerMetrics
@@ -47,14 +46,9 @@ _log = get_logger("worker")
 
 
 def run_worker(options: WorkerOptions, role: RoleService) -> int:
-    """Runs until a signal or the engine's death; the process's exit code."""
+    """Runs until a signal (0) or the engine's death (1). Raises what kept it from starting."""
     configure_logging(options.worker_id or options.role.value)
-    try:
-        return asyncio.run(_run(options, role))
-    except SplitserveError as error:
-        _log.error("the worker cannot start", error=error.message, kind=type(error).__name__)
-        report_failed(error)
-        return 1
+    return asyncio.run(_run(options, role))
 
 
 async def _run(options: WorkerOptions, role: RoleService) -> int:
