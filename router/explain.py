@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from cluster.generation import Timing, Usage
 from router.route import Candidate, Cost, Route, RoutingView
 
 MAX_DECISIONS = 1000
+MAX_CANDIDATES = 16
+"""Of a decision, the cheapest: what is kept of a large fleet must not burden the collector."""
 _TERMS = tuple(item.name for item in fields(Cost))
 
 
@@ -42,7 +44,7 @@ class DecisionLog:
     def record(self, decision: Decision) -> None:
         """A request was routed."""
         self._decisions.pop(decision.request_id, None)
-        self._decisions[decision.request_id] = decision
+        self._decisions[decision.request_id] = _shortened(decision)
         if len(self._decisions) > self._max_decisions:
             self._decisions.popitem(last=False)
 
@@ -55,6 +57,26 @@ class DecisionLog:
     def find(self, request_id: str) -> Decision | None:
         """None for a request that is unknown, was never routed, or is too long ago."""
         return self._decisions.get(request_id)
+
+
+def _shortened(decision: Decision) -> Decision:
+    """The chosen candidate and the cheapest others, with their workers."""
+    route, view = decision.route, decision.view
+    if len(route.candidates) <= MAX_CANDIDATES:
+        return decision
+    others = [item for item in route.candidates if item != route.chosen]
+    cheapest = sorted(others, key=lambda item: item.cost.total_ms)[: MAX_CANDIDATES - 1]
+    kept = (route.chosen, *cheapest)
+    workers = {key for item in kept for key in (item.decode, item.prefill)}
+    return replace(
+        decision,
+        route=replace(route, candidates=kept),
+        view=replace(
+            view,
+            decode=tuple(item for item in view.decode if item.key in workers),
+            prefill=tuple(item for item in view.prefill if item.key in workers),
+        ),
+    )
 
 
 def render(decision: Decision) -> str:
