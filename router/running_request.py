@@ -24,7 +24,7 @@ from cluster.wire import (
 from protos import worker_pb2
 from router.fleet import Fleet
 from router.fleet_member import Assignment, FleetMember
-from router.index.prefix_index import PrefixIndex
+from router.index.prefix_index import Expectation, PrefixIndex
 from router.route import Route, RoutingView
 from router.stream import ChoiceTokens, RoutedRequest
 
@@ -53,10 +53,8 @@ class RunningRequest:
             request.deadline_s - time.monotonic(), self._expire
         )
         self._assignments = _assign(request, view, member, targets[:1])
-        holders = [member.key, *(item.key for item in targets[:1])]
-        root = cache_root(member.pairing_key, request.tenant_salt)
-        self._expectation = index.expect(holders, root, pack_tokens(request.token_ids))
-        self._came_true = False
+        self._expected_at = _expect(request, member, targets[:1], index)
+        self._holders: frozenset[str] = frozenset()
 
     async def next(self) -> ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
@@ -65,8 +63,9 @@ class RunningRequest:
             assignment.release()  # the prefill worker's part is over with the first token
         self._assignments[0].prefilled()
         if isinstance(message, worker_pb2.Ended):
-            self._came_true = True
-            return usage_from_wire(message.usage), timing_from_wire(message.timing)
+            usage, timing = usage_from_wire(message.usage), timing_from_wire(message.timing)
+            self._holders = self._holders_of_the_prompt(usage, timing)
+            return usage, timing
         tokens = [token_from_wire(token) for token in message.tokens]
         return ChoiceTokens(message.choice, tokens, reason_from_wire(message.finish_reason))
 
@@ -76,7 +75,16 @@ class RunningRequest:
         self._stream.close()
         for assignment in self._assignments:
             assignment.release()
-        self._expectation.settle(came_true=self._came_true)
+        for key, expectation in self._expected_at.items():
+            expectation.settle(came_true=key.worker_id in self._holders)
+
+    def _holders_of_the_prompt(self, usage: Usage, timing: Timing) -> frozenset[str]:
+        """Who surely has all of the prompt's KV: whoever computed it, and a decode worker that
+        went beyond the first token. One that ended with it may have stopped reading."""
+        has_decoded = usage.completion_tokens > self._request.sampling.n
+        decode = self.decode.worker_id
+        readers = {decode} if has_decoded else set[str]()
+        return frozenset(readers | {timing.prefill_worker or decode})
 
     def _expire(self) -> None:
         self._stream.fail(
@@ -109,6 +117,15 @@ def _assign(
         decode.assign(num_tokens=total, prefill_tokens=local_tokens),
         *(item.assign(num_tokens=num_prompt, prefill_tokens=uncached(item)) for item in prefill),
     ]
+
+
+def _expect(
+    request: RoutedRequest, decode: FleetMember, prefill: list[FleetMember], index: PrefixIndex
+) -> dict[WorkerKey, Expectation]:
+    """What the index may count on from now on: requests that follow at once find their prefix."""
+    root = cache_root(decode.pairing_key, request.tenant_salt)
+    packed = pack_tokens(request.token_ids)
+    return {item.key: index.expect([item.key], root, packed) for item in (decode, *prefill)}
 
 
 def _submit_message(

@@ -157,6 +157,25 @@ async def test_the_same_prompt_again_goes_where_it_is_cached() -> None:
         assert sorted(len(worker.submitted) for worker in workers) != [0, 0, 5]
 
 
+@pytest.mark.parametrize("made, expected_blocks", [(1, 0), (2, 10)])
+async def test_a_decode_worker_that_ended_with_the_first_token_is_not_believed_to_have_the_prompt(
+    made: int, expected_blocks: int
+) -> None:
+    worker = FakeDecodeWorker(answer_at_once=True)
+    worker.timing = {"prefill_worker": "prefill-1"}
+    async with router(worker) as plane:
+        pub, replay = await worker.start_events()
+        addresses = {"kv_events_address": pub, "kv_replay_address": replay}
+        await plane.store.join(worker.member(incarnation="i2", **addresses))
+        await plane.store.join(prefill_member(**addresses))
+        await until(lambda: plane.why_not_ready() is None)
+        asked = replace(request(max_tokens=made), token_ids=list(range(40)))
+        await collect(plane, asked)
+        keys = {item.key.worker_id: item.key for item in plane.fleet.members}
+        assert plane.index.num_blocks_of(keys["prefill-1"]) == 10
+        assert plane.index.num_blocks_of(keys["decode-1"]) == expected_blocks
+
+
 async def test_what_a_worker_had_before_the_router_came_is_known_from_its_snapshot() -> None:
     workers = [FakeDecodeWorker(f"decode-{i}", answer_at_once=True) for i in range(3)]
     prompt = list(range(400))
