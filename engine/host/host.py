@@ -185,5 +185,9 @@ class EngineHost:
         self._tell_observers(Frame())
 
     def _tell_observers(self, frame: Frame) -> None:
+        """One that fails must not take the requests with it."""
         for observer in self._observers:
-            observer(frame)
+            try:
+                observer(frame)
+            except Exception:
+                _log.exception("an observer of the engine's frames failed")

@@ -171,6 +171,7 @@ class WorkerProcess:
                 metrics.transport_is(frame.kv_transport)
 
         engine.observe(observe)
+        self._closers.push_async_callback(engine.stop)  # before the publisher that it feeds
         return addresses
 
     async def _open_role(
