@@ -125,3 +125,26 @@ def test_loading_reports_its_progress(tmp_path: Path) -> None:
     assert seen[0] == ("open checkpoint", 0.0)
     assert seen[-1] == ("load weights", 1.0)
     assert [fraction for _, fraction in seen] == sorted(fraction for _, fraction in seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_avx512_logits_have_the_same_bits_in_every_batch(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """A decode worker, a prefill worker and a resumed request must agree on every token."""
+    _, decoder, kv = loaded(tmp_path, dtype)
+    if decoder.kernel_set != "avx512":
+        pytest.skip("torch's products depend on the batch")
+    tokens, other = random_tokens(70, 6), random_tokens(40, 7)
+    blocks, more, again = list(range(18)), list(range(20, 31)), list(range(40, 58))
+    whole = decoder.forward(ragged_batch([(tokens, 0, blocks)]), kv)
+    parts = [
+        decoder.forward(ragged_batch([(tokens[:33], 0, again), (other, 0, more)]), kv)[:33],
+        *(
+            decoder.forward(ragged_batch([([tokens[at]], at, again), ([5], 40, more)]), kv)[:1]
+            for at in range(33, 50)
+        ),
+        decoder.forward(ragged_batch([([5], 40, more), (tokens[50:], 50, again)]), kv)[1:],
+    ]
+    assert torch.equal(torch.cat(parts), whole)
+    assert torch.equal(kv.tensor[again], kv.tensor[blocks])

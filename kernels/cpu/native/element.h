@@ -58,16 +58,21 @@ inline __mmask16 first_lanes(int64_t count) {
   return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
 }
 
-// e^x to a few units in the last place; 0 for -inf. x = n ln 2 + r, |r| <= ln 2 / 2, Taylor to r^6.
-inline __m512 exponential(__m512 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-107.0f), x);  // e^-107 is 0 in float32; a NaN stays a NaN
-  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-  __m512 sum = _mm512_set1_ps(1.0f / 720);
-  for (float coefficient : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+// 2^x to a few units in the last place; 0 for -inf; a NaN stays a NaN. x = n + r, |r| <= 1/2, and
+// the Taylor series of 2^r to r^6.
+inline __m512 power_of_two(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-160.0f), x);
+  const __m512 n = _mm512_roundscale_ps(x, 0);
+  const __m512 r = _mm512_sub_ps(x, n);
+  __m512 sum = _mm512_set1_ps(1.5403530e-4f);
+  for (float coefficient :
+       {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 0.24022651f, 0.69314718f, 1.0f})
     sum = _mm512_fmadd_ps(sum, r, _mm512_set1_ps(coefficient));
   return _mm512_scalef_ps(sum, n);
+}
+
+inline __m512 exponential(__m512 x) {
+  return power_of_two(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)));
 }
 
 }  // namespace splitserve
