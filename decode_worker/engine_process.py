@@ -15,6 +15,7 @@ def make_intake(parts: EngineParts) -> Extension:
     """An ExtensionFactory. The incarnation names the transfer agent: no process had it before."""
     pool = LocalPool(parts.kv, parts.generations)
     kind = parts.spec.kv_transport
+    block_digest(parts.kv, [0])  # its kernel is made now, not while the first request waits
     transport = open_transport(kind, pool, parts.spec.incarnation)
     return KvIntake(parts, BlockReader(transport, pool, block_digest), kind)
 

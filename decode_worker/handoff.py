@@ -17,24 +17,20 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import grpc
-
 from cluster.errors import (
     DeadlineExceeded,
-    InternalError,
     SplitserveError,
     TransferFailed,
     WorkerLost,
     status_of,
 )
 from cluster.logs import get_logger
-from cluster.rpc import error_of
-from cluster.wire import sampling_to_wire, token_from_wire
+from cluster.wire import sampling_to_wire
 from decode_worker.block_ledger import BlockLedger, BlockRun
 from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
+from decode_worker.prefill_source import PrefillSource
 from decode_worker.request_clock import RequestClock, SourceTimes
 from engine.messages import (
-    ChoiceToken,
     Command,
     Fetch,
     Fetched,
@@ -95,7 +91,7 @@ class Handoff:
         self._reserved: asyncio.Future[Reserved] = loop.create_future()
         self._ledger = BlockLedger(num_blocks=0, first_block=0)
         self._quiet = asyncio.Event()
-        self._source: _Source | None = None
+        self._source: PrefillSource | None = None
         self._is_seeded = False
         self.state = HandoffState.RESERVING
         self.num_failures = 0
@@ -191,9 +187,9 @@ class Handoff:
         if remaining_s <= 0:
             raise DeadlineExceeded("the request's deadline passed before its prompt was prefilled")
         self._clock.source_begins()
-        source = self._source = _Source(peer)
+        source = self._source = PrefillSource(peer)
         call = peer.stub.Prefill(self._prefill_request(peer), timeout=remaining_s)
-        reader = asyncio.create_task(self._read_stream(call, source))
+        reader = asyncio.create_task(source.read(call, lambda event: self._take(event, source)))
         try:
             await source.verdict
         finally:
@@ -213,20 +209,7 @@ class Handoff:
             traceparent=self._plan.traceparent,
         )
 
-    async def _read_stream(self, call: grpc.aio.UnaryStreamCall, source: _Source) -> None:
-        try:
-            async for event in call:
-                self._take(event, source)
-            source.fail(WorkerLost(f"{source.worker_id} ended the stream before its reader did"))
-        except grpc.aio.AioRpcError as failure:
-            source.fail(error_of(failure))
-        except SplitserveError as error:
-            source.fail(error)
-        except Exception as error:
-            _log.exception("a handoff event could not be handled")
-            source.fail(InternalError(f"handoff from {source.worker_id}: {type(error).__name__}"))
-
-    def _take(self, event: handoff_pb2.PrefillEvent, source: _Source) -> None:
+    def _take(self, event: handoff_pb2.PrefillEvent, source: PrefillSource) -> None:
         match event.WhichOneof("event"):
             case "accepted":
                 source.cached_tokens = event.accepted.cached_tokens
@@ -238,7 +221,7 @@ class Handoff:
                 source.is_done = True
         self._settle(source)
 
-    def _take_blocks(self, ready: handoff_pb2.BlocksReady, source: _Source) -> None:
+    def _take_blocks(self, ready: handoff_pb2.BlocksReady, source: PrefillSource) -> None:
         self._ledger.offer(
             BlockRun(
                 ready.first_index, list(ready.block_ids), list(ready.generations), ready.digests
@@ -246,7 +229,7 @@ class Handoff:
         )
         self._read_what_is_offered(source)
 
-    def _read_what_is_offered(self, source: _Source) -> None:
+    def _read_what_is_offered(self, source: PrefillSource) -> None:
         for run in self._ledger.take_reads():
             self._send(
                 Fetch(
@@ -259,47 +242,20 @@ class Handoff:
                 )
             )
 
-    def _take_first_token(self, first: handoff_pb2.FirstToken, source: _Source) -> None:
+    def _take_first_token(self, first: handoff_pb2.FirstToken, source: PrefillSource) -> None:
         if self._is_seeded:
             return
-        tokens = [ChoiceToken(item.choice, token_from_wire(item.token)) for item in first.tokens]
-        wanted = set(range(self._plan.request.sampling.n))
-        if {item.choice for item in tokens} != wanted:
-            raise TransferFailed(
-                f"{source.worker_id} sampled choices {sorted(item.choice for item in tokens)}; "
-                f"{len(wanted)} were asked for"
-            )
+        tokens = source.first_tokens(first, num_choices=self._plan.request.sampling.n)
         self._is_seeded = True
         self._send(Seed(self._engine_id, tokens))
         self._clock.first_token(
             SourceTimes(source.worker_id, first.queue_ms, first.prefill_ms, source.cached_tokens)
         )
 
-    def _settle(self, source: _Source) -> None:
+    def _settle(self, source: PrefillSource) -> None:
         if source.is_done and self._is_done:
             source.succeed()
         elif source.is_done and not self._is_seeded:
             source.fail(TransferFailed(f"{source.worker_id} finished without a first token"))
         elif source.is_done and self._ledger.is_quiet:
             source.fail(TransferFailed(f"{source.worker_id} did not announce every block"))
-
-
-class _Source:
-    """One prefill worker at work for one request; `verdict` is set once."""
-
-    def __init__(self, peer: PrefillPeer) -> None:
-        self.worker_id = peer.worker_id
-        self.incarnation = peer.incarnation
-        self.cached_tokens = 0
-        self.is_done = False
-        self.verdict: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def succeed(self) -> None:
-        """Every block is verified."""
-        if not self.verdict.done():
-            self.verdict.set_result(None)
-
-    def fail(self, error: SplitserveError) -> None:
-        """The next source, please."""
-        if not self.verdict.done():
-            self.verdict.set_exception(error)

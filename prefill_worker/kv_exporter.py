@@ -31,6 +31,7 @@ class KvExporter:
         self._transport = transport
         self._digest = digest
         self._peer = transport.describe()
+        digest(parts.kv, [0])  # its kernel is made now, not while the first reader waits
 
     @property
     def peer(self) -> KvPeer | None:
