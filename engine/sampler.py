@@ -13,19 +13,16 @@ from collections.abc import Sequence
 import torch
 
 from cluster.generation import GeneratedToken
+from engine.draw import Drawer, argmax
 from engine.logits import SamplingRow, adjust, ban_ends
-from engine.sampling_random import uniforms
-from engine.truncation import truncate
-
-_COLDEST = 1e-6
-"""Lowest temperature that float32 divides by safely; below it only the likeliest is left."""
 
 
 class Sampler:
-    """Stateless but for the model's end-of-text tokens."""
+    """Knows the model's end-of-text tokens; keeps nothing of a request between calls."""
 
     def __init__(self, eos_token_ids: Sequence[int]) -> None:
         self._eos_token_ids = tuple(eos_token_ids)
+        self._drawer = Drawer()
 
     def sample(
         self, logits: torch.Tensor, rows: Sequence[SamplingRow]
@@ -36,15 +33,15 @@ class Sampler:
         """
         chosen = _rows_of(logits, [row.logit_row for row in rows])  # [num_rows, vocab_size]
         if all(row.is_plain for row in rows):
-            values, ids = chosen.max(dim=-1)
+            values, ids = argmax(chosen)
             return _tokens(ids.tolist(), values.isfinite().tolist())
         adjusted = _adjusted(chosen, rows)
         allowed = self._allowed(adjusted, rows)
-        values, ids = allowed.max(dim=-1)
+        values, ids = argmax(allowed)
         is_finite = values.isfinite().tolist()
         drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy and is_finite[i]]
         if drawn:
-            ids[drawn] = _draw(_rows_of(allowed, drawn), [rows[i] for i in drawn])
+            ids[drawn] = self._drawer.draw(_rows_of(allowed, drawn), [rows[i] for i in drawn])
         tokens = _tokens(ids.tolist(), is_finite)
         return _with_logprobs(tokens, adjusted, rows)
 
@@ -72,25 +69,6 @@ def _adjusted(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor
     return logits
 
 
-def _draw(allowed: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
-    """float32 [num_rows, vocab_size] -> token ids, int64 [num_rows]."""
-    params = [row.params for row in rows]
-    temperature = allowed.new_tensor([max(p.temperature, _COLDEST) for p in params])[:, None]
-    scaled = (allowed - allowed.amax(dim=-1, keepdim=True)) / temperature  # at most 0
-    if any(p.top_k or p.top_p < 1.0 or p.min_p for p in params):
-        scaled = truncate(scaled, params)
-    cumulative = scaled.exp().cumsum(dim=-1, dtype=torch.float64)  # [num_rows, vocab_size]
-    numbers = uniforms(
-        [p.seed for p in params],
-        [row.choice for row in rows],
-        [len(row.token_ids) for row in rows],
-    )
-    total = cumulative[:, -1:]
-    targets = torch.from_numpy(numbers).to(allowed.device)[:, None] * total
-    targets = targets.minimum(total.nextafter(torch.zeros_like(total)))  # rounding met the end
-    return torch.searchsorted(cumulative, targets, right=True)[:, 0]
-
-
 def _tokens(ids: list[int], is_finite: list[bool]) -> list[GeneratedToken | None]:
     return [
         GeneratedToken(token_id) if finite else None
@@ -102,11 +80,18 @@ def _with_logprobs(
     tokens: list[GeneratedToken | None], adjusted: torch.Tensor, rows: Sequence[SamplingRow]
 ) -> list[GeneratedToken | None]:
     """Adds natural logarithms of the probabilities, after penalties and bias."""
-    for i, (token, row) in enumerate(zip(tokens, rows, strict=True)):
-        if row.params.logprobs is None or token is None:
-            continue
-        logprobs = adjusted[i].log_softmax(dim=-1)  # [vocab_size]
-        top = logprobs.topk(min(row.params.logprobs, len(logprobs)))
-        likeliest = tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True))
-        tokens[i] = GeneratedToken(token.token_id, float(logprobs[token.token_id]), likeliest)
+    asked = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
+    if not asked:
+        return tokens
+    wanted = [rows[i].params.logprobs or 0 for i in asked]
+    logits = _rows_of(adjusted, asked)  # [num_rows, vocab_size]
+    whole = logits.logsumexp(dim=-1, keepdim=True)
+    top = logits.topk(min(max(wanted), logits.shape[-1]), dim=-1)
+    ids, values = top.indices.tolist(), (top.values - whole).tolist()
+    for row, i in enumerate(asked):
+        token = tokens[i]
+        if token is not None:
+            logprob = float(logits[row, token.token_id] - whole[row, 0])
+            likeliest = tuple(zip(ids[row], values[row], strict=True))[: wanted[row]]
+            tokens[i] = GeneratedToken(token.token_id, logprob, likeliest)
     return tokens

@@ -1,66 +1,110 @@
-"""Top-k, top-p and min-p: from scaled logits to a threshold per row.
+"""Top-k, top-p and min-p: the tokens that are left, and their weights.
 
-All three keep "the likeliest", so each is a lowest logit that stays; the highest of the three wins.
-Tokens that tie with the lowest one stay as well. Order: top-k first, then top-p of what it left.
+    the 128 likeliest -> enough to tell what is kept? -> else the whole row, in buckets
+
+Each of the three keeps "the likeliest", so together they are a lowest logit that stays; tokens that
+tie with it stay as well. Order: top-k first, then top-p of what it left.
 Sources: Fan et al. 2018 (top-k), Holtzman et al. 2019 (top-p), Nguyen et al. 2024 (min-p).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from cluster.sampling import SamplingParams
 
-_FIRST_LOOK = 1024
-"""Candidates sorted at first: a whole row of 49152 takes 20 times as long as its top 1024."""
+LOOK = 128
+"""Candidates looked at first. 16 rows of 49152, one thread: 1.4 ms for these, 13 ms for 1024."""
+_NO_TOP_K = 2**31
+_BUCKET_SHIFT = 15
+"""Leaves 8 bits of a float32's mantissa: buckets 0.4 % wide."""
 
 
-def truncate(scaled: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """float32 [num_rows, vocab_size] -> the same with dropped tokens at -inf."""
-    rows = [i for i, p in enumerate(params) if p.top_k or p.top_p < 1.0]
-    floor = _min_p_floor(scaled, params)  # [num_rows, 1]
-    if rows:
-        chosen = scaled if len(rows) == len(params) else scaled[rows]
-        ranked = _ranked_floor(chosen, [params[i] for i in rows])
-        floor[rows] = torch.maximum(floor[rows], ranked)
-    return torch.where(scaled < floor, -torch.inf, scaled)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What is left of some rows."""
+
+    rows: list[int]
+    token_ids: torch.Tensor  # int64 [num_rows, width], ascending
+    weights: torch.Tensor  # float64 [num_rows, width], 0 where dropped; not normalised
 
 
-def _min_p_floor(scaled: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    min_p = scaled.new_tensor([p.min_p for p in params])  # [num_rows]
-    return (scaled.amax(dim=-1) + min_p.log())[:, None]  # log(0) is -inf: keeps all
+def likeliest(
+    logits: torch.Tensor,
+    temperatures: torch.Tensor,
+    whole: torch.Tensor,
+    *,
+    params: Sequence[SamplingParams],
+    rows: list[int],
+) -> Candidates:
+    """Those of `rows` for which the 128 likeliest tokens tell what is kept.
+
+    All tensors have a row for each of `params`: `logits` [num_rows, vocab_size], `temperatures`
+    and `whole` [num_rows, 1]. `whole` is the sum of a row's weights, needed where there is top-p
+    without top-k.
+    """
+    chosen = logits if len(rows) == len(logits) else logits[rows]
+    top = chosen.topk(min(LOOK, logits.shape[1]), dim=-1)  # [num_rows, width], likeliest first
+    weights = ((top.values - top.values[:, :1]) / temperatures[rows]).exp().double()
+    floor = _floor(top.values, weights, whole[rows], [params[row] for row in rows])
+    is_told = (top.values[:, -1:] < floor)[:, 0].tolist()
+    told = [i for i, done in enumerate(is_told) if done]
+    kept = weights.masked_fill(top.values < floor, 0.0)[told]
+    token_ids, order = top.indices[told].sort(dim=-1)
+    return Candidates(
+        rows=[rows[i] for i in told], token_ids=token_ids, weights=kept.gather(-1, order)
+    )
 
 
-def _ranked_floor(scaled: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """The lowest logit that top-k and top-p keep: [num_rows, 1]."""
-    vocab_size = scaled.shape[-1]
-    num_kept = [min(p.top_k or vocab_size, vocab_size) for p in params]
-    needs_mass = any(p.top_p < 1.0 and not p.top_k for p in params)
-    width = max((k for k in num_kept if k < vocab_size), default=1)
-    width = min(vocab_size, max(width, _FIRST_LOOK if needs_mass else 1))
-    while True:
-        floor, reached = _floor_of_top(scaled, params, num_kept, width)
-        if width == vocab_size or reached:
-            return floor
-        width = vocab_size
+def cut(weights: torch.Tensor, params: SamplingParams) -> None:
+    """Drops tokens of one whole row, float32 [vocab_size], in place: their weights become 0."""
+    values = weights.numpy(force=True)
+    floor = 0.0
+    if 0 < params.top_k < len(values):
+        floor = float(np.partition(values, -params.top_k)[-params.top_k])
+    if params.top_p < 1.0:
+        floor = max(floor, _nucleus_floor(values[values >= floor], params.top_p))
+    weights.masked_fill_(weights < max(floor, params.min_p), 0.0)
 
 
-def _floor_of_top(
-    scaled: torch.Tensor, params: Sequence[SamplingParams], num_kept: list[int], width: int
-) -> tuple[torch.Tensor, bool]:
-    """The floor as seen from the `width` likeliest; False: they are too few to tell."""
-    top = scaled.topk(width, dim=-1).values  # [num_rows, width], descending
-    kept = torch.tensor(num_kept, device=scaled.device)[:, None]  # [num_rows, 1]
-    in_top_k = torch.arange(width, device=scaled.device) < kept  # [num_rows, width]
-    masked = top.masked_fill(~in_top_k, -torch.inf)
-    whole = torch.where(kept[:, 0] < scaled.shape[-1], masked.logsumexp(-1), scaled.logsumexp(-1))
-    probs = (masked - whole[:, None]).exp()  # [num_rows, width]
-    before = probs.cumsum(-1, dtype=torch.float64) - probs  # mass of the likelier ones
-    top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=scaled.device)
-    keep = in_top_k & (before < top_p[:, None])
+def _nucleus_floor(values: npt.NDArray[np.float32], top_p: float) -> float:
+    """The lowest weight in the smallest set of the likeliest with a share `top_p` of the mass.
+
+    Buckets by the upper bits of the float, which order as the numbers do; only one is sorted.
+    """
+    buckets = values.view(np.int32) >> _BUCKET_SHIFT
+    mass = np.bincount(buckets, weights=values)
+    likelier = mass[::-1].cumsum()  # of a bucket and all above it, topmost first
+    target = top_p * likelier[-1]
+    from_top = int(np.searchsorted(likelier, target))
+    bucket = len(mass) - 1 - from_top
+    members = np.sort(values[buckets == bucket])[::-1].astype(np.float64)
+    before = likelier[from_top] - mass[bucket] + members.cumsum() - members
+    kept = members[before < target]
+    return float(kept[-1] if len(kept) else members[0])
+
+
+def _floor(
+    values: torch.Tensor,
+    weights: torch.Tensor,
+    whole: torch.Tensor,
+    params: Sequence[SamplingParams],
+) -> torch.Tensor:
+    """The lowest logit that stays, as far as these candidates tell: [num_rows, 1]."""
+    width, device = values.shape[-1], values.device
+    top_k = torch.tensor([p.top_k or _NO_TOP_K for p in params], device=device)[:, None]
+    top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device)[:, None]
+    min_p = torch.tensor([p.min_p for p in params], dtype=torch.float64, device=device)[:, None]
+    in_top_k = (values >= values.gather(-1, top_k.clamp(max=width) - 1)) | (top_k > width)
+    mass = weights.masked_fill(~in_top_k, 0.0)
+    total = torch.where(top_k < _NO_TOP_K, mass.sum(-1, keepdim=True), whole)
+    in_top_p = (mass.cumsum(-1) - mass < top_p * total) | (top_p == 1.0)
+    keep = in_top_k & in_top_p & (weights >= min_p)
     keep[:, 0] = True
-    last = keep.sum(-1, keepdim=True) - 1  # [num_rows, 1]
-    reached = (last[:, 0] + 1 < width) | (kept[:, 0] <= width)
-    return top.gather(-1, last), bool(reached.all())
+    floor = values.gather(-1, keep.sum(-1, keepdim=True) - 1)
+    return torch.where((top_k > width) & (top_k < _NO_TOP_K), -torch.inf, floor)
