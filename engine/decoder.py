@@ -58,8 +58,11 @@ class Decoder:
         """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel."""
         device = torch.device(device)
         progress("open checkpoint", 0.0)
+        weights = LlamaWeights(card, dtype, device)
+        progress("prepare kernels", 0.0)  # compiles, the first time on a machine
+        kernels = kernels_for(device)
         with torch.inference_mode():
-            return cls(LlamaWeights(card, dtype, device), kernels_for(device), progress=progress)
+            return cls(weights, kernels, progress=progress)
 
     @property
     def kernel_set(self) -> str:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from kernels.door import require, require_dtype, require_shape
+from kernels.door import require_dtype, require_shape
 
 
 class PagedQueries(Protocol):
@@ -47,34 +47,33 @@ class PagedQueryTables:
 
 def check_attention(query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries) -> None:
     """The door of every paged attention: shapes, dtypes and strides; not the block ids."""
-    require(query.dim() == 3, f"query has {query.dim()} dimensions; needed: 3")
-    require(kv_layer.dim() == 5, f"kv_layer has {kv_layer.dim()} dimensions; needed: 5")
-    _, num_heads, head_dim = query.shape
-    _, two, num_kv_heads, _, kv_head_dim = kv_layer.shape
-    require(two == 2, f"kv_layer holds {two} tensors per block; needed: 2, K and V")
-    require(
-        num_heads % num_kv_heads == 0 and head_dim == kv_head_dim,
-        f"{num_heads} query heads of {head_dim} do not fit {num_kv_heads} of {kv_head_dim}",
-    )
+    num_kv_heads, head_dim = check_kv_layer(kv_layer)
+    if query.dim() != 3 or query.shape[2] != head_dim or query.shape[1] % num_kv_heads:
+        raise ValueError(
+            f"query {tuple(query.shape)} does not fit {num_kv_heads} KV heads of {head_dim}"
+        )
     require_dtype("kv_layer", kv_layer, query.dtype)
-    require_dense_blocks(kv_layer)
-    _check_tables(queries)
-
-
-def require_dense_blocks(kv_layer: torch.Tensor) -> None:
-    """Inside one block, a layer [2, num_kv_heads, block_size, head_dim] has no gaps."""
-    _, _, num_kv_heads, block_size, head_dim = kv_layer.shape
-    head = block_size * head_dim
-    dense = (num_kv_heads * head, head, head_dim, 1)
-    require(kv_layer.stride()[1:] == dense, f"a block's layer is strided: {kv_layer.stride()}")
-
-
-def _check_tables(queries: PagedQueries) -> None:
     num_seqs = queries.context_lens.shape[0]
+    require_dtype("context_lens", queries.context_lens, torch.int32)
+    require_dtype("query_starts", queries.query_starts, torch.int32)
+    require_dtype("block_tables", queries.block_tables, torch.int32)
     require_shape("query_starts", queries.query_starts, (num_seqs + 1,))
-    for name in ("query_starts", "context_lens", "block_tables"):
-        require_dtype(name, getattr(queries, name), torch.int32)
-    require(
-        queries.block_tables.dim() == 2 and queries.block_tables.shape[0] == num_seqs,
-        f"block_tables is {tuple(queries.block_tables.shape)} for {num_seqs} sequences",
-    )
+    if queries.block_tables.dim() != 2 or queries.block_tables.shape[0] != num_seqs:
+        raise ValueError(
+            f"block_tables is {tuple(queries.block_tables.shape)} for {num_seqs} sequences"
+        )
+
+
+def check_kv_layer(kv_layer: torch.Tensor) -> tuple[int, int]:
+    """A layer of a pool, [num_blocks, 2, num_kv_heads, block_size, head_dim], without gaps inside
+    a block; returns (num_kv_heads, head_dim)."""
+    if kv_layer.dim() != 5:
+        raise ValueError(f"kv_layer has {kv_layer.dim()} dimensions; needed: 5")
+    _, two, num_kv_heads, block_size, head_dim = kv_layer.shape
+    head = block_size * head_dim
+    if two != 2 or kv_layer.stride()[1:] != (num_kv_heads * head, head, head_dim, 1):
+        raise ValueError(
+            f"kv_layer {tuple(kv_layer.shape)} of strides {kv_layer.stride()} is not a layer of a "
+            "KV pool"
+        )
+    return num_kv_heads, head_dim

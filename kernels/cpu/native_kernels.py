@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from kernels.cpu.torch_attention import paged_attention as torch_attention
-from kernels.door import require, require_contiguous, require_dtype, require_shape
+from kernels.door import require_contiguous, require_dtype, require_shape
 from kernels.paged_queries import PagedQueries, check_attention
 from kernels.reference.rope_write_kv import check_rope_write_kv
 
@@ -72,7 +72,8 @@ class NativeKernels:
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See kernels/reference/silu_mul.py."""
         num_rows, width = gate_up.shape
-        require(width % 2 == 0, f"gate_up has an odd width {width}")
+        if width % 2:
+            raise ValueError(f"gate_up has an odd width {width}")
         require_contiguous("gate_up", gate_up)
         out = torch.empty((num_rows, width // 2), dtype=gate_up.dtype)
         self._library.splitserve_silu_mul(
@@ -113,7 +114,8 @@ class NativeKernels:
             head_dim,
             torch.get_num_threads(),
         )
-        return qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, head_dim)[:, :num_heads]
+        num_tokens, width = qkv.shape
+        return qkv.as_strided((num_tokens, num_heads, head_dim), (width, head_dim, 1))
 
     def paged_attention(
         self, query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries, scale: float
@@ -124,7 +126,8 @@ class NativeKernels:
             return torch_attention(query, kv_layer, queries, scale)
         check_attention(query, kv_layer, queries)
         _, _, num_kv_heads, block_size, _ = kv_layer.shape
-        require(query.stride(2) == 1 and query.stride(1) == head_dim, "heads of query are strided")
+        if query.stride()[1:] != (head_dim, 1):
+            raise ValueError(f"heads of query have strides {query.stride()}; needed: dense rows")
         require_contiguous("block_tables", queries.block_tables)
         out = torch.empty((num_tokens, num_heads * head_dim), dtype=query.dtype)
         self._library.splitserve_paged_attention(

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.cpu.native_kernels import CODES
-from kernels.door import require, require_dtype, require_shape
+from kernels.door import require, require_contiguous, require_dtype, require_shape
 
 PANEL = 32
 
@@ -59,7 +59,7 @@ class PackedLinear:
         num_rows = x.shape[0]
         require_shape("x", x, (num_rows, self._in_features))
         require_dtype("x", x, self._dtype)
-        require(x.is_contiguous(), f"x has strides {x.stride()}; needed: contiguous")
+        require_contiguous("x", x)
         if self._in_features % self._per_word:
             x = F.pad(x, (0, 1))
         out = torch.empty((num_rows, self._out_features), dtype=out_dtype)

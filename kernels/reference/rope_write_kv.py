@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from kernels.door import require, require_dtype, require_shape
-from kernels.paged_queries import require_dense_blocks
+from kernels.door import require_dtype, require_shape
+from kernels.paged_queries import check_kv_layer
 
 
 def check_rope_write_kv(
@@ -16,15 +16,13 @@ def check_rope_write_kv(
     kv_layer: torch.Tensor,
 ) -> int:
     """The door of every rope_write_kv; returns the number of query heads."""
-    require(kv_layer.dim() == 5 and kv_layer.shape[1] == 2, "kv_layer is not a layer of a KV pool")
-    require_dense_blocks(kv_layer)
+    num_kv_heads, head_dim = check_kv_layer(kv_layer)
     num_tokens, width = qkv.shape
-    num_kv_heads, head_dim = kv_layer.shape[2], kv_layer.shape[4]
     num_heads = width // head_dim - 2 * num_kv_heads
-    require(
-        width % head_dim == 0 and num_heads > 0,
-        f"qkv of width {width} does not hold {num_kv_heads} KV heads of {head_dim} and queries",
-    )
+    if width % head_dim or num_heads <= 0:
+        raise ValueError(
+            f"qkv of width {width} does not hold {num_kv_heads} KV heads of {head_dim} and queries"
+        )
     require_shape("positions", positions, (num_tokens,))
     require_shape("slots", slots, (num_tokens,))
     require_dtype("positions", positions, torch.int64)

@@ -23,10 +23,8 @@ from tests.kernels.triton_places import PLACES, Place
 from tests.kernels.triton_places import kernels as triton_kernels
 
 BATCHES = {
-    "one decode": [(1, 1)],
-    "decodes": [(1, 1), (1, 63), (1, 64), (1, 65), (1, 200)],
+    "decodes": [(1, 1), (1, 63), (1, 64), (1, 65), (1, 150)],
     "a prompt": [(70, 70)],
-    "a chunk over a prefix": [(33, 150)],
     "decodes and chunks": [(1, 90), (1, 17), (5, 5), (40, 130), (16, 64)],
 }
 
