@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
 import time
 from contextlib import aclosing
@@ -23,18 +24,13 @@ ROOT = Path(__file__).parents[2]
 async def test_a_request_on_a_worker_that_dies_or_hangs_ends_with_worker_lost_in_time(
     how: signal.Signals,
 ) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.router.decode_worker_process",
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    command = (sys.executable, "-m", "tests.router.decode_worker_process")
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None
     plane = FleetPlane(RouterOptions(), tokenizer_digest=None)
     try:
         description = FakeDecodeWorker()
-        description.port = int(await process.stdout.readline())
+        description.port = int(await asyncio.to_thread(process.stdout.readline))
         await plane.store.join(description.member())
         await until(lambda: plane.why_not_ready() is None)
         request = RoutedRequest(
@@ -54,5 +50,5 @@ async def test_a_request_on_a_worker_that_dies_or_hangs_ends_with_worker_lost_in
         assert time.monotonic() - started_s < limit_s
     finally:
         process.kill()
-        await process.wait()
+        process.communicate()
         await plane.close()
