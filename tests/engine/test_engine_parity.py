@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,11 +36,8 @@ Model = transformers.LlamaForCausalLM
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors this small only lose by being shared out
-    yield random_model(tiny_config())
-    torch.set_num_threads(num_threads)
+def model() -> Model:
+    return random_model(tiny_config())
 
 
 @pytest.fixture(scope="module")
