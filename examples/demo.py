@@ -7,23 +7,28 @@ ended.
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.request
 
 import psutil
 
 START_TIMEOUT_S = 300  # the first start downloads the model
 STOP_TIMEOUT_S = 60
-PREFIX = "You are a careful guide who knows Europe well and answers in one short sentence. "
+LESSON = (
+    "Here is a note for a geography lesson in a primary school. The children learn the countries of "
+    "Europe, their capitals, their rivers and their mountains. Please answer the question in one "
+    "short sentence. "
+)
 QUESTIONS = (
     "What is the capital of France?",
-    PREFIX * 3 + "What is the capital of France?",
-    PREFIX * 3 + "What is the capital of Italy?",
+    LESSON + "What is the capital of Italy?",
+    LESSON + "What is the capital of Germany?",
 )
+NUM_WORKERS = 2
 
 
 def main() -> int:
@@ -42,7 +47,7 @@ def main() -> int:
     print("$ splitserve serve", flush=True)
     fleet = subprocess.Popen(serve)
     try:
-        _wait_until_ready(fleet, f"http://127.0.0.1:{port}/health")
+        _wait_until_ready(fleet, grpc_port)
         codes = [_ask(question, port) for question in QUESTIONS]
         codes.append(_show_status(grpc_port))
     finally:
@@ -58,17 +63,24 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_ready(fleet: subprocess.Popen[bytes], health_url: str) -> None:
+def _wait_until_ready(fleet: subprocess.Popen[bytes], grpc_port: int) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if fleet.poll() is not None:
             raise SystemExit(fleet.returncode or 1)
-        try:
-            with urllib.request.urlopen(health_url, timeout=2):
-                return
-        except OSError:
-            _pause(fleet)
+        if _num_ready(grpc_port) == NUM_WORKERS:
+            return
+        _pause(fleet)
     raise SystemExit(f"not ready within {START_TIMEOUT_S} s")
+
+
+def _num_ready(grpc_port: int) -> int:
+    status = [sys.executable, "-m", "cli", "status", "-o", "json"]
+    done = subprocess.run(
+        [*status, "--grpc", f"127.0.0.1:{grpc_port}"], capture_output=True, check=False
+    )
+    members = json.loads(done.stdout)["members"] if done.returncode == 0 else []
+    return sum(member["state"] == "ready" for member in members)
 
 
 def _pause(fleet: subprocess.Popen[bytes]) -> None:

@@ -1,9 +1,16 @@
-"""The oracle: transformers with the same weights, in fp32, greedy."""
+"""The oracle: transformers with the same weights, in fp32, greedy.
+
+Its answers to the long prompts take minutes, so they are kept in reference_answers.json, which
+`python -m tests.fleet.reference` writes; a test computes some of them anew. Everything else is asked of
+the model when it is needed.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +24,7 @@ PROMPT_LENGTHS = (
     37, 41, 48, 64, 65, 79, 96, 112, 127, 128,
     150, 200, 256, 300, 400, 512, 640, 900, 1200, 1500,
 )  # fmt: skip
+ANSWERS = Path(__file__).with_name("reference_answers.json")
 TEXT = (
     "the river ran past an old stone mill where children played in summer and farmers brought "
     "their grain after the harvest while the miller told stories of ships storms and distant "
@@ -49,7 +57,8 @@ class Reference:
     @cached_property
     def answers(self) -> list[list[int]]:
         """NUM_NEW_TOKENS greedy tokens after each prompt, end of sequence ignored."""
-        return [self.greedy(prompt, NUM_NEW_TOKENS) for prompt in self.prompts]
+        kept: list[list[int]] = json.loads(ANSWERS.read_text())
+        return kept
 
     @torch.inference_mode()
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
@@ -73,3 +82,14 @@ class Reference:
         """Logits after every position: float32 [num_tokens, vocab_size]."""
         result: torch.Tensor = self._model(torch.tensor([tokens])).logits[0]
         return result
+
+
+def main() -> None:
+    """Writes the answers anew, one line a prompt."""
+    oracle = Reference()
+    answers = [oracle.greedy(prompt, NUM_NEW_TOKENS) for prompt in oracle.prompts]
+    ANSWERS.write_text("[\n" + ",\n".join(map(json.dumps, answers)) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
