@@ -37,6 +37,11 @@ from engine.spec import EngineLaunch, EngineSpec
 _DRAIN_S = 0.05
 _TAIL_BYTES = 4096
 _STOP_TIMEOUT_S = 10.0
+_PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Torch's idle threads sleep instead of spinning on the cores that the native kernels' team needs.
+
+16 sequences, SmolLM2-135M, bfloat16, 2 cores with 2 busy neighbours: 19 ms a step, 27 without.
+"""
 
 
 class EngineClient:
@@ -136,6 +141,7 @@ class EngineClient:
             self._entry_module,
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=_PATIENT_THREADS | os.environ,
             start_new_session=True,  # a signal for the server's terminal is not for the engine
         )
         self._watcher = asyncio.create_task(self._watch(self._process))
