@@ -1,8 +1,8 @@
 """The oracle: transformers with the same weights, in fp32, greedy.
 
 Its answers to the long prompts take minutes, so they are kept in reference_answers.json, which
-`python -m tests.fleet.reference` writes; a test computes some of them anew. Everything else is asked of
-the model when it is needed.
+`python -m tests.fleet.reference` writes; a test computes some of them anew. Everything else is
+asked of the model when it is needed.
 """
 
 from __future__ import annotations

@@ -67,7 +67,10 @@ def test_an_unknown_parameter_is_named(pair_fleet):
 
 def test_ten_megabytes_are_refused_before_they_are_read(pair_fleet):
     reply = httpx.post(
-        f"{pair_fleet.url}/v1/completions", content=b'"' + b"x" * 10_000_000 + b'"', timeout=20
+        f"{pair_fleet.url}/v1/completions",
+        content=b'"' + b"x" * 10_000_000 + b'"',
+        headers={"Content-Type": "application/json"},
+        timeout=20,
     )
     assert reply.status_code == 413
     assert reply.json()["error"]["code"] == "request_too_large"

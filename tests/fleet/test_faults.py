@@ -9,6 +9,8 @@ import time
 import httpx
 import pytest
 
+from cluster.rpc import open_channel
+from protos import worker_pb2, worker_pb2_grpc
 from tests.fleet.conftest import ENGINE
 from tests.fleet.support import running_fleet, wait_for
 
@@ -35,21 +37,22 @@ def is_back(fleet, role, old_incarnation):
     return now and now["state"] == "ready" and now["incarnation"] != old_incarnation
 
 
+async def prefill_has_begun(address):
+    """Returns once that worker holds blocks of a running request."""
+    async with asyncio.timeout(30), open_channel(address) as channel:
+        worker = worker_pb2_grpc.WorkerAdminStub(channel)
+        load = worker_pb2.EngineLoad()
+        while not load.active_blocks + load.exported_blocks:
+            load = (await worker.Status(worker_pb2.StatusRequest())).load
+
+
 async def test_a_prefill_worker_killed_in_mid_prefill_costs_time_only(fleet, reference):
     victim = member(fleet, "prefill")
     async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
         asked = asyncio.create_task(
             client.post("/v1/completions", json=body(reference.prompts[-1], max_tokens=16))
         )
-        await asyncio.to_thread(
-            wait_for,
-            lambda: (
-                member(fleet, "prefill")["load"]["exported_blocks"]
-                + member(fleet, "prefill")["load"]["active_blocks"]
-            ),
-            timeout_s=30,
-            what="the prefill has begun",
-        )
+        await prefill_has_begun(victim["address"])
         os.kill(victim["pid"], signal.SIGKILL)
         reply = await asked
     assert reply.status_code == 200, reply.text
