@@ -1,8 +1,8 @@
 """What the router adds to a request: from the client's send until the worker has the request.
 
 `python -m benchmarks.bench_router [--requests N] [--json PATH]`. A real router process, a real HTTP
-client on one kept-alive connection, a worker without an engine (benchmarks/mock_worker.py), no queue.
-Beside it the floor: half of two bare TCP round trips on loopback (HTTP in, gRPC out).
+client on one kept-alive connection, a worker without an engine (benchmarks/mock_worker.py), no
+queue. Beside it the floor: half of two bare TCP round trips on loopback (HTTP in, gRPC out).
 """
 
 from __future__ import annotations

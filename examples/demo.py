@@ -19,9 +19,9 @@ import psutil
 START_TIMEOUT_S = 300  # the first start downloads the model
 STOP_TIMEOUT_S = 60
 LESSON = (
-    "Here is a note for a geography lesson in a primary school. The children learn the countries of "
-    "Europe, their capitals, their rivers and their mountains. Please answer the question in one "
-    "short sentence. "
+    "Here is a note for a geography lesson in a primary school. The children learn the countries "
+    "of Europe, their capitals, their rivers and their mountains. Please answer the question in "
+    "one short sentence. "
 )
 QUESTIONS = (
     "What is the capital of France?",
