@@ -10,9 +10,12 @@ from collections import deque
 from typing import Protocol
 
 import msgspec
+import structlog
 import zmq
 
 from engine.messages import Command, EngineMessage, Frame, Stepped
+
+_LOG = structlog.get_logger()
 
 
 class CommandSource(Protocol):
@@ -46,7 +49,7 @@ class ZmqChannel:
         self._decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 
     def receive(self, timeout_ms: float) -> list[Command]:
-        """See CommandSource. A command that cannot be decoded raises msgspec.ValidationError."""
+        """See CommandSource. A command that cannot be decoded is logged and left out."""
         if timeout_ms > 0 and not self._commands.poll(max(1, round(timeout_ms))):
             return []
         commands: list[Command] = []
@@ -55,7 +58,10 @@ class ZmqChannel:
                 packed = self._commands.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return commands
-            commands.append(self._decoder.decode(packed))
+            try:
+                commands.append(self._decoder.decode(packed))
+            except msgspec.MsgspecError:
+                _LOG.exception("command cannot be decoded", num_bytes=len(packed))
 
     def send(self, message: EngineMessage) -> None:
         """See MessageSink."""

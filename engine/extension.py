@@ -4,7 +4,8 @@
            extension.poll -> engine.apply
            engine.step -> extension.enrich -> send
 
-Everything is called from the engine's one thread and must return at once: no waiting on a network.
+Everything is called from the engine's one thread and must return at once, without raising: no
+waiting on a network. An exception ends the process.
 """
 
 from __future__ import annotations
