@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable
 
 import structlog
-import torch
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.logs import configure_logging
@@ -28,6 +27,7 @@ from engine.messages import LoadProgress, Ready, StartFailed
 from engine.model_runner import Replica
 from engine.replica import Progress, load_replica
 from engine.spec import EngineLaunch, EngineSpec
+from engine.threads import use_threads_to_load, use_threads_to_serve
 
 _LOG = structlog.get_logger()
 _PR_SET_PDEATHSIG = 1
@@ -68,13 +68,13 @@ def run_engine_process(
     load: ReplicaLoader = load_replica,
 ) -> None:
     """Loads, says Ready, and loops until Stop."""
-    if spec.options.num_threads is not None:
-        torch.set_num_threads(spec.options.num_threads)
+    use_threads_to_load(spec.options.num_threads)
 
     def report(phase: str, fraction: float) -> None:
         channel.send(LoadProgress(phase, fraction))
 
     replica = load(spec, report)
+    use_threads_to_serve(replica.kv.device)
     extensions: list[Extension] = []
     engine = Engine(
         replica,

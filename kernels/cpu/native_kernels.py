@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from kernels.cpu.team import TEAM
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.door import require_contiguous, require_dtype, require_shape
 from kernels.paged_queries import PagedQueries, check_attention
@@ -21,7 +22,7 @@ HEAD_DIM_STEP: Final = 32
 
 
 class NativeKernels:
-    """Bound to the library. The number of threads is torch's, when a kernel is called."""
+    """Bound to the library; each call runs on the team of `kernels/cpu/team.py`."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -66,7 +67,7 @@ class NativeKernels:
             num_rows,
             hidden,
             out.data_ptr(),
-            torch.get_num_threads(),
+            TEAM.num_threads,
         )
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -82,7 +83,7 @@ class NativeKernels:
             num_rows,
             width // 2,
             out.data_ptr(),
-            torch.get_num_threads(),
+            TEAM.num_threads,
         )
         return out
 
@@ -112,7 +113,7 @@ class NativeKernels:
             num_kv_heads,
             block_size,
             head_dim,
-            torch.get_num_threads(),
+            TEAM.num_threads,
         )
         num_tokens, width = qkv.shape
         return qkv.as_strided((num_tokens, num_heads, head_dim), (width, head_dim, 1))
@@ -147,6 +148,6 @@ class NativeKernels:
             head_dim,
             scale,
             out.data_ptr(),
-            torch.get_num_threads(),
+            TEAM.num_threads,
         )
         return out

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.cpu.native_kernels import CODES
+from kernels.cpu.team import TEAM
 from kernels.door import require, require_contiguous, require_dtype, require_shape
 
 PANEL = 32
@@ -76,7 +77,7 @@ class PackedLinear:
             None if self._bias is None else self._bias.data_ptr(),
             out.data_ptr(),
             self._out_features,
-            torch.get_num_threads(),
+            TEAM.num_threads,
         )
         return out
 

@@ -1,4 +1,4 @@
-"""One torch thread: tensors this small only lose by being shared out over busy cores."""
+"""One thread: tensors this small only lose by being shared out over busy cores."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from kernels.cpu.team import TEAM
+
 
 @pytest.fixture(scope="session", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    num_threads = torch.get_num_threads()
+def one_thread() -> Iterator[None]:
+    torch_threads, team = torch.get_num_threads(), TEAM.num_threads
     torch.set_num_threads(1)
+    TEAM.resize(1)
     yield
-    torch.set_num_threads(num_threads)
+    torch.set_num_threads(torch_threads)
+    TEAM.resize(team)
