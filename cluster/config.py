@@ -67,6 +67,9 @@ class EngineOptions:
     kv_memory_bytes: int | None = option(
         None, "KV pool, such as 512MiB; default: from the memory that is free", low=1
     )
+    memory_share: float = option(
+        1.0, "part of the device's free memory to plan with, (0, 1]", low=0.001, high=1.0
+    )
     num_threads: int | None = option(None, "CPU threads of this engine; default: all cores", low=1)
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
 

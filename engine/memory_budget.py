@@ -1,7 +1,8 @@
 """How many KV blocks fit, decided before a weight is read.
 
-    free memory = weights + KV pool + workspace + headroom
+    free memory * share = weights + KV pool + workspace + headroom
 
+The share is for engines that start side by side on one device: each sees the same free memory.
 On a CPU the machine's memory is shared with other processes, so the default pool is modest; on a
 GPU the device is the replica's own and the pool takes what is left.
 """
@@ -33,6 +34,7 @@ class MemoryRequest:
     max_context_tokens: int
     max_batch_tokens: int
     kv_memory_bytes: int | None = None
+    memory_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +50,13 @@ class MemoryBudget:
 
 
 def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> MemoryBudget:
-    """The pool's size. `available_bytes` defaults to what the device has free now.
+    """The pool's size. `available_bytes`, before the share, defaults to what the device has free.
 
     Raises ConfigError when the weights, or one sequence of the largest context beside them, do not
     fit in memory; OutOfBlocks when an explicit `kv_memory_bytes` does not hold one block.
     """
-    available = available_bytes if available_bytes is not None else free_bytes(request.device)
+    free = available_bytes if available_bytes is not None else free_bytes(request.device)
+    available = int(free * request.memory_share)
     weights = weight_bytes(request.config, request.layout.dtype)
     workspace = workspace_bytes(request)
     headroom = int(available * HEADROOM_SHARE)
@@ -123,7 +126,7 @@ def _check_fit(request: MemoryRequest, num_blocks: int, room: int) -> None:
     if request.kv_memory_bytes is not None and num_blocks < 1:
         raise OutOfBlocks(
             f"kv_memory_bytes is {request.kv_memory_bytes}; one block of {block_size} tokens "
-            f"takes {block_bytes}; raise it to at least that",
+            f"takes {block_bytes}; raise --kv-memory-bytes to at least that",
             param="kv_memory_bytes",
         )
     if num_blocks * block_bytes > max(room, 0):
@@ -137,8 +140,8 @@ def _too_large(request: MemoryRequest, kv_bytes: int, room: int) -> str:
     return (
         f"weights and a KV pool of {kv_bytes // _MIB} MiB do not fit: after the weights "
         f"({weight_bytes(request.config, request.layout.dtype) // _MIB} MiB), workspace and "
-        f"headroom {max(room, 0) // _MIB} MiB are left; lower kv_memory_bytes to that"
-        f"{_smaller_dtype(request)}"
+        f"headroom {max(room, 0) // _MIB} MiB are left{_of_share(request)}; "
+        f"lower --kv-memory-bytes to that{_smaller_dtype(request)}"
     )
 
 
@@ -146,13 +149,20 @@ def _context_too_large(request: MemoryRequest, fitting_tokens: int) -> str:
     if fitting_tokens == 0:
         weights = weight_bytes(request.config, request.layout.dtype) // _MIB
         return (
-            f"no KV block fits beside {weights} MiB of weights; "
+            f"no KV block fits beside {weights} MiB of weights{_of_share(request)}; "
             f"use a smaller model or a larger machine{_smaller_dtype(request)}"
         )
     return (
         f"one sequence of {request.max_context_tokens} tokens does not fit in the KV pool; the "
-        f"largest max_context_tokens that does is {fitting_tokens}{_smaller_dtype(request)}"
+        f"largest max_context_tokens that does is {fitting_tokens}"
+        f"{_of_share(request)}{_smaller_dtype(request)}"
     )
+
+
+def _of_share(request: MemoryRequest) -> str:
+    if request.memory_share == 1.0:
+        return ""
+    return f" in this engine's {request.memory_share:.0%} of the free memory (--memory-share)"
 
 
 def _smaller_dtype(request: MemoryRequest) -> str:

@@ -39,6 +39,7 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
             max_context_tokens=context_tokens,
             max_batch_tokens=options.max_batch_tokens,
             kv_memory_bytes=options.kv_memory_bytes,
+            memory_share=options.memory_share,
         )
     )
     decoder = Decoder.load(spec.card, dtype, device, phases)

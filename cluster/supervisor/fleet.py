@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
-from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.config import EngineOptions, RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
 from cluster.launcher.own_python import module_argv, module_environ
 from cluster.launcher.protocol import ProcessSpec
@@ -28,18 +29,38 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
 
     Workers listen on the router's host at free ports and keep their names over restarts.
     """
-    if options.engine.num_threads is None:
-        threads = threads_per_worker(machine.num_cores, options.prefill + options.decode)
-        engine = dataclasses.replace(options.engine, num_threads=threads)
-        options = dataclasses.replace(options, engine=engine)
+    options = dataclasses.replace(options, engine=_engine_of_each(options, machine))
     pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
     members = [(role, index) for role, count in pools for index in range(count)]
-    gpus = () if options.engine.device == "cpu" else machine.gpus
+    gpus = _gpus(options, machine)
     workers = [
         _worker(options, role, index, gpu_environ(gpus, place))
         for place, (role, index) in enumerate(members)
     ]
     return [[_router(options)], workers]
+
+
+def _engine_of_each(options: ServeOptions, machine: Machine) -> EngineOptions:
+    """The operator's engine options, with this machine's cores and memory shared out."""
+    engine, num_workers = options.engine, options.prefill + options.decode
+    threads = engine.num_threads or threads_per_worker(machine.num_cores, num_workers)
+    num_devices = max(1, len(_gpus(options, machine)))
+    share = memory_share(engine.memory_share, num_workers, num_devices)
+    return dataclasses.replace(engine, num_threads=threads, memory_share=share)
+
+
+def memory_share(whole: float, num_workers: int, num_devices: int) -> float:
+    """Of a device's free memory, for each engine: `whole` over the workers of the fullest device.
+
+    Rounded down to four digits. All engines start at once and so see the same free memory; one that
+    is started again later gets its share of what the others left.
+    """
+    each = whole / max(1, math.ceil(num_workers / num_devices))
+    return max(0.001, math.floor(each * 1e4) / 1e4)
+
+
+def _gpus(options: ServeOptions, machine: Machine) -> tuple[str, ...]:
+    return () if options.engine.device == "cpu" else machine.gpus
 
 
 def _router(options: ServeOptions) -> ProcessSpec:

@@ -43,6 +43,7 @@ def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> N
         "--dtype=float32",
         "--max-num-seqs=3",
         "--num-threads=4",
+        "--memory-share=0.5",
     }
 
 
@@ -66,6 +67,30 @@ def test_threads_that_the_operator_names_are_not_divided() -> None:
 )
 def test_cores_are_shared_equally(cores: int, workers: int, threads: int) -> None:
     assert threads_per_worker(cores, workers) == threads
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "share"),
+    [
+        ({}, (), "--memory-share=0.5"),
+        ({}, ("0",), "--memory-share=0.5"),
+        ({"prefill": "0"}, ("0",), None),
+        ({}, ("0", "1"), None),
+        ({"decode": "2"}, ("0", "1"), "--memory-share=0.5"),
+        ({"decode": "2"}, (), "--memory-share=0.3333"),
+        ({"decode": "2", "device": "cpu"}, ("0", "1", "2"), "--memory-share=0.3333"),
+        ({"memory_share": "0.8"}, ("0",), "--memory-share=0.4"),
+        ({"prefill": "64", "decode": "64"}, (), "--memory-share=0.0078"),
+    ],
+)
+def test_workers_of_one_device_share_its_memory(
+    flags: dict[str, object], gpus: tuple[str, ...], share: str | None
+) -> None:
+    options = load_options(ServeOptions, flags, environ={})
+    _, workers = plan_fleet(options, Machine(8, gpus))
+    for worker in workers:
+        said = [word for word in worker.argv if word.startswith("--memory-share")]
+        assert said == ([] if share is None else [share])
 
 
 @pytest.mark.parametrize("quota", ["max 100000", "", "nonsense", "100000 0"])

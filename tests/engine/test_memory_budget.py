@@ -64,6 +64,18 @@ def test_a_gpu_pool_takes_what_is_left() -> None:
     assert 80 * GIB - block_bytes < parts <= 80 * GIB
 
 
+def test_two_engines_of_one_gpu_plan_with_half_of_it_each() -> None:
+    half = replace(request(device="cuda"), memory_share=0.5)
+    assert plan_memory(half, 80 * GIB) == plan_memory(request(device="cuda"), 40 * GIB)
+
+
+def test_the_share_holds_for_a_cpu_and_is_named_when_it_is_too_small() -> None:
+    share = replace(request(), memory_share=0.25)
+    assert plan_memory(share, 8 * GIB).kv_bytes == plan_memory(request(), 2 * GIB).kv_bytes
+    with pytest.raises(ConfigError, match=r"25% of the free memory \(--memory-share\)"):
+        plan_memory(share, 1 * GIB)
+
+
 def test_an_explicit_pool_wins() -> None:
     wanted = replace(request(), kv_memory_bytes=3 * GIB)
     assert plan_memory(wanted, 64 * GIB).kv_bytes > 3 * GIB - 400_000
@@ -88,7 +100,7 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 
 
 def test_an_explicit_pool_larger_than_memory_is_refused() -> None:
-    with pytest.raises(ConfigError, match="lower kv_memory_bytes"):
+    with pytest.raises(ConfigError, match="lower --kv-memory-bytes"):
         plan_memory(replace(request(), kv_memory_bytes=4 * GIB), 2 * GIB)
 
 
