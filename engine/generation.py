@@ -2,6 +2,7 @@
 
 leader of a closed request   first token of every choice -> export, or open one sequence each
 sequence of an open request  one more token -> goes on, or is finished
+                             a Finish from outside -> is finished
 """
 
 from __future__ import annotations
@@ -67,6 +68,29 @@ class Generation:
             sequence.blocks.turn(Hold.ACTIVE)
             sequence.life.advance(SequenceState.DECODING)
 
+    def finish(self, request: Request, choices: Iterable[int]) -> None:
+        """Choices that somebody else has seen the end of: their blocks are free at once."""
+        for choice in choices:
+            if request.is_open:
+                for sequence in [s for s in request.sequences if s.choice == choice]:
+                    self._finish_sequence(request, sequence)
+            elif request.first_tokens:
+                self._forget_first_token(request, request.first_tokens, choice)
+
+    def _forget_first_token(
+        self, request: Request, first_tokens: dict[int, GeneratedToken], choice: int
+    ) -> None:
+        """Before the request is open, a choice is no more than its first token."""
+        first_tokens.pop(choice, None)
+        if not first_tokens:
+            self._outbox.end(request, SequenceState.FINISHED)
+
+    def _finish_sequence(self, request: Request, sequence: Sequence) -> None:
+        if len(request.sequences) > 1:
+            self._table.finish_sequence(request, sequence)
+        else:
+            self._outbox.end(request, SequenceState.FINISHED)
+
     def _rows(self, sequence: Sequence, logit_row: int) -> list[SamplingRow]:
         """What to sample from this sequence's logits."""
         request = self._table.get(sequence.request_id)
@@ -128,10 +152,8 @@ class Generation:
         if reason is None:
             if sequence.life.state is SequenceState.PREFILLING:  # it had been preempted
                 sequence.life.advance(SequenceState.DECODING)
-        elif len(request.sequences) > 1:
-            self._table.finish_sequence(request, sequence)
         else:
-            self._outbox.end(request, SequenceState.FINISHED)
+            self._finish_sequence(request, sequence)
 
     def _take_first_tokens(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """Announces them; the request ends here when no choice goes on."""

@@ -58,6 +58,17 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     request_id: str
 
 
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """These choices of a LOCAL or REMOTE request have had their last token, as with a stop token.
+
+    A choice that is over, or whose first token is not known yet, is ignored. With its last choice
+    the request ends, without an error.
+    """
+
+    request_id: str
+    choices: list[int]
+
+
 class Deliver(msgspec.Struct, frozen=True, tag=True):
     """Blocks [first_index, first_index + num_blocks) of a REMOTE request hold verified KV."""
 
@@ -142,6 +153,7 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
 Command = (
     Submit
     | Cancel
+    | Finish
     | Deliver
     | Seed
     | PrefillLocally

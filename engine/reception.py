@@ -11,6 +11,7 @@ from engine.lifecycle import SequenceState
 from engine.messages import (
     Cancel,
     Deliver,
+    Finish,
     GenerateRequest,
     PrefillLocally,
     ReleaseExport,
@@ -25,7 +26,7 @@ from engine.request_table import RequestTable
 
 _LOG = structlog.get_logger()
 
-RequestCommand = Cancel | Deliver | Seed | PrefillLocally | ReleaseExport
+RequestCommand = Cancel | Finish | Deliver | Seed | PrefillLocally | ReleaseExport
 """What concerns one request that was submitted before."""
 
 
@@ -91,6 +92,8 @@ class Reception:
             case Cancel():
                 error = Cancelled("the caller cancelled the request")
                 self._outbox.end(request, SequenceState.CANCELLED, error)
+            case Finish() if not request.is_export:
+                self._generation.finish(request, command.choices)
             case ReleaseExport() if state is SequenceState.EXPORTED:
                 self._outbox.end(request, SequenceState.FINISHED)
             case ReleaseExport():

@@ -13,6 +13,7 @@ from engine.messages import (
     Cancel,
     ChoiceToken,
     Deliver,
+    Finish,
     Frame,
     GenerateRequest,
     PrefillLocally,
@@ -44,6 +45,8 @@ class World:
     completions: dict[str, Completion] = field(default_factory=dict)
     slots: dict[str, list[int]] = field(default_factory=dict)
     exports: dict[str, dict[int, int]] = field(default_factory=dict)
+    finished: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(request, choice) -> the tokens it had when the router had seen enough of it."""
     wire: list[Deliver | Seed | PrefillLocally | Cancel | ReleaseExport] = field(
         default_factory=list
     )
@@ -141,6 +144,15 @@ class World:
         """Somebody's caller leaves."""
         self.decode.apply(Cancel(self.chance.choice(list(self.bodies))))
 
+    def finish(self) -> None:
+        """The router has found a stop string in some choice; it may say so twice."""
+        request_id = self.chance.choice(list(self.bodies))
+        choice = self.chance.randrange(self.bodies[request_id].sampling.n)
+        given = self.completions[request_id].token_ids(choice)
+        if given:
+            self.finished.setdefault((request_id, choice), len(given))
+            self.decode.apply(Finish(request_id, [choice]))
+
     def step(self) -> None:
         """Both engines."""
         self.clock.now_s += 0.001
@@ -148,6 +160,9 @@ class World:
         frame = self.decode.step()
         collect(frame, self.completions)
         self.hand_over(frame)
+
+    def finished_choices(self, request_id: str) -> set[int]:
+        return {choice for name, choice in self.finished if name == request_id}
 
     def is_done(self) -> bool:
         return all(completion.ended for completion in self.completions.values())
@@ -161,13 +176,16 @@ def test_random_interleavings_end_every_request_rightly_and_leak_no_block(seed: 
         actions += [world.submit] if len(world.bodies) < 12 else []
         actions += [world.arrive] * 2 if world.wire else []
         actions += [world.cancel] if world.bodies and world.chance.random() < 0.1 else []
+        actions += [world.finish] if world.bodies and world.chance.random() < 0.4 else []
         actions += [world.release] if world.chance.random() < 0.3 else []
         world.chance.choice(actions)()
         check(world.prefill)
         check(world.decode)
     _finish(world)
     for request_id, completion in world.completions.items():
-        _compare(world.bodies[request_id], completion)
+        _compare(world.bodies[request_id], completion, world.finished_choices(request_id))
+    for (request_id, choice), num_tokens in world.finished.items():
+        assert len(world.completions[request_id].token_ids(choice)) == num_tokens
 
 
 def _finish(world: World) -> None:
@@ -190,12 +208,12 @@ def _assert_empty(engine: Engine) -> None:
     assert engine.placement.pool.num_available == 8
 
 
-def _compare(body: GenerateRequest, completion: Completion) -> None:
+def _compare(body: GenerateRequest, completion: Completion, finished: set[int]) -> None:
     """Right to the last token when it succeeded, right as far as it came otherwise."""
     assert completion.ended is not None
     assert completion.ended.error_code in ("", "cancelled", "deadline_exceeded", "out_of_blocks")
     for choice in range(body.sampling.n):
         given, expected = completion.token_ids(choice), expected_tokens(body, choice)
         assert given == expected[: len(given)]
-        if not completion.ended.error_code:
+        if not completion.ended.error_code and choice not in finished:
             assert given == expected
