@@ -1,7 +1,7 @@
 """One request whose prompt is prefilled elsewhere: from the reservation to the last verified block.
 
     RESERVING --Reserved--> PULLING --all blocks verified, first token seeded--> COMPLETE
-                               |  ^
+                               |  ^      or the first token was the last one
                                |  '-- the source failed: the next one, from the first bad block
                                '-- no source is left, no read is under way --> LOCAL
     from every state, when the request ends: CANCELLED
@@ -93,6 +93,8 @@ class Handoff:
         self._quiet = asyncio.Event()
         self._source: PrefillSource | None = None
         self._is_seeded = False
+        self._is_over = False
+        """The source says that no choice goes on: the engine ends the request by itself."""
         self.state = HandoffState.RESERVING
         self.num_failures = 0
 
@@ -140,14 +142,22 @@ class Handoff:
             except SplitserveError as error:
                 if not self._is_done:  # a stream that breaks after the last block hurts nobody
                     self._give_up(target, error)
+            if self._is_over:
+                break
         if not self._is_done:
             await self._all_reads_answered()
         if self._is_done:
             self.state = HandoffState.COMPLETE
             return
-        self.state = HandoffState.LOCAL
-        self._clock.source_begins()
-        _log.warning("prefilling locally", verified_blocks=self._ledger.first_unverified)
+        self._prefill_locally()
+
+    def _prefill_locally(self) -> None:
+        """An engine whose rules, after all, let a choice go on computes the KV itself; the request
+        of any other has ended with the first token, and is not touched."""
+        if not self._is_over:
+            self.state = HandoffState.LOCAL
+            self._clock.source_begins()
+            _log.warning("prefilling locally", verified_blocks=self._ledger.first_unverified)
         self._send(PrefillLocally(self._engine_id))
 
     @property
@@ -204,7 +214,7 @@ class Handoff:
             incarnation=peer.incarnation,
             token_ids=request.token_ids,
             sampling=sampling_to_wire(request.sampling),
-            first_block=self._ledger.first_unverified,
+            first_block=self._first_wanted,
             cache_root=request.cache_root,
             traceparent=self._plan.traceparent,
         )
@@ -229,6 +239,13 @@ class Handoff:
         )
         self._read_what_is_offered(source)
 
+    @property
+    def _first_wanted(self) -> int:
+        """The first block to export; none when the first token is known to be the last one."""
+        if self._plan.request.sampling.max_tokens == 1:
+            return self._ledger.num_blocks
+        return self._ledger.first_unverified
+
     def _read_what_is_offered(self, source: PrefillSource) -> None:
         for run in self._ledger.take_reads():
             self._send(
@@ -251,6 +268,9 @@ class Handoff:
         self._clock.first_token(
             SourceTimes(source.worker_id, first.queue_ms, first.prefill_ms, source.cached_tokens)
         )
+        if first.is_last:
+            self._is_over = True
+            source.succeed()
 
     def _settle(self, source: PrefillSource) -> None:
         if source.is_done and self._is_done:

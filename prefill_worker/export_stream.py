@@ -1,7 +1,8 @@
 """One EXPORT request: engine events in, stream messages out, in the order of the contract.
 
     SUBMITTED --Started--> COMPUTING --all blocks and first tokens--> DONE
-        any --RequestEnded--> ENDED        (before DONE: an error; after: the reader left)
+                                      '- first tokens that are the last ones: nobody wants blocks
+        any --RequestEnded--> ENDED        (before DONE: an error; after: nothing is pinned)
 
 Accepted, then BlocksReady per chunk and one FirstToken as they come, then Done.
 """
@@ -41,6 +42,8 @@ class ExportStream:
         self._num_blocks = num_blocks
         self._num_choices = num_choices
         self._first_tokens: dict[int, handoff_pb2.ChoiceToken] = {}
+        self._going_on: set[int] = set()
+        """Choices that the reader will decode."""
         self._first_token_sent = False
         self._cached_tokens = 0
         self._submitted_at = time.monotonic()
@@ -60,7 +63,8 @@ class ExportStream:
     @property
     def is_done(self) -> bool:
         """True once everything that the reader waits for has been announced."""
-        return self._first_token_sent and self._next_block == self._num_blocks
+        has_all = self._next_block == self._num_blocks or not self._going_on
+        return self._first_token_sent and has_all
 
     @property
     def timing(self) -> Timing | None:
@@ -79,10 +83,14 @@ class ExportStream:
             raise self._error
         return message
 
-    async def wait_ended(self) -> SplitserveError:
-        """Returns when the engine has ended the request by itself: its deadline, or its death."""
+    async def wait_ended(self) -> None:
+        """Returns when nothing is pinned any more, since no choice goes on.
+
+        Raises what ended an export that was still read: its deadline, or the engine's death.
+        """
         await self._ended.wait()
-        return self._error or InternalError("the engine ended an export that was still read")
+        if self._error is not None:
+            raise self._error
 
     def receive(self, event: RequestEvent) -> None:
         """See RequestListener."""
@@ -122,6 +130,8 @@ class ExportStream:
         self._first_tokens[event.choice] = handoff_pb2.ChoiceToken(
             choice=event.choice, token=token_to_wire(event.token)
         )
+        if event.finish_reason is None:
+            self._going_on.add(event.choice)
         if len(self._first_tokens) < self._num_choices or self._first_token_sent:
             return
         self._first_token_sent = True
@@ -130,6 +140,7 @@ class ExportStream:
             tokens=[token for _, token in sorted(self._first_tokens.items())],
             queue_ms=self._timing.queue_ms,
             prefill_ms=self._timing.prefill_ms,
+            is_last=not self._going_on,
         )
         self._messages.put_nowait(handoff_pb2.PrefillEvent(first_token=first))
         self._finish_if_done()
@@ -148,8 +159,10 @@ class ExportStream:
     def _end(self, event: RequestEnded) -> None:
         if event.error_code:
             self._error = from_code(event.error_code, event.error_message)
-        elif self._state is not ExportState.DONE:
+        elif not self.is_done:
             self._error = InternalError("the engine ended an export before it was done")
+        elif self._going_on:
+            self._error = InternalError("the engine ended an export that was still read")
         self._state = ExportState.ENDED
         self._ended.set()
         self._messages.put_nowait(None)

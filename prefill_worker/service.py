@@ -104,7 +104,8 @@ async def _export(
     worker: RunningWorker,
     context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
 ) -> None:
-    """Ends by an error, or by the reader: its cancellation, or a write on its broken connection."""
+    """Ends by an error, by the reader (its cancellation, or a write on its broken connection), or
+    when the first token was the last one."""
     body = _to_engine(request, worker.engine.name_for(request.request_id), context)
     export = ExportStream(
         first_block=request.first_block,
@@ -115,12 +116,14 @@ async def _export(
     try:
         while (message := await export.next_message()) is not None:
             await context.write(message)
-        raise await export.wait_ended()
+        await export.wait_ended()
     except SplitserveError:
         raise
     except BaseException:
         _note_release(export, worker.metrics, len(body.token_ids))
         raise
+    else:
+        _note_release(export, worker.metrics, len(body.token_ids))
     finally:
         worker.engine.send(ReleaseExport(body.request_id))
 

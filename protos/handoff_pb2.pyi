@@ -116,14 +116,16 @@ class ChoiceToken(_message.Message):
     def __init__(self, choice: _Optional[int] = ..., token: _Optional[_Union[_generation_pb2.GeneratedToken, _Mapping]] = ...) -> None: ...
 
 class FirstToken(_message.Message):
-    __slots__ = ("tokens", "queue_ms", "prefill_ms")
+    __slots__ = ("tokens", "queue_ms", "prefill_ms", "is_last")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[ChoiceToken]
     queue_ms: float
     prefill_ms: float
-    def __init__(self, tokens: _Optional[_Iterable[_Union[ChoiceToken, _Mapping]]] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ...) -> None: ...
+    is_last: bool
+    def __init__(self, tokens: _Optional[_Iterable[_Union[ChoiceToken, _Mapping]]] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., is_last: _Optional[bool] = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ()

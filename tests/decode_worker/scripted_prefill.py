@@ -38,9 +38,11 @@ class ScriptedStream:
         )
         self.events.put_nowait(handoff_pb2.PrefillEvent(blocks_ready=ready))
 
-    def say_first_token(self, token_id: int) -> None:
+    def say_first_token(self, token_id: int, *, is_last: bool = False) -> None:
         token = handoff_pb2.ChoiceToken(choice=0, token=token_to_wire(GeneratedToken(token_id)))
-        first = handoff_pb2.FirstToken(tokens=[token], queue_ms=3.0, prefill_ms=40.0)
+        first = handoff_pb2.FirstToken(
+            tokens=[token], queue_ms=3.0, prefill_ms=40.0, is_last=is_last
+        )
         self.events.put_nowait(handoff_pb2.PrefillEvent(first_token=first))
 
     def say_done(self) -> None:

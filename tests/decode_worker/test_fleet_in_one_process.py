@@ -67,6 +67,7 @@ class Worker:
     server: RpcServer
     key: WorkerKey
     address: str
+    metrics: WorkerMetrics
 
     @property
     def target(self) -> worker_pb2.PrefillTarget:
@@ -89,6 +90,7 @@ async def running(role: Role, name: str, service, make_extension):
     ready = await engine.start()
     lifespan = Lifespan()
     lifespan.advance(WorkerState.READY)
+    metrics = WorkerMetrics(role, name)
     server = RpcServer("127.0.0.1", 0)
     service.register(server)
     service.open(
@@ -98,11 +100,11 @@ async def running(role: Role, name: str, service, make_extension):
             ready=ready,
             pairing=PAIRING,
             lifespan=lifespan,
-            metrics=WorkerMetrics(role, name),
+            metrics=metrics,
         )
     )
     address = f"127.0.0.1:{await server.start()}"
-    yield Worker(engine, server, key, address)
+    yield Worker(engine, server, key, address, metrics)
     await service.close()
     await server.stop(0)
     await engine.stop()
@@ -204,6 +206,39 @@ async def test_tokens_are_those_of_one_engine_alone(fleet, sampling, num_tokens)
     assert received(fleet.router, "a") == expected(prompt, sampling)
     assert ended.timing.prefill_worker == "prefill-0"
     await fleet.all_empty()
+
+
+def counted(worker: Worker, name: str) -> dict[str, float]:
+    """A counter's values by its only label."""
+    return {
+        next(iter(sample.labels.values())): sample.value
+        for metric in worker.metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name == f"splitserve_worker_{name}_total"
+    }
+
+
+@pytest.mark.parametrize("ends_by", ["max_tokens", "stop"])
+async def test_a_request_that_ends_with_its_first_token_fails_nowhere(fleet, ends_by):
+    prompt = prompt_of(61)  # four chunks
+    one = SamplingParams(max_tokens=1, temperature=0.0)
+    answer = expected(prompt, one)
+    stop = SamplingParams(max_tokens=9, temperature=0.0, stop_token_ids=tuple(answer[0]))
+    await fleet.submit("a", prompt, one if ends_by == "max_tokens" else stop, fleet.prefill[:1])
+    ended = await fleet.router.ended("a")
+    assert received(fleet.router, "a") == answer
+    assert ended.usage.completion_tokens == 1
+    assert ended.timing.prefill_worker == "prefill-0"
+    assert ended.timing.prefill_ms > 0
+    if ends_by == "max_tokens":
+        assert ended.timing.kv_bytes == 0
+    await fleet.all_empty()
+    async with asyncio.timeout(5):
+        while counted(fleet.prefill[0], "requests") != {"ok": 1}:
+            await fleet.prefill[0].is_empty()
+    assert counted(fleet.prefill[0], "handoffs") == {"done": 1}
+    assert counted(fleet.decode, "kv_transfer_failures") == {}
+    assert counted(fleet.decode, "handoffs") == {"first": 1}
 
 
 async def test_the_transfer_is_measured(fleet):

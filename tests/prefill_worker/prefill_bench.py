@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from cluster.generation import GeneratedToken
+from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
 from cluster.rpc import RpcServer, open_channel
@@ -19,7 +19,7 @@ from cluster.worker.metrics import WorkerMetrics
 from engine.host.host import EngineHost
 from engine.host.role import RunningWorker
 from engine.host.scripted_link import ScriptedLink
-from engine.messages import Frame, Prefilled, Started, Submit, TokenEvent
+from engine.messages import Frame, Prefilled, RequestEnded, Started, Submit, TokenEvent
 from prefill_worker.service import PrefillWorker
 from protos import handoff_pb2, handoff_pb2_grpc
 
@@ -61,6 +61,13 @@ class Bench:
                 prefilled=[Prefilled(engine_id, 0, blocks, generations, digests)],
             )
         )
+
+    def end_with_first_token(self, engine_id: str) -> None:
+        """The last chunk gave a token that ends the request: its blocks are not announced."""
+        token = TokenEvent(engine_id, 0, GeneratedToken(7), FinishReason.STOP)
+        ended = RequestEnded(request_id=engine_id, usage=Usage(8, 1, 4))
+        self.link.say(Frame(started=[Started(engine_id, 4)]))
+        self.link.say(Frame(tokens=[token], ended=[ended]))
 
 
 @asynccontextmanager

@@ -229,3 +229,23 @@ async def test_metrics_count_outcomes_and_stages(bench):
         "splitserve_worker_ttft_stage_seconds_count", {"stage": "prefill"}
     )
     assert (done, hits, stages) == (1, 4, 1)
+
+
+@pytest.mark.parametrize("first_block", [0, 2], ids=["blocks-wanted", "no-blocks-wanted"])
+async def test_a_first_token_that_is_the_last_one_ends_the_stream_without_a_failure(
+    bench, first_block
+):
+    call = bench.stub.Prefill(prefill_request(first_block=first_block))
+    bench.end_with_first_token(await bench.submitted())
+    events = [event async for event in call]
+    assert [event.WhichOneof("event") for event in events] == ["accepted", "first_token", "done"]
+    assert events[1].first_token.is_last
+    assert await bench.worker.lifespan.wait_idle(5)
+    registry = bench.worker.metrics.registry
+    outcomes = [
+        (sample.labels["outcome"], sample.value)
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name in ("splitserve_worker_requests_total", "splitserve_worker_handoffs_total")
+    ]
+    assert sorted(outcomes) == [("done", 1), ("ok", 1)]
