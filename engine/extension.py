@@ -21,8 +21,8 @@ from engine.messages import Command, Frame
 from engine.spec import EngineSpec
 
 
-class Extension(Protocol):
-    """The glue between an engine and the transfer of KV blocks."""
+class PoolAccess(Protocol):
+    """What the process and the engine ask about the pool that is shared with other workers."""
 
     @property
     def peer(self) -> KvPeer | None:
@@ -32,16 +32,23 @@ class Extension(Protocol):
     def transport(self) -> str:
         """The transport in use, in words; may change with the first transfer."""
 
-    @property
-    def busy(self) -> bool:
-        """True while something is in flight: the loop polls instead of sleeping."""
-
     def holds(self, request_id: str) -> bool:
         """True while reads into that request's blocks are in flight.
 
         The engine then keeps the blocks out of use, even when the request has ended (cancelled, or
         past its deadline), and delays PrefillLocally: so that a late read can hurt nobody.
         """
+
+    def close(self) -> None:
+        """The process ends. Called once."""
+
+
+class TurnPart(Protocol):
+    """What the loop asks in every turn."""
+
+    @property
+    def busy(self) -> bool:
+        """True while something is in flight: the loop polls instead of sleeping."""
 
     def handle(self, command: Command) -> bool:
         """Sees every command first. True: it was for the extension alone (Fetch, Connect...).
@@ -55,8 +62,9 @@ class Extension(Protocol):
     def enrich(self, frame: Frame) -> None:
         """Completes a frame before it is sent: generations and digests, Fetched, the transport."""
 
-    def close(self) -> None:
-        """The process ends. Called once."""
+
+class Extension(PoolAccess, TurnPart, Protocol):
+    """The glue between an engine and the transfer of KV blocks."""
 
 
 def receives_nothing(request_id: str) -> list[int] | None:

@@ -14,7 +14,7 @@ import structlog
 
 from engine.channel import CommandSource, MessageSink
 from engine.engine import Engine
-from engine.extension import Extension
+from engine.extension import TurnPart
 from engine.lifecycle import Clock
 from engine.messages import Command, Frame, Stepped, Stop
 
@@ -34,7 +34,7 @@ class EngineLoop:
     def __init__(
         self,
         engine: Engine,
-        extension: Extension,
+        extension: TurnPart,
         *,
         source: CommandSource,
         sink: MessageSink,

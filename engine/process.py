@@ -21,7 +21,7 @@ from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.logs import configure_logging
 from engine.channel import MessageSink, ZmqChannel
 from engine.engine import Engine
-from engine.extension import EngineParts, Extension, ExtensionFactory
+from engine.extension import EngineParts, Extension, ExtensionFactory, PoolAccess
 from engine.loop import EngineLoop
 from engine.messages import LoadProgress, Ready, StartFailed
 from engine.model_runner import Replica
@@ -115,7 +115,9 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
-def _say_ready(sink: MessageSink, spec: EngineSpec, replica: Replica, extension: Extension) -> None:
+def _say_ready(
+    sink: MessageSink, spec: EngineSpec, replica: Replica, extension: PoolAccess
+) -> None:
     num_blocks, num_layers, _, num_kv_heads, _, head_dim = replica.kv.shape
     sink.send(
         Ready(
