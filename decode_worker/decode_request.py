@@ -26,6 +26,7 @@ from engine.host.role import RunningWorker
 from engine.messages import (
     Cancel,
     Fetched,
+    Finish,
     GenerateRequest,
     PrefillMode,
     RequestEnded,
@@ -82,6 +83,10 @@ class DecodeRequest:
         if self._task is not None:
             self._task.cancel()
         self._engine.send(Cancel(self._request.request_id))
+
+    def finish(self, choices: list[int]) -> None:
+        """The router has seen the end of these choices; with the last one the engine ends it."""
+        self._engine.send(Finish(self._request.request_id, choices))
 
     def receive(self, event: RequestEvent) -> None:
         """See RequestListener."""

@@ -41,6 +41,8 @@ class Session:
                     self._submit(message.submit)
                 case "cancel":
                     self._cancel(message.cancel.request_id)
+                case "finish":
+                    self._finish(message.finish)
 
     async def write(
         self,
@@ -108,6 +110,11 @@ class Session:
         request = self._requests.get(request_id)
         if request is not None:  # else it has ended, and Ended is on its way
             request.cancel()
+
+    def _finish(self, finish: worker_pb2.Finish) -> None:
+        request = self._requests.get(finish.request_id)
+        if request is not None:  # else as above
+            request.finish(list(finish.choices))
 
     def _forget(self, request_id: str) -> None:
         self._requests.pop(request_id, None)

@@ -1,7 +1,8 @@
 """The conductor: admit, decide, send, relay, account.
 
     admit -> wait for a decode worker -> decide -> send -> relay tokens -> Completed
-                                           ^         |
+                                           ^         |        |               ^
+                                           |         |        '- all stopped -'
                                            '---------' worker lost before any token: once more,
                                                        on another worker
 
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from cluster.errors import InternalError, SplitserveError, WorkerLost, status_of
 from cluster.generation import Timing, Usage
 from cluster.identity import Role, WorkerKey
+from cluster.logs import get_logger
 from router.admission import Admission
 from router.estimates import Estimates
 from router.explain import Decision, DecisionLog
@@ -24,11 +26,13 @@ from router.index.prefix_index import PrefixIndex
 from router.metrics import RouterMetrics
 from router.request_clock import RequestClock
 from router.routing import RoutingDesk
+from router.running_choices import RunningChoices
 from router.running_request import RunningRequest, prefill_worker_of
-from router.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
+from router.stream import ChoiceTokens, Completed, RoutedRequest, StoppedChoices, StreamEvent
 
 MAX_ATTEMPTS = 2
 """A request that has lost two workers is not tried on a third."""
+_log = get_logger("dispatcher")
 
 
 class Dispatcher:
@@ -53,22 +57,30 @@ class Dispatcher:
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
         metrics.watch_index(lambda: index.num_blocks)
 
-    async def generate(self, request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+    async def generate(
+        self, request: RoutedRequest, stopped: StoppedChoices | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
         clock = RequestClock(request.arrived_s, on_gap=self._metrics.inter_token.observe)
+        choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
         lost: frozenset[WorkerKey] = frozenset()
         with self._counted(), await self._admission.admit(request.tenant_salt, request.deadline_s):
             while True:
                 decision, run = await self._send(request, clock, lost)
+                choices.run_by(run)
                 try:
                     while isinstance(event := await run.next(), ChoiceTokens):
-                        clock.tokens(event.choice, len(event.tokens))
-                        yield event
-                    completed = self._complete(decision, event, clock)
+                        if choices.take(event):
+                            clock.tokens(event.choice, len(event.tokens))
+                            yield event
+                    completed = self._complete(decision, choices.summed_up(event), clock)
                     break
-                except WorkerLost:
+                except SplitserveError as error:
+                    if choices.are_over:
+                        completed = self._complete_unheard(decision, choices, clock, error)
+                        break
                     lost |= {run.decode}
-                    if clock.has_token or not self._may_retry(lost):
+                    if not isinstance(error, WorkerLost) or not self._may_retry(clock, lost):
                         raise
                     self._metrics.retries.inc()
                 finally:
@@ -95,7 +107,9 @@ class Dispatcher:
         self._metrics.routes.labels(decision.route.reason.value).inc()
         return decision, run
 
-    def _may_retry(self, lost: frozenset[WorkerKey]) -> bool:
+    def _may_retry(self, clock: RequestClock, lost: frozenset[WorkerKey]) -> bool:
+        if clock.has_token:
+            return False
         others = [item for item in self._fleet.ready(Role.DECODE) if item.key not in lost]
         return bool(others) and len(lost) < MAX_ATTEMPTS
 
@@ -104,11 +118,32 @@ class Dispatcher:
     ) -> Completed:
         usage, timing = told[0], clock.complete(told[1])
         route = decision.route
-        self._metrics.finished(usage, timing)
         self._metrics.expected_tokens.inc(decision.expected_tokens)
         self._estimates.finished(
             usage, timing, decode=route.decode, prefill=prefill_worker_of(timing, route)
         )
+        return self._ended_well(decision, usage, timing)
+
+    def _complete_unheard(
+        self,
+        decision: Decision,
+        choices: RunningChoices,
+        clock: RequestClock,
+        error: SplitserveError,
+    ) -> Completed:
+        """The text is complete and its worker lost, or late: what is known here has to do."""
+        _log.warning(
+            "a complete answer was not summed up",
+            request_id=decision.request_id,
+            code=status_of(error).code,
+            error=error.message,
+        )
+        usage = Usage(decision.view.prompt_tokens, choices.num_tokens, cached_tokens=0)
+        worker = Timing(decode_worker=decision.route.decode.worker_id)
+        return self._ended_well(decision, usage, clock.complete(worker))
+
+    def _ended_well(self, decision: Decision, usage: Usage, timing: Timing) -> Completed:
+        self._metrics.finished(usage, timing)
         self._decisions.finished(decision.request_id, usage, timing)
         return Completed(usage, timing)
 

@@ -1,6 +1,6 @@
 """What one request's decode worker sends, in order, until its end.
 
-    add_tokens* -> end | fail          close by the consumer at any time, once or more
+    add_tokens* -> end | fail          finish of a choice, and close, by the consumer at any time
 
 Holds at most what the request may produce: a worker that sends more has broken the contract.
 """
@@ -19,8 +19,15 @@ _Item = worker_pb2.Tokens | worker_pb2.Ended | SplitserveError
 class RequestStream:
     """One consumer; the session and the request's deadline are the producers."""
 
-    def __init__(self, *, max_tokens: int, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        max_tokens: int,
+        on_finish: Callable[[int], None],
+        on_close: Callable[[], None],
+    ) -> None:
         self._tokens_left = max_tokens
+        self._on_finish = on_finish
         self._on_close = on_close
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._over = False
@@ -53,6 +60,11 @@ class RequestStream:
         if isinstance(item, SplitserveError):
             raise item
         return item
+
+    def finish(self, choice: int) -> None:
+        """The consumer has seen enough of a choice: the worker need not go on with it."""
+        if not self._over:
+            self._on_finish(choice)
 
     def close(self) -> None:
         """The consumer has gone: cancels at the worker unless the request has ended there."""

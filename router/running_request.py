@@ -1,6 +1,7 @@
 """One request at its workers: from the decision to the last word.
 
     sent -> first token (prefill worker released) -> ... -> Completed | error -> closed
+                                                      '-> finish of the last choice: a second more
 
 `close` settles everything once: the stream, the workers' counts and the index's expectation.
 """
@@ -27,6 +28,9 @@ from router.fleet_member import Assignment, FleetMember
 from router.index.prefix_index import Expectation, PrefixIndex
 from router.route import Route, RoutingView
 from router.stream import ChoiceTokens, RoutedRequest
+
+FINISH_TIMEOUT_S = 1.0
+"""A worker answers the finish of a last choice within a step; one that dies must hold up nobody."""
 
 
 class RunningRequest:
@@ -69,6 +73,15 @@ class RunningRequest:
         tokens = [token_from_wire(token) for token in message.tokens]
         return ChoiceTokens(message.choice, tokens, reason_from_wire(message.finish_reason))
 
+    def finish(self, choice: int, *, is_last: bool) -> None:
+        """No more of a choice, please. After the last one, `next` ends within FINISH_TIMEOUT_S."""
+        self._stream.finish(choice)
+        if is_last:
+            self._deadline.cancel()
+            self._deadline = asyncio.get_running_loop().call_later(
+                FINISH_TIMEOUT_S, self._give_up_on_the_end
+            )
+
     def close(self) -> None:
         """Cancels at the worker unless the request has ended there; idempotent."""
         self._deadline.cancel()
@@ -85,6 +98,14 @@ class RunningRequest:
         decode = self.decode.worker_id
         readers = {decode} if has_decoded else set[str]()
         return frozenset(readers | {timing.prefill_worker or decode})
+
+    def _give_up_on_the_end(self) -> None:
+        self._stream.fail(
+            WorkerLost(
+                f"decode worker {self.decode.worker_id} did not sum up a finished request within "
+                f"{FINISH_TIMEOUT_S:.0f} s; see its log"
+            )
+        )
 
     def _expire(self) -> None:
         self._stream.fail(

@@ -95,7 +95,11 @@ class WorkerSession:
             raise InvalidRequest(
                 f"request_id {request_id!r} is in use; choose another", param="request_id"
             )
-        stream = RequestStream(max_tokens=max_tokens, on_close=lambda: self._drop(request_id))
+        stream = RequestStream(
+            max_tokens=max_tokens,
+            on_finish=lambda choice: self._finish(request_id, choice),
+            on_close=lambda: self._drop(request_id),
+        )
         self._streams[request_id] = stream
         self._outgoing.put_nowait(worker_pb2.RouterMessage(submit=submit))
         return stream
@@ -161,6 +165,10 @@ class WorkerSession:
                 stream.end(ended)
         if frame.HasField("load"):
             self._on_load(load_from_wire(frame.load))
+
+    def _finish(self, request_id: str, choice: int) -> None:
+        finish = worker_pb2.Finish(request_id=request_id, choices=[choice])
+        self._outgoing.put_nowait(worker_pb2.RouterMessage(finish=finish))
 
     def _drop(self, request_id: str) -> None:
         """The consumer has gone before the request's end: the worker need not go on."""

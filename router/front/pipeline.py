@@ -2,6 +2,7 @@
 
     GenerationRequest -> prepare: tokens, limits, seed -> PreparedGeneration
     PreparedGeneration -> stream: dispatcher -> ChoiceText per choice -> TextDelta* GenerationEnd
+                                      ^-- stopped: a stop string --'
 
 A request ends exactly once: with GenerationEnd or with a SplitserveError. Closing the stream
 cancels the request on its workers.
@@ -16,15 +17,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from cluster.errors import ContextTooLong, InternalError, SplitserveError
-from cluster.generation import Usage
 from cluster.sampling import SamplingParams
 from router.front.events import GenerationEnd, TextEvent
 from router.front.generation_request import GenerationRequest, combined_salt
 from router.front.prompt_encoder import PromptEncoder
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
-from router.front.stopwatch import Stopwatch
-from router.stream import ChoiceTokens, Completed, RoutedRequest, TokenSource
+from router.stream import ChoiceTokens, Completed, RoutedRequest, StoppedChoices, TokenSource
 from router.text.choice import ChoiceText, TextDelta
 from router.text.stop_strings import StopAutomaton
 
@@ -111,7 +110,7 @@ class _Run:
 
     def __init__(self, prepared: PreparedGeneration, model: ServedModel) -> None:
         self._routed = prepared.routed
-        self._stopwatch = Stopwatch(prepared.routed.arrived_s)
+        self._stopped = StoppedChoices()
         stops = StopAutomaton(prepared.stop)
         self._choices = [
             ChoiceText(
@@ -130,7 +129,7 @@ class _Run:
         return sum(choice.num_tokens for choice in self._choices)
 
     async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
-        async with aclosing(source.generate(self._routed)) as stream:
+        async with aclosing(source.generate(self._routed, self._stopped)) as stream:
             async for event in stream:
                 if isinstance(event, Completed):
                     yield self._completed(event)
@@ -138,30 +137,19 @@ class _Run:
                 delta = self._push(event)
                 if delta is not None:
                     yield delta
-                if self._ended_here():
-                    break
-        if not self._ended_here():
-            raise InternalError("the generation ended without a result")
-        yield self._summed_up()
+        raise InternalError("the generation ended without a result")
 
     def _push(self, event: ChoiceTokens) -> TextDelta | None:
         if not 0 <= event.choice < len(self._choices):
             raise InternalError(f"tokens came for choice {event.choice} of {len(self._choices)}")
-        self._stopwatch.mark(len(event.tokens))
-        return self._choices[event.choice].push(event.tokens, event.finish_reason)
-
-    def _ended_here(self) -> bool:
-        """All choices are over, and a stop string ended one that the engine still runs."""
-        over = all(choice.finish_reason is not None for choice in self._choices)
-        return over and any(choice.stopped_by_string for choice in self._choices)
+        choice = self._choices[event.choice]
+        delta = choice.push(event.tokens, event.finish_reason)
+        if choice.stopped_by_string:  # the source is told before the client is: it need not go on
+            self._stopped.stop(event.choice, choice.num_tokens)
+        return delta
 
     def _completed(self, event: Completed) -> GenerationEnd:
-        """Completion tokens are counted here: what came after a stop string does not count."""
+        """Completion tokens are those of the text: what came after a stop string does not count."""
         if any(choice.finish_reason is None for choice in self._choices):
             raise InternalError("the generation ended before all of its choices did")
         return GenerationEnd(replace(event.usage, completion_tokens=self.num_tokens), event.timing)
-
-    def _summed_up(self) -> GenerationEnd:
-        num_prompt_tokens = len(self._routed.token_ids)
-        usage = Usage(num_prompt_tokens, self.num_tokens, cached_tokens=0)
-        return GenerationEnd(usage, self._stopwatch.timing())

@@ -60,6 +60,10 @@ class RouterEnd:
         cancel = worker_pb2.Cancel(request_id=request_id)
         await self.call.write(worker_pb2.RouterMessage(cancel=cancel))
 
+    async def finish(self, request_id: str, *choices: int) -> None:
+        finish = worker_pb2.Finish(request_id=request_id, choices=choices)
+        await self.call.write(worker_pb2.RouterMessage(finish=finish))
+
     async def next_frame(self) -> worker_pb2.WorkerFrame:
         async with asyncio.timeout(PATIENCE_S):
             frame = await self.call.read()

@@ -5,7 +5,7 @@ import pytest
 from cluster.errors import Cancelled, status_of
 from cluster.generation import EngineLoad
 from cluster.worker.lifespan import WorkerState
-from engine.messages import Cancel, Frame, PrefillMode, Submit
+from engine.messages import Cancel, Finish, Frame, PrefillMode, Submit
 from protos import generation_pb2
 from tests.decode_worker.decode_bench import ended_event, running_decode_worker, token_event
 
@@ -97,6 +97,28 @@ async def test_a_cancelled_request_ends_once_with_its_error(bench):
     bench.end(await bench.submitted(2))
     await router.ended("b")
     assert sum(len(frame.ended) for frame in router.frames) == 2
+
+
+async def test_a_finished_request_ends_once_with_usage_and_timing_and_no_error(bench):
+    router = bench.open_session()
+    await router.submit("a")
+    engine_id = await bench.submitted()
+    bench.emit(engine_id, 5)
+    await router.next_frame()
+    await router.finish("a", 0)
+    assert await bench.link.wait_for(Finish) == Finish(engine_id, [0])
+    bench.end(engine_id)
+    ended = await router.ended("a")
+    assert not ended.HasField("error")
+    assert (ended.usage.cached_tokens, ended.timing.prefill_ms) == (4, 50.0)
+    registry = bench.worker.metrics.registry
+    requests = "splitserve_worker_requests_total"
+    assert registry.get_sample_value(requests, {"outcome": "ok"}) == 1
+    await router.finish("a", 0)  # too late: nobody is left to hear it
+    await router.submit("b")
+    bench.end(await bench.submitted(2))
+    await router.ended("b")
+    assert len(bench.link.told(Finish)) == 1
 
 
 async def test_a_request_id_that_is_running_already_is_refused(bench):

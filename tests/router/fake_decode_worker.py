@@ -53,7 +53,7 @@ def error_frame(request_id: str, code: str, message: str) -> Frame:
 
 
 class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
-    """`submitted` and `cancelled` are what came; frames go out with `send`.
+    """`submitted`, `cancelled` and `finished` (request, choice) are what came; `send` answers.
 
     With `answer_at_once` every request gets its max_tokens tokens 100, 101, ... and its end.
     """
@@ -63,6 +63,7 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         self.answer_at_once = answer_at_once
         self.submitted: list[worker_pb2.Submit] = []
         self.cancelled: list[str] = []
+        self.finished: list[tuple[str, int]] = []
         self.num_sessions = 0
         self.timing: dict[str, object] = {}
         self.live: list[CachedBlock] = []
@@ -130,6 +131,10 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         async for message in messages:
             if message.HasField("cancel"):
                 self.cancelled.append(message.cancel.request_id)
+                continue
+            if message.HasField("finish"):
+                finish = message.finish
+                self.finished += [(finish.request_id, choice) for choice in finish.choices]
                 continue
             submit = message.submit
             self.submitted.append(submit)

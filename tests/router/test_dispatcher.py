@@ -1,16 +1,12 @@
 """Requests from end to end, over real gRPC, with fake workers."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
 from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CachedBlock
-from cluster.config import RouterOptions
 from cluster.errors import (
     ContextTooLong,
     DeadlineExceeded,
@@ -21,12 +17,18 @@ from cluster.errors import (
 )
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken
 from cluster.identity import Role
-from cluster.membership.member import Member
-from cluster.sampling import SamplingParams
 from router import fleet as fleet_module
 from router.explain import render
-from router.fleet_plane import FleetPlane
-from router.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
+from router.stream import ChoiceTokens, Completed
+from tests.router.dispatch_bench import (
+    PROMPT,
+    collect,
+    is_idle,
+    outcome,
+    prefill_member,
+    request,
+    router,
+)
 from tests.router.fake_decode_worker import (
     PAIRING,
     FakeDecodeWorker,
@@ -35,68 +37,6 @@ from tests.router.fake_decode_worker import (
     tokens_frame,
     until,
 )
-
-PROMPT = list(range(1, 10))
-
-
-def request(
-    request_id: str = "r1", *, timeout_s: float = 30.0, max_tokens: int = 2
-) -> RoutedRequest:
-    return RoutedRequest(
-        request_id=request_id,
-        token_ids=PROMPT,
-        sampling=SamplingParams(max_tokens=max_tokens, seed=7),
-        timeout_s=timeout_s,
-        arrived_s=time.monotonic(),
-    )
-
-
-def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
-    base = Member(
-        worker_id=worker_id,
-        incarnation="i1",
-        role=Role.PREFILL,
-        address="127.0.0.1:9",
-        pairing=PAIRING,
-        model="m",
-        max_context_tokens=1000,
-    )
-    return replace(base, **values)  # type: ignore[arg-type]
-
-
-@asynccontextmanager
-async def router(*workers: FakeDecodeWorker, **options: int) -> AsyncIterator[FleetPlane]:
-    plane = FleetPlane(RouterOptions(**options), tokenizer_digest=None)
-    await plane.start()
-    for worker in workers:
-        await worker.start()
-        await plane.store.join(worker.member())
-    await until(lambda: len(plane.fleet.ready(Role.DECODE)) == len(workers))
-    try:
-        yield plane
-    finally:
-        await plane.close()
-        for worker in workers:
-            await worker.stop()
-
-
-async def collect(plane: FleetPlane, asked: RoutedRequest) -> list[StreamEvent]:
-    async with aclosing(plane.source.generate(asked)) as events:
-        return [event async for event in events]
-
-
-def outcome(plane: FleetPlane, name: str) -> float:
-    return plane.registry.get_sample_value("splitserve_requests_total", {"outcome": name}) or 0.0
-
-
-def is_idle(plane: FleetPlane) -> bool:
-    """Nothing of any request is left."""
-    plane_idle = plane.source._admission.num_running == 0
-    return plane_idle and all(
-        (item.num_in_flight, item.in_flight_tokens, item.pending_prefill_tokens) == (0, 0, 0)
-        and (item.session is None or item.session.num_in_flight == 0)
-        for item in plane.fleet.members
-    )
 
 
 async def test_a_request_streams_its_tokens_and_completes_with_usage_and_timing() -> None:

@@ -18,7 +18,8 @@ from router.app import build_app
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
-from router.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
+from router.running_choices import RunningChoices
+from router.stream import ChoiceTokens, Completed, RoutedRequest, StoppedChoices, StreamEvent
 
 EOS = 256
 VOCAB_SIZE = 300
@@ -153,13 +154,26 @@ class FakeSource:
     script: Script
     requests: list[RoutedRequest] = field(default_factory=list)
     num_closed: int = 0
+    finished: list[int] = field(default_factory=list)
+    """Choices that the front has had enough of, in order."""
 
-    async def generate(self, request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+    def finish(self, choice: int, *, is_last: bool) -> None:
+        self.finished.append(choice)
+
+    async def generate(
+        self, request: RoutedRequest, stopped: StoppedChoices | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
         self.requests.append(request)
         run = self.script(request)
+        choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
+        choices.run_by(self)
         try:
             async for event in run:
-                yield event
+                if not isinstance(event, ChoiceTokens) or choices.take(event):
+                    yield event
+                if choices.are_over and isinstance(event, ChoiceTokens) and self.finished:
+                    yield completed(request, choices.num_tokens)
+                    return
         finally:
             await run.aclose()
             self.num_closed += 1

@@ -34,7 +34,7 @@ from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
 from router.front.served_model import ServedModel
-from router.stream import ChoiceTokens, RoutedRequest, StreamEvent
+from router.stream import ChoiceTokens, RoutedRequest, StoppedChoices, StreamEvent
 from tests.router_api.front_fakes import (
     ByteTokenizer,
     FakeSource,
@@ -181,13 +181,45 @@ async def test_tokens_for_a_choice_that_does_not_exist_are_our_error() -> None:
         await events_of(strange)
 
 
-async def test_a_request_ended_by_stop_strings_is_summed_up_here() -> None:
+async def test_a_request_ended_by_stop_strings_is_summed_up_by_its_source() -> None:
     events = await events_of(talks_forever("ab."), stop=("b.",))
     end = events[-1]
     assert isinstance(end, GenerationEnd)
-    assert end.usage == Usage(2, 3, 0)
-    assert end.timing.ttft_ms > 0
-    assert end.timing == Timing(ttft_ms=end.timing.ttft_ms, itl_ms=end.timing.itl_ms)
+    assert end.usage == Usage(2, 3, cached_tokens=3)
+    assert end.timing == Timing(ttft_ms=12.5, queue_ms=2.0, decode_worker="d0")
+
+
+async def test_the_source_hears_of_a_stop_string_before_the_text_goes_on() -> None:
+    source = FakeSource(talks_forever("a."))
+    pipeline = CompletionPipeline(byte_model(), source)
+    prepared = await pipeline.prepare(request(stop=(".",)))
+    async with aclosing(pipeline.stream(prepared)) as events:
+        first = await anext(events)
+        assert not isinstance(first, GenerationEnd)
+        assert (first.text, first.finish_reason) == ("a", FinishReason.STOP)
+        assert source.finished == [0]
+    pipeline.close()
+
+
+async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -> None:
+    async def never_sums_up(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        yield ChoiceTokens(0, [GeneratedToken(byte) for byte in b"a."])
+        await asyncio.Event().wait()
+
+    class Silent(FakeSource):
+        async def generate(
+            self, routed: RoutedRequest, stopped: StoppedChoices | None = None
+        ) -> AsyncGenerator[StreamEvent, None]:
+            async for event in self.script(routed):
+                yield event
+
+    pipeline = CompletionPipeline(byte_model(), Silent(never_sums_up))
+    prepared = await pipeline.prepare(request(stop=(".",)))
+    async with aclosing(pipeline.stream(prepared)) as events, asyncio.timeout(2):
+        first = await anext(events)
+        assert not isinstance(first, GenerationEnd)
+        assert first.finish_reason is FinishReason.STOP
+    pipeline.close()
 
 
 async def test_one_stopped_choice_does_not_end_the_others() -> None:
