@@ -1,0 +1,213 @@
+"""A seeded storm: the prefill worker is killed, frozen and robbed of its engine under load.
+
+Every answer that completes is the reference's, token for token; every other one is a typed error;
+and afterwards nothing is left: no lease, no pinned block, no file descriptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import grpc
+import httpx
+import psutil
+import pytest
+
+from cluster.errors import InternalError, SplitserveError, from_code, status_of
+from cluster.rpc import error_of, open_channel
+from tests.fleet.support import Fleet, running_fleet, wait_for
+from tests.fleet.test_load import body, is_quiet
+from tests.fleet.test_parity import generate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+SEED = 20
+NUM_CLIENTS = 5
+PROMPTS = range(13)
+"""Those of up to 300 tokens: the pool holds a few of them, so that its cache is always evicting."""
+ENGINE = ("--max-context-tokens", "1024", "--kv-memory-bytes", str(90 * 2**20))
+SPARE_FDS = 12
+"""A connection to each prefill worker there ever was, and a few that are being closed."""
+ALLOWED = {"worker_lost", "no_worker", "draining", "not_ready", "cancelled"}
+
+
+@dataclass
+class Tally:
+    """What the clients have seen."""
+
+    ended: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def num_right(self) -> int:
+        return self.ended["right"]
+
+    def answer(self, what: str, found: object, expected: object) -> None:
+        """One completed answer."""
+        self.ended["right" if found == expected else "wrong"] += 1
+        if found != expected:
+            self.wrong.append(f"{what}: {found!r}, expected {expected!r}")
+
+    def error(self, error: SplitserveError) -> None:
+        """One request that ended with an error."""
+        self.ended[status_of(error).code] += 1
+        if isinstance(error, InternalError):
+            self.wrong.append(error.message)
+
+
+class Clients:
+    """They ask by HTTP and gRPC, one request after the other, and sometimes leave in the middle."""
+
+    def __init__(self, fleet: Fleet, reference) -> None:
+        self.tally = Tally()
+        self._fleet = fleet
+        self._reference = reference
+        self._is_over = False
+
+    def stop(self) -> None:
+        """Each client finishes its request."""
+        self._is_over = True
+
+    async def run(self, rng: random.Random) -> None:
+        """One client, until `stop`."""
+        async with (
+            httpx.AsyncClient(base_url=self._fleet.url, timeout=60) as http,
+            open_channel(self._fleet.grpc_address) as channel,
+        ):
+            while not self._is_over:
+                index, length = rng.choice(PROMPTS), rng.choice([1, 3, 16])
+                asking = (
+                    self._by_http(http, index, length)
+                    if rng.random() < 0.5
+                    else self._by_grpc(channel, index, length)
+                )
+                await self._maybe_leave(asking, rng.uniform(0, 0.5) if rng.random() < 0.3 else 60)
+
+    async def _maybe_leave(self, asking: Awaitable[None], patience_s: float) -> None:
+        try:
+            async with asyncio.timeout(patience_s):
+                await asking
+        except TimeoutError:
+            self.tally.ended["left" if patience_s < 60 else "hung"] += 1
+
+    async def _by_http(self, client: httpx.AsyncClient, index: int, length: int) -> None:
+        request = body(self._reference.prompts[index], max_tokens=length)
+        reply = await client.post("/v1/completions", json=request)
+        if reply.status_code != 200:
+            error = reply.json()["error"]
+            self.tally.error(from_code(error["code"], error["message"]))
+            return
+        answer = self._reference.answers[index][:length]
+        expected = self._reference.tokenizer.decode(answer, skip_special_tokens=True)
+        self.tally.answer(f"prompt {index}", reply.json()["choices"][0]["text"], expected)
+
+    async def _by_grpc(self, channel: grpc.aio.Channel, index: int, length: int) -> None:
+        try:
+            tokens, complete = await generate(channel, self._reference.prompts[index], length)
+        except grpc.aio.AioRpcError as failure:
+            self.tally.error(error_of(failure))
+            return
+        assert complete is not None
+        self.tally.answer(f"prompt {index}", tokens, self._reference.answers[index][:length])
+
+
+def members(fleet: Fleet, role: str, *, check: bool = False) -> list[dict]:
+    return [m for m in fleet.status(check=check)["members"] if m["role"] == role]
+
+
+def num_fds(fleet: Fleet) -> dict[int, int]:
+    """Of every process that lives through the storm."""
+    return {
+        pid: psutil.Process(pid).num_fds()
+        for member in members(fleet, "decode", check=True)
+        for pid in (member["pid"], member["engine_pid"])
+    }
+
+
+def kill_server(victim: dict) -> None:
+    os.kill(victim["pid"], signal.SIGKILL)
+
+
+def kill_engine(victim: dict) -> None:
+    os.kill(victim["engine_pid"], signal.SIGKILL)
+
+
+async def freeze(victim: dict) -> None:
+    """Both processes stand still for three seconds and then go on as if nothing had been."""
+    pids = (victim["pid"], victim["engine_pid"])
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(3)  # the fault itself, not a wait for anything
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def strike(fleet: Fleet, fault: Callable[[dict], Awaitable[None] | None], rng) -> None:
+    """One prefill worker is hit; returns when all are ready again."""
+    victims = await asyncio.to_thread(members, fleet, "prefill", check=True)
+    expected = len(victims)
+    victim = rng.choice(victims)
+    struck = fault(victim)
+    if struck is not None:
+        await struck
+
+    def healed() -> bool:
+        now = members(fleet, "prefill")
+        replaced = fault is freeze or all(m["pid"] != victim["pid"] for m in now)
+        return replaced and sum(m["state"] == "ready" for m in now) >= expected
+
+    await asyncio.to_thread(wait_for, healed, timeout_s=40, what=f"healed after {fault}")
+
+
+async def more_answers(clients: Clients, num_answers: int) -> None:
+    """Returns after so many more right answers."""
+    goal = clients.tally.num_right + num_answers
+    async with asyncio.timeout(40):
+        while clients.tally.num_right < goal:
+            await asyncio.sleep(0.05)  # a poll
+
+
+async def weather(fleet: Fleet, reference, seed: int) -> Tally:
+    """The storm over one fleet, from the first request to the last."""
+    rng = random.Random(seed)
+    clients = Clients(fleet, reference)
+    running = [
+        asyncio.create_task(clients.run(random.Random(f"{seed}-{i}"))) for i in range(NUM_CLIENTS)
+    ]
+    try:
+        for fault in rng.sample([kill_server, kill_engine, freeze], 3):
+            await more_answers(clients, 3)
+            await strike(fleet, fault, rng)
+        await more_answers(clients, 5)
+    finally:
+        clients.stop()
+        await asyncio.gather(*running)
+    print(f"seed {seed}: {dict(clients.tally.ended)}")
+    return clients.tally
+
+
+@pytest.mark.parametrize("num_prefill", [1, 2])
+async def test_after_a_storm_every_answer_was_right_and_nothing_is_left(
+    tmp_path, reference, num_prefill
+):
+    arguments = ("--prefill", str(num_prefill), "--dtype", "float32", *ENGINE)
+    with running_fleet(tmp_path, *arguments, num_workers=num_prefill + 1) as fleet:
+        async with open_channel(fleet.grpc_address) as channel:
+            await generate(channel, reference.prompts[0])
+        before = num_fds(fleet)
+        tally = await weather(fleet, reference, SEED + num_prefill)
+        assert tally.wrong == []
+        assert set(tally.ended) <= ALLOWED | {"right", "left"}
+        assert tally.num_right >= 14
+        wait_for(lambda: is_quiet(fleet), timeout_s=20, what="quiet after the storm")
+        after = num_fds(fleet)
+        assert set(after) == set(before), "a decode process was replaced"
+        assert all(after[pid] <= before[pid] + SPARE_FDS for pid in before), (before, after)
+        log = fleet.log_path.read_text()
+        assert "broken invariant" not in log
+        assert "Traceback" not in log
