@@ -1,17 +1,17 @@
 """Whole decoder steps on this CPU beside what its memory and its arithmetic allow.
 
-    python -m benchmarks.bench_decoder [--model smollm2] [--threads 2] [--json PATH]
+    python -m benchmarks.bench_decoder [--model smollm2] [--threads 2] [--torch-threads 1]
+                                       [--json PATH]
 
 Floors: the weights and the KV read once from memory, or the multiply-adds at the rate of the best
 large matrix product, whichever takes longer. Both rates are measured in the same run. Steps are
-interleaved, and the best and the median of all rounds are shown. Goals are 1.4 times the floor for
-one sequence and for a prompt, 2 times for 16 sequences.
+interleaved; a figure is the median of all rounds. Goals are the project's where it states one, else
+1.6 times the floor.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,17 +20,22 @@ from pathlib import Path
 import torch
 
 from benchmarks.cpu_floor import CpuFloor, measure_floor
-from benchmarks.report import Row, print_table, write_json
+from benchmarks.goals import DECODE_1_MS, DECODE_16_MS, PREFILL_512_MS
+from benchmarks.report import Row, exit_code, median_row, print_table, write_json
+from benchmarks.step_shape import StepShape
 from cluster.models.card import DecoderConfig
 from cluster.models.store import ModelStore
 from engine.decoder import Decoder
 from engine.kv_pool import KvLayout, KvPool
 from engine.ragged_batch import RaggedBatch
+from engine.threads import TORCH_THREADS_BESIDE_THE_TEAM
+from kernels.cpu.team import TEAM
 
 BLOCK_SIZE = 16
 CONTEXT = 256
 LONG_CONTEXT = 2048
 POOL_BLOCKS = 1024
+FLOOR_FACTOR = 1.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,57 +43,41 @@ class Step:
     """One kind of step; all sequences are alike."""
 
     name: str
-    num_seqs: int
-    query_len: int
-    context_len: int
-    goal: float
-    """In multiples of the floor."""
+    shape: StepShape
+    goal_ms: float | None = None
+    """The project's; None: `FLOOR_FACTOR` times the floor."""
 
     def batch(self) -> RaggedBatch:
         """Sequences in blocks that are scattered over the pool; one row of logits each."""
-        blocks_each = -(-self.context_len // BLOCK_SIZE)
+        shape = self.shape
+        blocks_each = -(-shape.context_len // BLOCK_SIZE)
         shuffled = torch.randperm(POOL_BLOCKS, generator=torch.Generator().manual_seed(0))
-        tables = shuffled[torch.arange(self.num_seqs * blocks_each) % POOL_BLOCKS]
-        tables = tables.view(self.num_seqs, blocks_each)
-        positions = torch.arange(self.context_len - self.query_len, self.context_len)
+        tables = shuffled[torch.arange(shape.num_seqs * blocks_each) % POOL_BLOCKS]
+        tables = tables.view(shape.num_seqs, blocks_each)
+        positions = torch.arange(shape.context_len - shape.query_len, shape.context_len)
         slots = tables[:, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
-        ends = torch.arange(self.num_seqs + 1) * self.query_len
+        ends = torch.arange(shape.num_seqs + 1) * shape.query_len
         return RaggedBatch(
-            token_ids=torch.arange(1000, 1000 + self.num_seqs * self.query_len),
-            positions=positions.repeat(self.num_seqs),
+            token_ids=torch.arange(1000, 1000 + shape.num_seqs * shape.query_len),
+            positions=positions.repeat(shape.num_seqs),
             slots=slots.flatten(),
             query_starts=ends.int(),
-            context_lens=torch.full((self.num_seqs,), self.context_len, dtype=torch.int32),
+            context_lens=torch.full((shape.num_seqs,), shape.context_len, dtype=torch.int32),
             block_tables=tables.int(),
             logit_rows=ends[1:] - 1,
-            num_decodes=self.num_seqs if self.query_len == 1 else 0,
-            max_query_len=self.query_len,
-            max_context_len=self.context_len,
+            num_decodes=shape.num_seqs if shape.query_len == 1 else 0,
+            max_query_len=shape.query_len,
+            max_context_len=shape.context_len,
         )
-
-    def floor_ms(self, decoder: Decoder, config: DecoderConfig, floor: CpuFloor) -> float:
-        """The slower of reading weights and KV once, and multiplying."""
-        itemsize = decoder.dtype.itemsize
-        head_params = config.vocab_size * config.hidden_size
-        layer_params = decoder.num_bytes // itemsize - head_params
-        if not config.tie_word_embeddings:
-            layer_params -= head_params
-        num_tokens = self.num_seqs * self.query_len
-        seen = self.context_len - (self.query_len - 1) / 2
-        attention = 4.0 * num_tokens * seen * config.num_heads * config.head_dim * config.num_layers
-        flops = 2.0 * (num_tokens * layer_params + self.num_seqs * head_params) + attention
-        kv = KvLayout.of(config, self.context_len, decoder.dtype).block_bytes * self.num_seqs
-        read = (layer_params + head_params) * itemsize + kv
-        return max(floor.read_ms(read), floor.compute_ms(flops))
 
 
 STEPS = (
-    Step("decode, 1 sequence", 1, 1, CONTEXT, 1.4),
-    Step("decode, 1 sequence, 2k context", 1, 1, LONG_CONTEXT, 1.6),
-    Step("decode, 4 sequences", 4, 1, CONTEXT, 1.6),
-    Step("decode, 16 sequences", 16, 1, CONTEXT, 2.0),
-    Step("prefill, 512 tokens", 1, 512, 512, 1.4),
-    Step("prefill, 80 tokens after 2000", 1, 80, 2080, 1.6),
+    Step("decode, 1 sequence", StepShape(1, 1, CONTEXT), DECODE_1_MS),
+    Step("decode, 1 sequence, 2k context", StepShape(1, 1, LONG_CONTEXT)),
+    Step("decode, 4 sequences", StepShape(4, 1, CONTEXT)),
+    Step("decode, 16 sequences", StepShape(16, 1, CONTEXT), DECODE_16_MS),
+    Step("prefill, 512 tokens", StepShape(1, 512, 512), PREFILL_512_MS),
+    Step("prefill, 80 tokens after 2000", StepShape(1, 80, 2080)),
 )
 
 
@@ -104,13 +93,13 @@ def measure(run: dict[str, Callable[[], object]], rounds: int) -> dict[str, list
     return times
 
 
-def rows_of(times: dict[str, list[float]], floors: dict[str, float]) -> list[Row]:
-    """Best and median of each step."""
+def rows_of(times: dict[str, list[float]], config: DecoderConfig, floor: CpuFloor) -> list[Row]:
+    """Each step beside its floor and its goal."""
     rows = []
     for step in STEPS:
-        taken, floor = times[step.name], floors[step.name]
-        rows.append(Row(step.name, min(taken), "ms", floor, floor * step.goal))
-        rows.append(Row(f"{step.name}: median", statistics.median(taken), "ms", floor))
+        least = step.shape.floor_ms(config, torch.bfloat16, floor)
+        goal = step.goal_ms if step.goal_ms is not None else least * FLOOR_FACTOR
+        rows.append(median_row(step.name, times[step.name], "ms", least, goal))
     return rows
 
 
@@ -118,11 +107,13 @@ def main() -> int:
     """Exit code 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=TEAM.num_threads)
+    parser.add_argument("--torch-threads", type=int, default=TORCH_THREADS_BESIDE_THE_TEAM)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    TEAM.resize(options.threads)
     started = time.perf_counter()
     decoder = Decoder.load(ModelStore().resolve(options.model), torch.bfloat16, "cpu")
     load_ms = (time.perf_counter() - started) * 1e3
@@ -131,22 +122,16 @@ def main() -> int:
     batches = {step.name: step.batch() for step in STEPS}
     run = {name: _forward(decoder, batch, pool) for name, batch in batches.items()}
     before = measure_floor()
+    torch.set_num_threads(options.torch_threads)
     times = measure(run, options.rounds)
-    after = measure_floor()
-    floor = CpuFloor(
-        max(before.read_bytes_per_s, after.read_bytes_per_s),
-        max(before.bf16_flops_per_s, after.bf16_flops_per_s),
-    )
-    rows = rows_of(times, {s.name: s.floor_ms(decoder, decoder.config, floor) for s in STEPS})
+    torch.set_num_threads(options.threads)
+    floor = before.best_with(measure_floor())
+    rows = rows_of(times, decoder.config, floor)
     rows.append(Row("load, from file to packed weights", load_ms, "ms"))
-    print_table(
-        f"{options.model}, bfloat16, kernels {decoder.kernel_set}, {options.threads} threads; "
-        f"memory {floor.read_bytes_per_s / 1e9:.1f} GB/s, "
-        f"matrix product {floor.bf16_flops_per_s / 1e9:.0f} GFLOP/s",
-        rows,
-    )
+    title = f"{options.model}, bfloat16, kernels {decoder.kernel_set}, {options.threads} threads"
+    print_table(f"{title}; {floor}", rows)
     write_json(options.json, "decoder", rows)
-    return int(any(row.verdict == "MISSED" for row in rows))
+    return exit_code(rows)
 
 
 def _forward(decoder: Decoder, batch: RaggedBatch, pool: KvPool) -> Callable[[], object]:

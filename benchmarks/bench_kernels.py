@@ -18,6 +18,7 @@ import torch
 from benchmarks.cpu_floor import CpuFloor, best_of, measure_floor
 from benchmarks.report import Row, print_table, write_json
 from kernels.block_digest import block_digest
+from kernels.cpu.team import TEAM
 from kernels.dispatch import KernelSet, kernels_for
 from kernels.paged_queries import PagedQueryTables
 
@@ -123,8 +124,10 @@ def digest_row(num_threads: int) -> Row:
     """256 blocks of 30 layers on one core, beside that core's own reading rate."""
     pool = torch.zeros(256, 30, 2, KV_HEADS, BLOCK, HEAD_DIM, dtype=BF16)
     torch.set_num_threads(1)
+    TEAM.resize(1)
     least = measure_floor(REPEATS // 5).read_ms(pool.nbytes)
     torch.set_num_threads(num_threads)
+    TEAM.resize(num_threads)
     name = f"block_digest, {pool.nbytes >> 20} MiB on 1 core"
     return row(name, lambda: block_digest(pool, range(256)), least)
 
@@ -137,10 +140,11 @@ def row(name: str, work: Callable[[], object], floor_ms: float) -> Row:
 def main() -> int:
     """Prints the table; kernels have no goals of their own, whole steps do."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=TEAM.num_threads)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    TEAM.resize(options.threads)
     kernels = kernels_for(torch.device("cpu"))
     floor = measure_floor()
     rows = [
@@ -150,9 +154,7 @@ def main() -> int:
         digest_row(options.threads),
     ]
     print_table(
-        f"kernels {kernels.name}, bfloat16, {options.threads} threads; "
-        f"memory {floor.read_bytes_per_s / 1e9:.1f} GB/s, "
-        f"matrix product {floor.bf16_flops_per_s / 1e9:.0f} GFLOP/s",
+        f"kernels {kernels.name}, bfloat16, {options.threads} threads; {floor}",
         rows,
     )
     write_json(options.json, "kernels", rows)

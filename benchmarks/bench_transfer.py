@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.report import Row, percentile, print_table, write_json
+from benchmarks.report import Row, exit_code, percentile, print_table, write_json
 from cluster.errors import TransferFailed
 from cluster.identity import new_incarnation
 from kernels.block_digest import block_digest
@@ -196,7 +196,7 @@ def measure(path: Path | None, *, over_tcp: bool) -> int:
     if over_tcp:
         return 0
     write_json(path, "transfer", rows)
-    return int(any(row.verdict == "MISSED" for row in rows))
+    return exit_code(rows)
 
 
 def main() -> int:

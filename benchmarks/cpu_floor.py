@@ -16,10 +16,23 @@ MATRIX = 2048
 
 @dataclass(frozen=True, slots=True)
 class CpuFloor:
-    """Rates with torch's current number of threads."""
+    """Rates with the current number of threads."""
 
     read_bytes_per_s: float
     bf16_flops_per_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"memory {self.read_bytes_per_s / 1e9:.1f} GB/s, "
+            f"matrix product {self.bf16_flops_per_s / 1e9:.0f} GFLOP/s"
+        )
+
+    def best_with(self, other: CpuFloor) -> CpuFloor:
+        """The higher of both rates: interference only ever slows a machine down."""
+        return CpuFloor(
+            max(self.read_bytes_per_s, other.read_bytes_per_s),
+            max(self.bf16_flops_per_s, other.bf16_flops_per_s),
+        )
 
     def read_ms(self, num_bytes: float) -> float:
         """Time to bring `num_bytes` from memory once."""
@@ -31,7 +44,7 @@ class CpuFloor:
 
 
 def measure_floor(repeats: int = 7) -> CpuFloor:
-    """The best of `repeats`: interference only ever slows a machine down."""
+    """The best of `repeats`."""
     words = torch.ones(READ_BYTES // 4)
     x = torch.randn(MATRIX, MATRIX).bfloat16()
     weight = torch.randn(MATRIX, MATRIX).bfloat16()

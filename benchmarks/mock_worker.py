@@ -14,12 +14,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from cluster.generation import EngineLoad
-from cluster.identity import new_incarnation
+from cluster.identity import Role, new_incarnation
 from cluster.membership.client import MembershipClient, Pulse
+from cluster.membership.member import Member
+from cluster.models.card import ModelCard
 from cluster.models.store import ModelStore
+from cluster.pairing import Pairing
 from cluster.rpc import RpcServer
 from cluster.version import PROTOCOL_VERSION, VERSION
-from protos import generation_pb2, handoff_pb2, membership_pb2, worker_pb2, worker_pb2_grpc
+from protos import generation_pb2, worker_pb2, worker_pb2_grpc
 
 LOAD = EngineLoad(total_blocks=65536, free_blocks=65536, prefill_tokens_per_s=1e5, decode_step_ms=5)
 
@@ -49,6 +52,19 @@ def _answer(submit: worker_pb2.Submit) -> worker_pb2.WorkerFrame:
     return worker_pb2.WorkerFrame(tokens=[tokens], ended=[ended])
 
 
+def _pairing(card: ModelCard) -> Pairing:
+    return Pairing(
+        protocol_version=PROTOCOL_VERSION,
+        weights_digest=card.weights_digest,
+        tokenizer_digest=card.tokenizer_digest,
+        dtype="bfloat16",
+        block_size_tokens=16,
+        num_layers=card.config.num_layers,
+        num_kv_heads=card.config.num_kv_heads,
+        head_dim=card.config.head_dim,
+    )
+
+
 async def _serve(router: str) -> None:
     card = ModelStore().resolve("smollm2")
     server = RpcServer("127.0.0.1", 0)
@@ -56,23 +72,14 @@ async def _serve(router: str) -> None:
     server.add(worker_pb2_grpc.add_DecodeWorkerServicer_to_server, MockDecode(), name)
     port = await server.start()
     await server.set_ready(True)
-    member = membership_pb2.Member(
+    member = Member(
         worker_id="mock-0",
         incarnation=new_incarnation(),
-        role="decode",
+        role=Role.DECODE,
         address=f"127.0.0.1:{port}",
         model=card.name,
         max_context_tokens=card.config.max_context_tokens,
-        pairing=handoff_pb2.Pairing(
-            protocol_version=PROTOCOL_VERSION,
-            weights_digest=card.weights_digest,
-            tokenizer_digest=card.tokenizer_digest,
-            dtype="bfloat16",
-            block_size_tokens=16,
-            num_layers=card.config.num_layers,
-            num_kv_heads=card.config.num_kv_heads,
-            head_dim=card.config.head_dim,
-        ),
+        pairing=_pairing(card),
         version=VERSION,
         pid=os.getpid(),
     )

@@ -1,6 +1,7 @@
 """`make bench`: every benchmark of the project, each in its own process, each beside its floor.
 
-Exit code 1 when a goal is missed. Results land in benchmarks/results/NAME.json.
+Exit code 1 when a goal is missed that this machine allows. Results land in
+benchmarks/results/NAME.json.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("decoder", "index", "router", "transfer")
+BENCHMARKS = ("worker", "decoder", "kernels", "index", "router", "transfer")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -18,7 +19,11 @@ def main() -> int:
     names = sys.argv[1:] or BENCHMARKS
     codes = [_run(name) for name in names]
     missed = [name for name, code in zip(names, codes, strict=True) if code]
-    print(f"\nmissed or failed: {', '.join(missed)}" if missed else "\nevery goal is met")
+    print(
+        f"\nmissed or failed: {', '.join(missed)}"
+        if missed
+        else "\nevery goal that this machine allows is met"
+    )
     return int(bool(missed))
 
 

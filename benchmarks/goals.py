@@ -1,0 +1,15 @@
+"""The stated goals of the project for SmolLM2-135M in bfloat16 on the 2-core test machine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFILL_512_MS: Final = 250.0
+DECODE_1_MS: Final = 15.0
+"""Per token of a single sequence."""
+DECODE_16_MS: Final = 40.0
+"""Per step of sixteen sequences."""
+ROUTER_P50_MS: Final = 3.0
+INDEX_P50_US: Final = 40.0
+QUIET_ITL_FACTOR: Final = 1.3
+"""p99 inter-token latency while 2k-token prompts arrive, over that of a quiet fleet."""

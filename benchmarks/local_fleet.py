@@ -1,0 +1,62 @@
+"""A `splitserve serve` of one's own for the time of a benchmark, on free ports."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+START_TIMEOUT_S = 300.0  # the first start downloads the model
+STOP_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def local_fleet(*flags: str, num_workers: int) -> Iterator[int]:
+    """Yields the HTTP port once all workers are members; stops every process at the end.
+
+    Raises RuntimeError with the end of the log when the fleet does not start.
+    """
+    port, grpc_port = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "serve.log").open("w+") as log:
+        command = [sys.executable, "-m", "cli", "serve", *flags, "--log-dir", folder]
+        command += ["--port", str(port), "--grpc-port", str(grpc_port)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            if not _is_ready(process, grpc_port, num_workers):
+                raise RuntimeError(f"the fleet did not start: {Path(log.name).read_text()[-2000:]}")
+            yield port
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=STOP_TIMEOUT_S)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_ready(process: subprocess.Popen[bytes], grpc_port: int, num_workers: int) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if _num_ready(grpc_port) >= num_workers:
+            return True
+        time.sleep(0.3)
+    return False
+
+
+def _num_ready(grpc_port: int) -> int:
+    status = [sys.executable, "-m", "cli", "status", "-o", "json"]
+    done = subprocess.run(
+        [*status, "--grpc", f"127.0.0.1:{grpc_port}"], capture_output=True, check=False
+    )
+    members = json.loads(done.stdout)["members"] if done.returncode == 0 else []
+    return sum(member["state"] == "ready" for member in members)
