@@ -241,6 +241,52 @@ async def test_a_request_that_ends_with_its_first_token_fails_nowhere(fleet, end
     assert counted(fleet.decode, "handoffs") == {"first": 1}
 
 
+async def tokens_of_choice(router: RouterEnd, request_id: str, choice: int, count: int) -> None:
+    while len(received(router, request_id).get(choice, [])) < count:
+        await router.next_frame()
+
+
+@pytest.mark.parametrize("num_prefill", [0, 1], ids=["local", "handoff"])
+async def test_finished_choices_end_with_usage_and_timing_and_leave_the_others_alone(
+    fleet, num_prefill
+):
+    prompt = prompt_of(37)
+    sampling = SamplingParams(max_tokens=60, temperature=0.9, seed=3, n=2)
+    await fleet.submit("a", prompt, sampling, fleet.prefill[:num_prefill])
+    await tokens_of_choice(fleet.router, "a", 1, 1)
+    await fleet.router.finish("a", 1)
+    await tokens_of_choice(fleet.router, "a", 0, 3)
+    await fleet.router.finish("a", 0)
+    ended = await fleet.router.ended("a")
+    assert not ended.HasField("error")
+    assert ended.usage.prompt_tokens == 37
+    assert ended.usage.completion_tokens == sum(map(len, received(fleet.router, "a").values()))
+    assert ended.timing.prefill_worker == ("prefill-0" if num_prefill else "")
+    assert ended.timing.prefill_ms > 0
+    answers = expected(prompt, sampling)
+    for choice, given in received(fleet.router, "a").items():
+        assert given == answers[choice][: len(given)]
+    await fleet.all_empty()
+    assert counted(fleet.decode, "requests") == {"ok": 1}
+
+
+async def test_a_storm_of_finishes_ends_every_request_once_and_leaves_nothing_behind(fleet):
+    chance = random.Random(1)
+    sampling = SamplingParams(max_tokens=30, temperature=0.9, seed=3, n=2)
+    names = [f"r{number}" for number in range(12)]
+    for number, name in enumerate(names):
+        await fleet.submit(name, prompt_of(25, number % 3), sampling, fleet.prefill[: number % 3])
+    while {e.request_id for f in fleet.router.frames for e in f.ended} != set(names):
+        frame = await fleet.router.next_frame()
+        for tokens in frame.tokens:
+            if chance.random() < 0.3:
+                await fleet.router.finish(tokens.request_id, tokens.choice)
+    ended = [e for frame in fleet.router.frames for e in frame.ended]
+    assert sorted(e.request_id for e in ended) == sorted(names)
+    assert {e.error.code for e in ended} == {""}
+    await fleet.all_empty()
+
+
 async def test_the_transfer_is_measured(fleet):
     sampling = SamplingParams(max_tokens=6, temperature=0.0)
     await fleet.submit("a", prompt_of(37), sampling, fleet.prefill)

@@ -70,6 +70,30 @@ def test_a_stop_string_may_span_tokens(client):
     assert reply.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.parametrize("stop", [None, "five"], ids=["length", "stop string"])
+def test_a_cached_prompt_and_the_parts_of_ttft_are_told_however_a_stream_ends(client, stop):
+    prompt = "Count with me: one two three four five six. " * 6 + "One two three four"
+    options = {"model": "smollm2", "prompt": prompt, "temperature": 0, "max_tokens": 24}
+    options |= {"stop": stop, "logit_bias": {2: -100, 0: -100}}
+    client.completions.create(**options)
+    stream = client.completions.create(
+        **options,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_headers={"x-splitserve-timings": "1"},
+    )
+    chunks = [chunk.model_dump() for chunk in stream]
+    last, timing = chunks[-1], chunks[-1]["splitserve"]
+    reasons = [c["choices"][0]["finish_reason"] for c in chunks[:-1]]
+    assert reasons[-1] == ("stop" if stop else "length")
+    assert last["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16
+    assert last["usage"]["completion_tokens"] <= 24
+    parts = [timing[f"{part}_ms"] for part in ("queue", "prefill", "kv", "decode")]
+    assert min(parts) >= 0 and timing["ttft_ms"] > 0
+    assert timing["ttft_ms"] == pytest.approx(sum(parts), abs=0.01)
+    assert timing["decode_worker"].startswith("decode")
+
+
 def test_logprobs_sum_to_the_reference_s(client, reference):
     prompt = "The weather today is"
     reply = client.completions.create(

@@ -113,7 +113,9 @@ async def test_stop_strings_work_as_over_http() -> None:
         call = front.stub.Generate(text_request(stop=[". a"]))
         answers = [answer async for answer in call]
         assert "".join(answer.chunk.text for answer in answers) == "ab"
-        assert answers[-1].complete.usage.completion_tokens == 5
+        complete = answers[-1].complete
+        assert (complete.usage.completion_tokens, complete.usage.cached_tokens) == (5, 3)
+        assert (complete.timing.ttft_ms, complete.timing.queue_ms) == (12.5, 2.0)
         await until(lambda: front.source.num_closed == 1, "the generation is closed")
 
 

@@ -114,7 +114,28 @@ async def test_a_stop_string_ends_the_answer_and_the_generation() -> None:
         assert answer.choices[0].text == "ab"
         assert answer.choices[0].finish_reason == "stop"
         assert answer.usage is not None and answer.usage.completion_tokens == 5
+        details = answer.usage.prompt_tokens_details
+        assert details is not None and details.cached_tokens == 3
+        assert front.source.finished == [0]
         await until(lambda: front.source.num_closed == 1, "the generation is closed")
+
+
+async def test_a_stream_that_a_stop_string_ends_closes_with_usage_and_timings() -> None:
+    async with running_front(talks_forever("ab. ")) as front, client_of(front) as client:
+        stream = await client.completions.create(
+            model=MODEL,
+            prompt="Hi",
+            stop=". a",
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_headers={"x-splitserve-timings": "1"},
+        )
+        chunks = [chunk async for chunk in stream]
+    assert [c.choices[0].finish_reason for c in chunks[:-1]][-1] == "stop"
+    last = chunks[-1].model_dump()
+    assert last["usage"]["completion_tokens"] == 5
+    assert last["usage"]["prompt_tokens_details"]["cached_tokens"] == 3
+    assert (last["splitserve"]["ttft_ms"], last["splitserve"]["queue_ms"]) == (12.5, 2.0)
 
 
 async def test_a_stop_string_counts_only_the_tokens_up_to_it(client: AsyncOpenAI) -> None:
