@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import grpc
@@ -100,7 +100,8 @@ class RpcServer:
     """One gRPC port with health (`""` is liveness, a service's name its readiness) and reflection.
 
     Call `add` for each service, `start`, then `set_ready(True)` once requests may come; `set_ready`
-    may be called any number of times. All calls from the event loop's thread.
+    may be called any number of times, and does not concern services that are always ready. All
+    calls from the event loop's thread.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -108,17 +109,29 @@ class RpcServer:
         self._port = port
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
         self._names: list[str] = []
+        self._always_ready: list[str] = []
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
-    def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, name: str) -> None:
-        """Registers a servicer under its full service name, such as `splitserve.v1.Inference`."""
+    def add(
+        self,
+        add_to_server: Callable[[Any, Any], None],
+        servicer: Any,
+        name: str,
+        *,
+        always_ready: bool = False,
+    ) -> None:
+        """Registers a servicer under its full service name, such as `splitserve.v1.Inference`.
+
+        `always_ready`: it serves from `start` to `stop`, whatever `set_ready` says of the others.
+        """
         add_to_server(servicer, self._server)
-        self._names.append(name)
+        (self._always_ready if always_ready else self._names).append(name)
 
     async def start(self) -> int:
         """Listens and returns the port. Raises ConfigError when the port cannot be had."""
-        names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        added = (*self._names, *self._always_ready)
+        names = (*added, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
         try:
             port: int = self._server.add_insecure_port(f"{self._host}:{self._port}")
@@ -127,18 +140,20 @@ class RpcServer:
                 f"gRPC cannot listen on {self._host}:{self._port}; choose a free port"
             ) from cause
         await self._server.start()
-        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await self._set_health(("", *self._always_ready), serving=True)
         await self.set_ready(False)
         return port
 
     async def set_ready(self, ready: bool) -> None:
-        """Sets the health of every added service."""
-        serving = health_pb2.HealthCheckResponse.SERVING
-        state = serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in self._names:
-            await self._health.set(name, state)
+        """Sets the health of every added service that is not always ready."""
+        await self._set_health(self._names, serving=ready)
 
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls, gives the running ones `grace_s` seconds, then cancels them."""
-        await self.set_ready(False)
+        await self._set_health((*self._names, *self._always_ready), serving=False)
         await self._server.stop(grace_s)
+
+    async def _set_health(self, names: Iterable[str], *, serving: bool) -> None:
+        states = health_pb2.HealthCheckResponse
+        for name in names:
+            await self._health.set(name, states.SERVING if serving else states.NOT_SERVING)

@@ -47,6 +47,21 @@ async def test_a_service_is_not_serving_until_it_is_ready(server):
         assert (await stub.Check(ask)).status == health_pb2.HealthCheckResponse.SERVING
 
 
+async def test_a_service_that_is_always_ready_serves_while_the_others_do_not():
+    server = RpcServer("127.0.0.1", 0)
+    add = inference_pb2_grpc.add_InferenceServicer_to_server
+    server.add(add, FullInference(), SERVICE, always_ready=True)
+    async with open_channel(f"127.0.0.1:{await server.start()}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        ask = health_pb2.HealthCheckRequest(service=SERVICE)
+        assert (await stub.Check(ask)).status == health_pb2.HealthCheckResponse.SERVING
+        await server.set_ready(False)
+        watch = stub.Watch(ask)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        await server.stop(0)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
 async def test_reflection_lists_the_services(server):
     async with open_channel(f"127.0.0.1:{server.bound}") as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
