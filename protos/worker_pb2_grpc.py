@@ -45,8 +45,8 @@ class DecodeWorkerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Session(self, request_iterator, context):
-        """One stream per router: requests, cancellations and finishes in, one frame per engine step out. When the
-        stream breaks, the worker cancels every request that came over it.
+        """One stream per router: requests, cancellations and finishes in, one frame per engine step out.
+        When the stream breaks, the worker cancels every request that came over it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
