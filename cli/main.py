@@ -127,6 +127,19 @@ def status(
 
 @app.command()
 @shows_errors
+def explain(
+    request_id: Annotated[str, typer.Argument(help="the X-Request-Id of its answer")],
+    grpc: GrpcAddress = "127.0.0.1:50051",
+    output: Output = "table",
+) -> None:
+    """Show why a request went where it went, with every term of the price."""
+    from cli.explain import explain_request
+
+    raise typer.Exit(explain_request(grpc, request_id, output=_form(output)))
+
+
+@app.command()
+@shows_errors
 def doctor(
     output: Output = "table",
     port: Annotated[int, typer.Option(help="HTTP port to look at")] = 8000,

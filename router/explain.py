@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from cluster.generation import Timing, Usage
-from router.route import Candidate, Cost, Route, RoutingView
+from router.api.request_ids import is_known_as
+from router.route import Route, RoutingView
 
 MAX_DECISIONS = 1000
 MAX_CANDIDATES = 16
 """Of a decision, the cheapest: what is kept of a large fleet must not burden the collector."""
-_TERMS = tuple(item.name for item in fields(Cost))
+MAX_ANSWERS = 16
+"""Decisions under one client's id that are shown."""
 
 
 @dataclass(slots=True)
@@ -58,6 +61,13 @@ class DecisionLog:
         """None for a request that is unknown, was never routed, or is too long ago."""
         return self._decisions.get(request_id)
 
+    def known_as(self, echoed_id: str) -> list[Decision]:
+        """Those that may have answered with this X-Request-Id, newest first, a few at most."""
+        newest = reversed(self._decisions.values())
+        return list(
+            islice((d for d in newest if is_known_as(d.request_id, echoed_id)), MAX_ANSWERS)
+        )
+
 
 def _shortened(decision: Decision) -> Decision:
     """The chosen candidate and the cheapest others, with their workers."""
@@ -77,42 +87,3 @@ def _shortened(decision: Decision) -> Decision:
             prefill=tuple(item for item in view.prefill if item.key in workers),
         ),
     )
-
-
-def render(decision: Decision) -> str:
-    """A table for people: one line per candidate, the chosen one marked."""
-    view, route = decision.view, decision.route
-    lines = [
-        f"{decision.request_id}: {view.prompt_tokens} prompt tokens, {route.reason}",
-        f"  {'candidate':<34}{'total':>9}" + "".join(f"{_short(t):>13}" for t in _TERMS),
-    ]
-    lines += [_line(item, chosen=item == route.chosen) for item in route.candidates]
-    lines += [
-        f"  {worker.key.worker_id}: {worker.matched_tokens} tokens cached, "
-        f"{worker.waiting_tokens} waiting, {worker.num_running} running"
-        for worker in (*view.decode, *view.prefill)
-    ]
-    lines += [f"  note: {note}" for note in decision.notes]
-    return "\n".join(lines + _outcome(decision))
-
-
-def _short(term: str) -> str:
-    return term.removesuffix("_ms")
-
-
-def _line(candidate: Candidate, *, chosen: bool) -> str:
-    prefill = candidate.prefill.worker_id if candidate.prefill else "(alone)"
-    name = f"{'*' if chosen else ' '} {prefill} -> {candidate.decode.worker_id}"
-    terms = "".join(f"{getattr(candidate.cost, term):>13.2f}" for term in _TERMS)
-    return f"  {name:<34}{candidate.cost.total_ms:>9.2f}{terms}"
-
-
-def _outcome(decision: Decision) -> list[str]:
-    usage, timing = decision.usage, decision.timing
-    if usage is None or timing is None:
-        return ["  outcome: not known (running, failed or cancelled)"]
-    return [
-        f"  outcome: ttft {timing.ttft_ms:.1f} ms = queue {timing.queue_ms:.1f} + prefill "
-        f"{timing.prefill_ms:.1f} + kv {timing.kv_ms:.1f} + decode {timing.decode_ms:.1f}; "
-        f"{usage.cached_tokens} of {usage.prompt_tokens} prompt tokens were cached"
-    ]

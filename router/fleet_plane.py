@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 from cluster.config import RouterOptions
 from cluster.membership.memory import MemoryMembership
 from cluster.rpc import RpcServer
-from protos import membership_pb2_grpc
+from protos import membership_pb2_grpc, router_admin_pb2_grpc
+from router.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.admission import Admission
 from router.dispatcher import Dispatcher
 from router.estimates import Estimates
@@ -60,9 +61,19 @@ class FleetPlane:
         return self.fleet.why_not_ready()
 
     def register(self, server: RpcServer) -> None:
-        """Adds the membership service; before the server starts."""
+        """Adds the services for workers and operators; before the server starts. They answer while
+        no worker is there: the first one could not join otherwise."""
         server.add(
-            membership_pb2_grpc.add_MembershipServicer_to_server, self._service, SERVICE_NAME
+            membership_pb2_grpc.add_MembershipServicer_to_server,
+            self._service,
+            SERVICE_NAME,
+            always_ready=True,
+        )
+        server.add(
+            router_admin_pb2_grpc.add_RouterAdminServicer_to_server,
+            RouterAdminService(self.decisions),
+            ADMIN_SERVICE_NAME,
+            always_ready=True,
         )
 
     async def start(self) -> None:

@@ -13,6 +13,8 @@ from cluster.identity import new_request_id
 
 _ALLOWED = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _SUFFIX_CHARS = 12
+_ADDED = re.compile(rf"(-[0-9a-f]{{{_SUFFIX_CHARS}}})?(-[0-9]{{1,4}})?")
+"""What may follow a client's id inside: our suffix, and the number of one prompt of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +31,8 @@ def request_ids(asked: str | None) -> RequestIds:
         made = new_request_id()
         return RequestIds(made, made)
     return RequestIds(f"{asked}-{uuid.uuid4().hex[:_SUFFIX_CHARS]}", asked)
+
+
+def is_known_as(internal: str, echoed: str) -> bool:
+    """True when a request with this internal id may have answered with that X-Request-Id."""
+    return internal.startswith(echoed) and bool(_ADDED.fullmatch(internal, len(echoed)))

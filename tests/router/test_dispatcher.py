@@ -18,7 +18,7 @@ from cluster.errors import (
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken
 from cluster.identity import Role
 from router import fleet as fleet_module
-from router.explain import render
+from router.decision_message import decision_to_wire
 from router.stream import ChoiceTokens, Completed
 from tests.router.dispatch_bench import (
     PROMPT,
@@ -74,9 +74,11 @@ async def test_the_prefill_worker_is_proposed_and_what_it_did_is_explained() -> 
         assert target.address == "127.0.0.1:9"
         decision = plane.decisions.find("r1")
         assert decision is not None
-        text = render(decision)
-        assert "* prefill-1 -> decode-1" in text
-        assert "weights_digest is 'zz' there and 'aa' here" in text
+        told = decision_to_wire(decision)
+        [chosen] = [item for item in told.candidates if item.chosen]
+        assert (chosen.prefill_worker, chosen.decode_worker) == ("prefill-1", "decode-1")
+        assert "weights_digest is 'zz' there and 'aa' here" in told.notes[0]
+        assert told.timing.prefill_worker == "prefill-1"
         assert is_idle(plane)
 
 

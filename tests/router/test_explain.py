@@ -1,10 +1,15 @@
 """The log of decisions."""
 
+from dataclasses import fields
+
+import pytest
+
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
-from router.explain import MAX_CANDIDATES, Decision, DecisionLog, render
+from router.decision_message import decision_to_wire
+from router.explain import MAX_ANSWERS, MAX_CANDIDATES, Decision, DecisionLog
 from router.policy import choose_route
-from router.route import PrefillSpeed, RoutingView, WorkerView
+from router.route import Cost, PrefillSpeed, RoutingView, WorkerView
 
 
 def workers(role: str, count: int) -> tuple[WorkerView, ...]:
@@ -36,21 +41,46 @@ def test_the_last_decisions_are_kept_and_the_oldest_goes() -> None:
     assert log.find("r2") is not None
 
 
-def test_a_decision_shows_every_candidates_terms_the_notes_and_the_outcome() -> None:
+def test_a_decision_is_found_by_the_clients_own_id_newest_first() -> None:
+    log = DecisionLog()
+    names = ["mine", "mine-0123456789ab", "mine-ba9876543210-0", "mine-ba9876543210-1"]
+    others = ["mine-1-0123456789ab", "miner-0123456789ab", "mine-0123456789az", "yours", "min"]
+    for name in (*names, *others):
+        log.record(decision(name))
+    assert [found.request_id for found in log.known_as("mine")] == names[::-1]
+    assert [found.request_id for found in log.known_as("mine-0123456789ab")] == [names[1]]
+    assert log.known_as("unknown") == []
+
+
+def test_an_id_that_everybody_sends_shows_the_last_few_decisions() -> None:
+    log = DecisionLog()
+    for number in range(MAX_ANSWERS + 4):
+        log.record(decision(f"test-{number:012x}"))
+    found = log.known_as("test")
+    assert len(found) == MAX_ANSWERS
+    assert found[0].request_id == f"test-{MAX_ANSWERS + 3:012x}"
+
+
+def test_a_decision_tells_every_candidates_terms_the_notes_and_the_outcome() -> None:
     log = DecisionLog()
     log.record(decision("r1"))
-    text = render(log.find("r1") or decision("?"))
-    assert "* prefill-1 -> decode-1" in text
-    assert "(alone) -> decode-1" in text
-    for term in ("queue", "prefill", "transfer", "handoff", "interference", "decode", "memory"):
-        assert term in text.splitlines()[1]
-    assert "note: prefill-2 cannot pair" in text
-    assert "not known" in text
+    [found] = log.known_as("r1")
+    told = decision_to_wire(found)
+    assert {(c.prefill_worker, c.decode_worker) for c in told.candidates} == {
+        ("", "decode-1"),
+        ("prefill-1", "decode-1"),
+    }
+    for candidate in told.candidates:
+        terms = (getattr(candidate, item.name) for item in fields(Cost))
+        assert candidate.total_ms == pytest.approx(sum(terms)) and candidate.total_ms > 0
+    assert [c.prefill_worker for c in told.candidates if c.chosen] == ["prefill-1"]
+    assert [worker.worker_id for worker in told.workers] == ["decode-1", "prefill-1"]
+    assert list(told.notes) == ["prefill-2 cannot pair"]
+    assert not told.HasField("usage") and not told.HasField("timing")
     log.finished("r1", Usage(40, 3, 16), Timing(ttft_ms=30.0, prefill_ms=25.0))
     log.finished("unknown", Usage(1, 1, 0), Timing())
-    text = render(log.find("r1") or decision("?"))
-    assert "ttft 30.0 ms" in text
-    assert "16 of 40 prompt tokens were cached" in text
+    told = decision_to_wire(found)
+    assert (told.usage.cached_tokens, told.timing.ttft_ms) == (16, 30.0)
 
 
 def test_of_a_large_fleets_decision_the_cheapest_candidates_are_kept() -> None:

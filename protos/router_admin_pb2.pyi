@@ -1,0 +1,78 @@
+from protos import generation_pb2 as _generation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("decisions",)
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    decisions: _containers.RepeatedCompositeFieldContainer[Decision]
+    def __init__(self, decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
+
+class Decision(_message.Message):
+    __slots__ = ("request_id", "prompt_tokens", "reason", "candidates", "workers", "notes", "usage", "timing")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    prompt_tokens: int
+    reason: str
+    candidates: _containers.RepeatedCompositeFieldContainer[Candidate]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerAtDecision]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    usage: _generation_pb2.Usage
+    timing: _generation_pb2.Timing
+    def __init__(self, request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., reason: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerAtDecision, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ...) -> None: ...
+
+class Candidate(_message.Message):
+    __slots__ = ("decode_worker", "prefill_worker", "chosen", "total_ms", "queue_ms", "prefill_ms", "transfer_ms", "handoff_ms", "interference_ms", "decode_ms", "memory_ms")
+    DECODE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_WORKER_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_MS_FIELD_NUMBER: _ClassVar[int]
+    HANDOFF_MS_FIELD_NUMBER: _ClassVar[int]
+    INTERFERENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MS_FIELD_NUMBER: _ClassVar[int]
+    decode_worker: str
+    prefill_worker: str
+    chosen: bool
+    total_ms: float
+    queue_ms: float
+    prefill_ms: float
+    transfer_ms: float
+    handoff_ms: float
+    interference_ms: float
+    decode_ms: float
+    memory_ms: float
+    def __init__(self, decode_worker: _Optional[str] = ..., prefill_worker: _Optional[str] = ..., chosen: _Optional[bool] = ..., total_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., transfer_ms: _Optional[float] = ..., handoff_ms: _Optional[float] = ..., interference_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., memory_ms: _Optional[float] = ...) -> None: ...
+
+class WorkerAtDecision(_message.Message):
+    __slots__ = ("worker_id", "matched_tokens", "waiting_tokens", "num_running")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    matched_tokens: int
+    waiting_tokens: int
+    num_running: int
+    def __init__(self, worker_id: _Optional[str] = ..., matched_tokens: _Optional[int] = ..., waiting_tokens: _Optional[int] = ..., num_running: _Optional[int] = ...) -> None: ...
