@@ -24,6 +24,7 @@ from cluster.errors import (
     WorkerLost,
     status_of,
 )
+from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.wire import sampling_to_wire
 from decode_worker.block_ledger import BlockLedger, BlockRun
@@ -173,7 +174,7 @@ class Handoff:
         self.num_failures += 1
         self._ledger.forget_offers()
         if isinstance(error, WorkerLost):
-            self._peers.forget(target.worker_id, target.incarnation)
+            self._peers.forget(WorkerKey(target.worker_id, target.incarnation))
         self._on_failure(error)
         _log.warning(
             "handoff failed",

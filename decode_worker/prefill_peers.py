@@ -1,7 +1,8 @@
 """The prefill workers that this decode worker has shaken hands with.
 
-One handshake per incarnation, shared by all requests that wait for it. A worker that fails is
-forgotten, not banned: the next request shakes hands again.
+One handshake per incarnation, shared by all requests that wait for it. A process that fails is
+forgotten, not banned: the next request shakes hands again. Who has shaken hands replaces earlier
+incarnations of the same worker; a request with an outdated target cannot do that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import grpc
 
 from cluster.errors import WorkerLost
+from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.pairing import Pairing, check_pairing
 from cluster.rpc import error_of, open_channel
@@ -34,14 +36,8 @@ class PrefillPeer:
     channel: grpc.aio.Channel
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    incarnation: str
-    handshake: asyncio.Task[PrefillPeer]
-
-
 class PrefillPeers:
-    """At most one entry per worker id. All calls from the event loop."""
+    """At most one connected process per worker id. All calls from the event loop."""
 
     def __init__(
         self, worker_id: str, pairing: Pairing, send_to_engine: Callable[[Command], None]
@@ -49,7 +45,7 @@ class PrefillPeers:
         self._worker_id = worker_id
         self._pairing = pairing
         self._send = send_to_engine
-        self._entries: dict[str, _Entry] = {}
+        self._handshakes: dict[WorkerKey, asyncio.Task[PrefillPeer]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def connect(self, target: worker_pb2.PrefillTarget) -> PrefillPeer:
@@ -57,44 +53,52 @@ class PrefillPeers:
 
         Raises PairingMismatch, or WorkerLost when it does not answer or is another incarnation.
         """
-        entry = self._entries.get(target.worker_id)
-        if entry is not None and entry.incarnation != target.incarnation:
-            self.forget(target.worker_id, entry.incarnation)
-            entry = None
-        if entry is None:
-            entry = self._begin(target)
-        await asyncio.wait((entry.handshake,))  # a caller that leaves does not end it for others
-        if entry.handshake.cancelled():
+        key = WorkerKey(target.worker_id, target.incarnation)
+        handshake = self._handshakes.get(key) or self._begin(key, target)
+        await asyncio.wait((handshake,))  # a caller that leaves does not end it for others
+        if handshake.cancelled():
             raise WorkerLost(f"{target.worker_id} was lost while shaking hands")
-        return entry.handshake.result()
+        peer = handshake.result()
+        if self._handshakes.get(key) is not handshake:
+            raise WorkerLost(f"{target.worker_id} was lost after shaking hands")
+        return peer
 
-    def forget(self, worker_id: str, incarnation: str) -> None:
+    def forget(self, key: WorkerKey) -> None:
         """That process failed: its reads fail, and the next request shakes hands again."""
-        entry = self._entries.get(worker_id)
-        if entry is None or entry.incarnation != incarnation:
+        handshake = self._handshakes.pop(key, None)
+        if handshake is None:
             return
-        del self._entries[worker_id]
-        self._send(Disconnect(incarnation))
-        closing = asyncio.create_task(_close(entry.handshake))
+        self._send(Disconnect(key.incarnation))
+        closing = asyncio.create_task(_close(handshake))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Closes every channel."""
-        for worker_id, entry in list(self._entries.items()):
-            self.forget(worker_id, entry.incarnation)
+        for key in list(self._handshakes):
+            self.forget(key)
         await asyncio.gather(*self._closing)
 
-    def _begin(self, target: worker_pb2.PrefillTarget) -> _Entry:
-        entry = _Entry(target.incarnation, asyncio.create_task(self._shake_hands(target)))
-        self._entries[target.worker_id] = entry
+    def _begin(self, key: WorkerKey, target: worker_pb2.PrefillTarget) -> asyncio.Task[PrefillPeer]:
+        handshake = asyncio.create_task(self._shake_hands(target))
+        self._handshakes[key] = handshake
 
-        def forget_failure(task: asyncio.Task[PrefillPeer]) -> None:
-            if not task.cancelled() and task.exception() is not None:
-                self.forget(target.worker_id, target.incarnation)
+        def settle(task: asyncio.Task[PrefillPeer]) -> None:
+            if task.cancelled():
+                return
+            if task.exception() is not None:
+                self.forget(key)
+            elif self._handshakes.get(key) is task:
+                self._forget_earlier(key)
 
-        entry.handshake.add_done_callback(forget_failure)
-        return entry
+        handshake.add_done_callback(settle)
+        return handshake
+
+    def _forget_earlier(self, key: WorkerKey) -> None:
+        """This process has answered for the worker: those before it are no more."""
+        for other, handshake in list(self._handshakes.items()):
+            if other.worker_id == key.worker_id and other != key and handshake.done():
+                self.forget(other)
 
     async def _shake_hands(self, target: worker_pb2.PrefillTarget) -> PrefillPeer:
         channel = open_channel(target.address)

@@ -52,6 +52,9 @@ class PrefillSource:
             async for event in call:
                 take(event)
             self.fail(WorkerLost(f"{self.worker_id} ended the stream before its reader did"))
+        except asyncio.CancelledError:  # by the handoff, after the verdict; or its channel's end
+            self.fail(WorkerLost(f"the connection to {self.worker_id} was closed"))
+            raise
         except grpc.aio.AioRpcError as failure:
             self.fail(error_of(failure))
         except SplitserveError as error:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from cluster.errors import SplitserveError
 from cluster.generation import GeneratedToken
 from cluster.pairing import Pairing
-from cluster.rpc import RpcServer
+from cluster.rpc import RpcServer, abort
 from cluster.wire import pairing_to_wire, peer_to_wire, token_to_wire
 from engine.host.scripted_link import scripted_peer
 from protos import handoff_pb2, handoff_pb2_grpc, worker_pb2
@@ -22,7 +23,7 @@ class ScriptedStream:
 
     def __init__(self, request: handoff_pb2.PrefillRequest) -> None:
         self.request = request
-        self.events: asyncio.Queue[handoff_pb2.PrefillEvent] = asyncio.Queue()
+        self.events: asyncio.Queue[handoff_pb2.PrefillEvent | SplitserveError] = asyncio.Queue()
         self.released = asyncio.Event()
 
     def say_accepted(self, cached_tokens: int = 0) -> None:
@@ -44,6 +45,14 @@ class ScriptedStream:
             tokens=[token], queue_ms=3.0, prefill_ms=40.0, is_last=is_last
         )
         self.events.put_nowait(handoff_pb2.PrefillEvent(first_token=first))
+
+    def say(self, event: handoff_pb2.PrefillEvent) -> None:
+        """Anything, also what no prefill worker of ours would say."""
+        self.events.put_nowait(event)
+
+    def fail(self, error: SplitserveError) -> None:
+        """The call ends with this error."""
+        self.events.put_nowait(error)
 
     def say_done(self) -> None:
         self.events.put_nowait(handoff_pb2.PrefillEvent(done=handoff_pb2.Done()))
@@ -98,7 +107,10 @@ class ScriptedPrefill(handoff_pb2_grpc.PrefillWorkerServicer):
             self._arrived.notify_all()
         try:
             while True:
-                await context.write(await stream.events.get())
+                event = await stream.events.get()
+                if isinstance(event, SplitserveError):
+                    await abort(context, event)
+                await context.write(event)
         finally:
             stream.released.set()
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.errors import WorkerLost
 from engine.messages import Cancel, Connect, Disconnect, Fetch, PrefillLocally, PrefillMode, Seed
 from engine.messages import Submit as EngineSubmit
 from tests.decode_worker.decode_bench import PAIRING, running_decode_worker
@@ -168,6 +169,20 @@ async def test_a_block_is_not_read_again_before_the_old_read_is_answered(bench, 
     assert (again.incarnation, again.first_index, again.block_ids) == (far.incarnation, 0, [100])
 
 
+async def test_when_one_request_finds_a_worker_lost_the_others_on_its_connection_go_on(bench, near):
+    """The first one closes the connection: the others' streams end without a word."""
+    router = bench.open_session()
+    for name in "abc":
+        await router.submit(name, near.target)
+    await bench.submitted(3)
+    for submit in bench.link.told(EngineSubmit):
+        bench.reserve(submit.request.request_id)
+    await near.stream(3)
+    near.streams[1].fail(WorkerLost("the engine died"))
+    await bench.link.wait_for(PrefillLocally, 3)
+    assert outcomes_of(bench) == {"worker_lost": 3}
+
+
 async def test_a_worker_that_does_not_pair_is_passed_over(bench, far):
     other = replace(PAIRING, weights_digest="zz")
     async with running_prefill("prefill-other", other) as misfit:
@@ -190,6 +205,34 @@ async def test_a_restarted_worker_is_passed_over(bench, near):
     bench.reserve(await bench.submitted())
     await bench.link.wait_for(PrefillLocally)
     assert near.streams == []
+
+
+async def test_a_request_with_an_outdated_target_does_not_cut_off_the_others(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    bench.reserve(await bench.submitted(1))
+    stream = await near.stream()
+    outdated = near.target
+    outdated.incarnation = "an-older-process"
+    await router.submit("b", outdated)
+    bench.reserve(await bench.submitted(2))
+    await bench.link.wait_for(PrefillLocally)
+    stream.say_first_token(7)
+    await bench.link.wait_for(Seed)
+    assert near.incarnation not in [d.incarnation for d in bench.link.told(Disconnect)]
+    assert not stream.released.is_set()
+
+
+async def test_a_new_process_of_a_worker_replaces_the_old_one(bench, near):
+    async with running_prefill("prefill-near", PAIRING) as reborn:
+        reborn.incarnation = "a-newer-process"
+        router = bench.open_session()
+        for count, prefill in enumerate((near, reborn), start=1):
+            await router.submit(f"r{count}", prefill.target)
+            bench.reserve(await bench.submitted(count))
+            await prefill.stream()
+        assert (await bench.link.wait_for(Disconnect)).incarnation == near.incarnation
+        await bench.link.wait_for(PrefillLocally)
 
 
 async def test_an_address_where_nobody_listens_costs_only_a_fallback(bench, near):
