@@ -13,6 +13,14 @@ from tests.fleet.support import running_fleet
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
+@pytest.fixture(scope="module")
+def pair_fleet(tmp_path_factory):
+    """A fleet that has seen none of these prompts: their KV has to travel."""
+    log_dir = tmp_path_factory.mktemp("parity")
+    with running_fleet(log_dir, "--dtype", "float32", *ENGINE, num_workers=2) as fleet:
+        yield fleet
+
+
 async def generate(channel, prompt, num_tokens=NUM_NEW_TOKENS):
     """Tokens of one greedy request and its Complete."""
     request = inference_pb2.GenerateRequest(
