@@ -1,10 +1,11 @@
 """What arriving prompts do to a running stream, by deployment and threads.
 
-    python -m benchmarks.bench_interference [--prefill 1] [--decode 1] [--threads 1] [--rounds 5]
+    python -m benchmarks.bench_interference [--prefill 1] [--decode 1] [--threads 0 1] [--rounds 5]
 
 In every round: a fresh prompt of 512 tokens while nothing else runs, a stream while nothing else
-runs, and a stream while fresh prompts of 2000 tokens arrive, one after the other. Figures are
-medians over the rounds of TTFT, of the stream's median gap, and of its p99 gap.
+runs, and a stream while two fresh prompts of 2000 tokens arrive, one after the other. Figures are
+medians over the rounds of TTFT, of the stream's median gap, and of its p99 gap. With several counts
+of threads there is one fleet for each, and they take turns within a round.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import random
 from collections import defaultdict
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from benchmarks.bench_worker import fresh_prompt
@@ -22,16 +24,18 @@ from benchmarks.report import Row, exit_code, median_row, percentile, print_tabl
 from benchmarks.stream_client import Stream, complete
 
 PROMPT, LONG_PROMPT, CONTEXT, NEW_TOKENS = 512, 2000, 128, 160
+NUM_LONG_PROMPTS = 2
 
 
-async def measure(port: int, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds by name; one round is not counted."""
+async def measure(ports: list[int], rounds: int) -> list[dict[str, list[float]]]:
+    """Milliseconds by name for each fleet; one round is not counted."""
     rng = random.Random()
-    taken: dict[str, list[float]] = defaultdict(list)
+    taken: list[dict[str, list[float]]] = [defaultdict(list) for _ in ports]
     for number in range(rounds + 1):
-        for name, value in (await one_round(port, rng)).items():
-            if number:
-                taken[name].append(value)
+        for port, values in zip(ports, taken, strict=True):
+            for name, value in (await one_round(port, rng)).items():
+                if number:
+                    values[name].append(value)
     return taken
 
 
@@ -53,9 +57,9 @@ async def one_round(port: int, rng: random.Random) -> dict[str, float]:
 async def disturbed_stream(port: int, rng: random.Random) -> tuple[list[float], list[Stream]]:
     """Gaps of a stream while long prompts were on their way, and those prompts."""
     stream = asyncio.create_task(complete(port, fresh_prompt(rng, CONTEXT), NEW_TOKENS))
-    long_prompts: list[Stream] = []
-    while not stream.done():
-        long_prompts.append(await complete(port, fresh_prompt(rng, LONG_PROMPT), 1))
+    long_prompts = [
+        await complete(port, fresh_prompt(rng, LONG_PROMPT), 1) for _ in range(NUM_LONG_PROMPTS)
+    ]
     end_s = long_prompts[-1].arrivals_s[-1]
     return (await stream).gaps_ms(long_prompts[0].sent_s, end_s), long_prompts
 
@@ -79,18 +83,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prefill", type=int, default=1)
     parser.add_argument("--decode", type=int, default=1)
-    parser.add_argument("--threads", type=int, help="of each worker; default: as serve chooses")
+    parser.add_argument("--threads", type=int, nargs="+", default=[0], help="0: serve's choice")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    flags = ["--prefill", str(options.prefill), "--decode", str(options.decode)]
-    flags += [] if options.threads is None else ["--num-threads", str(options.threads)]
-    with local_fleet(*flags, num_workers=options.prefill + options.decode) as port:
-        rows = rows_of(asyncio.run(measure(port, options.rounds)))
-    title = f"{options.prefill} prefill, {options.decode} decode, threads {options.threads}"
-    print_table(title, rows)
+    with ExitStack() as fleets:
+        ports = [fleets.enter_context(_fleet(options, threads)) for threads in options.threads]
+        taken = asyncio.run(measure(ports, options.rounds))
+    rows: list[Row] = []
+    for threads, values in zip(options.threads, taken, strict=True):
+        rows += (own := rows_of(values))
+        title = f"{options.prefill} prefill, {options.decode} decode, {threads or 'auto'} threads"
+        print_table(title, own)
     write_json(options.json, "interference", rows)
     return exit_code(rows)
+
+
+def _fleet(options: argparse.Namespace, threads: int) -> AbstractContextManager[int]:
+    flags = ["--prefill", str(options.prefill), "--decode", str(options.decode)]
+    flags += [] if not threads else ["--num-threads", str(threads)]
+    return local_fleet(*flags, num_workers=options.prefill + options.decode)
 
 
 if __name__ == "__main__":

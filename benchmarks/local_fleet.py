@@ -23,6 +23,7 @@ def local_fleet(*flags: str, num_workers: int) -> Iterator[int]:
 
     Raises RuntimeError with the end of the log when the fleet does not start.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the fleet ends with us
     port, grpc_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "serve.log").open("w+") as log:
         command = [sys.executable, "-m", "cli", "serve", *flags, "--log-dir", folder]

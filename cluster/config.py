@@ -71,6 +71,9 @@ class EngineOptions:
         1.0, "part of the device's free memory to plan with, (0, 1]", low=0.001, high=1.0
     )
     num_threads: int | None = option(None, "CPU threads of this engine; default: all cores", low=1)
+    niceness: int = option(
+        0, "how far the engine steps back for other processes on busy cores", low=0, high=19
+    )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
 
 

@@ -68,6 +68,7 @@ def run_engine_process(
     load: ReplicaLoader = load_replica,
 ) -> None:
     """Loads, says Ready, and loops until Stop."""
+    os.nice(spec.options.niceness)  # before any thread: they inherit it
     use_threads_to_load(spec.options.num_threads)
 
     def report(phase: str, fraction: float) -> None:
@@ -128,6 +129,7 @@ def _say_ready(
             head_dim=head_dim,
             total_blocks=num_blocks,
             max_context_tokens=replica.max_context_tokens,
+            vocab_size=replica.vocab_size,
             peer=extension.peer,
             kv_transport=extension.transport,
             load_phases_ms=replica.load_phases_ms,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from cluster.config import EngineOptions, RouterOptions, ServeOptions, WorkerOptions
+from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
 from cluster.launcher.own_python import module_argv, module_environ
 from cluster.launcher.protocol import ProcessSpec
 from cluster.options import command_line
-from cluster.supervisor.cores import threads_per_worker
+from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import gpu_environ
 
 ROUTER = "router"
@@ -29,24 +29,29 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
 
     Workers listen on the router's host at free ports and keep their names over restarts.
     """
-    options = dataclasses.replace(options, engine=_engine_of_each(options, machine))
     pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
     members = [(role, index) for role, count in pools for index in range(count)]
     gpus = _gpus(options, machine)
     workers = [
-        _worker(options, role, index, gpu_environ(gpus, place))
+        _worker(_with_share(options, machine, role), role, index, gpu_environ(gpus, place))
         for place, (role, index) in enumerate(members)
     ]
     return [[_router(options)], workers]
 
 
-def _engine_of_each(options: ServeOptions, machine: Machine) -> EngineOptions:
-    """The operator's engine options, with this machine's cores and memory shared out."""
+def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOptions:
+    """The operator's options, with a worker's share of this machine's cores and memory."""
     engine, num_workers = options.engine, options.prefill + options.decode
-    threads = engine.num_threads or threads_per_worker(machine.num_cores, num_workers)
-    num_devices = max(1, len(_gpus(options, machine)))
-    share = memory_share(engine.memory_share, num_workers, num_devices)
-    return dataclasses.replace(engine, num_threads=threads, memory_share=share)
+    gpus = _gpus(options, machine)
+    cores = share_cores(machine.num_cores, options.prefill, options.decode)[role]
+    if not gpus and engine.niceness == 0:
+        engine = dataclasses.replace(engine, niceness=cores.niceness)
+    engine = dataclasses.replace(
+        engine,
+        num_threads=engine.num_threads or cores.num_threads,
+        memory_share=memory_share(engine.memory_share, num_workers, max(1, len(gpus))),
+    )
+    return dataclasses.replace(options, engine=engine)
 
 
 def memory_share(whole: float, num_workers: int, num_devices: int) -> float:

@@ -9,8 +9,9 @@ import pytest
 
 from cluster.config import RouterOptions, ServeOptions
 from cluster.errors import ConfigError
+from cluster.identity import Role
 from cluster.options import load_options
-from cluster.supervisor.cores import available_cores, threads_per_worker
+from cluster.supervisor.cores import available_cores, share_cores
 from cluster.supervisor.devices import visible_gpus
 from cluster.supervisor.fleet import Machine, plan_fleet
 from cluster.supervisor.ports import claimed_port
@@ -42,7 +43,8 @@ def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> N
         "--model=m",
         "--dtype=float32",
         "--max-num-seqs=3",
-        "--num-threads=4",
+        "--num-threads=8",
+        "--niceness=10",
         "--memory-share=0.5",
     }
 
@@ -63,10 +65,29 @@ def test_threads_that_the_operator_names_are_not_divided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "workers", "threads"), [(2, 2, 1), (2, 1, 2), (8, 3, 2), (1, 4, 1), (16, 2, 8)]
+    ("cores", "prefill", "decode", "threads"),
+    [
+        (2, 1, 1, {Role.PREFILL: 2, Role.DECODE: 1}),
+        (2, 0, 1, {Role.PREFILL: 2, Role.DECODE: 2}),
+        (8, 2, 1, {Role.PREFILL: 4, Role.DECODE: 2}),
+        (1, 3, 1, {Role.PREFILL: 1, Role.DECODE: 1}),
+        (16, 1, 1, {Role.PREFILL: 16, Role.DECODE: 8}),
+    ],
 )
-def test_cores_are_shared_equally(cores: int, workers: int, threads: int) -> None:
-    assert threads_per_worker(cores, workers) == threads
+def test_decode_has_cores_of_its_own_and_prefill_uses_what_is_left(
+    cores: int, prefill: int, decode: int, threads: dict[Role, int]
+) -> None:
+    shares = share_cores(cores, prefill, decode)
+    assert {role: share.num_threads for role, share in shares.items()} == threads
+
+
+def test_prefill_steps_back_for_decode_on_shared_cores_only() -> None:
+    words = planned()
+    assert "--niceness=10" in words["prefill-0"]
+    assert not any(word.startswith("--niceness") for word in words["decode-0"])
+    assert "--niceness=3" in planned(niceness="3")["prefill-0"]
+    _, workers = plan_fleet(load_options(ServeOptions, {}, environ={}), Machine(8, ("0",)))
+    assert not any(word.startswith("--niceness") for spec in workers for word in spec.argv)
 
 
 @pytest.mark.parametrize(
