@@ -26,6 +26,7 @@ from cluster.errors import (
 ERROR_DOMAIN = "splitserve"
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A prompt of a million tokens is 4 MiB; digests of its blocks 90 MiB, but those come per chunk."""
+MAX_STATUS_BYTES = 1024
 
 _KEEPALIVE = [
     ("grpc.keepalive_time_ms", 1_000),  # a silent partition is found within three seconds
@@ -66,9 +67,18 @@ async def abort(context: grpc.aio.ServicerContext, error: SplitserveError) -> No
         delay.FromMilliseconds(int(error.retry_after_s * 1000))
         details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     code = getattr(grpc.StatusCode, row.grpc)
-    status = status_pb2.Status(code=code.value[0], message=error.message, details=details)
+    message = _fitting(error.message)
+    status = status_pb2.Status(code=code.value[0], message=message, details=details)
     await context.abort_with_status(rpc_status.to_status(status))
     raise AssertionError("abort returned")
+
+
+def _fitting(message: str) -> str:
+    """A status travels in a header of 8 KiB, twice and up to three times its size: one that does
+    not fit would reach the caller as a broken stream."""
+    encoded = message.encode(errors="replace")
+    short = encoded[:MAX_STATUS_BYTES].decode(errors="ignore")
+    return short if len(encoded) <= MAX_STATUS_BYTES else f"{short}..."
 
 
 def _packed(message: Any) -> any_pb2.Any:

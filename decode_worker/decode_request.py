@@ -116,6 +116,7 @@ class DecodeRequest:
             request=self._request,
             targets=tuple(submit.prefill),
             traceparent=submit.traceparent,
+            vocab_size=self._parts.worker.ready.vocab_size,
         )
         return Handoff(plan, self._parts.peers, self._engine.send, self._clock, self._note_failure)
 

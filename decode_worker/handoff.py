@@ -64,6 +64,8 @@ class HandoffPlan:
     request: GenerateRequest
     targets: Sequence[worker_pb2.PrefillTarget]
     traceparent: str
+    vocab_size: int
+    """First tokens are below it."""
 
 
 class Handoff:
@@ -223,7 +225,8 @@ class Handoff:
     def _take(self, event: handoff_pb2.PrefillEvent, source: PrefillSource) -> None:
         match event.WhichOneof("event"):
             case "accepted":
-                source.cached_tokens = event.accepted.cached_tokens
+                num_tokens = len(self._plan.request.token_ids)
+                source.accepted(event.accepted, num_prompt_tokens=num_tokens)
             case "blocks_ready":
                 self._take_blocks(event.blocks_ready, source)
             case "first_token":
@@ -263,7 +266,11 @@ class Handoff:
     def _take_first_token(self, first: handoff_pb2.FirstToken, source: PrefillSource) -> None:
         if self._is_seeded:
             return
-        tokens = source.first_tokens(first, num_choices=self._plan.request.sampling.n)
+        tokens = source.first_tokens(
+            first,
+            num_choices=self._plan.request.sampling.n,
+            vocab_size=self._plan.vocab_size,
+        )
         self._is_seeded = True
         self._send(Seed(self._engine_id, tokens))
         self._clock.first_token(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from cluster.errors import WorkerLost
+from cluster.errors import SplitserveError, TransferFailed, WorkerLost
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.pairing import Pairing, check_pairing
@@ -104,12 +104,16 @@ class PrefillPeers:
         channel = open_channel(target.address)
         try:
             return await self._introduce(channel, target)
-        except grpc.aio.AioRpcError as failure:
+        except BaseException as failure:
             await channel.close()
-            raise error_of(failure) from failure
-        except BaseException:
-            await channel.close()
-            raise
+            if isinstance(failure, grpc.aio.AioRpcError):
+                raise error_of(failure) from failure
+            if isinstance(failure, SplitserveError) or not isinstance(failure, Exception):
+                raise
+            _log.exception("a handshake could not be handled", prefill_worker=target.worker_id)
+            raise TransferFailed(
+                f"the handshake with {target.worker_id} cannot be read ({type(failure).__name__})"
+            ) from failure
 
     async def _introduce(
         self, channel: grpc.aio.Channel, target: worker_pb2.PrefillTarget

@@ -14,6 +14,12 @@ from cluster.generation import Usage
 from cluster.logs import bind_request, get_logger
 from decode_worker.decode_request import DecodeParts, DecodeRequest
 from decode_worker.session_outlet import SessionOutlet
+from engine.host.request_door import (
+    MAX_REQUEST_ID_CHARS,
+    check_size,
+    check_targets,
+    check_timeout,
+)
 from engine.messages import Frame
 from protos import worker_pb2
 
@@ -85,6 +91,14 @@ class Session:
                 f"request_id {request_id!r} is running already; choose another one",
                 param="request_id",
             )
+        check_timeout(submit.timeout_ms)
+        check_targets(submit.prefill)
+        check_size(
+            request_id,
+            submit.token_ids,
+            submit.sampling,
+            max_context_tokens=self._parts.worker.ready.max_context_tokens,
+        )
         lease = self._parts.worker.lifespan.admit()
         try:
             request = DecodeRequest(
@@ -99,7 +113,7 @@ class Session:
 
     def _refuse(self, submit: worker_pb2.Submit, error: SplitserveError) -> None:
         code = status_of(error).code
-        with bind_request(submit.request_id):
+        with bind_request(submit.request_id[:MAX_REQUEST_ID_CHARS]):
             _log.warning("request refused", code=code, error=error.message)
         usage = Usage(len(submit.token_ids), 0, 0)
         self._parts.worker.metrics.request_ended(code, usage, None)

@@ -282,6 +282,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     head_dim: int
     total_blocks: int
     max_context_tokens: int
+    vocab_size: int
     peer: KvPeer | None
     """Where this engine's pool can be read; None when it cannot export."""
     kv_transport: str

@@ -11,6 +11,10 @@ import torch
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
 from cluster.kv_peer import KvPeer
 
+MAX_PEER_BLOCKS = 2**21
+"""33 million tokens in blocks of 16: ten times what any machine holds. The transfer library keeps a
+descriptor for each block of each peer."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalPool:
@@ -66,9 +70,10 @@ class LocalPool:
                     f"KV pool {peer.agent_name!r} cannot be read: {what} is {theirs!r} there and "
                     f"{ours!r} here; start both workers with the same model, dtype and transport"
                 )
-        if peer.num_blocks < 1:
+        if not 1 <= peer.num_blocks <= MAX_PEER_BLOCKS:
             raise PairingMismatch(
-                f"KV pool {peer.agent_name!r} says it has {peer.num_blocks} blocks; 1 is the least"
+                f"KV pool {peer.agent_name!r} says it has {peer.num_blocks} blocks; allowed: 1 to "
+                f"{MAX_PEER_BLOCKS}"
             )
 
 

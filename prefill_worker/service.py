@@ -23,6 +23,7 @@ from cluster.pairing import check_pairing
 from cluster.rpc import RpcServer, abort
 from cluster.wire import pairing_from_wire, pairing_to_wire, peer_to_wire, sampling_from_wire
 from cluster.worker.metrics import WorkerMetrics
+from engine.host.request_door import MAX_REQUEST_ID_CHARS, MAX_TIMEOUT_MS, check_size
 from engine.host.role import RunningWorker
 from engine.messages import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
@@ -78,7 +79,7 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
     ) -> None:
         """Computes and exports a prompt; returns when the request ends or the reader leaves."""
-        with bind_request(request.request_id):
+        with bind_request(request.request_id[:MAX_REQUEST_ID_CHARS]):
             try:
                 worker, _ = self._opened()
                 _check(request, worker)
@@ -148,11 +149,17 @@ def _check(request: handoff_pb2.PrefillRequest, worker: RunningWorker) -> None:
     key = worker.key
     if request.incarnation != key.incarnation:
         raise WorkerLost(
-            f"{key.worker_id} is incarnation {key.incarnation}, not {request.incarnation}: "
+            f"{key.worker_id} is incarnation {key.incarnation}, not {request.incarnation[:64]}: "
             "it restarted; shake hands again"
         )
     if not request.token_ids:
         raise InvalidRequest("the prompt has 0 tokens; send at least 1", param="token_ids")
+    check_size(
+        request.request_id,
+        request.token_ids,
+        request.sampling,
+        max_context_tokens=worker.ready.max_context_tokens,
+    )
 
 
 def _to_engine(
@@ -161,6 +168,7 @@ def _to_engine(
     context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
 ) -> GenerateRequest:
     remaining_s = context.time_remaining()  # None: the caller set no deadline
+    timeout_ms = 1000 * (remaining_s if remaining_s is not None else DEFAULT_TIMEOUT_S)
     return GenerateRequest(
         request_id=engine_id,
         token_ids=list(request.token_ids),
@@ -168,5 +176,5 @@ def _to_engine(
         cache_root=request.cache_root,
         mode=PrefillMode.EXPORT,
         first_block=request.first_block,
-        timeout_ms=1000 * (remaining_s if remaining_s is not None else DEFAULT_TIMEOUT_S),
+        timeout_ms=min(timeout_ms, MAX_TIMEOUT_MS),
     )

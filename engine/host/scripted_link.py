@@ -40,6 +40,7 @@ def scripted_ready(peer: KvPeer | None = None) -> Ready:
         head_dim=4,
         total_blocks=8,
         max_context_tokens=128,
+        vocab_size=64,
         peer=peer,
         kv_transport="scripted",
     )

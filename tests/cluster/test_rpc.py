@@ -38,6 +38,25 @@ async def test_an_error_keeps_its_class_and_its_message_across_a_call(server):
     assert error.message == "7 requests wait, limit 7"
 
 
+@pytest.mark.parametrize(
+    "text", ["long ", "\u2603", "\ud800"], ids=["ascii", "unicode", "surrogate"]
+)
+async def test_an_error_with_an_endless_message_keeps_its_class(text):
+    class Chatty(inference_pb2_grpc.InferenceServicer):
+        async def ListModels(self, request, context):
+            await abort(context, QueueFull(text * 50_000))
+
+    server = RpcServer("127.0.0.1", 0)
+    server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Chatty(), SERVICE)
+    async with open_channel(f"127.0.0.1:{await server.start()}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await inference_pb2_grpc.InferenceStub(channel).ListModels(
+                inference_pb2.ListModelsRequest()
+            )
+    await server.stop(0)
+    assert isinstance(error_of(failure.value), QueueFull)
+
+
 async def test_a_service_is_not_serving_until_it_is_ready(server):
     async with open_channel(f"127.0.0.1:{server.bound}") as channel:
         stub = health_pb2_grpc.HealthStub(channel)

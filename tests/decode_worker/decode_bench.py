@@ -56,6 +56,10 @@ class RouterEnd:
         )
         await self.call.write(worker_pb2.RouterMessage(submit=submit))
 
+    async def say(self, **fields) -> None:
+        """Any message, also what no router of ours would say."""
+        await self.call.write(worker_pb2.RouterMessage(**fields))
+
     async def cancel(self, request_id: str) -> None:
         cancel = worker_pb2.Cancel(request_id=request_id)
         await self.call.write(worker_pb2.RouterMessage(cancel=cancel))

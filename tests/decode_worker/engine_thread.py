@@ -92,6 +92,7 @@ class ThreadLink:
             head_dim=8,
             total_blocks=NUM_BLOCKS,
             max_context_tokens=NUM_BLOCKS * BLOCK_SIZE,
+            vocab_size=512,
             peer=extension.peer,
             kv_transport=extension.transport,
         )

@@ -1,12 +1,14 @@
 """One stream per router: requests and cancellations in, one frame per engine step out."""
 
+import math
+
 import pytest
 
 from cluster.errors import Cancelled, status_of
 from cluster.generation import EngineLoad
 from cluster.worker.lifespan import WorkerState
 from engine.messages import Cancel, Finish, Frame, PrefillMode, Submit
-from protos import generation_pb2
+from protos import generation_pb2, worker_pb2
 from tests.decode_worker.decode_bench import ended_event, running_decode_worker, token_event
 
 
@@ -179,3 +181,49 @@ async def test_metrics_count_requests_by_outcome(bench):
         for outcome in ("ok", "deadline_exceeded")
     }
     assert counts == {"ok": 1, "deadline_exceeded": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"timeout_ms": math.nan}, "invalid_request"),
+        ({"timeout_ms": math.inf}, "invalid_request"),
+        ({"timeout_ms": -1.0}, "invalid_request"),
+        ({"timeout_ms": 0.0}, "invalid_request"),
+        ({"token_ids": [1] * 129}, "context_length_exceeded"),
+        ({"token_ids": [1] * 10_000_000}, "context_length_exceeded"),
+        ({"prefill": [worker_pb2.PrefillTarget(worker_id="p")] * 17}, "invalid_request"),
+        (
+            {"sampling": generation_pb2.SamplingParams(stop_token_ids=[1] * 5000)},
+            "invalid_request",
+        ),
+    ],
+    ids=["nan", "inf", "negative", "zero", "too-long", "ten-million", "targets", "stops"],
+)
+async def test_what_cannot_be_served_is_refused_before_the_engine_sees_it(bench, change, code):
+    good = {"token_ids": [1], "cache_root": bytes(16), "timeout_ms": 20_000.0}
+    router = bench.open_session()
+    await router.say(submit=worker_pb2.Submit(request_id="a", **good | change))
+    assert (await router.ended("a")).error.code == code
+    assert not bench.link.told(Submit)
+    assert await bench.worker.lifespan.wait_idle(1)
+    await router.submit("b")
+    await bench.submitted()
+
+
+async def test_a_request_id_of_a_megabyte_is_refused(bench):
+    router = bench.open_session()
+    await router.submit("x" * 1_000_000)
+    assert (await router.ended("x" * 1_000_000)).error.code == "invalid_request"
+
+
+async def test_words_about_unknown_requests_and_empty_messages_change_nothing(bench):
+    router = bench.open_session()
+    for request_id in ("", "nobody", "\u2603" * 1000):
+        await router.cancel(request_id)
+        await router.say(finish=worker_pb2.Finish(request_id=request_id, choices=[0, 2**31]))
+    await router.say()
+    await router.submit("a")
+    bench.end(await bench.submitted())
+    await router.ended("a")
+    assert not bench.link.told(Cancel)

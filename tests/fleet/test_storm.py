@@ -1,5 +1,9 @@
 """A seeded storm: the prefill worker is killed, frozen and robbed of its engine under load.
 
+Half of the requests come through the router, which avoids a worker that is away. The others are put
+to the decode worker directly, under cache roots that nobody has cached and with whatever prefill
+workers there last were, so that every one of them is a handoff.
+
 Every answer that completes is the reference's, token for token; every other one is a typed error;
 and afterwards nothing is left: no lease, no pinned block, no file descriptor.
 """
@@ -21,16 +25,22 @@ import pytest
 
 from cluster.errors import InternalError, SplitserveError, from_code, status_of
 from cluster.rpc import error_of, open_channel
+from cluster.sampling import SamplingParams
+from cluster.wire import sampling_to_wire
+from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.fleet.support import Fleet, running_fleet, wait_for
 from tests.fleet.test_load import body, is_quiet
 from tests.fleet.test_parity import generate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SEED = 20
-NUM_CLIENTS = 5
-PROMPTS = range(13)
-"""Those of up to 300 tokens: the pool holds a few of them, so that its cache is always evicting."""
-ENGINE = ("--max-context-tokens", "1024", "--kv-memory-bytes", str(90 * 2**20))
+NUM_CLIENTS = 4
+PROMPTS = range(16)
+"""Those of up to 512 tokens."""
+ENGINE = (
+    *("--dtype", "float32", "--max-context-tokens", "1024"),
+    *("--kv-memory-bytes", str(90 * 2**20)),  # 120 blocks: three of the longest prompts
+)
 SPARE_FDS = 12
 """A connection to each prefill worker there ever was, and a few that are being closed."""
 ALLOWED = {"worker_lost", "no_worker", "draining", "not_ready", "cancelled"}
@@ -42,6 +52,8 @@ class Tally:
 
     ended: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    num_crossed: int = 0
+    """Right answers behind a transfer."""
 
     @property
     def num_right(self) -> int:
@@ -63,8 +75,11 @@ class Tally:
 class Clients:
     """They ask by HTTP and gRPC, one request after the other, and sometimes leave in the middle."""
 
-    def __init__(self, fleet: Fleet, reference) -> None:
+    def __init__(self, fleet: Fleet, reference, router: grpc.aio.Channel, num_prefill: int) -> None:
         self.tally = Tally()
+        self._router = router
+        self._num_prefill = num_prefill
+        self._seen: dict[str, membership_pb2.Member] = {}
         self._fleet = fleet
         self._reference = reference
         self._is_over = False
@@ -80,12 +95,13 @@ class Clients:
             open_channel(self._fleet.grpc_address) as channel,
         ):
             while not self._is_over:
-                index, length = rng.choice(PROMPTS), rng.choice([1, 3, 16])
-                asking = (
-                    self._by_http(http, index, length)
-                    if rng.random() < 0.5
-                    else self._by_grpc(channel, index, length)
-                )
+                index, length, kind = rng.choice(PROMPTS), rng.choice([1, 3, 16]), rng.random()
+                if kind < 0.25:
+                    asking = self._by_http(http, index, length)
+                elif kind < 0.5:
+                    asking = self._by_grpc(channel, index, length)
+                else:
+                    asking = self._by_hand(index, length, rng.randbytes(16))
                 await self._maybe_leave(asking, rng.uniform(0, 0.5) if rng.random() < 0.3 else 60)
 
     async def _maybe_leave(self, asking: Awaitable[None], patience_s: float) -> None:
@@ -114,6 +130,53 @@ class Clients:
             return
         assert complete is not None
         self.tally.answer(f"prompt {index}", tokens, self._reference.answers[index][:length])
+
+    async def _by_hand(self, index: int, length: int, cache_root: bytes) -> None:
+        sampling = SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True)
+        view = await membership_pb2_grpc.MembershipStub(self._router).Members(
+            membership_pb2.MembersRequest()
+        )
+        workers = [state.member for state in view.members]
+        self._seen |= {m.incarnation: m for m in workers if m.role == "prefill"}
+        submit = worker_pb2.Submit(
+            request_id=cache_root.hex(),
+            token_ids=self._reference.prompts[index],
+            sampling=sampling_to_wire(sampling),
+            prefill=[target_of(m) for m in list(self._seen.values())[-self._num_prefill :]],
+            cache_root=cache_root,
+            timeout_ms=60_000,
+        )
+        decode = next(m for m in workers if m.role == "decode")
+        async with open_channel(decode.address) as channel:
+            tokens, ended = await submit_alone(channel, submit)
+        if ended.HasField("error"):
+            self.tally.error(from_code(ended.error.code, ended.error.message))
+            return
+        self.tally.num_crossed += ended.timing.kv_bytes > 0
+        self.tally.answer(f"prompt {index}", tokens, self._reference.answers[index][:length])
+
+
+def target_of(member: membership_pb2.Member) -> worker_pb2.PrefillTarget:
+    return worker_pb2.PrefillTarget(
+        worker_id=member.worker_id, incarnation=member.incarnation, address=member.address
+    )
+
+
+async def submit_alone(
+    channel: grpc.aio.Channel, submit: worker_pb2.Submit
+) -> tuple[list[int], worker_pb2.Ended]:
+    """One request in a session of its own, as a router would send it."""
+    call = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
+    tokens: list[int] = []
+    try:
+        await call.write(worker_pb2.RouterMessage(submit=submit))
+        while (frame := await call.read()) is not grpc.aio.EOF:
+            tokens += [t.token_id for item in frame.tokens for t in item.tokens]
+            if frame.ended:
+                return tokens, frame.ended[0]
+    finally:
+        call.cancel()
+    raise AssertionError("the decode worker ended a session")
 
 
 def members(fleet: Fleet, role: str, *, check: bool = False) -> list[dict]:
@@ -172,10 +235,9 @@ async def more_answers(clients: Clients, num_answers: int) -> None:
             await asyncio.sleep(0.05)  # a poll
 
 
-async def weather(fleet: Fleet, reference, seed: int) -> Tally:
+async def weather(fleet: Fleet, clients: Clients, seed: int) -> Tally:
     """The storm over one fleet, from the first request to the last."""
     rng = random.Random(seed)
-    clients = Clients(fleet, reference)
     running = [
         asyncio.create_task(clients.run(random.Random(f"{seed}-{i}"))) for i in range(NUM_CLIENTS)
     ]
@@ -187,7 +249,7 @@ async def weather(fleet: Fleet, reference, seed: int) -> Tally:
     finally:
         clients.stop()
         await asyncio.gather(*running)
-    print(f"seed {seed}: {dict(clients.tally.ended)}")
+    print(f"seed {seed}: {dict(clients.tally.ended)}, {clients.tally.num_crossed} crossed")
     return clients.tally
 
 
@@ -195,15 +257,17 @@ async def weather(fleet: Fleet, reference, seed: int) -> Tally:
 async def test_after_a_storm_every_answer_was_right_and_nothing_is_left(
     tmp_path, reference, num_prefill
 ):
-    arguments = ("--prefill", str(num_prefill), "--dtype", "float32", *ENGINE)
+    arguments = ("--prefill", str(num_prefill), *ENGINE)
     with running_fleet(tmp_path, *arguments, num_workers=num_prefill + 1) as fleet:
         async with open_channel(fleet.grpc_address) as channel:
             await generate(channel, reference.prompts[0])
-        before = num_fds(fleet)
-        tally = await weather(fleet, reference, SEED + num_prefill)
+            before = num_fds(fleet)
+            clients = Clients(fleet, reference, channel, num_prefill)
+            tally = await weather(fleet, clients, SEED + num_prefill)
         assert tally.wrong == []
         assert set(tally.ended) <= ALLOWED | {"right", "left"}
         assert tally.num_right >= 14
+        assert tally.num_crossed >= 5
         wait_for(lambda: is_quiet(fleet), timeout_s=20, what="quiet after the storm")
         after = num_fds(fleet)
         assert set(after) == set(before), "a decode process was replaced"

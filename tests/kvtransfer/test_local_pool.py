@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -59,6 +61,14 @@ def test_pools_over_different_transports_do_not_pair() -> None:
     assert peer.host == boot_id() and peer.num_blocks == 2
     with pytest.raises(PairingMismatch, match="transport is 'loopback' there and 'nixl' here"):
         pool.check_peer(peer, "nixl")
+
+
+@pytest.mark.parametrize("num_blocks", [0, 2**32 - 1])
+def test_a_pool_of_impossible_size_is_refused(num_blocks: int) -> None:
+    pool = small_pool(2)
+    peer = replace(LoopbackTransport(pool, "l").describe(), num_blocks=num_blocks)
+    with pytest.raises(PairingMismatch, match=f"it has {num_blocks} blocks"):
+        pool.check_peer(peer, "loopback")
 
 
 def test_positions_become_runs_of_the_sequence() -> None:

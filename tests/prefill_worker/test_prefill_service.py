@@ -24,7 +24,7 @@ from engine.messages import (
     Submit,
     TokenEvent,
 )
-from protos import handoff_pb2
+from protos import generation_pb2, handoff_pb2
 from tests.prefill_worker.prefill_bench import (
     KEY,
     PAIRING,
@@ -37,6 +37,11 @@ from tests.prefill_worker.prefill_bench import (
 async def bench():
     async with running_prefill_worker() as running:
         yield running
+
+
+def many_biases() -> generation_pb2.SamplingParams:
+    biases = dict.fromkeys(range(70_000), 1.0)
+    return generation_pb2.SamplingParams(max_tokens=4, logit_bias=biases)
 
 
 async def read_until_done(call) -> list[str]:
@@ -249,3 +254,26 @@ async def test_a_first_token_that_is_the_last_one_ends_the_stream_without_a_fail
         if sample.name in ("splitserve_worker_requests_total", "splitserve_worker_handoffs_total")
     ]
     assert sorted(outcomes) == [("done", 1), ("ok", 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"token_ids": []}, "invalid_request"),
+        ({"token_ids": [1] * 129}, "context_length_exceeded"),
+        ({"token_ids": [1] * 2_000_000}, "context_length_exceeded"),
+        ({"request_id": "x" * 1_000_000}, "invalid_request"),
+        ({"sampling": many_biases()}, "invalid_request"),
+        ({"incarnation": "another " * 10_000}, "worker_lost"),
+    ],
+    ids=["no-prompt", "too-long", "two-million-tokens", "huge-id", "biases", "incarnation"],
+)
+async def test_what_cannot_be_served_is_refused_before_the_engine_sees_it(bench, change, code):
+    error = error_of(await failure_of(bench.stub.Prefill(prefill_request(**change))))
+    assert status_of(error).code == code
+    assert len(error.message) < 500
+    assert not bench.link.told(Submit)
+    call = bench.stub.Prefill(prefill_request())
+    bench.compute_prompt(await bench.submitted())
+    await read_until_done(call)
+    call.cancel()

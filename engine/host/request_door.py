@@ -1,0 +1,58 @@
+"""What a worker's server refuses before its engine sees it: sizes, and times that are no times.
+
+The engine checks everything else, with the vocabulary at hand. Here only what would cost its thread
+time, or would never end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sized
+
+from cluster.errors import ContextTooLong, InvalidRequest
+from protos import generation_pb2
+
+MAX_REQUEST_ID_CHARS = 256
+MAX_LOGIT_BIASES = 65_536
+"""More than a client may send; each is looked at on the engine's thread."""
+MAX_STOP_TOKEN_IDS = 1024
+MAX_PREFILL_TARGETS = 16
+"""Tried one after the other; a router proposes three."""
+MAX_TIMEOUT_MS = 24 * 3600 * 1000.0
+
+
+def check_size(
+    request_id: str,
+    token_ids: Sized,
+    sampling: generation_pb2.SamplingParams,
+    *,
+    max_context_tokens: int,
+) -> None:
+    """Raises InvalidRequest or ContextTooLong with the value and the limit."""
+    _at_most("request_id characters", len(request_id), MAX_REQUEST_ID_CHARS)
+    _at_most("logit_bias entries", len(sampling.logit_bias), MAX_LOGIT_BIASES)
+    _at_most("stop_token_ids", len(sampling.stop_token_ids), MAX_STOP_TOKEN_IDS)
+    if len(token_ids) > max_context_tokens:
+        raise ContextTooLong(
+            f"the prompt has {len(token_ids)} tokens, the context is {max_context_tokens}; "
+            "shorten the prompt",
+            param="token_ids",
+        )
+
+
+def check_targets(targets: Sized) -> None:
+    """Raises InvalidRequest for more prefill workers than anybody would try."""
+    _at_most("prefill targets", len(targets), MAX_PREFILL_TARGETS)
+
+
+def check_timeout(timeout_ms: float) -> None:
+    """Raises InvalidRequest for what is no time to wait: NaN would never pass."""
+    if not (math.isfinite(timeout_ms) and 0 < timeout_ms <= MAX_TIMEOUT_MS):
+        raise InvalidRequest(
+            f"timeout_ms is {timeout_ms}; allowed: (0, {MAX_TIMEOUT_MS:.0f}]", param="timeout_ms"
+        )
+
+
+def _at_most(what: str, number: int, limit: int) -> None:
+    if number > limit:
+        raise InvalidRequest(f"{number} {what}; at most {limit} are taken")
