@@ -68,7 +68,8 @@ def _collect(lines, arrivals: dict[str, int]) -> None:
     for line in lines:
         if line.startswith("bench-"):
             request_id, arrived_ns = line.split()
-            arrivals[request_id] = int(arrived_ns)
+            # the router has added its own suffix to the client's id
+            arrivals[request_id.rpartition("-")[0]] = int(arrived_ns)
 
 
 def _measure(url: str, num_requests: int, arrivals: dict[str, int]) -> list[float]:

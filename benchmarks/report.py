@@ -79,7 +79,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 def print_table(title: str, rows: Sequence[Row]) -> None:
     """To stdout, one line a figure."""
-    print(f"\n{title}")
+    print(f"\n{title} (load average {os.getloadavg()[0]:.1f})")
     print(f"  {'':44}{'value':>10} {'floor':>10} {'x floor':>8} {'goal':>10}  rounds")
     for row in rows:
         line = f"  {row.name:44}{_number(row.value)} {_cells(row)} {_spread(row)} {row.unit}"
@@ -125,6 +125,7 @@ def machine() -> dict[str, object]:
         "date": datetime.now(UTC).date().isoformat(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
+        "load_average_1min": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in ("torch", "grpcio", "nixl-cu12", "numpy")},
