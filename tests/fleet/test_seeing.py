@@ -20,6 +20,13 @@ REQUEST_ID = "seen-from-everywhere-1"
 
 
 @pytest.fixture(scope="module")
+def pair_fleet(tmp_path_factory):
+    """A fleet without a history: its router sends a new prompt through the prefill worker."""
+    with running_fleet(tmp_path_factory.mktemp("seeing"), *ENGINE, num_workers=2) as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="module")
 def asked(pair_fleet):
     """One request with a name of its own, and its answer."""
     reply = httpx.post(
@@ -96,14 +103,13 @@ async def test_reflection_describes_the_public_service(pair_fleet):
     assert replies[0].file_descriptor_response.file_descriptor_proto
 
 
-async def test_a_silent_worker_is_removed_within_five_seconds_and_comes_back(tmp_path):
-    with running_fleet(tmp_path, *ENGINE, num_workers=2) as fleet:
-        prefill = next(m for m in fleet.status()["members"] if m["role"] == "prefill")
-        async with open_channel(fleet.grpc_address) as channel:
-            os.kill(prefill["pid"], signal.SIGSTOP)
-            await roles_become(channel, {"decode"}, timeout_s=5)
-            os.kill(prefill["pid"], signal.SIGCONT)
-            await roles_become(channel, {"decode", "prefill"}, timeout_s=15)
+async def test_a_silent_worker_is_removed_within_five_seconds_and_comes_back(pair_fleet):
+    prefill = next(m for m in pair_fleet.status()["members"] if m["role"] == "prefill")
+    async with open_channel(pair_fleet.grpc_address) as channel:
+        os.kill(prefill["pid"], signal.SIGSTOP)
+        await roles_become(channel, {"decode"}, timeout_s=5)
+        os.kill(prefill["pid"], signal.SIGCONT)
+        await roles_become(channel, {"decode", "prefill"}, timeout_s=15)
 
 
 async def roles_become(channel, roles, *, timeout_s):
