@@ -12,8 +12,18 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cluster.errors import InternalError, SplitserveError, from_code, status_of
+from cluster.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InternalError,
+    InvalidRequest,
+    OutOfBlocks,
+    SplitserveError,
+    from_code,
+    status_of,
+)
 from cluster.generation import Timing, Usage
+from cluster.identity import WorkerKey
 from cluster.logs import bind_request, get_logger
 from cluster.wire import sampling_from_wire
 from cluster.worker.lifespan import WorkLease
@@ -36,6 +46,8 @@ from engine.messages import (
 )
 from protos import worker_pb2
 
+FAULTS_OF_THE_REQUEST = (DeadlineExceeded, Cancelled, InvalidRequest, OutOfBlocks)
+"""Say nothing about the prefill worker where they happened."""
 _log = get_logger("decode_worker")
 
 
@@ -118,10 +130,14 @@ class DecodeRequest:
             traceparent=submit.traceparent,
             vocab_size=self._parts.worker.ready.vocab_size,
         )
-        return Handoff(plan, self._parts.peers, self._engine.send, self._clock, self._note_failure)
+        return Handoff(plan, self._parts.peers, self._engine.send, self._clock, self._note_source)
 
-    def _note_failure(self, error: SplitserveError) -> None:
-        self._parts.worker.metrics.transfer_failed(status_of(error).code)
+    def _note_source(self, worker: WorkerKey, error: SplitserveError | None) -> None:
+        if error is not None:
+            self._parts.worker.metrics.transfer_failed(status_of(error).code)
+        if not isinstance(error, FAULTS_OF_THE_REQUEST):
+            self._outlet.add_handoff(worker, failed=error is not None)
+            self._outlet.flush()
 
     def _check_handoff(self, task: asyncio.Task[None]) -> None:
         """A handoff that fails by a bug of ours ends its request, not the others."""

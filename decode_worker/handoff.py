@@ -72,7 +72,7 @@ class Handoff:
     """`run` is one task per request; the engine's events come in by `reserved` and `fetched`.
 
     Cancelling the task closes the prefill stream, which is the release of the blocks there.
-    `on_failure` is called for every source that is given up.
+    `on_source` is called for every source that was tried: with None, or why it was given up.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Handoff:
         peers: PrefillPeers,
         send: Callable[[Command], None],
         clock: RequestClock,
-        on_failure: Callable[[SplitserveError], None],
+        on_source: Callable[[WorkerKey, SplitserveError | None], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self._plan = plan
@@ -89,7 +89,7 @@ class Handoff:
         self._peers = peers
         self._send = send
         self._clock = clock
-        self._on_failure = on_failure
+        self._on_source = on_source
         self._deadline = loop.time() + plan.request.timeout_ms / 1000
         self._reserved: asyncio.Future[Reserved] = loop.create_future()
         self._ledger = BlockLedger(num_blocks=0, first_block=0)
@@ -145,6 +145,8 @@ class Handoff:
             except SplitserveError as error:
                 if not self._is_done:  # a stream that breaks after the last block hurts nobody
                     self._give_up(target, error)
+            else:
+                self._on_source(WorkerKey(target.worker_id, target.incarnation), None)
             if self._is_over:
                 break
         if not self._is_done:
@@ -175,9 +177,10 @@ class Handoff:
     def _give_up(self, target: worker_pb2.PrefillTarget, error: SplitserveError) -> None:
         self.num_failures += 1
         self._ledger.forget_offers()
+        worker = WorkerKey(target.worker_id, target.incarnation)
         if isinstance(error, WorkerLost):
-            self._peers.forget(WorkerKey(target.worker_id, target.incarnation))
-        self._on_failure(error)
+            self._peers.forget(worker)
+        self._on_source(worker, error)
         _log.warning(
             "handoff failed",
             prefill_worker=target.worker_id,

@@ -12,6 +12,7 @@ import asyncio
 
 from cluster.errors import SplitserveError, status_of
 from cluster.generation import EngineLoad, Timing, Usage
+from cluster.identity import WorkerKey
 from cluster.wire import (
     load_to_wire,
     reason_to_wire,
@@ -59,6 +60,13 @@ class SessionOutlet:
         if error is not None:
             ended.error.code = status_of(error).code
             ended.error.message = error.message
+        self._is_empty = False
+
+    def add_handoff(self, worker: WorkerKey, *, failed: bool) -> None:
+        """The router may want to leave a prefill worker that fails alone for a while."""
+        self._frame.handoffs.add(
+            worker_id=worker.worker_id, incarnation=worker.incarnation, failed=failed
+        )
         self._is_empty = False
 
     def add_load(self, load: EngineLoad) -> None:

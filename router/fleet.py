@@ -23,6 +23,7 @@ from cluster.logs import get_logger
 from cluster.membership.member import Member
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
 from cluster.pairing import check_pairing
+from router.cooldown import Cooldown
 from router.estimates import Estimates
 from router.fleet_member import FleetMember
 from router.index.prefix_index import PrefixIndex
@@ -119,6 +120,16 @@ class Fleet:
             item.draining = draining
             self._changed.set()
 
+    def note_handoff(self, key: WorkerKey, failed: bool) -> None:
+        """How a handoff from a prefill worker went, as its reader says."""
+        item = self._members.get(key)
+        if item is None or item.is_decode:
+            return
+        if not failed:
+            item.cooldown.succeeded()
+        elif (rest_s := item.cooldown.failed()) is not None:
+            _log.warning("a prefill worker rests", worker_id=key.worker_id, rest_s=rest_s)
+
     def _num_members(self, role: Role) -> int:
         return len(self.with_role(role))
 
@@ -155,7 +166,7 @@ class Fleet:
         self._changed.set()
 
     def _add(self, member: Member) -> None:
-        item = FleetMember(member)
+        item = FleetMember(member, cooldown=Cooldown(self._clock))
         self._note_mismatches(member)
         self._members[member.key] = item
         if member.kv_events_address:
@@ -169,6 +180,7 @@ class Fleet:
                 member.address,
                 on_load=lambda load: self.note_load(member.key, load),
                 on_open=self._changed.set,
+                on_handoff=self.note_handoff,
             )
             item.session.start()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member
+from router.cooldown import Cooldown
 from router.worker_session import WorkerSession
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -48,6 +50,8 @@ class FleetMember:
     session: WorkerSession | None = None
     follower: asyncio.Task[None] | None = None
     """Follows the worker's KV events."""
+    cooldown: Cooldown = field(default_factory=lambda: Cooldown(time.monotonic))
+    """Of a prefill worker: whether its handoffs fail."""
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0
@@ -68,7 +72,8 @@ class FleetMember:
     @property
     def takes_work(self) -> bool:
         """True when a request could be sent there now."""
-        return not self.draining and (self.session is None or self.session.is_open)
+        is_connected = self.session is None or self.session.is_open
+        return is_connected and not self.draining and not self.cooldown.is_resting
 
     @property
     def capacity_tokens(self) -> int:

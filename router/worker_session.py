@@ -16,6 +16,7 @@ import grpc
 
 from cluster.errors import InvalidRequest, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
+from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.rpc import error_of, open_channel
 from cluster.wire import load_from_wire
@@ -41,7 +42,8 @@ class WorkerSession:
     """One per decode worker process. All calls from the event loop.
 
     `on_load` hears the worker's state with every frame that carries one; `on_open` each time that
-    the stream becomes usable.
+    the stream becomes usable; `on_handoff` which prefill worker a request has used, and whether it
+    failed.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class WorkerSession:
         *,
         on_load: Callable[[EngineLoad], None] = lambda load: None,
         on_open: Callable[[], None] = lambda: None,
+        on_handoff: Callable[[WorkerKey, bool], None] = lambda worker, failed: None,
     ) -> None:
         self._worker_id = worker_id
         self._address = address
         self._on_load = on_load
         self._on_open = on_open
+        self._on_handoff = on_handoff
         self._state = SessionState.CONNECTING
         self._streams: dict[str, RequestStream] = {}
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
@@ -163,6 +167,8 @@ class WorkerSession:
             stream = self._streams.pop(ended.request_id, None)
             if stream is not None:
                 stream.end(ended)
+        for item in frame.handoffs:
+            self._on_handoff(WorkerKey(item.worker_id, item.incarnation), item.failed)
         if frame.HasField("load"):
             self._on_load(load_from_wire(frame.load))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.errors import WorkerLost
+from cluster.errors import InternalError, OutOfBlocks, WorkerLost
 from engine.messages import Cancel, Connect, Disconnect, Fetch, PrefillLocally, PrefillMode, Seed
 from engine.messages import Submit as EngineSubmit
 from tests.decode_worker.decode_bench import PAIRING, running_decode_worker
@@ -357,3 +357,36 @@ def outcomes_of(bench) -> dict[str, float]:
         for sample in metric.samples
         if sample.name in names
     }
+
+
+async def test_the_router_hears_which_prefill_worker_failed_and_which_did_not(bench, near, far):
+    router = bench.open_session()
+    await router.submit("a", near.target, far.target)
+    engine_id = await bench.submitted()
+    bench.reserve(engine_id)
+    (await near.stream()).fail(InternalError("a bug"))
+    stream = await far.stream()
+    stream.say_blocks(0, 2)
+    stream.say_first_token(7)
+    stream.say_done()
+    bench.fetched(await bench.link.wait_for(Fetch))
+    await released(stream)
+    bench.end(engine_id)
+    await router.ended("a")
+    heard = [(o.worker_id, o.incarnation, o.failed) for f in router.frames for o in f.handoffs]
+    assert heard == [
+        ("prefill-near", near.incarnation, True),
+        ("prefill-far", far.incarnation, False),
+    ]
+
+
+async def test_a_fault_of_the_request_is_not_held_against_the_prefill_worker(bench, near):
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    engine_id = await bench.submitted()
+    bench.reserve(engine_id)
+    (await near.stream()).fail(OutOfBlocks("9 blocks, the pool has 8"))
+    await bench.link.wait_for(PrefillLocally)
+    bench.end(engine_id)
+    await router.ended("a")
+    assert not any(frame.handoffs for frame in router.frames)
