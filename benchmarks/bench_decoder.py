@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--threads", type=int, default=TEAM.num_threads)
     parser.add_argument("--torch-threads", type=int, default=TORCH_THREADS_BESIDE_THE_TEAM)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

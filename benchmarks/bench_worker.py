@@ -1,6 +1,6 @@
 """One colocated worker as a client sees it: a real fleet, driven over HTTP streaming.
 
-    python -m benchmarks.bench_worker [--threads 2] [--rounds 7] [--json PATH]
+    python -m benchmarks.bench_worker [--threads 2] [--rounds 9] [--json PATH]
 
 `splitserve serve --prefill 0 --decode 1`, SmolLM2-135M in bfloat16. In every round, one after the
 other: a prompt of 512 tokens that nobody has seen, one stream, sixteen streams. A figure is the
@@ -85,7 +85,7 @@ def main() -> int:
     """Exit code 1 when a goal is missed that this machine allows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=TEAM.num_threads)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+
 START_TIMEOUT_S = 300.0  # the first start downloads the model
 STOP_TIMEOUT_S = 60.0
 
@@ -30,7 +32,7 @@ def local_fleet(*flags: str, num_workers: int) -> Iterator[int]:
         command += ["--port", str(port), "--grpc-port", str(grpc_port)]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            if not _is_ready(process, grpc_port, num_workers):
+            if not _is_ready(process, port, grpc_port, num_workers):
                 raise RuntimeError(f"the fleet did not start: {Path(log.name).read_text()[-2000:]}")
             yield port
         finally:
@@ -45,13 +47,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _is_ready(process: subprocess.Popen[bytes], grpc_port: int, num_workers: int) -> bool:
+def _is_ready(
+    process: subprocess.Popen[bytes], port: int, grpc_port: int, num_workers: int
+) -> bool:
     deadline = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
-        if _num_ready(grpc_port) >= num_workers:
+        if _num_ready(grpc_port) >= num_workers and _is_healthy(port):
             return True
         time.sleep(0.3)
     return False
+
+
+def _is_healthy(port: int) -> bool:
+    """True when the router says that requests can be answered."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def _num_ready(grpc_port: int) -> int:
