@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
-from cluster.errors import InternalError, SplitserveError, WorkerLost, status_of
+from cluster.errors import InternalError, NotReady, SplitserveError, WorkerLost, status_of
 from cluster.generation import Timing, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
@@ -30,6 +30,8 @@ from router.running_choices import RunningChoices
 from router.running_request import RunningRequest, prefill_worker_of
 from router.stream import ChoiceTokens, Completed, RoutedRequest, StoppedChoices, StreamEvent
 
+ELSEWHERE = (WorkerLost, NotReady)
+"""Errors that another worker may not have: one began to drain as the request was on its way."""
 MAX_ATTEMPTS = 2
 """A request that has lost two workers is not tried on a third."""
 _log = get_logger("dispatcher")
@@ -80,7 +82,7 @@ class Dispatcher:
                         completed = self._complete_unheard(decision, choices, clock, error)
                         break
                     lost |= {run.decode}
-                    if not isinstance(error, WorkerLost) or not self._may_retry(clock, lost):
+                    if not isinstance(error, ELSEWHERE) or not self._may_retry(clock, lost):
                         raise
                     self._metrics.retries.inc()
                 finally:

@@ -221,6 +221,20 @@ async def test_a_worker_lost_before_any_token_is_replaced_by_another() -> None:
         assert is_idle(plane)
 
 
+async def test_a_worker_that_began_to_drain_in_that_moment_is_replaced_by_another() -> None:
+    one, two = FakeDecodeWorker("decode-1"), FakeDecodeWorker("decode-2")
+    async with router(one, two) as plane:
+        task = asyncio.create_task(collect(plane, request()))
+        await until(lambda: bool(one.submitted or two.submitted))
+        first, second = (one, two) if one.submitted else (two, one)
+        first.send(error_frame("r1", "draining", "this worker is draining"))
+        await until(lambda: bool(second.submitted))
+        second.send(tokens_frame("r1", 4, 5, last=True))
+        second.send(ended_frame("r1", made=2))
+        events = await task
+    assert isinstance(events[-1], Completed)
+
+
 async def test_the_only_worker_lost_is_an_error_at_once() -> None:
     worker = FakeDecodeWorker()
     async with router(worker) as plane:

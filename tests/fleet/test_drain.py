@@ -1,0 +1,103 @@
+"""A rolling restart under load: SIGTERM to every worker, one after the other, loses no request."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+
+import httpx
+import pytest
+
+from tests.fleet.support import running_fleet, wait_for
+from tests.fleet.test_faults import prefill_has_begun
+from tests.fleet.test_load import body, is_quiet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+NUM_AT_ONCE = 8
+ENGINE = ("--dtype", "float32", "--max-context-tokens", "1024", "--kv-memory-bytes", "160000000")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    log_dir = tmp_path_factory.mktemp("drain")
+    with running_fleet(log_dir, "--decode", "2", *ENGINE, num_workers=3) as running:
+        yield running
+
+
+def member(fleet, worker_id):
+    found = [m for m in fleet.status(check=False)["members"] if m["worker_id"] == worker_id]
+    return found[0] if found else None
+
+
+def events(fleet, worker_id, event):
+    """What a worker has logged under that name."""
+    lines = (fleet.log_path.parent / f"{worker_id}.log").read_text().splitlines()
+    records = [json.loads(line) for line in lines if line.startswith("{")]
+    return [record for record in records if record.get("event") == event]
+
+
+def worker_ids(fleet, role):
+    members = fleet.status(check=False)["members"]
+    return sorted(m["worker_id"] for m in members if m["role"] == role)
+
+
+async def restarted(fleet, worker_id, old_incarnation):
+    def is_new():
+        now = member(fleet, worker_id)
+        return now and now["state"] == "ready" and now["incarnation"] != old_incarnation
+
+    await asyncio.to_thread(wait_for, is_new, timeout_s=60, what=f"a new {worker_id}")
+
+
+async def ask(client, reference, index, **options):
+    """Asks for a reference answer; returns what was wrong, or None."""
+    request = body(reference.prompts[index], max_tokens=16, **options)
+    reply = await client.post("/v1/completions", json=request)
+    if reply.status_code != 200:
+        return reply.text
+    expected = reference.tokenizer.decode(reference.answers[index], skip_special_tokens=True)
+    text = reply.json()["choices"][0]["text"]
+    return None if text == expected else f"{index}: {text!r}, expected {expected!r}"
+
+
+async def test_a_prefill_worker_that_is_asked_to_stop_finishes_its_exports(fleet, reference):
+    (worker_id,) = worker_ids(fleet, "prefill")
+    victim = member(fleet, worker_id)
+    indices = range(8, 8 + NUM_AT_ONCE)  # 127 to 512 tokens
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+        asked = [asyncio.create_task(ask(client, reference, index)) for index in indices]
+        await prefill_has_begun(victim["address"])
+        os.kill(victim["pid"], signal.SIGTERM)
+        faults = await asyncio.gather(*asked)
+    assert faults == [None] * NUM_AT_ONCE
+    await restarted(fleet, worker_id, victim["incarnation"])
+    assert events(fleet, worker_id, "draining")[0]["num_requests"] > 0, "it came too late"
+    assert events(fleet, worker_id, "stopping")[0]["num_requests_cut_off"] == 0
+    assert "code=worker_lost" not in fleet.log_path.read_text()
+
+
+async def test_decode_workers_restarted_one_by_one_lose_no_request(fleet, reference):
+    faults, num_right, is_over = [], 0, False
+
+    async def keep_asking(client, seed):
+        nonlocal num_right
+        rng = random.Random(seed)
+        while not is_over:
+            fault = await ask(client, reference, rng.randrange(12))
+            if fault is None:
+                num_right += 1
+            else:
+                faults.append(fault)
+
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+        clients = [asyncio.create_task(keep_asking(client, i)) for i in range(NUM_AT_ONCE)]
+        for worker_id in worker_ids(fleet, "decode"):
+            victim = await asyncio.to_thread(member, fleet, worker_id)
+            os.kill(victim["pid"], signal.SIGTERM)
+            await restarted(fleet, worker_id, victim["incarnation"])
+        is_over = True
+        await asyncio.gather(*clients)
+    assert faults == []
+    assert num_right >= NUM_AT_ONCE
+    wait_for(lambda: is_quiet(fleet), timeout_s=20, what="quiet after the restarts")
