@@ -70,7 +70,9 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
             session.cancel_all()
             for half in halves:
                 half.cancel()
-            await asyncio.gather(*halves, return_exceptions=True)
+            for end in await asyncio.gather(*halves, return_exceptions=True):
+                if isinstance(end, Exception):
+                    _log.warning("a session broke", router=context.peer(), error=repr(end)[:200])
 
     def _step_done(self, frame: Frame) -> None:
         for session in self._sessions:
