@@ -1,0 +1,31 @@
+"""What a figure says about its goal."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.report import Row, Verdict, exit_code, median_row
+
+
+@pytest.mark.parametrize(
+    ("value", "floor", "goal", "verdict"),
+    [
+        (10.0, 5.0, None, Verdict.NO_GOAL),
+        (250.0, 270.0, 250.0, Verdict.MET),
+        (290.0, 270.0, 250.0, Verdict.FLOOR_ABOVE_GOAL),
+        (340.0, 270.0, 250.0, Verdict.MISSED),
+        (260.0, 240.0, 250.0, Verdict.MISSED),
+        (260.0, None, 250.0, Verdict.MISSED),
+    ],
+)
+def test_a_goal_below_the_floor_is_not_missed_by_a_figure_near_the_floor(
+    value: float, floor: float | None, goal: float | None, verdict: Verdict
+) -> None:
+    row = Row("prefill", value, "ms", floor, goal)
+    assert row.verdict is verdict
+    assert exit_code([row]) == int(verdict is Verdict.MISSED)
+
+
+def test_a_median_keeps_its_spread() -> None:
+    row = median_row("step", [3.0, 1.0, 9.0], "ms")
+    assert (row.value, row.spread) == (3.0, (1.0, 9.0))
