@@ -1,6 +1,7 @@
-"""Builds a tokenizer from a GGUF's metadata: byte-level BPE, split the way its merges were learned.
+"""Builds a tokenizer from a GGUF's metadata, by its `tokenizer.ggml.model`.
 
-How text is cut before merging stands under `tokenizer.ggml.pre`, a name that llama.cpp defines:
+"llama" is SentencePiece's BPE (`gguf_sentencepiece.py`). "gpt2" is byte-level BPE; how its text is
+cut before merging stands under `tokenizer.ggml.pre`, a name that llama.cpp defines:
 
     smollm      every numeral alone, then GPT-2's pattern    (SmolLM, SmolLM2)
     llama-bpe   Llama 3's pattern; whole words in the vocabulary are taken as they are
@@ -19,7 +20,9 @@ from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.byte_alphabet import BYTE_OF_CHAR, spell
 from cluster.models.fields import Fields
 from cluster.models.gguf_header import GgufHeader
+from cluster.models.gguf_sentencepiece import sentencepiece_backend
 
+_SENTENCEPIECE = "llama"
 _CONTROL, _USER_DEFINED = 3, 4
 _GPT2, _LLAMA3 = ("gpt-2", "default"), ("llama-bpe", "llama-v3", "llama3")
 _PRE_TOKENIZERS = ("smollm", *_LLAMA3, *_GPT2)
@@ -33,12 +36,15 @@ def require_buildable(header: GgufHeader) -> None:
     """Raises UnsupportedModel naming the tokenizer when it is not one that is built exactly."""
     fields = Fields(header.metadata, str(header.path))
     kind = fields.text("tokenizer.ggml.model")
+    if kind == _SENTENCEPIECE:
+        return
     if kind != "gpt2":
         raise UnsupportedModel(
             f"{header.path} has tokenizer model {kind!r}; supported in GGUF: 'gpt2' (byte-level "
-            "BPE); use the model's safetensors with its tokenizer.json"
+            "BPE) and 'llama' (SentencePiece BPE); use the model's safetensors with its "
+            "tokenizer.json"
         )
-    pre = fields.text("tokenizer.ggml.pre", "default")
+    pre = _pre_of(fields)
     if pre not in _PRE_TOKENIZERS:
         raise UnsupportedModel(
             f"{header.path} has pre-tokenizer {pre!r}; supported: {', '.join(_PRE_TOKENIZERS)}"
@@ -49,22 +55,28 @@ def backend_of_gguf(header: GgufHeader) -> Backend:
     """Raises UnsupportedModel as above, BadCheckpoint when vocabulary and merges do not fit."""
     require_buildable(header)
     fields = Fields(header.metadata, str(header.path))
-    pre = fields.text("tokenizer.ggml.pre", "default")
-    tokens = fields.texts("tokenizer.ggml.tokens")
+    is_sentencepiece = fields.text("tokenizer.ggml.model") == _SENTENCEPIECE
     try:
-        backend = Backend(
-            models.BPE(
-                vocab=_vocabulary(tokens), merges=_merges(fields), ignore_merges=pre in _LLAMA3
-            )
-        )
-        backend.pre_tokenizer = _pre_tokenizer(pre)
-        backend.decoder = decoders.ByteLevel()
-        _add_tokens(backend, tokens, fields.raw("tokenizer.ggml.token_type") or [])
-        _add_ends(backend, fields, tokens, pre)
+        backend = sentencepiece_backend(fields) if is_sentencepiece else _byte_level(fields)
+        _add_ends(backend, fields, begins=is_sentencepiece or _pre_of(fields) in _LLAMA3)
     except BadCheckpoint:
         raise
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise BadCheckpoint(f"{header.path}: its tokenizer cannot be built: {error}") from error
+    return backend
+
+
+def _pre_of(fields: Fields) -> str:
+    return fields.text("tokenizer.ggml.pre", "default")
+
+
+def _byte_level(fields: Fields) -> Backend:
+    pre, tokens = _pre_of(fields), fields.texts("tokenizer.ggml.tokens")
+    vocabulary, merges = _vocabulary(tokens), _merges(fields)
+    backend = Backend(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre in _LLAMA3))
+    backend.pre_tokenizer = _pre_tokenizer(pre)
+    backend.decoder = decoders.ByteLevel()
+    _add_tokens(backend, tokens, fields.raw("tokenizer.ggml.token_type") or [])
     return backend
 
 
@@ -109,11 +121,12 @@ def _add_tokens(backend: Backend, tokens: list[str], types: list[int]) -> None:
             backend.add_tokens([AddedToken(token, normalized=False, special=False)])
 
 
-def _add_ends(backend: Backend, fields: Fields, tokens: list[str], pre: str) -> None:
-    """Begin and end of sequence, where the file (or, for Llama 3, llama.cpp) says so."""
+def _add_ends(backend: Backend, fields: Fields, *, begins: bool) -> None:
+    """Begin and end of sequence, where the file (or, by default, llama.cpp) says so."""
+    tokens = fields.texts("tokenizer.ggml.tokens")
     parts = ["$A"]
     used: list[tuple[str, int]] = []
-    if fields.flag("tokenizer.ggml.add_bos_token", pre in _LLAMA3):
+    if fields.flag("tokenizer.ggml.add_bos_token", begins):
         bos = fields.integer("tokenizer.ggml.bos_token_id")
         parts, used = [tokens[bos], *parts], [*used, (tokens[bos], bos)]
     if fields.flag("tokenizer.ggml.add_eos_token", False):
