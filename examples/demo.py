@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import psutil
 
@@ -47,7 +48,7 @@ def main() -> int:
     print("$ splitserve serve", flush=True)
     fleet = subprocess.Popen(serve)
     try:
-        _wait_until_ready(fleet, grpc_port)
+        _wait_until_ready(fleet, port, grpc_port)
         codes = [_ask(question, port) for question in QUESTIONS]
         codes.append(_show_status(grpc_port))
     finally:
@@ -63,15 +64,23 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_ready(fleet: subprocess.Popen[bytes], grpc_port: int) -> None:
+def _wait_until_ready(fleet: subprocess.Popen[bytes], port: int, grpc_port: int) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if fleet.poll() is not None:
             raise SystemExit(fleet.returncode or 1)
-        if _num_ready(grpc_port) == NUM_WORKERS:
+        if _num_ready(grpc_port) == NUM_WORKERS and _is_healthy(port):
             return
         _pause(fleet)
     raise SystemExit(f"not ready within {START_TIMEOUT_S} s")
+
+
+def _is_healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+            return True
+    except OSError:
+        return False
 
 
 def _num_ready(grpc_port: int) -> int:
