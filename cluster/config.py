@@ -46,6 +46,16 @@ class ModelOptions:
         "auto, float32 or bfloat16; auto is the checkpoint's, bfloat16 for GGUF",
         choices=("auto", "float32", "bfloat16"),
     )
+    weights: str = option(
+        "auto",
+        "auto, full, int8, int4 or fp8; auto keeps the groups of a quantized checkpoint",
+        choices=("auto", "full", "int8", "int4", "fp8"),
+    )
+    kv: str = option(
+        "auto",
+        "KV cache: auto (as dtype), int8 or fp8",
+        choices=("auto", "int8", "fp8"),
+    )
     served_name: str | None = option(
         None, "the name clients use; default: the alias or folder name"
     )

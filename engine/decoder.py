@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 
 from cluster.models.card import ModelCard
-from engine.decoder_layer import DecoderLayer
 from engine.kv_pool import KvPool
+from engine.layers.build import build_layer
+from engine.layers.decoder_layer import DecoderLayer
 from engine.ragged_batch import RaggedBatch
 from engine.rope_table import rope_table
 from engine.weights.llama_weights import LlamaWeights
@@ -36,16 +37,15 @@ class Decoder:
         self.config = weights.config
         self.dtype, self.device = weights.dtype, weights.device
         self._kernels = kernels
-        self._scale = self.config.head_dim**-0.5
         self._embedding = kernels.pack_linear(weights.embedding())
+        cos_sin = rope_table(self.config, weights.rope_divisors()).to(self.device)
         self._layers: list[DecoderLayer] = []
         for index in range(self.config.num_layers):
-            self._layers.append(DecoderLayer.pack(weights.layer(index), kernels))
+            self._layers.append(build_layer(weights.layer(index), self.config, kernels, cos_sin))
             progress("load weights", (index + 1) / self.config.num_layers)
         self._final_norm = weights.final_norm().float()
         head = weights.lm_head()
         self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
-        self._cos_sin = rope_table(self.config, weights.rope_divisors()).to(self.device)
 
     @classmethod
     def load(
@@ -85,21 +85,27 @@ class Decoder:
         residual = self._embedding.rows(batch.token_ids)  # float32 [num_tokens, hidden]
         x = self._kernels.rms_norm(residual, self._layers[0].input_norm, eps, self.dtype)
         for index, layer in enumerate(self._layers[:-1]):
-            attended = layer.attend(x, kv.layer(index), self._cos_sin, batch, self._scale)
-            x = layer.feed_forward(attended, residual, eps)
+            attended = layer.attention.attend(x, kv.layer(index), batch)
+            x = self._feed_forward(layer, attended, residual)
             next_norm = self._layers[index + 1].input_norm
             x = self._kernels.add_rms_norm(x, residual, next_norm, eps)
         return self._finish(x, residual, batch, kv)
+
+    def _feed_forward(
+        self, layer: DecoderLayer, attended: torch.Tensor, residual: torch.Tensor
+    ) -> torch.Tensor:
+        """Projects attention's output into `residual` (in place); then the feed-forward."""
+        branch, eps = layer.attention.project(attended), self.config.rms_norm_eps
+        x = self._kernels.add_rms_norm(branch, residual, layer.post_attention_norm, eps)
+        return layer.feed_forward(x)
 
     def _finish(
         self, x: torch.Tensor, residual: torch.Tensor, batch: RaggedBatch, kv: KvPool
     ) -> torch.Tensor:
         """The last layer, whose feed-forward only rows with wanted logits need, and the head."""
         layer, eps = self._layers[-1], self.config.rms_norm_eps
-        attended = layer.attend(
-            x, kv.layer(len(self._layers) - 1), self._cos_sin, batch, self._scale
-        )
+        attended = layer.attention.attend(x, kv.layer(len(self._layers) - 1), batch)
         attended, residual = attended[batch.logit_rows], residual[batch.logit_rows]
-        x = layer.feed_forward(attended, residual, eps)
+        x = self._feed_forward(layer, attended, residual)
         x = self._kernels.add_rms_norm(x, residual, self._final_norm, eps)
         return self._lm_head.logits(x)

@@ -1,7 +1,11 @@
 """The memory of all KV blocks of one replica.
 
-    [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
+    [num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]
      `- one block is one contiguous run: one descriptor for a transfer
+
+Planes are keys and values; or one, the latent of multi-head latent attention. A quantized pool has
+one-byte elements, and 4 more per row: in each (block, layer, plane, head) come the rows' values,
+[block_size, head_dim], and then their scales, float32 [block_size].
 
 Which block belongs to whom is not known here.
 """
@@ -16,6 +20,7 @@ import torch
 
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
+from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,22 +32,31 @@ class KvLayout:
     block_size: int
     head_dim: int
     dtype: torch.dtype
+    """bfloat16, float16 or float32; int8 or float8_e4m3fn with a scale per row."""
+    num_planes: int = 2
 
     @classmethod
     def of(cls, config: DecoderConfig, block_size: int, dtype: torch.dtype) -> KvLayout:
         """The blocks of a model."""
         return cls(
             num_layers=config.num_layers,
-            num_kv_heads=config.num_kv_heads,
+            num_kv_heads=config.kv_heads,
             block_size=block_size,
-            head_dim=config.head_dim,
+            head_dim=config.kv_dim,
             dtype=dtype,
+            num_planes=config.kv_planes,
         )
 
     @property
+    def row_width(self) -> int:
+        """Elements per row: the values, and the scale's bytes in a quantized pool."""
+        return self.head_dim + (KV_SCALE_BYTES if self.dtype in QUANTIZED_KV else 0)
+
+    @property
     def block_shape(self) -> tuple[int, int, int, int, int]:
-        """[num_layers, 2, num_kv_heads, block_size, head_dim]."""
-        return (self.num_layers, 2, self.num_kv_heads, self.block_size, self.head_dim)
+        """[num_layers, num_planes, num_kv_heads, block_size, row_width]."""
+        planes, heads = self.num_planes, self.num_kv_heads
+        return (self.num_layers, planes, heads, self.block_size, self.row_width)
 
     @property
     def block_bytes(self) -> int:
@@ -80,7 +94,8 @@ class KvPool:
         return self.tensor.data_ptr()
 
     def layer(self, index: int) -> torch.Tensor:
-        """A view: [num_blocks, 2, num_kv_heads, block_size, head_dim], strided over blocks."""
+        """A view: [num_blocks, num_planes, num_kv_heads, block_size, row_width], strided over
+        blocks."""
         return self._layers[index]
 
 

@@ -18,7 +18,7 @@ def rope_table(config: DecoderConfig, divisors: torch.Tensor | None = None) -> t
     frequencies = 1.0 / config.rope_theta**exponents
     if divisors is not None:
         frequencies = frequencies / divisors
-    elif config.rope_scaling is not None:
+    elif isinstance(config.rope_scaling, Llama3RopeScaling):
         frequencies = _llama3_scaled(frequencies, config.rope_scaling)
     angles = torch.outer(torch.arange(config.max_context_tokens).float(), frequencies)
     return torch.stack((angles.cos(), angles.sin()), dim=1)

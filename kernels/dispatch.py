@@ -21,12 +21,13 @@ from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import add_rms_norm, rms_norm
 from kernels.reference.rope_write_kv import rope_write_kv
 from kernels.reference.silu_mul import silu_mul
+from kernels.weights import Weight
 
 
 class PackLinear(Protocol):
     """Takes a weight [out, in] and a bias [out]; the caller drops its own references."""
 
-    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear: ...
+    def __call__(self, weight: Weight, bias: torch.Tensor | None = None) -> Linear: ...
 
 
 Attend = Callable[[torch.Tensor, torch.Tensor, PagedQueries, float], torch.Tensor]

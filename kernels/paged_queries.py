@@ -9,6 +9,11 @@ import torch
 
 from kernels.door import require_dtype, require_shape
 
+QUANTIZED_KV = frozenset({torch.int8, torch.float8_e4m3fn})
+"""Dtypes of a pool whose rows have a scale each."""
+KV_SCALE_BYTES = 4
+"""A float32 per row of a quantized pool, behind the values of all rows of its block and head."""
+
 
 class PagedQueries(Protocol):
     """Sequences side by side; decodes first. Sequence s has query rows

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 
 class CheckpointFormat(enum.StrEnum):
     """How the weights are stored."""
@@ -14,8 +16,30 @@ class CheckpointFormat(enum.StrEnum):
     SAFETENSORS = "safetensors"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Llama3RopeScaling:
+class Activation(enum.StrEnum):
+    """What the gate of a feed-forward goes through."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"
+
+
+class RouterScore(enum.StrEnum):
+    """How a mixture's router turns logits into scores."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"
+
+
+class GroupScore(enum.StrEnum):
+    """How a group of experts is ranked by the scores of its members."""
+
+    BEST = "best"
+    """DeepSeek-V2: the highest."""
+    BEST_TWO = "best_two"
+    """DeepSeek-V3: the sum of the two highest."""
+
+
+class Llama3RopeScaling(msgspec.Struct, frozen=True, kw_only=True, tag="llama3"):
     """The frequency scaling of Llama 3.1 and later ("rope_type": "llama3")."""
 
     factor: float
@@ -24,9 +48,87 @@ class Llama3RopeScaling:
     original_max_context_tokens: int
 
 
+class LinearRopeScaling(msgspec.Struct, frozen=True, kw_only=True, tag="linear"):
+    """Positions divided by a factor ("rope_type": "linear"; Chen et al., 2023)."""
+
+    factor: float
+
+
+class YarnRopeScaling(msgspec.Struct, frozen=True, kw_only=True, tag="yarn"):
+    """YaRN ("rope_type": "yarn"; Peng et al., 2023), as Qwen and DeepSeek use it."""
+
+    factor: float
+    original_max_context_tokens: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    """Multiplies cosines and sines; None: follows from `factor`, `mscale` and `mscale_all_dim`."""
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    truncate: bool = True
+    """Whether the ends of the ramp are rounded to whole dimensions."""
+
+
+RopeScaling = Llama3RopeScaling | LinearRopeScaling | YarnRopeScaling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowConfig:
+    """Layers whose tokens see only the last `num_tokens` tokens, themselves among them."""
+
+    num_tokens: int
+    layers: frozenset[int]
+    rope_theta: float | None = None
+    """Of these layers, unscaled (Gemma 3); None: as the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureConfig:
+    """Routed experts in place of the feed-forward."""
+
+    num_experts: int
+    num_experts_per_token: int
+    expert_size: int
+    """Intermediate size of one routed expert."""
+    shared_size: int = 0
+    """Intermediate size of the shared experts together; 0: none."""
+    dense_layers: frozenset[int] = frozenset()
+    """Layers with a plain feed-forward of `intermediate_size`."""
+    score: RouterScore = RouterScore.SOFTMAX
+    normalizes_weights: bool = True
+    """Whether the chosen experts' weights are divided by their sum."""
+    scaling_factor: float = 1.0
+    """Multiplies the routed experts' weights."""
+    has_score_bias: bool = False
+    """DeepSeek-V3: a learned bias that counts for the choice, not for the weights."""
+    num_groups: int = 1
+    num_chosen_groups: int = 1
+    group_score: GroupScore = GroupScore.BEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentConfig:
+    """Multi-head latent attention (DeepSeek-V2): what a token keeps is one latent row.
+
+    `DecoderConfig.head_dim` is then nope_dim + rope_dim, `num_kv_heads` equals `num_heads`.
+    """
+
+    query_rank: int | None
+    """None: queries are projected directly."""
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+    @property
+    def row_dim(self) -> int:
+        """Values kept per token and layer: the latent, then the rotated shared key."""
+        return self.kv_rank + self.rope_dim
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """The shape of a Llama-family decoder."""
+    """The shape of a decoder. Defaults are what Llama does."""
 
     vocab_size: int
     hidden_size: int
@@ -37,11 +139,44 @@ class DecoderConfig:
     head_dim: int
     rms_norm_eps: float
     rope_theta: float
-    rope_scaling: Llama3RopeScaling | None
+    rope_scaling: RopeScaling | None
     max_context_tokens: int
     tie_word_embeddings: bool
     attention_bias: bool = False
+    """Of Q, K and V."""
+    output_bias: bool = False
+    """Of the projection after attention."""
     mlp_bias: bool = False
+    activation: Activation = Activation.SILU
+    has_qk_norm: bool = False
+    """Qwen 3, Gemma 3: each head of Q and K is normed before it is rotated."""
+    has_post_norms: bool = False
+    """Gemma 3: a branch is normed once more before it is added to the residual."""
+    norm_offset: float = 0.0
+    """Added to every stored norm weight (Gemma: 1)."""
+    embedding_scale: float = 1.0
+    attention_scale: float | None = None
+    """Multiplies scores; None: 1 / sqrt(head_dim)."""
+    window: WindowConfig | None = None
+    rope_is_interleaved: bool = False
+    """DeepSeek: rotated pairs are neighbours, not halves of the head."""
+    mixture: MixtureConfig | None = None
+    latent: LatentConfig | None = None
+
+    @property
+    def kv_planes(self) -> int:
+        """2: keys and values; 1: a latent that is both."""
+        return 2 if self.latent is None else 1
+
+    @property
+    def kv_heads(self) -> int:
+        """Rows kept per token, layer and plane."""
+        return self.num_kv_heads if self.latent is None else 1
+
+    @property
+    def kv_dim(self) -> int:
+        """Values in such a row."""
+        return self.head_dim if self.latent is None else self.latent.row_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ def decoder_of_gguf(header: GgufHeader) -> DecoderConfig:
     head_dim = _head_dim(fields, hidden, heads)
     context = _size(fields, "context_length")
     window = fields.integer("llama.attention.sliding_window", 0)
+    has_attention_bias = _has_bias(header, _ATTENTION)
     config = DecoderConfig(
         vocab_size=fields.integer("llama.vocab_size", len(fields.texts("tokenizer.ggml.tokens"))),
         hidden_size=hidden,
@@ -40,7 +41,8 @@ def decoder_of_gguf(header: GgufHeader) -> DecoderConfig:
         rope_scaling=_rope_scaling(header, fields, head_dim),
         max_context_tokens=min(context, window) if window > 0 else context,
         tie_word_embeddings=_HEAD not in header.tensors,
-        attention_bias=_has_bias(header, _ATTENTION),
+        attention_bias=has_attention_bias,
+        output_bias=has_attention_bias,
         mlp_bias=_has_bias(header, _MLP),
     )
     _check_tensors(header, check_decoder(config, where))

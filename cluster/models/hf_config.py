@@ -57,6 +57,7 @@ def decoder_of_hf(values: dict[str, Any], where: str) -> tuple[str, DecoderConfi
         max_context_tokens=min(_contexts(fields, defaults)),
         tie_word_embeddings=fields.flag("tie_word_embeddings", False),
         attention_bias=fields.flag("attention_bias", False),
+        output_bias=fields.flag("attention_bias", False),
         mlp_bias=fields.flag("mlp_bias", False),
     )
     return architecture, check_decoder(config, where)

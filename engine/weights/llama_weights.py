@@ -84,7 +84,7 @@ class LlamaWeights:
             qkv=self._fused(attention, ("q", "k", "v")),
             qkv_bias=self._fused(attention, ("q", "k", "v"), "bias") if has_bias else None,
             o=self._fused(attention, ("o",)),
-            o_bias=self._fused(attention, ("o",), "bias") if has_bias else None,
+            o_bias=self._fused(attention, ("o",), "bias") if self.config.output_bias else None,
             post_attention_norm=self._read(prefix + "post_attention_layernorm.weight"),
             gate_up=self._fused(mlp, ("gate", "up")),
             gate_up_bias=self._fused(mlp, ("gate", "up"), "bias") if has_mlp_bias else None,

@@ -69,12 +69,12 @@ def _layer_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     }
     attention = {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
     mlp = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
-    for block, projections, has_bias in (
-        ("self_attn", attention, config.attention_bias),
-        ("mlp", mlp, config.mlp_bias),
-    ):
+    biased = {"o"} if config.output_bias else set()
+    biased |= {"q", "k", "v"} if config.attention_bias else set()
+    biased |= mlp.keys() if config.mlp_bias else set()
+    for block, projections in (("self_attn", attention), ("mlp", mlp)):
         for name, shape in projections.items():
             shapes[f"{block}.{name}_proj.weight"] = shape
-            if has_bias:
+            if name in biased:
                 shapes[f"{block}.{name}_proj.bias"] = shape[:1]
     return shapes

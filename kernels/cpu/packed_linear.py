@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from kernels.cpu.native_kernels import CODES
 from kernels.cpu.team import TEAM
 from kernels.door import require, require_contiguous, require_dtype, require_shape
+from kernels.weights import Weight, plain
 
 PANEL = 32
 
@@ -24,8 +25,9 @@ class PackedLinear:
     """A `kernels.linear.Linear`."""
 
     def __init__(
-        self, library: ctypes.CDLL, weight: torch.Tensor, bias: torch.Tensor | None = None
+        self, library: ctypes.CDLL, weight: Weight, bias: torch.Tensor | None = None
     ) -> None:
+        weight = plain(weight)
         require(weight.dim() == 2, f"weight has {weight.dim()} dimensions; needed: 2")
         require_dtype("weight", weight, *CODES)
         self._out_features, self._in_features = weight.shape

@@ -6,12 +6,14 @@ import torch
 import torch.nn.functional as F
 
 from kernels.door import require, require_dtype, require_shape
+from kernels.weights import Weight, plain
 
 
 class TorchLinear:
-    """A `kernels.linear.Linear` that keeps the weight as it is."""
+    """A `kernels.linear.Linear` that keeps a plain weight as it is, and dequantizes others."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __init__(self, weight: Weight, bias: torch.Tensor | None = None) -> None:
+        weight = plain(weight)
         require(weight.dim() == 2, f"weight has {weight.dim()} dimensions; needed: 2")
         if bias is not None:
             require_shape("bias", bias, (weight.shape[0],))

@@ -116,6 +116,7 @@ def decoder_config(config: transformers.LlamaConfig) -> DecoderConfig:
         max_context_tokens=config.max_position_embeddings,
         tie_word_embeddings=config.tie_word_embeddings,
         attention_bias=config.attention_bias,
+        output_bias=config.attention_bias,
         mlp_bias=config.mlp_bias,
     )
 

@@ -1,0 +1,41 @@
+"""Attention with rotary positions whose query heads share KV heads in groups (GQA, MQA, MHA).
+
+Source: Ainslie et al., "GQA", 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.ragged_batch import RaggedBatch
+from kernels.dispatch import KernelSet
+from kernels.linear import Linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedQueryAttention:
+    """See Attention."""
+
+    kernels: KernelSet
+    qkv: Linear
+    o: Linear
+    cos_sin: torch.Tensor  # float32 [max_context, 2, head_dim / 2]
+    scale: float
+
+    @property
+    def num_bytes(self) -> int:
+        """See Attention."""
+        return self.qkv.num_bytes + self.o.num_bytes
+
+    def attend(self, x: torch.Tensor, kv_layer: torch.Tensor, batch: RaggedBatch) -> torch.Tensor:
+        """See Attention; width is num_heads * head_dim."""
+        query = self.kernels.rope_write_kv(
+            self.qkv(x), self.cos_sin, batch.positions, batch.slots, kv_layer
+        )
+        return self.kernels.paged_attention(query, kv_layer, batch, self.scale)
+
+    def project(self, attended: torch.Tensor) -> torch.Tensor:
+        """See Attention."""
+        return self.o(attended)
