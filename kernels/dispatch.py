@@ -30,7 +30,20 @@ class PackLinear(Protocol):
     def __call__(self, weight: Weight, bias: torch.Tensor | None = None) -> Linear: ...
 
 
-Attend = Callable[[torch.Tensor, torch.Tensor, PagedQueries, float], torch.Tensor]
+class Attend(Protocol):
+    """Query, a layer of the pool, the ragged batch, the scale of scores; with a window, a token
+    sees itself and the window - 1 tokens before it."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        kv_layer: torch.Tensor,
+        queries: PagedQueries,
+        scale: float,
+        window: int | None = None,
+    ) -> torch.Tensor: ...
+
+
 RopeWriteKv = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
 ]

@@ -50,8 +50,15 @@ class PagedQueryTables:
     max_context_len: int
 
 
-def check_attention(query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries) -> None:
+def check_attention(
+    query: torch.Tensor,
+    kv_layer: torch.Tensor,
+    queries: PagedQueries,
+    window: int | None = None,
+) -> None:
     """The door of every paged attention: shapes, dtypes and strides; not the block ids."""
+    if window is not None and window < 1:
+        raise ValueError(f"window is {window}; a token sees itself: needed: 1 or more")
     num_kv_heads, head_dim = check_kv_layer(kv_layer)
     if query.dim() != 3 or query.shape[2] != head_dim or query.shape[1] % num_kv_heads:
         raise ValueError(

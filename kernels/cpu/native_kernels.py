@@ -119,12 +119,17 @@ class NativeKernels:
         return qkv.as_strided((num_tokens, num_heads, head_dim), (width, head_dim, 1))
 
     def paged_attention(
-        self, query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries, scale: float
+        self,
+        query: torch.Tensor,
+        kv_layer: torch.Tensor,
+        queries: PagedQueries,
+        scale: float,
+        window: int | None = None,
     ) -> torch.Tensor:
         """See kernels/reference/paged_attention.py. Rows of `query` may be strided."""
         num_tokens, num_heads, head_dim = query.shape
-        if head_dim % HEAD_DIM_STEP:
-            return torch_attention(query, kv_layer, queries, scale)
+        if head_dim % HEAD_DIM_STEP or window is not None:
+            return torch_attention(query, kv_layer, queries, scale, window)
         check_attention(query, kv_layer, queries)
         _, _, num_kv_heads, block_size, _ = kv_layer.shape
         if query.stride()[1:] != (head_dim, 1):

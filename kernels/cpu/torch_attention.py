@@ -6,14 +6,18 @@ import torch
 import torch.nn.functional as F
 
 from kernels.paged_queries import PagedQueries, check_attention
-from kernels.reference.paged_attention import gather_sequence
+from kernels.reference.paged_attention import gather_sequence, visible_tokens
 
 
 def paged_attention(
-    query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries, scale: float
+    query: torch.Tensor,
+    kv_layer: torch.Tensor,
+    queries: PagedQueries,
+    scale: float,
+    window: int | None = None,
 ) -> torch.Tensor:
     """See kernels/reference/paged_attention.py. Gathers one sequence at a time."""
-    check_attention(query, kv_layer, queries)
+    check_attention(query, kv_layer, queries, window)
     out = torch.empty_like(query)
     starts = queries.query_starts.tolist()
     for seq, context_len in enumerate(queries.context_lens.tolist()):
@@ -23,15 +27,15 @@ def paged_attention(
             query[rows].transpose(0, 1)[None],
             keys[None],
             values[None],
-            attn_mask=_visible(starts[seq + 1] - starts[seq], context_len),
+            attn_mask=_mask(starts[seq + 1] - starts[seq], context_len, window),
             scale=scale,
             enable_gqa=True,
         )[0].transpose(0, 1)
     return out.flatten(1)
 
 
-def _visible(num_queries: int, context_len: int) -> torch.Tensor | None:
-    """bool [num_queries, context_len]; None when everything is."""
-    if num_queries == 1:
+def _mask(num_queries: int, context_len: int, window: int | None) -> torch.Tensor | None:
+    """bool [num_queries, context_len]; None when everything is visible."""
+    if num_queries == 1 and (window is None or window >= context_len):
         return None
-    return torch.ones(num_queries, context_len, dtype=torch.bool).tril(context_len - num_queries)
+    return visible_tokens(num_queries, context_len, window, torch.device("cpu"))

@@ -8,22 +8,27 @@ from kernels.paged_queries import PagedQueries, check_attention
 
 
 def paged_attention(
-    query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries, scale: float
+    query: torch.Tensor,
+    kv_layer: torch.Tensor,
+    queries: PagedQueries,
+    scale: float,
+    window: int | None = None,
 ) -> torch.Tensor:
-    """Each query row sees its sequence's tokens up to and including itself.
+    """Each query row sees its sequence's tokens up to and including itself; with a `window`, the
+    last `window` of these, itself among them.
 
     query     [num_tokens, num_heads, head_dim]
     kv_layer  [num_blocks, 2, num_kv_heads, block_size, head_dim]
 
     Returns [num_tokens, num_heads * head_dim] in the dtype of `query`.
     """
-    check_attention(query, kv_layer, queries)
+    check_attention(query, kv_layer, queries, window)
     out = torch.empty_like(query)
     starts = queries.query_starts.tolist()
     for seq, context_len in enumerate(queries.context_lens.tolist()):
         rows = slice(starts[seq], starts[seq + 1])
         keys, values = gather_sequence(kv_layer, queries.block_tables[seq], context_len)
-        out[rows] = _attend(query[rows], keys, values, scale)
+        out[rows] = _attend(query[rows], keys, values, scale, window)
     return out.flatten(1)
 
 
@@ -39,8 +44,18 @@ def gather_sequence(
     return keys, values
 
 
+def visible_tokens(
+    num_queries: int, context_len: int, window: int | None, device: torch.device
+) -> torch.Tensor:
+    """Which tokens the last `num_queries` of a sequence see: bool [num_queries, context_len]."""
+    seen = torch.ones(num_queries, context_len, dtype=torch.bool, device=device)
+    last = context_len - num_queries  # the diagonal of what the first of them sees last
+    seen = seen.tril(last)
+    return seen if window is None else seen.triu(last - window + 1)
+
+
 def _attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, window: int | None
 ) -> torch.Tensor:
     num_queries, num_heads, _ = query.shape
     num_kv_heads, context_len, _ = keys.shape
@@ -48,7 +63,6 @@ def _attend(
     keys = keys.float().repeat_interleave(group, dim=0)
     values = values.float().repeat_interleave(group, dim=0)
     scores = torch.einsum("qhd,hkd->hqk", query.float(), keys) * scale
-    last_seen = torch.arange(context_len - num_queries, context_len, device=query.device)
-    hidden = torch.arange(context_len, device=query.device) > last_seen[:, None]
+    hidden = ~visible_tokens(num_queries, context_len, window, query.device)
     weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
     return torch.einsum("hqk,hkd->qhd", weights, values).to(query.dtype)

@@ -11,10 +11,16 @@ from kernels.triton.prefill_attention import prefill_attention
 
 
 def paged_attention(
-    query: torch.Tensor, kv_layer: torch.Tensor, queries: PagedQueries, scale: float
+    query: torch.Tensor,
+    kv_layer: torch.Tensor,
+    queries: PagedQueries,
+    scale: float,
+    window: int | None = None,
 ) -> torch.Tensor:
     """See kernels/reference/paged_attention.py. Rows of `query` may be strided."""
-    check_attention(query, kv_layer, queries)
+    check_attention(query, kv_layer, queries, window)
+    if window is not None:
+        raise ValueError(f"window is {window}; the Triton attention takes none")
     num_tokens, num_heads, head_dim = query.shape
     require(query.stride(2) == 1 and query.stride(1) == head_dim, "heads of query are strided")
     require_contiguous("block_tables", queries.block_tables)

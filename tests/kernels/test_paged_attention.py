@@ -98,6 +98,41 @@ def test_avx512_gives_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> 
         assert torch.equal(ours, expected[first:end])
 
 
+@pytest.mark.parametrize("window", [1, 7, 64, 500])
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", CPU_SETS)
+def test_a_window_hides_what_lies_before_it(name: str, batch: str, window: int) -> None:
+    sequences = BATCHES[batch]
+    queries = paged_queries(sequences, 60, 8)
+    query = random(sum(length for length, _ in sequences), 4, 64, dtype=torch.float32)
+    layer = random_pool_layer(60, 2, 8, 64, torch.float32)
+    ours = cpu_set(name).paged_attention(query, layer, queries, 0.125, window)
+    expected = REFERENCE.paged_attention(query, layer, queries, 0.125, window)
+    torch.testing.assert_close(ours, expected, **tolerance(torch.float32))
+
+
+def test_a_window_in_the_reference_is_a_shorter_context() -> None:
+    query = random(1, 4, 32, dtype=torch.float32)
+    layer = random_pool_layer(6, 2, 4, 32, torch.float32)
+    whole = paged_queries([(1, 20)], 6, 4)
+    part = replace(
+        whole,
+        block_tables=whole.block_tables[:, 2:].contiguous(),
+        context_lens=torch.tensor([12], dtype=torch.int32),
+        max_context_len=12,
+    )
+    ours = REFERENCE.paged_attention(query, layer, whole, 0.2, 12)
+    torch.testing.assert_close(ours, REFERENCE.paged_attention(query, layer, part, 0.2))
+
+
+def test_an_empty_window_is_refused() -> None:
+    queries = paged_queries([(1, 5)], 4, 4)
+    query = random(1, 2, 32, dtype=torch.float32)
+    layer = random_pool_layer(4, 2, 4, 32, torch.float32)
+    with pytest.raises(ValueError, match="window is 0"):
+        REFERENCE.paged_attention(query, layer, queries, 0.2, 0)
+
+
 def test_tables_of_another_integer_type_are_refused() -> None:
     wide = paged_queries([(1, 5)], 4, 4)
     wide = replace(wide, query_starts=wide.query_starts.long())
