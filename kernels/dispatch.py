@@ -16,6 +16,8 @@ from kernels.cpu.packed_linear import PackedLinear
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.linear import Linear
 from kernels.paged_queries import PagedQueries
+from kernels.reference.gelu_mul import gelu_mul
+from kernels.reference.head_norm import head_norm
 from kernels.reference.linear import TorchLinear
 from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import add_rms_norm, rms_norm
@@ -48,6 +50,8 @@ RopeWriteKv = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
 ]
 
+HeadNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, int, int], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSet:
@@ -60,6 +64,8 @@ class KernelSet:
     rope_write_kv: RopeWriteKv
     paged_attention: Attend
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
+    gelu_mul: Callable[[torch.Tensor], torch.Tensor] = gelu_mul
+    head_norm: HeadNorm = head_norm
 
 
 REFERENCE = KernelSet(
