@@ -30,6 +30,16 @@ class RouterScore(enum.StrEnum):
     SIGMOID = "sigmoid"
 
 
+class QuantMethod(enum.StrEnum):
+    """Whose layout quantized matrices are stored in."""
+
+    GGUF = "gguf"
+    GPTQ = "gptq"
+    AWQ = "awq"
+    COMPRESSED_TENSORS = "compressed-tensors"
+    FP8 = "fp8"
+
+
 class GroupScore(enum.StrEnum):
     """How a group of experts is ranked by the scores of its members."""
 
@@ -180,6 +190,27 @@ class DecoderConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationConfig:
+    """How a checkpoint's matrices are quantized. Which of them are, its tensors' names say."""
+
+    method: QuantMethod
+    bits: int
+    """Of a value; of most values where matrices differ."""
+    group: int | None
+    """Inputs that share a scale; None: all of an output's, or the whole matrix's."""
+    is_float: bool = False
+    """8-bit floats (E4M3), not integers."""
+    block: tuple[int, int] | None = None
+    """Outputs and inputs that share a scale (DeepSeek-V3: 128 x 128)."""
+    zeros_less_one: bool = False
+    """GPTQ's first format: zero points are stored less one."""
+    is_reordered: bool = False
+    """GPTQ's activation order: groups are not runs of inputs, so the matrices are dequantized."""
+    embedding_bits: int | None = None
+    """Of the embedding, and of the LM head where there is one; None: they are not quantized."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """A model in the cache, or in a folder of the user's."""
 
@@ -205,5 +236,7 @@ class ModelCard:
     bos_token_id: int | None
     weight_bytes: int
     """Size of the weight files."""
+    quantization: QuantizationConfig | None = None
+    """None: every matrix is stored in `checkpoint_dtype`."""
     notes: tuple[str, ...] = ()
     """What a user should know, in sentences: for example a context that was cut to a window."""
