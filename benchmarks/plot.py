@@ -1,0 +1,74 @@
+"""Tables as pictures: a panel per row, a bar per system, rounds as dots, the floor as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.comparison import OURS, Comparison
+from benchmarks.report import Row
+
+OWN_COLOR, OWN_OTHER_COLOR, PEER_COLOR, FLOOR_COLOR = "#1b6ca8", "#7fb2d6", "#b8b8b8", "#c0392b"
+
+
+def plot_comparisons(works: Sequence[Comparison], path: Path) -> None:
+    """Writes a PNG."""
+    figure, axes = _panels(len(works))
+    for axis, work in zip(axes, works, strict=False):
+        systems = list(work.taken)
+        colors = [_color(system) for system in systems]
+        axis.barh(systems, [work.median(system) for system in systems], color=colors)
+        for system in systems:
+            axis.plot(work.taken[system], [system] * len(work.taken[system]), "k.", markersize=3)
+        _finish(axis, _wrapped(work.name), work.unit, work.floor)
+    figure.savefig(path, dpi=120)
+
+
+def plot_rows(title: str, rows: Sequence[Row], path: Path) -> None:
+    """Rows of one table that have a floor, as multiples of it. Writes a PNG."""
+    import matplotlib.figure
+
+    shown = [row for row in rows if row.floor]
+    figure = matplotlib.figure.Figure(figsize=(8, 0.34 * len(shown) + 1.2), layout="constrained")
+    axis = figure.subplots()
+    names = [f"{row.name}: {row.value:.3g} {row.unit}" for row in shown]
+    axis.barh(names, [row.value / row.floor for row in shown if row.floor], color=OWN_COLOR)
+    axis.invert_yaxis()
+    axis.axvline(1.0, color=FLOOR_COLOR, linestyle="--")
+    axis.set_xlabel("times the floor of this machine (dashed)")
+    axis.set_title(title, fontsize=10)
+    figure.savefig(path, dpi=120)
+
+
+def _panels(count: int) -> tuple[Any, list[Any]]:
+    import matplotlib.figure
+
+    columns = 2
+    lines = -(-count // columns)
+    figure = matplotlib.figure.Figure(figsize=(11, 2.1 * lines), layout="constrained")
+    axes = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes
+
+
+def _finish(axis: Any, title: str, unit: str, floor: float | None) -> None:
+    axis.set_title(title, fontsize=9)
+    axis.set_xlabel(unit, fontsize=8)
+    axis.tick_params(labelsize=8)
+    axis.invert_yaxis()
+    axis.set_xlim(left=0)
+    if floor is not None:
+        axis.axvline(floor, color=FLOOR_COLOR, linestyle="--", linewidth=1, label="floor")
+        axis.legend(fontsize=7, loc="lower right")
+
+
+def _color(system: str) -> str:
+    if system == OURS:
+        return OWN_COLOR
+    return OWN_OTHER_COLOR if system.startswith(OURS) else PEER_COLOR
+
+
+def _wrapped(name: str) -> str:
+    return name if len(name) < 50 else name.replace(", ", ",\n", 1)
