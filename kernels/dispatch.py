@@ -14,15 +14,22 @@ from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_library import native_library
 from kernels.cpu.packed_linear import PackedLinear
 from kernels.cpu.torch_attention import paged_attention as torch_attention
+from kernels.experts import PackExperts, RouteExperts
+from kernels.latent import AttendLatent, PackHeads, WriteLatent
 from kernels.linear import Linear
 from kernels.paged_queries import PagedQueries
+from kernels.reference.experts import ReferenceExperts
 from kernels.reference.gelu_mul import gelu_mul
+from kernels.reference.head_linear import TorchHeadLinear
 from kernels.reference.head_norm import head_norm
+from kernels.reference.latent_attention import latent_attention
 from kernels.reference.linear import TorchLinear
 from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import add_rms_norm, rms_norm
 from kernels.reference.rope_write_kv import rope_write_kv
+from kernels.reference.route_experts import route_experts
 from kernels.reference.silu_mul import silu_mul
+from kernels.reference.write_latent import write_latent
 from kernels.weights import Weight
 
 
@@ -66,6 +73,11 @@ class KernelSet:
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
     gelu_mul: Callable[[torch.Tensor], torch.Tensor] = gelu_mul
     head_norm: HeadNorm = head_norm
+    pack_experts: PackExperts = ReferenceExperts
+    route_experts: RouteExperts = route_experts
+    pack_heads: PackHeads = TorchHeadLinear
+    write_latent: WriteLatent = write_latent
+    latent_attention: AttendLatent = latent_attention
 
 
 REFERENCE = KernelSet(

@@ -64,7 +64,13 @@ def check_attention(
         raise ValueError(
             f"query {tuple(query.shape)} does not fit {num_kv_heads} KV heads of {head_dim}"
         )
-    require_dtype("kv_layer", kv_layer, query.dtype)
+    if kv_layer.dtype not in QUANTIZED_KV:
+        require_dtype("kv_layer", kv_layer, query.dtype)
+    check_tables(queries)
+
+
+def check_tables(queries: PagedQueries) -> None:
+    """The part of an attention's door that is about the ragged batch."""
     num_seqs = queries.context_lens.shape[0]
     require_dtype("context_lens", queries.context_lens, torch.int32)
     require_dtype("query_starts", queries.query_starts, torch.int32)
@@ -78,14 +84,21 @@ def check_attention(
 
 def check_kv_layer(kv_layer: torch.Tensor) -> tuple[int, int]:
     """A layer of a pool, [num_blocks, 2, num_kv_heads, block_size, head_dim], without gaps inside
-    a block; returns (num_kv_heads, head_dim)."""
+    a block; rows of a quantized one are nominally 4 longer. Returns (num_kv_heads, head_dim)."""
     if kv_layer.dim() != 5:
         raise ValueError(f"kv_layer has {kv_layer.dim()} dimensions; needed: 5")
-    _, two, num_kv_heads, block_size, head_dim = kv_layer.shape
-    head = block_size * head_dim
-    if two != 2 or kv_layer.stride()[1:] != (num_kv_heads * head, head, head_dim, 1):
+    _, two, num_kv_heads, block_size, width = kv_layer.shape
+    head = block_size * width
+    if two != 2 or kv_layer.stride()[1:] != (num_kv_heads * head, head, width, 1):
         raise ValueError(
             f"kv_layer {tuple(kv_layer.shape)} of strides {kv_layer.stride()} is not a layer of a "
             "KV pool"
         )
-    return num_kv_heads, head_dim
+    if kv_layer.dtype not in QUANTIZED_KV:
+        return num_kv_heads, width
+    if head % KV_SCALE_BYTES or width <= KV_SCALE_BYTES:
+        raise ValueError(
+            f"kv_layer has {head} bytes per block and head, rows of {width}; needed: a multiple of "
+            f"{KV_SCALE_BYTES}, rows of more than {KV_SCALE_BYTES}"
+        )
+    return num_kv_heads, width - KV_SCALE_BYTES
