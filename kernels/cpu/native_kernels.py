@@ -13,8 +13,9 @@ import torch
 from kernels.cpu.team import TEAM
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.door import require_contiguous, require_dtype, require_shape
-from kernels.paged_queries import PagedQueries, check_attention
+from kernels.paged_queries import QUANTIZED_KV, PagedQueries, check_attention
 from kernels.reference.rope_write_kv import check_rope_write_kv
+from kernels.reference.rope_write_kv import rope_write_kv as torch_rope_write_kv
 
 CODES: Final = {torch.float32: 0, torch.bfloat16: 1}
 HEAD_DIM_STEP: Final = 32
@@ -96,6 +97,8 @@ class NativeKernels:
         kv_layer: torch.Tensor,
     ) -> torch.Tensor:
         """See kernels/reference/rope_write_kv.py. The result is a view of `qkv`."""
+        if kv_layer.dtype in QUANTIZED_KV:
+            return torch_rope_write_kv(qkv, cos_sin, positions, slots, kv_layer)
         num_heads = check_rope_write_kv(qkv, cos_sin, positions, slots, kv_layer)
         require_contiguous("qkv", qkv)
         require_contiguous("cos_sin", cos_sin)
@@ -128,7 +131,8 @@ class NativeKernels:
     ) -> torch.Tensor:
         """See kernels/reference/paged_attention.py. Rows of `query` may be strided."""
         num_tokens, num_heads, head_dim = query.shape
-        if head_dim % HEAD_DIM_STEP or window is not None:
+        quantized = kv_layer.dtype in QUANTIZED_KV
+        if head_dim % HEAD_DIM_STEP or window is not None or quantized:
             return torch_attention(query, kv_layer, queries, scale, window)
         check_attention(query, kv_layer, queries)
         _, _, num_kv_heads, block_size, _ = kv_layer.shape

@@ -25,8 +25,8 @@ def paged_attention(
         keys, values = gather_sequence(kv_layer, queries.block_tables[seq], context_len)
         out[rows] = F.scaled_dot_product_attention(
             query[rows].transpose(0, 1)[None],
-            keys[None],
-            values[None],
+            keys[None].to(query.dtype),
+            values[None].to(query.dtype),
             attn_mask=_mask(starts[seq + 1] - starts[seq], context_len, window),
             scale=scale,
             enable_gqa=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernels.kv_rows import read_blocks
 from kernels.paged_queries import PagedQueries, check_attention
 
 
@@ -18,7 +19,7 @@ def paged_attention(
     last `window` of these, itself among them.
 
     query     [num_tokens, num_heads, head_dim]
-    kv_layer  [num_blocks, 2, num_kv_heads, block_size, head_dim]
+    kv_layer  [num_blocks, 2, num_kv_heads, block_size, head_dim]; or quantized, see kv_rows.py
 
     Returns [num_tokens, num_heads * head_dim] in the dtype of `query`.
     """
@@ -35,11 +36,12 @@ def paged_attention(
 def gather_sequence(
     kv_layer: torch.Tensor, block_table: torch.Tensor, context_len: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of one sequence, each [num_kv_heads, context_len, head_dim]."""
-    _, _, num_kv_heads, block_size, head_dim = kv_layer.shape
+    """K and V of one sequence, each [num_kv_heads, context_len, head_dim]; float32 out of a
+    quantized pool."""
+    _, _, num_kv_heads, block_size, _ = kv_layer.shape
     num_blocks = -(-context_len // block_size)
-    blocks = kv_layer[block_table[:num_blocks].long()]  # [num_blocks, 2, num_kv_heads, bs, dim]
-    joined = blocks.permute(1, 2, 0, 3, 4).reshape(2, num_kv_heads, -1, head_dim)
+    blocks = read_blocks(kv_layer, block_table[:num_blocks])  # [num_blocks, 2, kv_heads, bs, dim]
+    joined = blocks.permute(1, 2, 0, 3, 4).reshape(2, num_kv_heads, -1, blocks.shape[4])
     keys, values = joined[:, :, :context_len]
     return keys, values
 
