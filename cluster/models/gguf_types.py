@@ -5,6 +5,17 @@ from __future__ import annotations
 from cluster.errors import BadCheckpoint, UnsupportedModel
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+GROUPS = {
+    "Q4_0": (4, 32),
+    "Q4_1": (4, 32),
+    "Q5_0": (5, 32),
+    "Q5_1": (5, 32),
+    "Q8_0": (8, 32),
+    "Q4_K": (4, 32),
+    "Q5_K": (5, 32),
+    "Q6_K": (6, 16),
+}
+"""Types whose values are integers with a scale and a minimum: bits of one, values that share."""
 
 
 def name_of(type_id: int) -> str:

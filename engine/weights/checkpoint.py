@@ -7,10 +7,15 @@ from typing import Protocol
 import torch
 
 from cluster.models.card import CheckpointFormat, ModelCard
+from engine.weights.tensor_names import expected_shapes
+from kernels.weights import Weight
 
 
 class Checkpoint(Protocol):
-    """Tensors by their Hugging Face names. Reading copies: the file may be closed afterwards."""
+    """Tensors by their Hugging Face names. Reading copies: the file may be closed afterwards.
+
+    A quantized matrix is one tensor, "....weight", of its own shape, whatever it is stored as.
+    """
 
     def names(self) -> frozenset[str]:
         """Names of all tensors."""
@@ -24,6 +29,12 @@ class Checkpoint(Protocol):
         Raises BadCheckpoint when the bytes cannot be read.
         """
 
+    def read_weight(self, name: str) -> Weight:
+        """A matrix on the CPU as it is stored, exactly; what is quantized dequantizes to float32.
+
+        Raises BadCheckpoint as `read`, and where the parts of a quantized matrix do not fit.
+        """
+
 
 def open_checkpoint(card: ModelCard) -> Checkpoint:
     """Raises BadCheckpoint for a file that is missing, truncated or not of the card's format."""
@@ -31,5 +42,5 @@ def open_checkpoint(card: ModelCard) -> Checkpoint:
     from engine.weights.safetensors_checkpoint import SafetensorsCheckpoint
 
     if card.format is CheckpointFormat.GGUF:
-        return GgufCheckpoint(card.weight_files, card.config)
+        return GgufCheckpoint(card.weight_files, card.architecture, card.config)
     return SafetensorsCheckpoint(card.weight_files)

@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from cluster.errors import BadCheckpoint
+from kernels.weights import Weight
 
 
 class SafetensorsCheckpoint:
@@ -35,6 +36,10 @@ class SafetensorsCheckpoint:
         except SafetensorError as error:
             raise BadCheckpoint(f"tensor {name} cannot be read: {error}") from error
         return tensor
+
+    def read_weight(self, name: str) -> Weight:
+        """As `read`: nothing here is quantized."""
+        return self.read(name)
 
 
 def _open(path: Path) -> Any:

@@ -1,0 +1,48 @@
+"""In which form a replica holds its matrices. No torch: the server process resolves it."""
+
+from __future__ import annotations
+
+import enum
+
+from cluster.errors import ConfigError
+from cluster.models.card import ModelCard
+
+AUTO = "auto"
+
+
+class WeightFormat(enum.StrEnum):
+    """What "auto" has become, or what was asked for."""
+
+    FULL = "full"
+    """Everything in the replica's dtype."""
+    STORED = "stored"
+    """Quantized matrices keep the checkpoint's own groups or 8-bit floats; others are full."""
+    INT8 = "int8"
+    """Groups of 8 bits at most, quantized on load where the checkpoint has wider values."""
+    INT4 = "int4"
+    """Groups of 4 bits; embedding and LM head of 8."""
+    FP8 = "fp8"
+    """E4M3 with a scale per output; embedding and LM head are full."""
+
+
+def resolve_weights(card: ModelCard, weights: str, dtype: str, device: str) -> WeightFormat:
+    """What the option `weights` means for this checkpoint; a resolved one stays what it is.
+
+    "auto" keeps a quantized checkpoint's own groups, except in float32, which stays the exact
+    oracle. `dtype` is resolved; `device` may be "auto". Raises ConfigError for what cannot be.
+    """
+    if weights == AUTO:
+        keeps = dtype != "float32" and card.quantization is not None
+        return WeightFormat.STORED if keeps else WeightFormat.FULL
+    choices = [form.value for form in WeightFormat]
+    if weights not in choices:
+        raise ConfigError(
+            f"weights is {weights!r}; choose auto, full, int8, int4 or fp8", param="weights"
+        )
+    if weights == WeightFormat.FP8 and device == "cpu":
+        raise ConfigError(
+            "weights is fp8, which only CUDA devices multiply, and the device is cpu; "
+            "choose int8, which takes the same memory",
+            param="weights",
+        )
+    return WeightFormat(weights)
