@@ -1,7 +1,8 @@
 """Attention of one query token per sequence over its paged KV, split along the context.
 
-Splits have a fixed length, so that a row's arithmetic depends on its own context only and not on
-the batch; many splits keep the device busy when sequences are few (flash decoding, Dao et al.).
+Flash decoding (Dao et al., 2023) with splits and a grid as in `context_splits`; the heads of a
+group share each read of K and V. Safe to capture in a CUDA graph: grid and memory follow from
+`num_decodes` and `max_context_len` only, and a padded sequence (context 0) costs nothing.
 """
 
 from __future__ import annotations
@@ -10,100 +11,103 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.paged_queries import PagedQueries
+from kernels.paged_queries import QUANTIZED_KV, PagedQueries
+from kernels.triton.context_splits import (
+    bound_splits,
+    first_seen,
+    locate,
+    num_programs,
+    split_ends,
+    split_tokens,
+)
 from kernels.triton.launch import next_power_of_2, on_device_of
-from kernels.triton.online_softmax import absorb, load_rows
+from kernels.triton.merge_splits import merge_splits
+from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
+from kernels.triton.paged_rows import attend_tokens
+from kernels.triton.tuning import decode_tiles
 
-SPLIT_TOKENS = 256
-_CHUNK_TOKENS = 64
-_MIN_DOT = 16  # the smallest side of tl.dot
+MIN_DOT = 16
+"""The smallest side of tl.dot."""
 
 
-# grid [num_decodes, num_kv_heads, num_splits]
+# grid [num_programs], each with every n-th of the items (split of a sequence, KV head)
 @triton.jit
 def _attend_split(
     query,
     kv_layer,
     context_lens,
     block_tables,
-    part_sums,  # float32 [num_decodes, num_heads, num_splits, HEAD_DIM], normalized
-    part_logs,  # float32 [num_decodes, num_heads, num_splits]: log of the sum of exponentials
+    part_sums,  # float32 [num_decodes, num_heads, bound, HEAD_DIM], normalized
+    part_logs,  # float32 [num_decodes, num_heads, bound]: log2 of the sum of exponentials
+    out,
     scale,
+    num_decodes,
     query_stride,
     block_stride,
-    max_blocks,
-    num_splits,
-    block_size,
+    table_stride,
+    bound,
+    BATCH: tl.constexpr,
     GROUP: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    ROW_WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
-    SPLIT: tl.constexpr,
+    WINDOW: tl.constexpr,
+    MIN_SPLIT: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    seq, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    context_len = tl.load(context_lens + seq)
-    start = split * SPLIT
-    if start < context_len:
-        rows, columns = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    ends = split_ends(
+        context_lens, num_decodes, BATCH, WINDOW, MIN_SPLIT, MAX_SPLITS, CHUNK
+    )  # int32 [BATCH]
+    num_items = tl.max(ends, axis=0) * NUM_KV_HEADS
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    mask = (rows < GROUP)[:, None] & (columns < HEAD_DIM)[None, :]
+    for item in range(tl.program_id(0), num_items, tl.num_programs(0)):
+        seq, split = locate(item // NUM_KV_HEADS, ends)
+        kv_head = item % NUM_KV_HEADS
+        context_len = tl.load(context_lens + seq)
+        begin = first_seen(context_len, WINDOW, CHUNK)
+        length = split_tokens(context_len - begin, MIN_SPLIT, MAX_SPLITS, CHUNK)
+        start = begin + split * length
+        end = tl.minimum(context_len, start + length)
         heads = kv_head * GROUP + rows
-        mask = (rows < GROUP)[:, None] & (columns < HEAD_DIM)[None, :]
         from_query = query + seq.to(tl.int64) * query_stride
         q = tl.load(from_query + heads[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0.0)
-        table = block_tables + seq.to(tl.int64) * max_blocks
-        key = kv_layer + kv_head * block_size * HEAD_DIM
-        value = key + NUM_KV_HEADS * block_size * HEAD_DIM
-        top = tl.full([ROWS], float("-inf"), tl.float32)
-        total = tl.zeros([ROWS], tl.float32)
-        sums = tl.zeros([ROWS, WIDTH], tl.float32)
-        end = tl.minimum(context_len, start + SPLIT)
-        for first in range(start, end, CHUNK):
-            tokens = first + tl.arange(0, CHUNK)
-            keys = load_rows(key, table, tokens, end, block_stride, block_size, columns, HEAD_DIM)
-            values = load_rows(
-                value, table, tokens, end, block_stride, block_size, columns, HEAD_DIM
-            )
-            top, total, sums = absorb(
-                q, keys, values, (tokens < end)[None, :], scale, top, total, sums
-            )
-        part = (seq * NUM_KV_HEADS * GROUP + heads).to(tl.int64) * num_splits + split
-        to = part_sums + part[:, None] * HEAD_DIM + columns[None, :]
-        tl.store(to, sums / total[:, None], mask=mask)
-        tl.store(part_logs + part, top + tl.log(total), mask=rows < GROUP)
-
-
-# grid [num_decodes, num_heads]
-@triton.jit
-def _merge_splits(
-    part_sums,
-    part_logs,
-    context_lens,
-    out,
-    num_splits,
-    num_heads,
-    HEAD_DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SPLIT: tl.constexpr,
-):
-    seq, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    columns = tl.arange(0, WIDTH)
-    inside = columns < HEAD_DIM
-    first = (seq * num_heads + head) * num_splits
-    used = tl.cdiv(tl.load(context_lens + seq), SPLIT)
-    top = tl.load(part_logs + first)
-    total = tl.exp(top - top)
-    sums = tl.load(part_sums + first * HEAD_DIM + columns, mask=inside, other=0.0)
-    for split in range(1, used):
-        log = tl.load(part_logs + first + split)
-        new_top = tl.maximum(top, log)
-        decay, weight = tl.exp(top - new_top), tl.exp(log - new_top)
-        part = part_sums + (first + split) * HEAD_DIM + columns
-        sums = sums * decay + weight * tl.load(part, mask=inside, other=0.0)
-        total = total * decay + weight
-        top = new_top
-    at = out + (seq * num_heads + head) * HEAD_DIM + columns
-    tl.store(at, (sums / total).to(out.dtype.element_ty), mask=inside)
+        key_head = kv_layer + kv_head * BLOCK * ROW_WIDTH
+        top, total, sums = empty_softmax(ROWS, WIDTH)
+        top, total, sums = attend_tokens(
+            q,
+            key_head,
+            key_head + NUM_KV_HEADS * BLOCK * ROW_WIDTH,
+            block_tables + seq.to(tl.int64) * table_stride,
+            start,
+            end,
+            tl.zeros([ROWS], tl.int32) + (context_len - 1),
+            scale,
+            top,
+            total,
+            sums,
+            block_stride,
+            BLOCK=BLOCK,
+            HEAD_DIM=HEAD_DIM,
+            WIDTH=WIDTH,
+            CHUNK=CHUNK,
+            WINDOW=WINDOW,
+            QUANTIZED=ROW_WIDTH != HEAD_DIM,
+            MASKED=True,
+        )
+        mean = normalized(total, sums)
+        row = seq.to(tl.int64) * (NUM_KV_HEADS * GROUP) + heads
+        if context_len - begin <= length:  # the only split
+            to = out + row[:, None] * HEAD_DIM + columns[None, :]
+            tl.store(to, mean.to(out.dtype.element_ty), mask=mask)
+        else:
+            part = row * bound + split
+            tl.store(part_sums + part[:, None] * HEAD_DIM + columns[None, :], mean, mask=mask)
+            tl.store(part_logs + part, top + tl.log2(total), mask=rows < GROUP)
 
 
 def decode_attention(
@@ -112,49 +116,48 @@ def decode_attention(
     queries: PagedQueries,
     scale: float,
     out: torch.Tensor,
+    window: int | None = None,
 ) -> None:
     """The first `queries.num_decodes` rows; shapes as in kernels/reference/paged_attention.py.
 
-    Writes out [num_tokens, num_heads * head_dim].
+    Writes out [num_tokens, num_heads * head_dim]; zeros for a context of 0.
     """
     _, num_heads, head_dim = query.shape
-    _, _, num_kv_heads, block_size, _ = kv_layer.shape
-    num_decodes = queries.num_decodes
-    num_splits = triton.cdiv(queries.max_context_len, SPLIT_TOKENS)
-    shape = (num_decodes, num_heads, num_splits)
+    _, _, num_kv_heads, block_size, row_width = kv_layer.shape
+    num_decodes, group = queries.num_decodes, num_heads // num_kv_heads
+    tiles = decode_tiles(head_dim, group, num_kv_heads, kv_layer.dtype.itemsize)
+    bound = bound_splits(queries.max_context_len, window, tiles)
+    shape = (num_decodes, num_heads, bound)
     part_sums = torch.empty((*shape, head_dim), dtype=torch.float32, device=query.device)
     part_logs = torch.empty(shape, dtype=torch.float32, device=query.device)
-    group, width = num_heads // num_kv_heads, next_power_of_2(max(head_dim, _MIN_DOT))
     with on_device_of(query):
-        _attend_split[(num_decodes, num_kv_heads, num_splits)](
+        _attend_split[(num_programs(num_decodes * bound * num_kv_heads, query.device, tiles),)](
             query,
             kv_layer,
             queries.context_lens,
             queries.block_tables,
             part_sums,
             part_logs,
-            scale,
+            out,
+            scale * LOG2_E,
+            num_decodes,
             query.stride(0),
             kv_layer.stride(0),
-            queries.block_tables.shape[1],
-            num_splits,
-            block_size,
+            queries.block_tables.stride(0),
+            bound,
+            BATCH=next_power_of_2(num_decodes),
             GROUP=group,
             NUM_KV_HEADS=num_kv_heads,
             HEAD_DIM=head_dim,
-            ROWS=max(_MIN_DOT, next_power_of_2(group)),
-            WIDTH=width,
-            SPLIT=SPLIT_TOKENS,
-            CHUNK=_CHUNK_TOKENS,
+            ROW_WIDTH=row_width,
+            BLOCK=block_size,
+            ROWS=max(MIN_DOT, next_power_of_2(group)),
+            WIDTH=next_power_of_2(max(head_dim, MIN_DOT)),
+            WINDOW=window or 0,
+            MIN_SPLIT=tiles.min_split,
+            MAX_SPLITS=tiles.max_splits,
+            CHUNK=tiles.chunk,
+            num_warps=tiles.num_warps,
+            num_stages=tiles.num_stages,
         )
-        _merge_splits[(num_decodes, num_heads)](
-            part_sums,
-            part_logs,
-            queries.context_lens,
-            out,
-            num_splits,
-            num_heads,
-            HEAD_DIM=head_dim,
-            WIDTH=width,
-            SPLIT=SPLIT_TOKENS,
-        )
+    merge_splits(part_sums, part_logs, queries.context_lens, out, window or 0, tiles)

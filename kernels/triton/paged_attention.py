@@ -19,15 +19,14 @@ def paged_attention(
 ) -> torch.Tensor:
     """See kernels/reference/paged_attention.py. Rows of `query` may be strided."""
     check_attention(query, kv_layer, queries, window)
-    if window is not None:
-        raise ValueError(f"window is {window}; the Triton attention takes none")
+    require(scale > 0, f"scale is {scale}; needed: above 0")
     num_tokens, num_heads, head_dim = query.shape
     require(query.stride(2) == 1 and query.stride(1) == head_dim, "heads of query are strided")
     require_contiguous("block_tables", queries.block_tables)
     require_same_device(query, kv_layer, queries.context_lens, queries.block_tables)
     out = torch.empty((num_tokens, num_heads * head_dim), dtype=query.dtype, device=query.device)
     if queries.num_decodes:
-        decode_attention(query, kv_layer, queries, scale, out)
+        decode_attention(query, kv_layer, queries, scale, out, window)
     if queries.num_decodes < queries.context_lens.shape[0]:
-        prefill_attention(query, kv_layer, queries, scale, out)
+        prefill_attention(query, kv_layer, queries, scale, out, window)
     return out

@@ -1,4 +1,10 @@
-"""Causal attention of prompt chunks over their paged prefixes and themselves, without padding."""
+"""Causal attention of prompt chunks over their paged prefixes and themselves, without padding.
+
+FlashAttention-2 (Dao, 2023) over blocks: a tile has the query rows of all heads that share a KV
+head, so that short chunks fill it too; chunks of tokens that every row sees run without masks, only
+those on the diagonal (and on the edge of a window) have them. Late tiles, which have most to read,
+start first.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,14 @@ import triton.language as tl
 
 from kernels.paged_queries import PagedQueries
 from kernels.triton.launch import next_power_of_2, on_device_of
-from kernels.triton.online_softmax import absorb, load_rows
+from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
+from kernels.triton.paged_rows import attend_tokens
+from kernels.triton.tuning import prefill_tiles
 
-_TILE_TOKENS = 64
-_CHUNK_TOKENS = 64
-_MIN_DOT = 16
+MIN_DOT = 16
 
 
-# grid [cdiv(max_query_len, TILE), num_heads, num_seqs - num_decodes]
+# grid [cdiv(max_query_len, ROWS // GROUP), num_kv_heads, num_seqs - num_decodes]
 @triton.jit
 def _attend_tile(
     query,
@@ -28,44 +34,113 @@ def _attend_tile(
     query_stride,
     out_stride,
     block_stride,
-    max_blocks,
+    table_stride,
     num_decodes,
-    block_size,
     GROUP: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
-    TILE: tl.constexpr,
+    ROW_WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
+    WINDOW: tl.constexpr,
 ):
-    tile, head, seq = tl.program_id(0), tl.program_id(1), num_decodes + tl.program_id(2)
+    TOKENS: tl.constexpr = ROWS // GROUP
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    kv_head, seq = tl.program_id(1), num_decodes + tl.program_id(2)
     first_row = tl.load(query_starts + seq)
     query_len = tl.load(query_starts + seq + 1) - first_row
-    if tile * TILE < query_len:
+    if tile * TOKENS < query_len:
         context_len = tl.load(context_lens + seq)
-        in_chunk, columns = tile * TILE + tl.arange(0, TILE), tl.arange(0, WIDTH)
-        rows = (first_row + in_chunk).to(tl.int64)
-        mask = (in_chunk < query_len)[:, None] & (columns < HEAD_DIM)[None, :]
-        at = head * HEAD_DIM + columns[None, :]
-        q = tl.load(query + rows[:, None] * query_stride + at, mask=mask, other=0.0)
-        table = block_tables + seq.to(tl.int64) * max_blocks
-        key = kv_layer + (head // GROUP) * block_size * HEAD_DIM
-        value = key + NUM_KV_HEADS * block_size * HEAD_DIM
-        positions = context_len - query_len + in_chunk
-        top = tl.full([TILE], float("-inf"), tl.float32)
-        total = tl.zeros([TILE], tl.float32)
-        sums = tl.zeros([TILE, WIDTH], tl.float32)
-        end = tl.minimum(context_len, context_len - query_len + (tile + 1) * TILE)
-        for first in range(0, end, CHUNK):
-            tokens = first + tl.arange(0, CHUNK)
-            keys = load_rows(key, table, tokens, end, block_stride, block_size, columns, HEAD_DIM)
-            values = load_rows(
-                value, table, tokens, end, block_stride, block_size, columns, HEAD_DIM
+        rows, columns = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+        in_chunk = tile * TOKENS + rows // GROUP
+        heads = kv_head * GROUP + rows % GROUP
+        inside = (rows < TOKENS * GROUP) & (in_chunk < query_len)
+        mask = inside[:, None] & (columns < HEAD_DIM)[None, :]
+        token = (first_row + in_chunk).to(tl.int64)
+        at = heads[:, None] * HEAD_DIM + columns[None, :]
+        q = tl.load(query + token[:, None] * query_stride + at, mask=mask, other=0.0)
+        before = context_len - query_len
+        positions = before + tl.minimum(in_chunk, query_len - 1)
+        lowest = before + tile * TOKENS  # the first row sees tokens up to here
+        end = tl.minimum(context_len, lowest + TOKENS)  # nobody sees what follows
+        diagonal = (lowest + 1) // CHUNK * CHUNK  # all see every chunk before
+        start = 0
+        table = block_tables + seq.to(tl.int64) * table_stride
+        key_head = kv_layer + kv_head * BLOCK * ROW_WIDTH
+        value_head = key_head + NUM_KV_HEADS * BLOCK * ROW_WIDTH
+        top, total, sums = empty_softmax(ROWS, WIDTH)
+        if WINDOW > 0:
+            start = tl.maximum(lowest - WINDOW + 1, 0) // CHUNK * CHUNK
+            edge = tl.cdiv(tl.maximum(end - WINDOW, 0), CHUNK) * CHUNK  # the last row's window
+            edge = tl.minimum(edge, diagonal)
+            top, total, sums = attend_tokens(
+                q,
+                key_head,
+                value_head,
+                table,
+                start,
+                edge,
+                positions,
+                scale,
+                top,
+                total,
+                sums,
+                block_stride,
+                BLOCK=BLOCK,
+                HEAD_DIM=HEAD_DIM,
+                WIDTH=WIDTH,
+                CHUNK=CHUNK,
+                WINDOW=WINDOW,
+                QUANTIZED=ROW_WIDTH != HEAD_DIM,
+                MASKED=True,
             )
-            visible = tokens[None, :] <= positions[:, None]
-            top, total, sums = absorb(q, keys, values, visible, scale, top, total, sums)
-        result = (sums / total[:, None]).to(out.dtype.element_ty)
-        tl.store(out + rows[:, None] * out_stride + at, result, mask=mask)
+            start = edge
+        top, total, sums = attend_tokens(
+            q,
+            key_head,
+            value_head,
+            table,
+            start,
+            diagonal,
+            positions,
+            scale,
+            top,
+            total,
+            sums,
+            block_stride,
+            BLOCK=BLOCK,
+            HEAD_DIM=HEAD_DIM,
+            WIDTH=WIDTH,
+            CHUNK=CHUNK,
+            WINDOW=WINDOW,
+            QUANTIZED=ROW_WIDTH != HEAD_DIM,
+            MASKED=False,
+        )
+        top, total, sums = attend_tokens(
+            q,
+            key_head,
+            value_head,
+            table,
+            diagonal,
+            end,
+            positions,
+            scale,
+            top,
+            total,
+            sums,
+            block_stride,
+            BLOCK=BLOCK,
+            HEAD_DIM=HEAD_DIM,
+            WIDTH=WIDTH,
+            CHUNK=CHUNK,
+            WINDOW=WINDOW,
+            QUANTIZED=ROW_WIDTH != HEAD_DIM,
+            MASKED=True,
+        )
+        result = normalized(total, sums).to(out.dtype.element_ty)
+        tl.store(out + token[:, None] * out_stride + at, result, mask=mask)
 
 
 def prefill_attention(
@@ -74,31 +149,39 @@ def prefill_attention(
     queries: PagedQueries,
     scale: float,
     out: torch.Tensor,
+    window: int | None = None,
 ) -> None:
     """The sequences after the first `queries.num_decodes`; writes their rows of
     out [num_tokens, num_heads * head_dim]."""
     _, num_heads, head_dim = query.shape
-    _, _, num_kv_heads, block_size, _ = kv_layer.shape
+    _, _, num_kv_heads, block_size, row_width = kv_layer.shape
     num_prefills = queries.context_lens.shape[0] - queries.num_decodes
+    group = num_heads // num_kv_heads
+    tiles = prefill_tiles(head_dim, group, queries.max_query_len, kv_layer.dtype.itemsize)
+    num_tiles = triton.cdiv(queries.max_query_len, tiles.rows // group)
     with on_device_of(query):
-        _attend_tile[(triton.cdiv(queries.max_query_len, _TILE_TOKENS), num_heads, num_prefills)](
+        _attend_tile[(num_tiles, num_kv_heads, num_prefills)](
             query,
             kv_layer,
             queries.query_starts,
             queries.context_lens,
             queries.block_tables,
             out,
-            scale,
+            scale * LOG2_E,
             query.stride(0),
             out.stride(0),
             kv_layer.stride(0),
-            queries.block_tables.shape[1],
+            queries.block_tables.stride(0),
             queries.num_decodes,
-            block_size,
-            GROUP=num_heads // num_kv_heads,
+            GROUP=group,
             NUM_KV_HEADS=num_kv_heads,
             HEAD_DIM=head_dim,
-            TILE=_TILE_TOKENS,
-            WIDTH=next_power_of_2(max(head_dim, _MIN_DOT)),
-            CHUNK=_CHUNK_TOKENS,
+            ROW_WIDTH=row_width,
+            BLOCK=block_size,
+            ROWS=tiles.rows,
+            WIDTH=next_power_of_2(max(head_dim, MIN_DOT)),
+            CHUNK=tiles.chunk,
+            WINDOW=window or 0,
+            num_warps=tiles.num_warps,
+            num_stages=tiles.num_stages,
         )

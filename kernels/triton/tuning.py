@@ -1,0 +1,128 @@
+"""Tile sizes of the attention kernels, by the shapes of a model.
+
+Status: chosen by counting the shared memory and the registers of a Hopper processor (227 KiB,
+65,536); NOT YET MEASURED. `python -m benchmarks.gpu.tune` measures candidates on a GPU and prints
+what to put here. A row's arithmetic depends on these numbers; therefore they depend on the model
+and the pool's dtype only, never on the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernels.door import require
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeTiles:
+    """How decode attention cuts a context, and what one program holds.
+
+    A split leaves a float32 row per query head, written and read once: beside the K and V that a
+    group of heads shares, 2 * group / min_split of the traffic in bfloat16.
+    """
+
+    chunk: int
+    """Tokens per iteration, over several blocks."""
+    min_split: int
+    """Tokens; whole chunks."""
+    max_splits: int
+    """Splits grow beyond `min_split` where a context would have more of them."""
+    num_warps: int
+    num_stages: int
+    programs_per_processor: int
+    """Resident at once; what shared memory and registers allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillTiles:
+    """One program of prefill attention."""
+
+    rows: int
+    """Query rows: the tokens of a chunk times the heads that share a KV head."""
+    chunk: int
+    num_warps: int
+    num_stages: int
+
+
+def _decode(chunk: int, num_stages: int = 3, programs: int = 2) -> DecodeTiles:
+    return DecodeTiles(
+        chunk=chunk,
+        min_split=256,
+        max_splits=32,
+        num_warps=4,
+        num_stages=num_stages,
+        programs_per_processor=programs,
+    )
+
+
+# (head_dim up to, bytes per value of the pool). K and V of a chunk are 32 KiB; with three stages
+# two or three chunks are in shared memory. Little's law asks for about 20 KiB under way per
+# processor (3.35 TB/s, 0.7 us, 132 processors).
+_DECODE: dict[tuple[int, int], DecodeTiles] = {
+    (64, 1): _decode(128),
+    (64, 2): _decode(128),
+    (64, 4): _decode(64),
+    (128, 1): _decode(128),
+    (128, 2): _decode(64),
+    (128, 4): _decode(32),
+    (256, 1): _decode(64),
+    (256, 2): _decode(32),
+    (256, 4): _decode(16),
+}
+_WIDE_GROUP = 16
+"""Query heads per KV head from which the accumulator needs twice the warps."""
+_FEW_KV_HEADS = 4
+"""KV heads up to which a single sequence needs more splits to fill the device."""
+
+# head_dim up to. Two warp groups of 64 rows; with heads of 128 the accumulator and the scores take
+# 128 of a thread's 255 registers.
+_PREFILL: dict[int, PrefillTiles] = {
+    64: PrefillTiles(rows=128, chunk=128, num_warps=8, num_stages=3),
+    128: PrefillTiles(rows=128, chunk=128, num_warps=8, num_stages=2),
+    256: PrefillTiles(rows=128, chunk=64, num_warps=8, num_stages=2),
+}
+_SHORT_ROWS = 64
+"""Rows of a tile when no chunk of the batch fills a larger one: one warp group."""
+
+# (rows of a tile, bytes per value). One row of 576 is key and value of all heads.
+_LATENT: dict[int, DecodeTiles] = {
+    16: replace(_decode(32, programs=2), max_splits=64),
+    32: replace(_decode(32, programs=2), max_splits=64, num_warps=8),
+    64: replace(_decode(32, programs=1), max_splits=64, num_warps=8),
+}
+
+
+def decode_tiles(head_dim: int, group: int, num_kv_heads: int, value_bytes: int) -> DecodeTiles:
+    """For a model and a pool. Raises ValueError for heads over 256."""
+    tiles = _DECODE[_head_class(head_dim), value_bytes]
+    if group > _WIDE_GROUP:
+        tiles = replace(tiles, num_warps=8)
+    return replace(tiles, max_splits=64) if num_kv_heads <= _FEW_KV_HEADS else tiles
+
+
+def prefill_tiles(head_dim: int, group: int, max_query_len: int, value_bytes: int) -> PrefillTiles:
+    """For a batch whose longest chunk has `max_query_len` tokens. The rows of a tile do not change
+    a row's arithmetic, the tokens of a chunk would."""
+    tiles = _PREFILL[_head_class(head_dim)]
+    if value_bytes == 4:
+        tiles = replace(tiles, rows=_SHORT_ROWS, chunk=32, num_stages=2)
+    if max_query_len * group <= _SHORT_ROWS:
+        tiles = replace(tiles, rows=_SHORT_ROWS, num_warps=4)
+    return replace(tiles, rows=max(tiles.rows, _power_of_2(group)))
+
+
+def latent_tiles(num_heads: int, value_bytes: int) -> tuple[int, DecodeTiles]:
+    """(query heads per program, tiles) of latent attention."""
+    rows = min(64, max(16, _power_of_2(num_heads)))
+    tiles = _LATENT[rows]
+    return rows, tiles if value_bytes <= 2 else replace(tiles, chunk=16, num_stages=2)
+
+
+def _head_class(head_dim: int) -> int:
+    classes = [width for width in _PREFILL if head_dim <= width]
+    require(bool(classes), f"heads of {head_dim}; the Triton attention takes up to 256")
+    return min(classes)
+
+
+def _power_of_2(count: int) -> int:
+    return 1 << (count - 1).bit_length()
