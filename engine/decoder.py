@@ -1,4 +1,4 @@
-"""A Llama-family decoder over paged KV: Llama 2 and 3, SmolLM2, Mistral without window.
+"""One configurable decoder over paged KV; docs/models.md lists the families it runs.
 
     token_ids -> embedding -> [ norm, QKV, rotate + write KV, attend, O, norm, gate-up, down ] x L
               -> rows whose logits are wanted -> norm -> LM head -> float32 logits
@@ -14,11 +14,11 @@ import torch
 
 from cluster.models.card import ModelCard
 from engine.kv_pool import KvPool
-from engine.layers.build import build_layer
+from engine.layers.build import LayerBuilder
 from engine.layers.decoder_layer import DecoderLayer
 from engine.ragged_batch import RaggedBatch
-from engine.rope_table import rope_table
-from engine.weights.llama_weights import LlamaWeights
+from engine.rope_table import RopeTables
+from engine.weights.decoder_weights import DecoderWeights
 from kernels.dispatch import KernelSet, kernels_for
 
 Progress = Callable[[str, float], None]
@@ -32,18 +32,20 @@ class Decoder:
     """One replica's model. Not thread-safe: one step at a time."""
 
     def __init__(
-        self, weights: LlamaWeights, kernels: KernelSet, *, progress: Progress = _silent
+        self, weights: DecoderWeights, kernels: KernelSet, *, progress: Progress = _silent
     ) -> None:
         self.config = weights.config
         self.dtype, self.device = weights.dtype, weights.device
         self._kernels = kernels
         self._embedding = kernels.pack_linear(weights.embedding())
-        cos_sin = rope_table(self.config, weights.rope_divisors()).to(self.device)
+        self._embedding_scale = torch.tensor(self.config.embedding_scale).to(self.dtype).item()
+        rope = RopeTables.of(self.config, weights.rope_divisors(), self.device)
+        builder = LayerBuilder(config=self.config, kernels=kernels, rope=rope)
         self._layers: list[DecoderLayer] = []
         for index in range(self.config.num_layers):
-            self._layers.append(build_layer(weights.layer(index), self.config, kernels, cos_sin))
+            self._layers.append(builder.layer(index, weights.layer(index)))
             progress("load weights", (index + 1) / self.config.num_layers)
-        self._final_norm = weights.final_norm().float()
+        self._final_norm = weights.final_norm()
         head = weights.lm_head()
         self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
 
@@ -58,7 +60,7 @@ class Decoder:
         """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel."""
         device = torch.device(device)
         progress("open checkpoint", 0.0)
-        weights = LlamaWeights(card, dtype, device)
+        weights = DecoderWeights(card, dtype, device)
         progress("prepare kernels", 0.0)  # compiles, the first time on a machine
         kernels = kernels_for(device)
         with torch.inference_mode():
@@ -83,6 +85,8 @@ class Decoder:
         """
         eps = self.config.rms_norm_eps
         residual = self._embedding.rows(batch.token_ids)  # float32 [num_tokens, hidden]
+        if self._embedding_scale != 1.0:
+            residual *= self._embedding_scale  # rounded to the dtype, as in training
         x = self._kernels.rms_norm(residual, self._layers[0].input_norm, eps, self.dtype)
         for index, layer in enumerate(self._layers[:-1]):
             attended = layer.attention.attend(x, kv.layer(index), batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cluster.errors import BadCheckpoint
-from cluster.models.card import DecoderConfig
+from cluster.models.card import DecoderConfig, YarnRopeScaling
 
 _MAX = {
     "vocab_size": 1 << 21,
@@ -25,10 +25,13 @@ def check_decoder(config: DecoderConfig, where: str) -> DecoderConfig:
         value = getattr(config, name)
         if not 1 <= value <= limit:
             raise BadCheckpoint(f"{where}: {name} is {value}; allowed: 1 to {limit}")
-    for name in ("rms_norm_eps", "rope_theta"):
+    for name in ("rms_norm_eps", "rope_theta", "embedding_scale", "attention_scale"):
         value = getattr(config, name)
-        if not (math.isfinite(value) and value > 0):
+        if value is not None and not (math.isfinite(value) and value > 0):
             raise BadCheckpoint(f"{where}: {name} is {value}; it must be finite and above 0")
+    _check_window(config, where)
+    if isinstance(config.rope_scaling, YarnRopeScaling) and config.rope_theta <= 1:
+        raise BadCheckpoint(f"{where}: rope_theta is {config.rope_theta}; YaRN needs it above 1")
     if config.num_heads % config.num_kv_heads:
         raise BadCheckpoint(
             f"{where}: {config.num_heads} query heads cannot share {config.num_kv_heads} KV heads"
@@ -36,3 +39,14 @@ def check_decoder(config: DecoderConfig, where: str) -> DecoderConfig:
     if config.head_dim % 2:
         raise BadCheckpoint(f"{where}: head_dim is {config.head_dim}; rotary pairs need it even")
     return config
+
+
+def _check_window(config: DecoderConfig, where: str) -> None:
+    window = config.window
+    if window is None:
+        return
+    if not 1 <= window.num_tokens <= _MAX["max_context_tokens"]:
+        raise BadCheckpoint(f"{where}: the window is {window.num_tokens} tokens")
+    theta = window.rope_theta
+    if theta is not None and not (math.isfinite(theta) and theta > 0):
+        raise BadCheckpoint(f"{where}: the windows' rope_theta is {theta}; it must be above 0")

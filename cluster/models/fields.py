@@ -24,6 +24,14 @@ class Fields:
         """True when the key is there, null or not."""
         return key in self._values
 
+    def sections(self) -> list[str]:
+        """The keys of mappings inside this one."""
+        return [key for key, value in self._values.items() if isinstance(value, Mapping)]
+
+    def without(self, *keys: str) -> Fields:
+        """The same, as if these keys were absent."""
+        return Fields({k: v for k, v in self._values.items() if k not in keys}, self.where)
+
     def raw(self, key: str) -> Any:
         """The value as it is, or None."""
         return self._values.get(key)

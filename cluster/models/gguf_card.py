@@ -9,7 +9,7 @@ from pathlib import Path
 from cluster.errors import BadCheckpoint
 from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.fields import Fields
-from cluster.models.gguf_config import ARCHITECTURE, decoder_of_gguf, dtype_of_gguf
+from cluster.models.gguf_config import decoder_of_gguf, dtype_of_gguf
 from cluster.models.gguf_header import GgufHeader, read_gguf_header
 from cluster.models.gguf_tokenizer import require_buildable
 from cluster.models.weights_digest import DigestCache
@@ -20,7 +20,7 @@ _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 def card_of_gguf(path: Path, *, name: str, source: str, digests: DigestCache) -> ModelCard:
     """Metadata first: an unsupported model is refused before its weights are hashed."""
     header = read_gguf_header(path)
-    config = decoder_of_gguf(header)
+    architecture, config = decoder_of_gguf(header)
     require_buildable(header)
     return ModelCard(
         name=name,
@@ -28,7 +28,7 @@ def card_of_gguf(path: Path, *, name: str, source: str, digests: DigestCache) ->
         format=CheckpointFormat.GGUF,
         weight_files=(path,),
         metadata_path=path,
-        architecture=ARCHITECTURE,
+        architecture=architecture,
         config=config,
         checkpoint_dtype=dtype_of_gguf(header),
         weights_digest=digests.of((path,)),
@@ -36,7 +36,6 @@ def card_of_gguf(path: Path, *, name: str, source: str, digests: DigestCache) ->
         eos_token_ids=_eos_ids(header, config.vocab_size),
         bos_token_id=_token_id(header, "bos_token_id", config.vocab_size),
         weight_bytes=path.stat().st_size,
-        notes=_context_notes(header, config.max_context_tokens),
     )
 
 
@@ -60,10 +59,3 @@ def _token_id(header: GgufHeader, key: str, vocab_size: int) -> int | None:
     if not 0 <= token_id < vocab_size:
         raise BadCheckpoint(f"{header.path}: {full} is {token_id}; the vocabulary has {vocab_size}")
     return token_id
-
-
-def _context_notes(header: GgufHeader, context: int) -> tuple[str, ...]:
-    stated = header.metadata.get("llama.context_length")
-    if isinstance(stated, int) and stated > context:
-        return (f"the context is {context} tokens, the sliding window, not {stated}",)
-    return ()

@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
-from cluster.models.card import DecoderConfig, Llama3RopeScaling
+from cluster.models.card import DecoderConfig
 from cluster.models.decoder_bounds import check_decoder
 from cluster.models.fields import Fields
+from cluster.models.gguf_dense import DENSE
 from cluster.models.gguf_header import GgufHeader
+from cluster.models.gguf_shape import GgufReader, own_keys
 from cluster.models.gguf_types import dtype_of
-from cluster.models.rope_factors import scaling_of_factors
 
-ARCHITECTURE = "llama"
-_ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
-_MLP = ("ffn_gate", "ffn_up", "ffn_down")
-_EMBEDDING, _HEAD, _ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+READERS: Final[dict[str, GgufReader]] = {**DENSE}
+"""By general.architecture."""
 
 
-def decoder_of_gguf(header: GgufHeader) -> DecoderConfig:
-    """Raises UnsupportedModel for another architecture or option, BadCheckpoint for bad values."""
+def decoder_of_gguf(header: GgufHeader) -> tuple[str, DecoderConfig]:
+    """The architecture's name and the shape.
+
+    Raises UnsupportedModel for another architecture or option, BadCheckpoint for bad values.
+    """
     where = str(header.path)
-    fields = Fields(header.metadata, where)
-    _require_llama(fields)
-    hidden, heads = _size(fields, "embedding_length"), _size(fields, "attention.head_count")
-    head_dim = _head_dim(fields, hidden, heads)
-    context = _size(fields, "context_length")
-    window = fields.integer("llama.attention.sliding_window", 0)
-    has_attention_bias = _has_bias(header, _ATTENTION)
-    config = DecoderConfig(
-        vocab_size=fields.integer("llama.vocab_size", len(fields.texts("tokenizer.ggml.tokens"))),
-        hidden_size=hidden,
-        intermediate_size=_size(fields, "feed_forward_length"),
-        num_layers=_size(fields, "block_count"),
-        num_heads=heads,
-        num_kv_heads=fields.integer("llama.attention.head_count_kv", heads),
-        head_dim=head_dim,
-        rms_norm_eps=fields.number("llama.attention.layer_norm_rms_epsilon"),
-        rope_theta=fields.number("llama.rope.freq_base", 10000.0),
-        rope_scaling=_rope_scaling(header, fields, head_dim),
-        max_context_tokens=min(context, window) if window > 0 else context,
-        tie_word_embeddings=_HEAD not in header.tensors,
-        attention_bias=has_attention_bias,
-        output_bias=has_attention_bias,
-        mlp_bias=_has_bias(header, _MLP),
-    )
+    architecture = Fields(header.metadata, where).text("general.architecture")
+    if architecture not in READERS:
+        raise UnsupportedModel(
+            f"{where} has architecture {architecture!r}; supported in GGUF: {', '.join(READERS)}"
+        )
+    config = READERS[architecture](header, own_keys(header, architecture))
     _check_tensors(header, check_decoder(config, where))
-    return config
+    return architecture, config
 
 
 def dtype_of_gguf(header: GgufHeader) -> str:
@@ -56,61 +41,6 @@ def dtype_of_gguf(header: GgufHeader) -> str:
         if len(tensor.shape) > 1:
             sizes[tensor.type_name] += tensor.num_bytes
     return dtype_of(sizes.most_common(1)[0][0]) if sizes else "float32"
-
-
-def _require_llama(fields: Fields) -> None:
-    architecture = fields.text("general.architecture")
-    if architecture != ARCHITECTURE:
-        raise UnsupportedModel(
-            f"{fields.where} has architecture {architecture!r}; supported in GGUF: {ARCHITECTURE!r}"
-        )
-    if experts := fields.integer("llama.expert_count", 0):
-        raise UnsupportedModel(f"{fields.where} has {experts} experts; only dense models are run")
-
-
-def _size(fields: Fields, name: str) -> int:
-    value = fields.raw(f"llama.{name}")
-    if isinstance(value, list):
-        if len(set(value)) != 1:
-            raise UnsupportedModel(f"{fields.where}: {name} differs from layer to layer")
-        return Fields({name: value[0]}, fields.where).integer(name)
-    return fields.integer(f"llama.{name}")
-
-
-def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
-    if heads < 1:
-        raise BadCheckpoint(f"{fields.where}: attention.head_count is {heads}; it must be positive")
-    head_dim = fields.integer("llama.attention.key_length", hidden // heads)
-    for name in ("attention.value_length", "rope.dimension_count"):
-        other = fields.integer(f"llama.{name}", head_dim)
-        if other != head_dim:
-            raise UnsupportedModel(
-                f"{fields.where}: {name} is {other} and the head is {head_dim} wide; "
-                "only equal widths are run"
-            )
-    return head_dim
-
-
-def _rope_scaling(header: GgufHeader, fields: Fields, head_dim: int) -> Llama3RopeScaling | None:
-    kind = fields.text("llama.rope.scaling.type", "none")
-    if kind != "none":
-        raise UnsupportedModel(
-            f"{fields.where}: rope scaling {kind!r} is not run; supported: none and Llama 3.1's"
-        )
-    if _ROPE_FACTORS not in header.tensors:
-        return None
-    theta = fields.number("llama.rope.freq_base", 10000.0)
-    return scaling_of_factors(header, header.tensors[_ROPE_FACTORS], theta, head_dim)
-
-
-def _has_bias(header: GgufHeader, parts: tuple[str, ...]) -> bool:
-    present = [part for part in parts if f"blk.0.{part}.bias" in header.tensors]
-    if present and len(present) != len(parts):
-        raise UnsupportedModel(
-            f"{header.path} has biases on {', '.join(present)} only; all of {', '.join(parts)} "
-            "or none are run"
-        )
-    return bool(present)
 
 
 def _check_tensors(header: GgufHeader, config: DecoderConfig) -> None:
@@ -125,21 +55,39 @@ def _check_tensors(header: GgufHeader, config: DecoderConfig) -> None:
 
 
 def _expected_shapes(config: DecoderConfig) -> list[tuple[str, tuple[int, ...]]]:
-    hidden, mlp = config.hidden_size, config.intermediate_size
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    layer: dict[str, tuple[int, ...]] = {
-        "attn_norm": (hidden,),
-        "attn_q": (q, hidden),
-        "attn_k": (kv, hidden),
-        "attn_v": (kv, hidden),
-        "attn_output": (hidden, q),
-        "ffn_norm": (hidden,),
-        "ffn_gate": (mlp, hidden),
-        "ffn_up": (mlp, hidden),
-        "ffn_down": (hidden, mlp),
-    }
-    expected: list[tuple[str, tuple[int, ...]]] = [(_EMBEDDING, (config.vocab_size, hidden))]
-    expected += [("output_norm.weight", (hidden,))]
+    """Of the tensors that every file of such a shape has."""
+    hidden = config.hidden_size
+    expected: list[tuple[str, tuple[int, ...]]] = [
+        ("token_embd.weight", (config.vocab_size, hidden)),
+        ("output_norm.weight", (hidden,)),
+    ]
+    layer = _norm_shapes(config) | _attention_shapes(config) | _mlp_shapes(config)
     for index in range(config.num_layers):
         expected += [(f"blk.{index}.{part}.weight", shape) for part, shape in layer.items()]
     return expected
+
+
+def _norm_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    names = ["attn_norm", "ffn_norm"]
+    if config.has_post_norms:
+        names += ["post_attention_norm", "post_ffw_norm"]
+    return dict.fromkeys(names, (config.hidden_size,))
+
+
+def _attention_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    hidden, head_dim = config.hidden_size, config.head_dim
+    query, kv = config.num_heads * head_dim, config.num_kv_heads * head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "attn_q": (query, hidden),
+        "attn_k": (kv, hidden),
+        "attn_v": (kv, hidden),
+        "attn_output": (hidden, query),
+    }
+    if config.has_qk_norm:
+        shapes |= {"attn_q_norm": (head_dim,), "attn_k_norm": (head_dim,)}
+    return shapes
+
+
+def _mlp_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    return {"ffn_gate": (inner, hidden), "ffn_up": (inner, hidden), "ffn_down": (hidden, inner)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.errors import BadCheckpoint
 from cluster.models.card import CheckpointFormat, ModelCard
-from cluster.models.hf_config import context_notes, decoder_of_hf
+from cluster.models.hf_config import decoder_of_hf
 from cluster.models.hf_folder import dtype_of_files, weight_files_of
 from cluster.models.hf_special_tokens import id_of_special_token
 from cluster.models.json_file import read_json_object, read_optional_json
@@ -38,7 +38,6 @@ def card_of_folder(folder: Path, *, name: str, source: str, digests: DigestCache
         eos_token_ids=_eos_ids(folder, values, config.vocab_size),
         bos_token_id=_bos_id(folder, values, config.vocab_size),
         weight_bytes=sum(path.stat().st_size for path in files),
-        notes=context_notes(values, config),
     )
 
 

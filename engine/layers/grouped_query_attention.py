@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.layers.head_norm import HeadNorm
 from engine.ragged_batch import RaggedBatch
 from kernels.dispatch import KernelSet
 from kernels.linear import Linear
@@ -23,6 +24,9 @@ class GroupedQueryAttention:
     o: Linear
     cos_sin: torch.Tensor  # float32 [max_context, 2, head_dim / 2]
     scale: float
+    window: int | None = None
+    """Tokens seen, itself among them; None: all before."""
+    head_norm: HeadNorm | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -31,10 +35,13 @@ class GroupedQueryAttention:
 
     def attend(self, x: torch.Tensor, kv_layer: torch.Tensor, batch: RaggedBatch) -> torch.Tensor:
         """See Attention; width is num_heads * head_dim."""
+        qkv = self.qkv(x)
+        if self.head_norm is not None:
+            self.head_norm(qkv)
         query = self.kernels.rope_write_kv(
-            self.qkv(x), self.cos_sin, batch.positions, batch.slots, kv_layer
+            qkv, self.cos_sin, batch.positions, batch.slots, kv_layer
         )
-        return self.kernels.paged_attention(query, kv_layer, batch, self.scale)
+        return self.kernels.paged_attention(query, kv_layer, batch, self.scale, self.window)
 
     def project(self, attended: torch.Tensor) -> torch.Tensor:
         """See Attention."""

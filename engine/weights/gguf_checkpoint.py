@@ -78,6 +78,8 @@ class GgufCheckpoint:
 
     def _half_order(self, name: str) -> torch.Tensor | None:
         """How the rows of this tensor are to be put in order; None: they are."""
+        if not self._has_paired_rows:
+            return None
         num_rows = self._tensors[name].shape[0]
         if ".q_proj." in name:
             return half_order(num_rows, self._config.num_heads)

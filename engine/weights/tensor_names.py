@@ -1,4 +1,4 @@
-"""The tensors of a Llama-family checkpoint: their names and the shapes that a config implies."""
+"""The tensors of a checkpoint: their Hugging Face names and the shapes that a config implies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ FINAL_NORM = "model.norm.weight"
 LM_HEAD = "lm_head.weight"
 ROPE_DIVISORS = "rope_divisors"
 """GGUF only (`rope_freqs.weight`): what each inverse frequency is divided by."""
+INPUT_NORM = "input_layernorm.weight"
+ATTENTION_BRANCH_NORM = "post_attention_layernorm.weight"
+FEED_FORWARD_BRANCH_NORM = "post_feedforward_layernorm.weight"
 
 _GGUF_TOP = {
     "token_embd.weight": EMBEDDING,
@@ -22,28 +25,42 @@ _GGUF_LAYER = {
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_GGUF_BRANCH_NORMED = {
+    **_GGUF_LAYER,
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 
 
-def from_gguf_name(name: str) -> str:
+def from_gguf_name(name: str, *, has_branch_norms: bool = False) -> str:
     """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight; unknown names unchanged."""
+    modules = _GGUF_BRANCH_NORMED if has_branch_norms else _GGUF_LAYER
     if name in _GGUF_TOP:
         return _GGUF_TOP[name]
     prefix, _, rest = name.partition(".")
     index, _, leaf = rest.partition(".")
     module, _, kind = leaf.partition(".")
-    if prefix == "blk" and module in _GGUF_LAYER:
-        return f"{layer_prefix(int(index))}{_GGUF_LAYER[module]}.{kind}"
+    if prefix == "blk" and module in modules:
+        return f"{layer_prefix(int(index))}{modules[module]}.{kind}"
     return name
 
 
 def layer_prefix(index: int) -> str:
     """Of the names of one layer."""
     return f"model.layers.{index}."
+
+
+def feed_forward_norm(config: DecoderConfig) -> str:
+    """The norm before the feed-forward: where branches are normed too, it has a name of its own."""
+    return f"{'pre_feedforward' if config.has_post_norms else 'post_attention'}_layernorm.weight"
 
 
 def expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
@@ -55,26 +72,41 @@ def expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     if not config.tie_word_embeddings:
         shapes[LM_HEAD] = (config.vocab_size, config.hidden_size)
     for index in range(config.num_layers):
-        for leaf, shape in _layer_shapes(config).items():
-            shapes[layer_prefix(index) + leaf] = shape
+        parts = _norm_shapes(config) | _attention_shapes(config) | _mlp_shapes(config)
+        shapes |= {layer_prefix(index) + leaf: shape for leaf, shape in parts.items()}
     return shapes
 
 
-def _layer_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def _norm_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    names = [INPUT_NORM, feed_forward_norm(config)]
+    if config.has_post_norms:
+        names += [ATTENTION_BRANCH_NORM, FEED_FORWARD_BRANCH_NORM]
+    return dict.fromkeys(names, (config.hidden_size,))
+
+
+def _attention_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    hidden, head_dim = config.hidden_size, config.head_dim
+    query, kv = config.num_heads * head_dim, config.num_kv_heads * head_dim
+    matrices = {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
+    biased: tuple[str, ...] = ("q", "k", "v") if config.attention_bias else ()
+    if config.output_bias:
+        biased = (*biased, "o")
+    shapes = _projections("self_attn", matrices, biased)
+    if config.has_qk_norm:
+        shapes |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (head_dim,))
+    return shapes
+
+
+def _mlp_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     hidden, inner = config.hidden_size, config.intermediate_size
-    query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    matrices = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    return _projections("mlp", matrices, tuple(matrices) if config.mlp_bias else ())
+
+
+def _projections(
+    block: str, matrices: dict[str, tuple[int, int]], biased: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
+        f"{block}.{name}_proj.weight": shape for name, shape in matrices.items()
     }
-    attention = {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
-    mlp = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
-    biased = {"o"} if config.output_bias else set()
-    biased |= {"q", "k", "v"} if config.attention_bias else set()
-    biased |= mlp.keys() if config.mlp_bias else set()
-    for block, projections in (("self_attn", attention), ("mlp", mlp)):
-        for name, shape in projections.items():
-            shapes[f"{block}.{name}_proj.weight"] = shape
-            if name in biased:
-                shapes[f"{block}.{name}_proj.bias"] = shape[:1]
-    return shapes
+    return shapes | {f"{block}.{name}_proj.bias": matrices[name][:1] for name in biased}

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.card import CheckpointFormat, ModelCard
 from engine.weights.dequantize import dequantize
-from engine.weights.llama_weights import LlamaWeights
+from engine.weights.decoder_weights import DecoderWeights
 from tests.engine.tiny_llama import card_of, random_model, saved_card, tiny_config
 
 CPU = torch.device("cpu")
@@ -87,7 +87,8 @@ def test_gguf_values_are_the_quantized_ones_in_the_order_of_hugging_face(
 ) -> None:
     model = random_model(tiny_config())
     quantization = gguf.GGMLQuantizationType[kind]
-    weights = LlamaWeights(write_gguf(model, tmp_path / "m.gguf", quantization), torch.float32, CPU)
+    card = write_gguf(model, tmp_path / "m.gguf", quantization)
+    weights = DecoderWeights(card, torch.float32, CPU)
     state = model.state_dict()
 
     def rounded(name: str) -> torch.Tensor:
@@ -97,8 +98,8 @@ def test_gguf_values_are_the_quantized_ones_in_the_order_of_hugging_face(
     prefix = "model.layers.1.self_attn."
     expected = torch.cat([rounded(f"{prefix}{p}_proj.weight") for p in "qkv"])
     layer = weights.layer(1)
-    assert torch.equal(layer.qkv, expected)
-    assert torch.equal(layer.down, rounded("model.layers.1.mlp.down_proj.weight"))
+    assert torch.equal(layer.attention.qkv, expected)
+    assert torch.equal(layer.feed_forward.down, rounded("model.layers.1.mlp.down_proj.weight"))
     assert torch.equal(layer.input_norm, state["model.layers.1.input_layernorm.weight"])
     assert torch.equal(weights.embedding(), rounded("model.embed_tokens.weight"))
     assert weights.lm_head() is None
@@ -116,13 +117,13 @@ def test_dequantized_values_are_those_of_the_gguf_package(kind: str) -> None:
 
 def test_safetensors_values_are_those_of_the_model(tmp_path: Path) -> None:
     model = random_model(tiny_config(tie_word_embeddings=False, mlp_bias=True))
-    weights = LlamaWeights(saved_card(model, tmp_path), torch.float32, CPU)
+    weights = DecoderWeights(saved_card(model, tmp_path), torch.float32, CPU)
     state = model.state_dict()
     layer = weights.layer(2)
     gate, up = (state[f"model.layers.2.mlp.{name}_proj.bias"] for name in ("gate", "up"))
-    assert layer.gate_up_bias is not None
-    assert torch.equal(layer.gate_up_bias, torch.cat((gate, up)))
-    assert layer.qkv_bias is None
+    assert layer.feed_forward.gate_up_bias is not None
+    assert torch.equal(layer.feed_forward.gate_up_bias, torch.cat((gate, up)))
+    assert layer.attention.qkv_bias is None
     head = weights.lm_head()
     assert head is not None
     assert torch.equal(head, state["lm_head.weight"])
@@ -132,9 +133,9 @@ def test_shards_are_one_checkpoint(tmp_path: Path) -> None:
     model = random_model(tiny_config())
     card = saved_card(model, tmp_path, max_shard_size="100KB")
     assert len(card.weight_files) > 1
-    weights = LlamaWeights(card, torch.bfloat16, CPU)
+    weights = DecoderWeights(card, torch.bfloat16, CPU)
     expected = model.state_dict()["model.layers.2.mlp.down_proj.weight"].bfloat16()
-    assert torch.equal(weights.layer(2).down, expected)
+    assert torch.equal(weights.layer(2).feed_forward.down, expected)
 
 
 def damaged(tmp_path: Path, change: dict[str, torch.Tensor | None]) -> ModelCard:
@@ -161,12 +162,12 @@ def test_a_wrong_set_of_tensors_is_refused_by_name(
     name: str, tensor: torch.Tensor | None, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadCheckpoint, match=says):
-        LlamaWeights(damaged(tmp_path, {name: tensor}), torch.float32, CPU)
+        DecoderWeights(damaged(tmp_path, {name: tensor}), torch.float32, CPU)
 
 
 def test_a_repeated_head_of_a_tied_model_is_no_error(tmp_path: Path) -> None:
     card = damaged(tmp_path, {"lm_head.weight": torch.ones(61, 96)})
-    assert LlamaWeights(card, torch.float32, CPU).lm_head() is None
+    assert DecoderWeights(card, torch.float32, CPU).lm_head() is None
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.0001, 0.02, 0.5, 0.99])
@@ -182,18 +183,20 @@ def test_a_truncated_file_is_a_bad_checkpoint(
     path = card.weight_files[0]
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
     with pytest.raises(BadCheckpoint, match="(fetch|download) .*again|not a GGUF file"):
-        LlamaWeights(card, torch.float32, CPU)
+        DecoderWeights(card, torch.float32, CPU)
 
 
 @pytest.mark.parametrize("format", list(CheckpointFormat))
 def test_a_missing_file_is_a_bad_checkpoint(format: CheckpointFormat, tmp_path: Path) -> None:
     card = saved_card(random_model(tiny_config()), tmp_path)
     card = replace(card, format=format, weight_files=(tmp_path / "absent",))
+    if format is CheckpointFormat.GGUF:
+        card = replace(card, architecture="llama")
     with pytest.raises(BadCheckpoint, match="absent"):
-        LlamaWeights(card, torch.float32, CPU)
+        DecoderWeights(card, torch.float32, CPU)
 
 
 def test_an_unknown_architecture_is_unsupported(tmp_path: Path) -> None:
     card = saved_card(random_model(tiny_config()), tmp_path)
     with pytest.raises(UnsupportedModel, match="'GPT2LMHeadModel'; supported: Llama"):
-        LlamaWeights(replace(card, architecture="GPT2LMHeadModel"), torch.float32, CPU)
+        DecoderWeights(replace(card, architecture="GPT2LMHeadModel"), torch.float32, CPU)

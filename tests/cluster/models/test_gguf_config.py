@@ -16,7 +16,7 @@ from cluster.models.store import ModelStore
 
 
 def _config(tiny: Any, tmp_path: Path) -> DecoderConfig:
-    return decoder_of_gguf(read_gguf_header(tiny.write(tmp_path / "tiny.gguf")))
+    return decoder_of_gguf(read_gguf_header(tiny.write(tmp_path / "tiny.gguf")))[1]
 
 
 def test_smollm2s_card_states_its_facts(smollm2: ModelCard) -> None:

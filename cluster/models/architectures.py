@@ -1,0 +1,23 @@
+"""Every architecture that is run, in either format."""
+
+from __future__ import annotations
+
+from cluster.errors import UnsupportedModel
+from cluster.models import gguf_config, hf_config
+from cluster.models.card import CheckpointFormat, ModelCard
+
+
+def supported_architectures(format: CheckpointFormat) -> tuple[str, ...]:
+    """The checkpoints' own words."""
+    readers = gguf_config.READERS if format is CheckpointFormat.GGUF else hf_config.READERS
+    return tuple(readers)
+
+
+def require_architecture(card: ModelCard) -> None:
+    """Raises UnsupportedModel by name, with what is supported."""
+    supported = supported_architectures(card.format)
+    if card.architecture not in supported:
+        raise UnsupportedModel(
+            f"{card.name} has the architecture {card.architecture!r}; supported: "
+            f"{', '.join(supported)}"
+        )
