@@ -172,6 +172,8 @@ class DecoderConfig:
     """DeepSeek: rotated pairs are neighbours, not halves of the head."""
     mixture: MixtureConfig | None = None
     latent: LatentConfig | None = None
+    num_prediction_layers: int = 0
+    """Stored behind the last layer to predict further tokens (DeepSeek-V3); not read."""
 
     @property
     def kv_planes(self) -> int:
