@@ -7,10 +7,17 @@ from dataclasses import dataclass, fields
 from cluster.errors import PairingMismatch
 from cluster.version import PROTOCOL_VERSION
 
+_OPTIONS = {"kv_dtype": "kv", "num_planes": "model"}
+"""Fields that an operator sets by another name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """The facts that a block's bytes depend on; digests are hex."""
+    """The facts that a block's bytes depend on; digests are hex.
+
+    `dtype` is what the model computes in; `kv_dtype` is "auto" for a KV cache in that dtype, or
+    "int8" or "fp8"; `weights` the format of the matrices: another one gives other keys and values.
+    """
 
     weights_digest: str
     tokenizer_digest: str
@@ -19,6 +26,11 @@ class Pairing:
     num_layers: int
     num_kv_heads: int
     head_dim: int
+    """Values of a row in the cache: of a head, or of a latent."""
+    kv_dtype: str = "auto"
+    num_planes: int = 2
+    """2: keys and values; 1: a latent that is both."""
+    weights: str = "auto"
     protocol_version: int = PROTOCOL_VERSION
 
     @property
@@ -34,5 +46,5 @@ def check_pairing(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
         if mine != other:
             raise PairingMismatch(
                 f"{peer} cannot pair: {item.name} is {other!r} there and {mine!r} here; "
-                f"start both workers with the same {item.name}"
+                f"start both workers with the same {_OPTIONS.get(item.name, item.name)}"
             )

@@ -22,10 +22,15 @@ from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
 from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV
 
+WORD_BYTES = 8
+QUANTIZED_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+"""What the option `kv` names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayout:
-    """The shape and dtype of one block."""
+    """The shape and dtype of one block. Raises ConfigError when a (layer, plane, head) of it is not
+    made of 64-bit words, in which blocks are verified."""
 
     num_layers: int
     num_kv_heads: int
@@ -34,6 +39,16 @@ class KvLayout:
     dtype: torch.dtype
     """bfloat16, float16 or float32; int8 or float8_e4m3fn with a scale per row."""
     num_planes: int = 2
+
+    def __post_init__(self) -> None:
+        slice_bytes = self.block_size * self.row_width * self.dtype.itemsize
+        if slice_bytes % WORD_BYTES:
+            raise ConfigError(
+                f"a block of {self.block_size} rows of {self.row_width} {self.dtype} values has "
+                f"{slice_bytes} bytes per head; needed: a multiple of {WORD_BYTES}; use a "
+                "block_size_tokens that is a multiple of 8",
+                param="block_size_tokens",
+            )
 
     @classmethod
     def of(cls, config: DecoderConfig, block_size: int, dtype: torch.dtype) -> KvLayout:

@@ -17,6 +17,7 @@ import torch
 from cluster.errors import ConfigError, OutOfBlocks
 from cluster.models.card import DecoderConfig
 from engine.kv_pool import KvLayout
+from kernels.paged_queries import QUANTIZED_KV
 
 CPU_POOL_BYTES = 1 << 30
 CPU_POOL_SHARE = 0.25  # of the memory available, if that is less
@@ -35,6 +36,13 @@ class MemoryRequest:
     max_batch_tokens: int
     kv_memory_bytes: int | None = None
     memory_share: float = 1.0
+    dtype: torch.dtype | None = None
+    """Of weights and activations; default: as the pool's."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What the model computes in."""
+        return self.layout.dtype if self.dtype is None else self.dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +65,7 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
     """
     free = available_bytes if available_bytes is not None else free_bytes(request.device)
     available = int(free * request.memory_share)
-    weights = weight_bytes(request.config, request.layout.dtype)
+    weights = weight_bytes(request.config, request.compute_dtype)
     workspace = workspace_bytes(request)
     headroom = int(available * HEADROOM_SHARE)
     room = available - weights - workspace - headroom
@@ -97,7 +105,7 @@ def workspace_bytes(request: MemoryRequest) -> int:
     """
     config = request.config
     query_kv = (config.num_heads * 2 + config.num_kv_heads * 2) * config.head_dim
-    per_token = 4 * config.hidden_size + request.layout.dtype.itemsize * (
+    per_token = 4 * config.hidden_size + request.compute_dtype.itemsize * (
         2 * config.hidden_size + max(3 * config.intermediate_size, query_kv)
     )
     return request.max_batch_tokens * per_token + 64 * config.vocab_size * 4
@@ -139,7 +147,7 @@ def _check_fit(request: MemoryRequest, num_blocks: int, room: int) -> None:
 def _too_large(request: MemoryRequest, kv_bytes: int, room: int) -> str:
     return (
         f"weights and a KV pool of {kv_bytes // _MIB} MiB do not fit: after the weights "
-        f"({weight_bytes(request.config, request.layout.dtype) // _MIB} MiB), workspace and "
+        f"({weight_bytes(request.config, request.compute_dtype) // _MIB} MiB), workspace and "
         f"headroom {max(room, 0) // _MIB} MiB are left{_of_share(request)}; "
         f"lower --kv-memory-bytes to that{_smaller_dtype(request)}"
     )
@@ -147,7 +155,7 @@ def _too_large(request: MemoryRequest, kv_bytes: int, room: int) -> str:
 
 def _context_too_large(request: MemoryRequest, fitting_tokens: int) -> str:
     if fitting_tokens == 0:
-        weights = weight_bytes(request.config, request.layout.dtype) // _MIB
+        weights = weight_bytes(request.config, request.compute_dtype) // _MIB
         return (
             f"no KV block fits beside {weights} MiB of weights{_of_share(request)}; "
             f"use a smaller model or a larger machine{_smaller_dtype(request)}"
@@ -166,6 +174,8 @@ def _of_share(request: MemoryRequest) -> str:
 
 
 def _smaller_dtype(request: MemoryRequest) -> str:
-    if request.layout.dtype is torch.float32:
+    if request.compute_dtype is torch.float32:
         return ", or use dtype bfloat16, which halves weights and KV"
+    if request.layout.dtype not in QUANTIZED_KV:
+        return ", or use --kv int8, which nearly halves the KV"
     return ""

@@ -277,6 +277,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     pid: int
     pairing_dtype: str
+    """What the model computes in."""
+    kv_dtype: str = "auto"
+    """Of the pool: "auto" (as pairing_dtype), "int8" or "fp8"."""
     num_layers: int
     num_kv_heads: int
     head_dim: int

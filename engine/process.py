@@ -28,6 +28,7 @@ from engine.model_runner import Replica
 from engine.replica import Progress, load_replica
 from engine.spec import EngineLaunch, EngineSpec
 from engine.threads import use_threads_to_load, use_threads_to_serve
+from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV
 
 _LOG = structlog.get_logger()
 _PR_SET_PDEATHSIG = 1
@@ -119,14 +120,16 @@ def die_with_parent(parent_pid: int) -> None:
 def _say_ready(
     sink: MessageSink, spec: EngineSpec, replica: Replica, extension: PoolAccess
 ) -> None:
-    num_blocks, num_layers, _, num_kv_heads, _, head_dim = replica.kv.shape
+    num_blocks, num_layers, _, num_kv_heads, _, row_width = replica.kv.shape
+    is_quantized = replica.kv.dtype in QUANTIZED_KV
     sink.send(
         Ready(
             pid=os.getpid(),
             pairing_dtype=spec.dtype,
+            kv_dtype=spec.kv,
             num_layers=num_layers,
             num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
+            head_dim=row_width - (KV_SCALE_BYTES if is_quantized else 0),
             total_blocks=num_blocks,
             max_context_tokens=replica.max_context_tokens,
             vocab_size=replica.vocab_size,

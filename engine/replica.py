@@ -11,7 +11,7 @@ from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
 from engine.decoder import Decoder
-from engine.kv_pool import KvLayout, KvPool
+from engine.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory_budget import MemoryRequest, plan_memory
 from engine.model_runner import DecoderRunner, Replica
 from engine.ragged_batch import RaggedBatch
@@ -28,13 +28,15 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
     phases = PhaseTimer(progress)
     config, options = spec.card.config, spec.options
     device, dtype = resolve_device(options.device), _DTYPES[spec.dtype]
-    layout = KvLayout.of(config, options.block_size_tokens, dtype)
+    kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
+    layout = KvLayout.of(config, options.block_size_tokens, kv_dtype)
     context_tokens = resolve_context(config, options, layout)
     phases("plan memory", 0.0)
     budget = plan_memory(
         MemoryRequest(
             config=config,
             layout=layout,
+            dtype=dtype,
             device=device,
             max_context_tokens=context_tokens,
             max_batch_tokens=options.max_batch_tokens,

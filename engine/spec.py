@@ -15,7 +15,9 @@ from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.card import ModelCard
 from cluster.pairing import Pairing
+from engine.weight_format import AUTO, resolve_weights
 
+__all__ = ["EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
 KV_DTYPES = ("float32", "bfloat16")
 
 
@@ -24,6 +26,10 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     card: ModelCard
     dtype: str
+    weights: str = AUTO
+    """Resolved: see `resolve_weights`; "auto" is resolved when the model is loaded."""
+    kv: str = "auto"
+    """Of the KV cache: "auto" (as dtype), "int8" or "fp8"."""
     role: Role
     worker_id: str
     incarnation: str
@@ -39,10 +45,13 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
             weights_digest=self.card.weights_digest,
             tokenizer_digest=self.card.tokenizer_digest,
             dtype=self.dtype,
+            weights=self.weights,
+            kv_dtype=self.kv,
+            num_planes=config.kv_planes,
             block_size_tokens=self.options.block_size_tokens,
             num_layers=config.num_layers,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
+            num_kv_heads=config.kv_heads,
+            head_dim=config.kv_dim,
         )
 
 

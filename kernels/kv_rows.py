@@ -57,18 +57,14 @@ def write_rows(kv_layer: torch.Tensor, plane: int, slots: torch.Tensor, rows: to
     if kv_layer.dtype in QUANTIZED_KV:
         rows, scales = quantize_rows(rows, kv_layer.dtype)
         row_scales(kv_layer)[blocks, plane, :, offsets] = scales
-    values = row_values(kv_layer)
-    if values.dtype is torch.float8_e4m3fn:  # torch writes no floats of one byte by index
-        values, rows = values.view(torch.int8), rows.view(torch.int8)
-    values[blocks, plane, :, offsets] = rows.to(values.dtype)
+    row_values(kv_layer)[blocks, plane, :, offsets] = rows.to(kv_layer.dtype)
 
 
 def read_blocks(kv_layer: torch.Tensor, block_ids: torch.Tensor) -> torch.Tensor:
     """Blocks [num_chosen, num_planes, num_kv_heads, block_size, head_dim], copied; float32 out of a
     quantized pool, else as they are."""
-    chosen, values = block_ids.long(), row_values(kv_layer)
+    chosen = block_ids.long()
+    values = row_values(kv_layer)[chosen]
     if kv_layer.dtype not in QUANTIZED_KV:
-        return values[chosen]
-    # as bytes, for torch reads no floats of one byte by index
-    picked = values.view(torch.int8)[chosen].view(kv_layer.dtype).float()
-    return picked * row_scales(kv_layer)[chosen].unsqueeze(-1)
+        return values
+    return values.float() * row_scales(kv_layer)[chosen].unsqueeze(-1)

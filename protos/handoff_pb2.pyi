@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Pairing(_message.Message):
-    __slots__ = ("protocol_version", "weights_digest", "tokenizer_digest", "dtype", "block_size_tokens", "num_layers", "num_kv_heads", "head_dim")
+    __slots__ = ("protocol_version", "weights_digest", "tokenizer_digest", "dtype", "block_size_tokens", "num_layers", "num_kv_heads", "head_dim", "kv_dtype", "num_planes", "weights")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,9 @@ class Pairing(_message.Message):
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     NUM_KV_HEADS_FIELD_NUMBER: _ClassVar[int]
     HEAD_DIM_FIELD_NUMBER: _ClassVar[int]
+    KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    NUM_PLANES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     weights_digest: str
     tokenizer_digest: str
@@ -25,7 +28,10 @@ class Pairing(_message.Message):
     num_layers: int
     num_kv_heads: int
     head_dim: int
-    def __init__(self, protocol_version: _Optional[int] = ..., weights_digest: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ..., dtype: _Optional[str] = ..., block_size_tokens: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ...) -> None: ...
+    kv_dtype: str
+    num_planes: int
+    weights: str
+    def __init__(self, protocol_version: _Optional[int] = ..., weights_digest: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ..., dtype: _Optional[str] = ..., block_size_tokens: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., kv_dtype: _Optional[str] = ..., num_planes: _Optional[int] = ..., weights: _Optional[str] = ...) -> None: ...
 
 class KvPeer(_message.Message):
     __slots__ = ("agent_name", "agent_metadata", "transport", "pool_address", "block_bytes", "num_blocks", "generations_address", "device_id", "memory", "host")

@@ -13,6 +13,7 @@ from router.cooldown import Cooldown
 from router.worker_session import WorkerSession
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_SCALE_BYTES = 4  # of a row in a quantized cache, whose values take one byte
 
 
 class Assignment:
@@ -94,8 +95,10 @@ class FleetMember:
     def kv_bytes_per_token(self) -> int:
         """Of the KV cache, over all layers."""
         pairing = self.member.pairing
-        per_layer = 2 * pairing.num_kv_heads * pairing.head_dim
-        return pairing.num_layers * per_layer * _DTYPE_BYTES.get(pairing.dtype, 2)
+        row_bytes = pairing.head_dim + _SCALE_BYTES
+        if pairing.kv_dtype == "auto":
+            row_bytes = pairing.head_dim * _DTYPE_BYTES.get(pairing.dtype, 2)
+        return pairing.num_layers * pairing.num_planes * pairing.num_kv_heads * row_bytes
 
     def assign(self, *, num_tokens: int, prefill_tokens: int) -> Assignment:
         """Counts a request; `prefill_tokens` are those that it computes here."""

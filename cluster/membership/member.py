@@ -22,6 +22,7 @@ _PAIRING_LIMITS = {
     "num_layers": 4096,
     "num_kv_heads": 65_536,
     "head_dim": 65_536,
+    "num_planes": 2,
     "protocol_version": 2**31,
 }
 
@@ -60,7 +61,7 @@ class Member:
         for name in ("model", "kv_transport", "version"):
             _check_length(name, getattr(self, name))
         _check_between("max_context_tokens", self.max_context_tokens, MAX_CONTEXT_TOKENS)
-        for name in ("weights_digest", "tokenizer_digest", "dtype"):
+        for name in ("weights_digest", "tokenizer_digest", "dtype", "kv_dtype", "weights"):
             _check_name(f"pairing.{name}", getattr(self.pairing, name))
         for name, limit in _PAIRING_LIMITS.items():
             _check_between(f"pairing.{name}", getattr(self.pairing, name), limit)

@@ -12,7 +12,7 @@ from cluster.models.store import ModelStore
 from cluster.startup import report_progress
 from cluster.version import VERSION
 from engine.messages import LoadProgress, Ready
-from engine.spec import EngineSpec, resolve_dtype
+from engine.spec import EngineSpec, resolve_dtype, resolve_weights
 
 
 async def find_model(options: WorkerOptions) -> ModelCard:
@@ -31,9 +31,12 @@ def report_load(progress: LoadProgress) -> None:
 
 def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSpec:
     """What the engine's process is told; "auto" is resolved here."""
+    dtype = resolve_dtype(card, options.model.dtype)
     return EngineSpec(
         card=card,
-        dtype=resolve_dtype(card, options.model.dtype),
+        dtype=dtype,
+        weights=resolve_weights(card, options.model.weights, dtype, options.engine.device),
+        kv=options.model.kv,
         role=options.role,
         worker_id=key.worker_id,
         incarnation=key.incarnation,
@@ -76,6 +79,8 @@ def facts_of(spec: EngineSpec, ready: Ready, *, metrics_port: int) -> dict[str, 
         "role": spec.role.value,
         "model": spec.card.name,
         "dtype": spec.dtype,
+        "weights": spec.weights,
+        "kv": spec.dtype if spec.kv == "auto" else spec.kv,
         "blocks": str(ready.total_blocks),
         "max_context_tokens": str(ready.max_context_tokens),
         "kv_transport": ready.kv_transport or "none yet",

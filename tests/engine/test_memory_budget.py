@@ -82,11 +82,25 @@ def test_an_explicit_pool_wins() -> None:
 
 
 def test_the_error_names_the_largest_context_that_fits() -> None:
-    with pytest.raises(ConfigError, match=r"8192 tokens .* that does is (\d+)$") as failure:
+    with pytest.raises(ConfigError, match="8192 tokens .* or use --kv int8") as failure:
         plan_memory(request(), 420 << 20)
     assert failure.value.param == "max_context_tokens"
-    fitting = int(failure.value.message.rsplit(" ", 1)[1])
+    fitting = int(failure.value.message.split("that does is ")[1].split(",")[0])
     assert plan_memory(replace(request(), max_context_tokens=fitting), 420 << 20).num_blocks > 0
+
+
+def test_a_quantized_pool_holds_more_tokens_beside_the_same_weights() -> None:
+    plain, available = request(), 512 << 20
+    quantized = replace(plain, layout=KvLayout.of(SMOLLM2, 16, torch.int8), dtype=torch.bfloat16)
+    ours, theirs = plan_memory(quantized, available), plan_memory(plain, available)
+    assert ours.weight_bytes == theirs.weight_bytes
+    assert ours.num_blocks / theirs.num_blocks == pytest.approx(128 / 68, rel=0.01)
+
+
+def test_a_block_that_cannot_be_verified_is_refused() -> None:
+    with pytest.raises(ConfigError, match="204 bytes per head.*multiple of 8") as failure:
+        KvLayout.of(SMOLLM2, 3, torch.float8_e4m3fn)
+    assert failure.value.param == "block_size_tokens"
 
 
 def test_the_error_names_the_smaller_dtype() -> None:
