@@ -90,7 +90,7 @@ def test_the_error_names_the_largest_context_that_fits() -> None:
 
 
 def test_a_quantized_pool_holds_more_tokens_beside_the_same_weights() -> None:
-    plain, available = request(), 512 << 20
+    plain, available = replace(request(), kv_memory_bytes=200 << 20), 1 * GIB
     quantized = replace(plain, layout=KvLayout.of(SMOLLM2, 16, torch.int8), dtype=torch.bfloat16)
     ours, theirs = plan_memory(quantized, available), plan_memory(plain, available)
     assert ours.weight_bytes == theirs.weight_bytes
