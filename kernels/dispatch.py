@@ -13,6 +13,7 @@ import torch
 from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_library import native_library
 from kernels.cpu.packed_linear import PackedLinear
+from kernels.cpu.tape import Tape
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.experts import PackExperts, RouteExperts
 from kernels.latent import AttendLatent, PackHeads, WriteLatent
@@ -60,6 +61,12 @@ RopeWriteKv = Callable[
 HeadNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, int, int], None]
 
 
+class NewTape(Protocol):
+    """Begins to record a program of the whole forward. Raises NoNativeForm."""
+
+    def __call__(self, dtype: torch.dtype, *, num_kv_heads: int, head_dim: int) -> Tape: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSet:
     """The operations of a decoder layer; `kernels/reference/` says what each does."""
@@ -78,6 +85,8 @@ class KernelSet:
     pack_heads: PackHeads = TorchHeadLinear
     write_latent: WriteLatent = write_latent
     latent_attention: AttendLatent = latent_attention
+    new_tape: NewTape | None = None
+    """None: the set has no programs, a forward goes operation by operation."""
 
 
 REFERENCE = KernelSet(
@@ -113,6 +122,9 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         rope_write_kv=kernels.rope_write_kv,
         paged_attention=kernels.paged_attention,
         silu_mul=kernels.silu_mul,
+        new_tape=functools.partial(Tape, library),
+        gelu_mul=kernels.gelu_mul,
+        head_norm=kernels.head_norm,
     )
 
 

@@ -6,7 +6,7 @@ One row's result does not depend on the other rows of a batch, to the bit.
 from __future__ import annotations
 
 import ctypes
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +14,7 @@ from kernels.cpu.team import TEAM
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.door import require_contiguous, require_dtype, require_shape
 from kernels.paged_queries import QUANTIZED_KV, PagedQueries, check_attention
+from kernels.reference.head_norm import check_head_norm
 from kernels.reference.rope_write_kv import check_rope_write_kv
 from kernels.reference.rope_write_kv import rope_write_kv as torch_rope_write_kv
 
@@ -73,12 +74,19 @@ class NativeKernels:
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See kernels/reference/silu_mul.py."""
+        return self._gated(self._library.splitserve_silu_mul, gate_up)
+
+    def gelu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See kernels/reference/gelu_mul.py."""
+        return self._gated(self._library.splitserve_gelu_mul, gate_up)
+
+    def _gated(self, function: Any, gate_up: torch.Tensor) -> torch.Tensor:
         num_rows, width = gate_up.shape
         if width % 2:
             raise ValueError(f"gate_up has an odd width {width}")
         require_contiguous("gate_up", gate_up)
         out = torch.empty((num_rows, width // 2), dtype=gate_up.dtype)
-        self._library.splitserve_silu_mul(
+        function(
             CODES[gate_up.dtype],
             gate_up.data_ptr(),
             num_rows,
@@ -87,6 +95,33 @@ class NativeKernels:
             TEAM.num_threads,
         )
         return out
+
+    def head_norm(
+        self,
+        qkv: torch.Tensor,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        eps: float,
+        num_heads: int,
+        num_kv_heads: int,
+    ) -> None:
+        """See kernels/reference/head_norm.py."""
+        head_dim = check_head_norm(qkv, query_weight, key_weight, num_heads, num_kv_heads)
+        require_contiguous("qkv", qkv)
+        require_contiguous("query_weight", query_weight)
+        require_contiguous("key_weight", key_weight)
+        self._library.splitserve_head_norm(
+            CODES[qkv.dtype],
+            qkv.data_ptr(),
+            query_weight.data_ptr(),
+            key_weight.data_ptr(),
+            eps,
+            qkv.shape[0],
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            TEAM.num_threads,
+        )
 
     def rope_write_kv(
         self,

@@ -45,6 +45,10 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _POINTER, _INT),
     ),
     "splitserve_silu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "splitserve_gelu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "splitserve_head_norm": (
+        *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _LONG, _LONG, _INT),
+    ),
     "splitserve_rope_write_kv": (
         *(_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
         *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _INT),
@@ -53,6 +57,7 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
         *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT),
     ),
+    "splitserve_run_program": (_POINTER, _POINTER),
     "splitserve_block_digest": (_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
 }
 
