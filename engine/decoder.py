@@ -16,6 +16,7 @@ from cluster.models.card import ModelCard
 from engine.kv_pool import KvPool
 from engine.layers.build import LayerBuilder
 from engine.layers.decoder_layer import DecoderLayer
+from engine.native_forward import DecoderParts, record_forward
 from engine.ragged_batch import RaggedBatch
 from engine.rope_table import RopeTables
 from engine.weights.decoder_weights import DecoderWeights
@@ -48,6 +49,7 @@ class Decoder:
         self._final_norm = weights.final_norm()
         head = weights.lm_head()
         self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
+        self._program = record_forward(self._parts(), kernels)
 
     @classmethod
     def load(
@@ -67,6 +69,11 @@ class Decoder:
             return cls(weights, kernels, progress=progress)
 
     @property
+    def is_one_call(self) -> bool:
+        """True when a step is a single native call."""
+        return self._program is not None
+
+    @property
     def kernel_set(self) -> str:
         """Name of the kernels in use, for the log."""
         return self._kernels.name
@@ -83,6 +90,21 @@ class Decoder:
 
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
+        if self._program is not None:
+            return self._program(batch, kv.tensor)
+        return self._forward_by_operations(batch, kv)
+
+    def _parts(self) -> DecoderParts:
+        return DecoderParts(
+            config=self.config,
+            dtype=self.dtype,
+            embedding=self._embedding,
+            layers=self._layers,
+            final_norm=self._final_norm,
+            lm_head=self._lm_head,
+        )
+
+    def _forward_by_operations(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
         eps = self.config.rms_norm_eps
         residual = self._embedding.rows(batch.token_ids)  # float32 [num_tokens, hidden]
         if self._embedding_scale != 1.0:

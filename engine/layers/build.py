@@ -81,6 +81,7 @@ class LayerBuilder:
             self.kernels.pack_linear(weights.gate_up, weights.gate_up_bias),
             self.kernels.pack_linear(weights.down, weights.down_bias),
             self.kernels.gelu_mul if is_gelu else self.kernels.silu_mul,
+            self.config.activation,
         )
 
     def _branch_norm(self, weight: torch.Tensor) -> BranchNorm:

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from cluster.models.card import Activation
+from kernels.cpu.tape import NoNativeForm, Rows, Tape
 from kernels.linear import Linear
 
 
@@ -30,6 +32,8 @@ class GatedMlp:
     down: Linear
     gated: Callable[[torch.Tensor], torch.Tensor]
     """[num_rows, 2 * inner] -> [num_rows, inner]: `KernelSet.silu_mul` or `gelu_mul`."""
+    activation: Activation = Activation.SILU
+    """Which of the two it is."""
 
     @property
     def num_bytes(self) -> int:
@@ -39,3 +43,10 @@ class GatedMlp:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """See FeedForward."""
         return self.down(self.gated(self.gate_up(x)))
+
+    def record(self, tape: Tape, x: Rows) -> Rows:
+        """See engine/native_forward.py."""
+        if self.activation is not Activation.SILU:
+            raise NoNativeForm(f"a gate through {self.activation.value}")
+        gate_up = tape.linear(self.gate_up, x, "gate_up")
+        return tape.linear(self.down, tape.silu_mul(gate_up), "branch")

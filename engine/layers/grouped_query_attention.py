@@ -11,6 +11,7 @@ import torch
 
 from engine.layers.head_norm import HeadNorm
 from engine.ragged_batch import RaggedBatch
+from kernels.cpu.tape import NoNativeForm, Rows, Tape
 from kernels.dispatch import KernelSet
 from kernels.linear import Linear
 
@@ -46,3 +47,15 @@ class GroupedQueryAttention:
     def project(self, attended: torch.Tensor) -> torch.Tensor:
         """See Attention."""
         return self.o(attended)
+
+    def record_attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
+        """See engine/native_forward.py."""
+        if self.window is not None or self.head_norm is not None:
+            raise NoNativeForm("attention with a window or a norm of heads")
+        qkv = tape.linear(self.qkv, x, "qkv")
+        tape.rope_write_kv(qkv, self.cos_sin, layer)
+        return tape.paged_attention(qkv, layer, self.scale)
+
+    def record_project(self, tape: Tape, attended: Rows) -> Rows:
+        """See engine/native_forward.py."""
+        return tape.linear(self.o, attended, "branch")

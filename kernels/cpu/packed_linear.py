@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from kernels.cpu.native_kernels import CODES
+from kernels.cpu.step_records import PanelLinearRecord, PanelRowsRecord
+from kernels.cpu.tape import NoNativeForm, Rows, Tape
 from kernels.cpu.team import TEAM
 from kernels.door import require, require_contiguous, require_dtype, require_shape
 from kernels.weights import Weight, plain
@@ -22,7 +24,7 @@ PANEL = 32
 
 
 class PackedLinear:
-    """A `kernels.linear.Linear`."""
+    """A `kernels.linear.Linear` and a `kernels.cpu.tape.RecordedLinear`."""
 
     def __init__(
         self, library: ctypes.CDLL, weight: Weight, bias: torch.Tensor | None = None
@@ -41,6 +43,11 @@ class PackedLinear:
         self._bias = None if bias is None else bias.float().contiguous()
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """(out_features, in_features)."""
+        return self._out_features, self._in_features
+
+    @property
     def num_bytes(self) -> int:
         """Memory held."""
         return self._panels.nbytes + (0 if self._bias is None else self._bias.nbytes)
@@ -57,6 +64,37 @@ class PackedLinear:
         """ids int64 [n] -> float32 [n, in_features]."""
         words = self._panels[ids // PANEL, :, ids % PANEL]
         return words.view(self._dtype)[:, : self._in_features].float()
+
+    def record(self, tape: Tape, x: Rows, out: Rows) -> None:
+        """See RecordedLinear."""
+        self._require_whole_words()
+        record = PanelLinearRecord(
+            panels=self._panels.data_ptr(),
+            bias=None if self._bias is None else self._bias.data_ptr(),
+            dtype=self._code,
+            out_dtype=CODES[out.dtype],
+            x=x.place,
+            num_steps=self._panels.shape[1],
+            num_outputs=self._out_features,
+            out=out.place,
+        )
+        tape.add(record, self)
+
+    def record_rows(self, tape: Tape, out: Rows) -> None:
+        """See RecordedLinear."""
+        self._require_whole_words()
+        record = PanelRowsRecord(
+            panels=self._panels.data_ptr(),
+            dtype=self._code,
+            num_steps=self._panels.shape[1],
+            num_rows=self._out_features,
+            out=out.place,
+        )
+        tape.add(record, self)
+
+    def _require_whole_words(self) -> None:
+        if self._in_features % self._per_word:
+            raise NoNativeForm(f"{self._in_features} inputs of {self._dtype}")
 
     def _multiply(self, x: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
         num_rows = x.shape[0]

@@ -1,0 +1,153 @@
+// Runs a program, and fits the kernels to it: one `splitserve_run_...` per operation.
+#include "step_program.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "element.h"
+#include "operations.h"
+#include "tile.h"
+
+namespace splitserve {
+namespace {
+
+int64_t bytes_of(int64_t dtype) { return dtype == kFloat32 ? 4 : 2; }
+
+struct PanelRows {
+  const Word* panels;  // [vocab / 32][num_steps][32]
+  int64_t dtype, num_steps, num_rows, out;
+};
+
+struct RmsNorm {
+  const float* weight;
+  int64_t dtype, residual, branch, has_branch, hidden, out;
+  float eps;
+};
+
+struct PanelLinear {
+  const void* panels;
+  const float* bias;
+  int64_t dtype, out_dtype, x, num_steps, num_outputs, out;
+};
+
+struct RopeWriteKv {
+  const float* cos_sin;
+  int64_t dtype, qkv, layer, num_heads, num_kv_heads, head_dim;
+};
+
+struct PagedAttention {
+  int64_t dtype, qkv, layer, num_heads, num_kv_heads, head_dim, out;
+  float scale;
+};
+
+struct SiluMul {
+  int64_t dtype, gate_up, inner, out;
+};
+
+struct SelectRows {
+  int64_t source, target, row_bytes;
+};
+
+// One row of an embedding whose words lie 32 apart: float32 out.
+void widen_row(const Word* words, int64_t num_steps, int64_t dtype, float* out) {
+  for (int64_t step = 0; step < num_steps; ++step) {
+    const uint32_t word = static_cast<uint32_t>(words[step * kPanel]);
+    const uint32_t low = word << 16, high = word & 0xffff0000u;
+    if (dtype == kFloat32) {
+      std::memcpy(out + step, &word, 4);
+    } else {
+      std::memcpy(out + 2 * step, &low, 4);
+      std::memcpy(out + 2 * step + 1, &high, 4);
+    }
+  }
+}
+
+template <class Record>
+const Record& as(const void* record) {
+  return *static_cast<const Record*>(record);
+}
+
+}  // namespace
+}  // namespace splitserve
+
+using namespace splitserve;
+
+extern "C" void splitserve_run_panel_rows(const void* record, Run& run) {
+  const auto& op = as<PanelRows>(record);
+  const int64_t width = op.dtype == kFloat32 ? op.num_steps : 2 * op.num_steps;
+  for (int64_t row = 0; row < run.num_rows; ++row) {
+    const int64_t id = run.step.token_ids[row];
+    if (id < 0 || id >= op.num_rows) {
+      ++run.step.num_unknown_tokens;
+      continue;
+    }
+    widen_row(op.panels + (id / kPanel * op.num_steps) * kPanel + id % kPanel, op.num_steps,
+              op.dtype, run.at<float>(op.out) + row * width);
+  }
+}
+
+extern "C" void splitserve_run_rms_norm(const void* record, Run& run) {
+  const auto& op = as<RmsNorm>(record);
+  const void* branch = op.has_branch ? run.at<void>(op.branch) : nullptr;
+  splitserve_rms_norm(static_cast<int32_t>(op.dtype), branch, run.at<float>(op.residual), op.weight,
+                      op.eps, run.num_rows, op.hidden, run.at<void>(op.out), run.num_threads());
+}
+
+extern "C" void splitserve_run_panel_linear(const void* record, Run& run) {
+  const auto& op = as<PanelLinear>(record);
+  splitserve_linear(static_cast<int32_t>(op.dtype), static_cast<int32_t>(op.out_dtype),
+                    run.at<void>(op.x), run.num_rows, op.num_steps, op.num_steps, op.panels,
+                    op.num_outputs, op.bias, run.at<void>(op.out), op.num_outputs,
+                    run.num_threads());
+}
+
+extern "C" void splitserve_run_rope_write_kv(const void* record, Run& run) {
+  const auto& op = as<RopeWriteKv>(record);
+  const Step& step = run.step;
+  splitserve_rope_write_kv(static_cast<int32_t>(op.dtype), run.at<void>(op.qkv), op.cos_sin,
+                           step.positions, step.slots, run.kv_layer(op.layer),
+                           step.kv_block_stride / bytes_of(op.dtype), run.num_rows, op.num_heads,
+                           op.num_kv_heads, step.kv_block_size, op.head_dim, run.num_threads());
+}
+
+extern "C" void splitserve_run_paged_attention(const void* record, Run& run) {
+  const auto& op = as<PagedAttention>(record);
+  const Step& step = run.step;
+  splitserve_paged_attention(
+      static_cast<int32_t>(op.dtype), run.at<void>(op.qkv),
+      (op.num_heads + 2 * op.num_kv_heads) * op.head_dim, run.kv_layer(op.layer),
+      step.kv_block_stride / bytes_of(op.dtype), step.query_starts, step.context_lens,
+      step.block_tables, step.max_blocks, step.num_seqs, op.num_heads, op.num_kv_heads,
+      step.kv_block_size, op.head_dim, op.scale, run.at<void>(op.out), run.num_threads());
+}
+
+extern "C" void splitserve_run_silu_mul(const void* record, Run& run) {
+  const auto& op = as<SiluMul>(record);
+  splitserve_silu_mul(static_cast<int32_t>(op.dtype), run.at<void>(op.gate_up), run.num_rows,
+                      op.inner, run.at<void>(op.out), run.num_threads());
+}
+
+extern "C" void splitserve_run_select_rows(const void* record, Run& run) {
+  const auto& op = as<SelectRows>(record);
+  for (int64_t row = 0; row < run.step.num_logits; ++row)
+    std::memcpy(run.at<char>(op.target) + row * op.row_bytes,
+                run.at<char>(op.source) + run.step.logit_rows[row] * op.row_bytes, op.row_bytes);
+}
+
+// From here on there are only the rows whose logits are wanted.
+extern "C" void splitserve_run_keep_wanted(const void*, Run& run) {
+  run.num_rows = run.step.num_logits;
+}
+
+extern "C" void splitserve_run_program(const Program* program, Step* step) {
+  step->num_unknown_tokens = 0;
+  Run run{*step, step->num_tokens, {}};
+  char* memory = step->workspace;
+  for (int64_t place = 0; place < program->num_places; ++place) {
+    run.places[place] = memory;
+    memory += program->row_bytes[place] * step->capacity_rows;
+  }
+  run.places[kLogitsPlace] = reinterpret_cast<char*>(step->logits);
+  for (int64_t i = 0; i < program->num_operations; ++i)
+    program->operations[i].operate(program->operations[i].record, run);
+}

@@ -1,0 +1,127 @@
+"""The records of `native/step_program.h` and `.cpp`, field by field.
+
+Names of fields and their meaning are those of the kernels; `dtype` is a code of `native_kernels`,
+a place is an index into the workspace of the program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import ClassVar
+
+_LONG, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+
+
+def _longs(*names: str) -> list[tuple[str, type]]:
+    return [(name, _LONG) for name in names]
+
+
+def _pointers(*names: str) -> list[tuple[str, type]]:
+    return [(name, _POINTER) for name in names]
+
+
+class OperationRecord(ctypes.Structure):
+    """One operation of a program: what the function that is named by `function` reads."""
+
+    function: ClassVar[str]
+
+
+class PanelRowsRecord(OperationRecord):
+    """Rows of a packed matrix, by the step's token ids."""
+
+    function = "splitserve_run_panel_rows"
+    _fields_ = [*_pointers("panels"), *_longs("dtype", "num_steps", "num_rows", "out")]
+
+
+class RmsNormRecord(OperationRecord):
+    """residual += branch, if there is one; out = its norm."""
+
+    function = "splitserve_run_rms_norm"
+    _fields_ = [
+        *_pointers("weight"),
+        *_longs("dtype", "residual", "branch", "has_branch", "hidden", "out"),
+        ("eps", _FLOAT),
+    ]
+
+
+class PanelLinearRecord(OperationRecord):
+    """A product with a packed matrix."""
+
+    function = "splitserve_run_panel_linear"
+    _fields_ = [
+        *_pointers("panels", "bias"),
+        *_longs("dtype", "out_dtype", "x", "num_steps", "num_outputs", "out"),
+    ]
+
+
+class RopeWriteKvRecord(OperationRecord):
+    """Rotates Q in place, writes K and V to a layer of the pool."""
+
+    function = "splitserve_run_rope_write_kv"
+    _fields_ = [
+        *_pointers("cos_sin"),
+        *_longs("dtype", "qkv", "layer", "num_heads", "num_kv_heads", "head_dim"),
+    ]
+
+
+class PagedAttentionRecord(OperationRecord):
+    """Attention of the Q part of `qkv`."""
+
+    function = "splitserve_run_paged_attention"
+    _fields_ = [
+        *_longs("dtype", "qkv", "layer", "num_heads", "num_kv_heads", "head_dim", "out"),
+        ("scale", _FLOAT),
+    ]
+
+
+class SiluMulRecord(OperationRecord):
+    """The gate of a feed-forward."""
+
+    function = "splitserve_run_silu_mul"
+    _fields_ = _longs("dtype", "gate_up", "inner", "out")
+
+
+class SelectRowsRecord(OperationRecord):
+    """Copies the rows whose logits are wanted."""
+
+    function = "splitserve_run_select_rows"
+    _fields_ = [*_longs("source", "target", "row_bytes")]
+
+
+class KeepWantedRecord(OperationRecord):
+    """From here on only those rows are computed."""
+
+    function = "splitserve_run_keep_wanted"
+    _fields_ = []
+
+
+class OperationEntry(ctypes.Structure):
+    """A line of the program."""
+
+    _fields_ = _pointers("operate", "record")
+
+
+class ProgramRecord(ctypes.Structure):
+    """The program."""
+
+    _fields_ = [
+        *_pointers("operations"),
+        *_longs("num_operations"),
+        *_pointers("row_bytes"),
+        *_longs("num_places"),
+    ]
+
+
+class StepRecord(ctypes.Structure):
+    """What changes from step to step."""
+
+    _fields_ = [
+        *_longs("num_tokens", "num_seqs", "num_logits", "max_blocks"),
+        *_pointers("token_ids", "positions", "slots", "logit_rows"),
+        *_pointers("query_starts", "context_lens", "block_tables", "kv"),
+        *_longs("kv_layer_stride", "kv_block_stride", "kv_block_size"),
+        *_pointers("workspace"),
+        *_longs("capacity_rows"),
+        *_pointers("logits"),
+        *_longs("num_threads", "num_unknown_tokens"),
+    ]
