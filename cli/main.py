@@ -152,6 +152,44 @@ def doctor(
 
 
 @app.command()
+@shows_errors
+def quality(
+    model: str,
+    weights: Annotated[str, typer.Option(help="auto, full, int8, int4 or fp8")] = "auto",
+    kv: Annotated[str, typer.Option(help="auto, int8 or fp8")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16, of both")] = "auto",
+    lengths: Annotated[
+        str, typer.Option(metavar="N,N", help="tokens of the prompts with a needle")
+    ] = "512,1024,2048",
+    max_tokens: Annotated[
+        int | None, typer.Option(min=64, help="of the text; default: all of it")
+    ] = None,
+    max_perplexity_increase: Annotated[float, typer.Option(help="percent")] = 1.0,
+    min_agreement: Annotated[float, typer.Option(help="share of tokens")] = 0.9,
+    max_recall_loss: Annotated[float, typer.Option(help="share of needles")] = 0.1,
+    max_json_loss: Annotated[float, typer.Option(help="share of answers")] = 0.1,
+    output: Output = "table",
+) -> None:
+    """Compare a quantized model with itself unquantized; exit code 1 past a threshold."""
+    from cli.quality import QualityRequest, run_quality
+
+    request = QualityRequest(
+        model=model,
+        weights=weights,
+        kv=kv,
+        dtype=dtype,
+        lengths=lengths,
+        max_tokens=max_tokens,
+        max_perplexity_increase=max_perplexity_increase,
+        min_agreement=min_agreement,
+        max_recall_loss=max_recall_loss,
+        max_json_loss=max_json_loss,
+        output=_form(output),
+    )
+    raise typer.Exit(run_quality(request))
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     print(VERSION)

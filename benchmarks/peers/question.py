@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from benchmarks.engine_under_test import EngineSetup, generation_engine, greedy_request
 from cluster.models.chat_template import load_chat_template
 from cluster.models.store import ModelStore
 from cluster.models.tokenizer import load_tokenizer
 from engine.offline import generate
+from engine.offline_replica import OfflineSetup, greedy_request, offline_engine
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -52,6 +52,6 @@ def prompts() -> list[list[int]]:
 @functools.cache
 def unquantized() -> list[list[int]]:
     """Answers of this engine in float32, which the tests hold to transformers' token for token."""
-    engine = generation_engine(EngineSetup(dtype="float32", weights="full"))
+    engine = offline_engine(OfflineSetup(dtype="float32", weights="full"))
     requests = [greedy_request(str(i), ids, NEW_TOKENS) for i, ids in enumerate(prompts())]
     return [completion.token_ids() for completion in generate(engine, requests)]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import sys
 
-from benchmarks.engine_under_test import EngineSetup, generation_engine, greedy_request
 from benchmarks.peers.turns import take_turns
 from cluster.version import VERSION
 from engine.offline import generate
+from engine.offline_replica import OfflineSetup, greedy_request, offline_engine
 
 
 def main() -> None:
     """See the module."""
     model, threads, *formats = sys.argv[1:]
     weights, kv = (*formats, "auto", "auto")[:2]
-    setup = EngineSetup(model=model, num_threads=int(threads), weights=weights, kv=kv)
-    engine = generation_engine(setup)
+    setup = OfflineSetup(model=model, num_threads=int(threads), weights=weights, kv=kv)
+    engine = offline_engine(setup)
     numbers = itertools.count()
 
     def run(prompts: list[list[int]], max_tokens: int) -> list[list[int]]:

@@ -1,10 +1,8 @@
-"""A whole engine in this process: scheduler, sampler and pool around a real model, no network."""
+"""A real model loaded in this process, without workers: for `splitserve quality` and benchmarks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
 
 from cluster.config import EngineOptions
 from cluster.identity import Role
@@ -12,49 +10,65 @@ from cluster.models.store import ModelStore
 from cluster.sampling import SamplingParams
 from engine.engine import Engine
 from engine.messages import GenerateRequest
+from engine.model_runner import Replica
 from engine.process import keep_freed_memory
-from engine.replica import load_replica
+from engine.replica import load_replica, resolve_device
 from engine.spec import EngineSpec, resolve_dtype, resolve_weights
 from engine.threads import use_threads_to_load, use_threads_to_serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSetup:
-    """What is measured. "auto" is what an operator gets who says nothing."""
+class OfflineSetup:
+    """Which model, how. "auto" is what an operator gets who says nothing."""
 
     model: str = "smollm2"
-    num_threads: int | None = None
     dtype: str = "auto"
     weights: str = "auto"
     kv: str = "auto"
+    device: str = "auto"
+    num_threads: int | None = None
     prefix_cache: bool = False
     max_batch_tokens: int = 512
 
+    @property
+    def options(self) -> EngineOptions:
+        """Of the engine."""
+        return EngineOptions(
+            device=self.device,
+            num_threads=self.num_threads,
+            prefix_cache=self.prefix_cache,
+            max_batch_tokens=self.max_batch_tokens,
+        )
 
-def generation_engine(setup: EngineSetup) -> Engine:
-    """Loads the model and sets this process's threads, as an engine process does."""
-    card = ModelStore().resolve(setup.model)
-    options = EngineOptions(
-        num_threads=setup.num_threads,
-        prefix_cache=setup.prefix_cache,
-        max_batch_tokens=setup.max_batch_tokens,
-    )
+
+def load_offline(setup: OfflineSetup) -> Replica:
+    """Loads it and sets this process's threads, as an engine process does.
+
+    Raises ModelError, or ConfigError for what does not fit.
+    """
+    card, options = ModelStore().resolve(setup.model), setup.options
     dtype = resolve_dtype(card, setup.dtype)
+    device = resolve_device(setup.device)
     spec = EngineSpec(
         card=card,
         dtype=dtype,
-        weights=resolve_weights(card, setup.weights, dtype, "cpu"),
+        weights=resolve_weights(card, setup.weights, dtype, device.type),
         kv=setup.kv,
         role=Role.DECODE,
-        worker_id="measured",
-        incarnation="measured",
+        worker_id="offline",
+        incarnation="offline",
         options=options,
     )
     use_threads_to_load(options.num_threads)
     keep_freed_memory()
     replica = load_replica(spec, lambda phase, fraction: None)
-    use_threads_to_serve(torch.device("cpu"))
-    return Engine(replica, options)
+    use_threads_to_serve(replica.kv.device)
+    return replica
+
+
+def offline_engine(setup: OfflineSetup) -> Engine:
+    """For `engine.offline.generate`."""
+    return Engine(load_offline(setup), setup.options)
 
 
 def greedy_request(request_id: str, token_ids: list[int], max_tokens: int) -> GenerateRequest:

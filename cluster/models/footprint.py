@@ -1,0 +1,158 @@
+"""What a model takes in memory, from its shape alone: parameters, KV per token, workspace.
+
+No torch: `splitserve models show` prints it, the engine plans with it before it reads a weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.models.card import DecoderConfig, LatentConfig, MixtureConfig
+
+ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+KV_SCALE_BYTES = 4
+"""A float32 per row of a quantized pool."""
+LOGIT_ROWS = 64
+"""Rows of float32 logits that a step is planned with."""
+_GROUP_BITS = {"int8": 8 + 1, "int4": 4 + 1}
+"""Per value of a group of 32 with a scale and a minimum of 16 bits each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """How many numbers a model is made of."""
+
+    matrices: int
+    """In the layers; what low-bit formats make small."""
+    ends: int
+    """Embedding and LM head; a tied one counts once."""
+    vectors: int
+    """Norms, biases and a mixture's gate: never quantized."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.matrices + self.ends + self.vectors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Bytes, for one choice of formats."""
+
+    weight_bytes: int
+    kv_bytes_per_token: int
+    workspace_bytes: int
+
+    def largest_context(self, memory_bytes: int, limit: int) -> int:
+        """Tokens of one sequence that fit beside the weights, at most `limit`; 0: not even one."""
+        room = memory_bytes - self.weight_bytes - self.workspace_bytes
+        return max(0, min(limit, room // self.kv_bytes_per_token))
+
+    def largest_batch(self, memory_bytes: int, context_tokens: int) -> int:
+        """Sequences of that many tokens that fit beside the weights."""
+        room = memory_bytes - self.weight_bytes - self.workspace_bytes
+        return max(0, room // (self.kv_bytes_per_token * context_tokens))
+
+
+def footprint(
+    config: DecoderConfig,
+    *,
+    dtype: str,
+    weights: str,
+    kv: str,
+    stored_bytes: int,
+    max_batch_tokens: int = 512,
+) -> Footprint:
+    """`weights` is resolved (full, stored, int8, int4, fp8); `stored_bytes` are the files'."""
+    return Footprint(
+        weight_bytes=weight_bytes(config, dtype=dtype, weights=weights, stored_bytes=stored_bytes),
+        kv_bytes_per_token=kv_bytes_per_token(config, dtype=dtype, kv=kv),
+        workspace_bytes=workspace_bytes(config, dtype=dtype, max_batch_tokens=max_batch_tokens),
+    )
+
+
+def weight_bytes(
+    config: DecoderConfig, *, dtype: str, weights: str, stored_bytes: int | None = None
+) -> int:
+    """All matrices in their format, vectors in float32. A stored format takes what its files do."""
+    if weights == "stored" and stored_bytes is not None:
+        return stored_bytes
+    item = ITEM_BYTES[dtype]
+    counted = parameters(config)
+    if weights == "fp8":
+        return counted.matrices + counted.ends * item + counted.vectors * 4
+    if weights in _GROUP_BITS:
+        matrices = counted.matrices * _GROUP_BITS[weights] + counted.ends * _GROUP_BITS["int8"]
+        return matrices // 8 + counted.vectors * 4
+    return (counted.matrices + counted.ends) * item + counted.vectors * 4
+
+
+def kv_bytes_per_token(config: DecoderConfig, *, dtype: str, kv: str) -> int:
+    """Of all layers."""
+    row = config.kv_dim * ITEM_BYTES[dtype] if kv == "auto" else config.kv_dim + KV_SCALE_BYTES
+    return config.num_layers * config.kv_planes * config.kv_heads * row
+
+
+def workspace_bytes(config: DecoderConfig, *, dtype: str, max_batch_tokens: int) -> int:
+    """Activations of one step.
+
+    Live at once at most: the residual (float32), a norm's output and the widest product of a layer
+    with what is made of it; logits are wanted for at most one row per sequence.
+    """
+    query_kv = (config.num_heads * 2 + config.num_kv_heads * 2) * config.head_dim
+    widest = max(3 * _widest_feed_forward(config), query_kv)
+    per_token = 4 * config.hidden_size + ITEM_BYTES[dtype] * (2 * config.hidden_size + widest)
+    return max_batch_tokens * per_token + LOGIT_ROWS * config.vocab_size * 4
+
+
+def parameters(config: DecoderConfig) -> Parameters:
+    """All numbers of the checkpoint, up to a few per layer."""
+    hidden = config.hidden_size
+    attention, attention_vectors = _attention(config)
+    matrices = config.num_layers * attention
+    vectors = config.num_layers * (attention_vectors + hidden * (4 if config.has_post_norms else 2))
+    for layer in range(config.num_layers):
+        feed_forward, gate = _feed_forward(config, layer)
+        matrices, vectors = matrices + feed_forward, vectors + gate
+    ends = config.vocab_size * hidden * (1 if config.tie_word_embeddings else 2)
+    return Parameters(matrices=matrices, ends=ends, vectors=vectors + hidden)
+
+
+def _attention(config: DecoderConfig) -> tuple[int, int]:
+    """(matrices, vectors) of a layer."""
+    if config.latent is not None:
+        return _latent_attention(config, config.latent)
+    hidden, query = config.hidden_size, config.num_heads * config.head_dim
+    kv = 2 * config.num_kv_heads * config.head_dim
+    vectors = 2 * config.head_dim if config.has_qk_norm else 0
+    vectors += query + kv if config.attention_bias else 0
+    vectors += hidden if config.output_bias else 0
+    return hidden * (query + kv) + query * hidden, vectors
+
+
+def _latent_attention(config: DecoderConfig, latent: LatentConfig) -> tuple[int, int]:
+    hidden, heads = config.hidden_size, config.num_heads
+    query = heads * (latent.nope_dim + latent.rope_dim)
+    rank = latent.query_rank
+    matrices = hidden * query if rank is None else hidden * rank + rank * query
+    matrices += hidden * latent.row_dim
+    matrices += latent.kv_rank * heads * (latent.nope_dim + latent.value_dim)
+    return matrices + heads * latent.value_dim * hidden, latent.kv_rank + (rank or 0)
+
+
+def _feed_forward(config: DecoderConfig, layer: int) -> tuple[int, int]:
+    mixture, hidden = config.mixture, config.hidden_size
+    if mixture is None or layer in mixture.dense_layers:
+        biases = 2 * config.intermediate_size + hidden if config.mlp_bias else 0
+        return 3 * hidden * config.intermediate_size, biases
+    inner = mixture.num_experts * mixture.expert_size + mixture.shared_size
+    return 3 * hidden * inner, hidden * mixture.num_experts + mixture.num_experts
+
+
+def _widest_feed_forward(config: DecoderConfig) -> int:
+    """Intermediate values of a token at once."""
+    mixture: MixtureConfig | None = config.mixture
+    if mixture is None:
+        return config.intermediate_size
+    routed = mixture.num_experts_per_token * mixture.expert_size
+    return max(config.intermediate_size, mixture.shared_size, routed)
