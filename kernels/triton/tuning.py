@@ -44,42 +44,44 @@ class PrefillTiles:
     num_stages: int
 
 
-def _decode(chunk: int, num_stages: int = 3, programs: int = 2) -> DecodeTiles:
+def _decode(chunk: int, programs: int) -> DecodeTiles:
     return DecodeTiles(
         chunk=chunk,
         min_split=256,
         max_splits=32,
         num_warps=4,
-        num_stages=num_stages,
+        num_stages=3,
         programs_per_processor=programs,
     )
 
 
-# (head_dim up to, bytes per value of the pool). K and V of a chunk are 32 KiB; with three stages
-# two or three chunks are in shared memory. Little's law asks for about 20 KiB under way per
-# processor (3.35 TB/s, 0.7 us, 132 processors).
+# (head_dim up to, bytes per value of the pool). K and V of a chunk are 16 or 32 KiB and two chunks
+# are under way per program: 71 KiB of shared memory, three programs to a processor. Little's law
+# asks for about 20 KiB under way per processor (3.35 TB/s, 0.7 us, 132 processors). Pools of one
+# byte need registers for their conversion, hence fewer tokens.
 _DECODE: dict[tuple[int, int], DecodeTiles] = {
-    (64, 1): _decode(128),
-    (64, 2): _decode(128),
-    (64, 4): _decode(64),
-    (128, 1): _decode(128),
-    (128, 2): _decode(64),
-    (128, 4): _decode(32),
-    (256, 1): _decode(64),
-    (256, 2): _decode(32),
-    (256, 4): _decode(16),
+    (64, 1): _decode(64, programs=4),
+    (64, 2): _decode(128, programs=3),
+    (64, 4): _decode(64, programs=3),
+    (128, 1): _decode(64, programs=4),
+    (128, 2): _decode(64, programs=3),
+    (128, 4): _decode(32, programs=3),
+    (256, 1): _decode(32, programs=4),
+    (256, 2): _decode(32, programs=3),
+    (256, 4): _decode(16, programs=3),
 }
 _WIDE_GROUP = 16
 """Query heads per KV head from which the accumulator needs twice the warps."""
 _FEW_KV_HEADS = 4
 """KV heads up to which a single sequence needs more splits to fill the device."""
 
-# head_dim up to. Two warp groups of 64 rows; with heads of 128 the accumulator and the scores take
-# 128 of a thread's 255 registers.
+# head_dim up to. Two warp groups of 64 rows each. With 64 tokens per chunk a thread of the 64 wide
+# heads needs fewer than 128 registers, so that a second program's softmax runs beside the first
+# one's products; three stages, because two would wait for what they have just asked for.
 _PREFILL: dict[int, PrefillTiles] = {
-    64: PrefillTiles(rows=128, chunk=128, num_warps=8, num_stages=3),
-    128: PrefillTiles(rows=128, chunk=128, num_warps=8, num_stages=2),
-    256: PrefillTiles(rows=128, chunk=64, num_warps=8, num_stages=2),
+    64: PrefillTiles(rows=128, chunk=64, num_warps=8, num_stages=3),
+    128: PrefillTiles(rows=128, chunk=64, num_warps=8, num_stages=3),
+    256: PrefillTiles(rows=128, chunk=32, num_warps=8, num_stages=3),
 }
 _SHORT_ROWS = 64
 """Rows of a tile when no chunk of the batch fills a larger one: one warp group."""

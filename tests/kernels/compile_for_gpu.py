@@ -1,71 +1,27 @@
-"""Compiles every Triton kernel for an H100 in bfloat16. Needs no GPU; run in a process of its own,
-because the interpreter and the compiler cannot share one."""
+"""Compiles every Triton kernel for an H100. Needs no GPU; run in a process of its own.
+
+    python -m tests.kernels.compile_for_gpu [attention norms ...]
+
+Prints a line per kernel: name, registers per thread, bytes spilled, bytes of shared memory.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
 
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from tests.kernels.compile_attention import ATTENTION
+from tests.kernels.compile_case import Case, compile_case
+from tests.kernels.compile_elementwise import ELEMENTWISE
 
-from kernels.triton import (
-    decode_attention,
-    prefill_attention,
-    rms_norm,
-    rope_write_kv,
-    silu_mul,
-)
-
-TARGET = GPUTarget("cuda", 90, 32)
-BF16, F32, I32, I64 = "*bf16", "*fp32", "*i32", "*i64"
-HEADS = {"GROUP": 3, "NUM_KV_HEADS": 3, "HEAD_DIM": 64, "WIDTH": 64, "CHUNK": 64}
-TABLES = {"context_lens": I32, "block_tables": I32, "query_starts": I32}
-PARTS = {"part_sums": F32, "part_logs": F32, "context_lens": I32}
-
-KERNELS: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
-    (
-        decode_attention._attend_split,
-        {**HEADS, "ROWS": 16, "SPLIT": 256},
-        {"query": BF16, "kv_layer": BF16, **TABLES, **PARTS},
-    ),
-    (
-        decode_attention._merge_splits,
-        {"HEAD_DIM": 64, "WIDTH": 64, "SPLIT": 256},
-        {**PARTS, "out": BF16},
-    ),
-    (
-        prefill_attention._attend_tile,
-        {**HEADS, "TILE": 64},
-        {"query": BF16, "kv_layer": BF16, "out": BF16, **TABLES},
-    ),
-    (
-        rms_norm._rms_norm,
-        {"HAS_BRANCH": True, "WIDTH": 1024},
-        {"branch": BF16, "residual": F32, "weight": F32, "out": BF16},
-    ),
-    (silu_mul._silu_mul, {"WIDTH": 1024}, {"gate_up": BF16, "out": BF16}),
-    (
-        rope_write_kv._rope_write_kv,
-        {"HALF": 32, "WIDTH": 32},
-        {"qkv": BF16, "cos_sin": F32, "positions": I64, "slots": I64, "kv_layer": BF16},
-    ),
-]
-
-
-def type_of(name: str, constants: dict[str, Any], pointers: dict[str, str]) -> str:
-    """Of an argument: a constant, a pointer, one of the two float scalars, or a 32-bit count."""
-    if name in constants:
-        return "constexpr"
-    return pointers.get(name, "fp32" if name in ("scale", "eps") else "i32")
+CASES: dict[str, list[Case]] = {"attention": ATTENTION, "elementwise": ELEMENTWISE}
 
 
 def main() -> None:
-    """Prints each kernel's name and the size of its machine code."""
-    for kernel, constants, pointers in KERNELS:
-        signature = {name: type_of(name, constants, pointers) for name in kernel.arg_names}
-        compiled = triton.compile(ASTSource(kernel, signature, constexprs=constants), TARGET)
-        print(kernel.__name__, len(compiled.asm["cubin"]))
+    """Those groups that are named, or all."""
+    for group in sys.argv[1:] or CASES:
+        for case in CASES[group]:
+            needs = compile_case(case)
+            print(case.name, needs.registers, needs.spilled_bytes, needs.shared_bytes, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""The attention kernels with the tiles that `kernels.triton.tuning` gives to real models."""
+
+from __future__ import annotations
+
+from kernels.triton import decode_attention, merge_splits, prefill_attention
+from kernels.triton.tuning import DecodeTiles, decode_tiles, prefill_tiles
+from tests.kernels.compile_case import BF16, F8, F32, I8, I32, Case
+
+BLOCK = 16
+TABLES = {"context_lens": I32, "block_tables": I32, "query_starts": I32}
+PARTS = {"part_sums": F32, "part_logs": F32, "context_lens": I32}
+STRIDES = ("query_stride", "out_stride", "block_stride")
+BYTES = {BF16: 2, I8: 1, F8: 1, F32: 4}
+
+
+def _splits(tiles: DecodeTiles) -> dict[str, int]:
+    return {
+        "MIN_SPLIT": tiles.min_split,
+        "MAX_SPLITS": tiles.max_splits,
+        "CHUNK": tiles.chunk,
+    }
+
+
+def _shapes(head_dim: int, group: int, kv_heads: int, pool: str, window: int) -> dict[str, int]:
+    return {
+        "GROUP": group,
+        "NUM_KV_HEADS": kv_heads,
+        "HEAD_DIM": head_dim,
+        "ROW_WIDTH": head_dim + (4 if BYTES[pool] == 1 else 0),
+        "BLOCK": BLOCK,
+        "WIDTH": head_dim,
+        "WINDOW": window,
+    }
+
+
+def decode_case(
+    head_dim: int, group: int, kv_heads: int, pool: str = BF16, window: int = 0
+) -> Case:
+    """Sixteen sequences."""
+    tiles = decode_tiles(head_dim, group, kv_heads, BYTES[pool])
+    return Case(
+        name=f"decode_attention/{head_dim}x{group}{pool}{'w' * bool(window)}",
+        kernel=decode_attention._attend_split,
+        constants={
+            **_shapes(head_dim, group, kv_heads, pool, window),
+            **_splits(tiles),
+            "BATCH": 16,
+            "ROWS": max(16, 1 << (group - 1).bit_length()),
+        },
+        pointers={"query": BF16, "kv_layer": pool, "out": BF16, **TABLES, **PARTS},
+        aligned=STRIDES,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+    )
+
+
+def prefill_case(
+    head_dim: int, group: int, pool: str = BF16, window: int = 0, query_len: int = 8192
+) -> Case:
+    """Eight KV heads; `query_len` is the longest chunk of the batch."""
+    tiles = prefill_tiles(head_dim, group, query_len, BYTES[pool])
+    return Case(
+        name=f"prefill_attention/{head_dim}x{group}x{query_len}{pool}{'w' * bool(window)}",
+        kernel=prefill_attention._attend_tile,
+        constants={
+            **_shapes(head_dim, group, 8, pool, window),
+            "ROWS": tiles.rows,
+            "CHUNK": tiles.chunk,
+        },
+        pointers={"query": BF16, "kv_layer": pool, "out": BF16, **TABLES},
+        aligned=STRIDES,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+    )
+
+
+ATTENTION = [
+    decode_case(64, 3, 3),
+    decode_case(128, 4, 8),
+    decode_case(128, 32, 1),
+    decode_case(256, 2, 4, window=1024),
+    decode_case(128, 4, 8, I8),
+    decode_case(64, 8, 8, F8, window=512),
+    Case(
+        name="merge_splits",
+        kernel=merge_splits._merge_splits,
+        constants={
+            **_splits(decode_tiles(128, 4, 8, 2)),
+            "HEAD_DIM": 128,
+            "WIDTH": 128,
+            "WINDOW": 0,
+            "SPLITS": 32,
+            "PARTS": 16,
+        },
+        pointers={**PARTS, "out": BF16},
+    ),
+    prefill_case(64, 3),
+    prefill_case(128, 4),
+    prefill_case(128, 4, I8),
+    prefill_case(128, 4, query_len=8),
+    prefill_case(256, 2, window=1024),
+]
