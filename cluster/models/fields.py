@@ -69,6 +69,15 @@ class Fields:
             raise self._wrong(key, value, "a list of strings")
         return value
 
+    def integers(self, key: str) -> list[int]:
+        """A list of integers; empty when absent."""
+        value = self._values.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise self._wrong(key, value, "a list of integers")
+        return value
+
     def _typed(self, key: str, kind: type[T], default: T | None) -> T:
         value = self._values.get(key)
         if value is None and default is not None:

@@ -13,9 +13,11 @@ from cluster.models.decoder_bounds import check_decoder
 from cluster.models.fields import Fields
 from cluster.models.hf_dense import DENSE
 from cluster.models.hf_gemma import GEMMA
+from cluster.models.hf_latent import LATENT
+from cluster.models.hf_mixture import MIXTURES
 from cluster.models.hf_shape import FamilyReader
 
-READERS: Final[dict[str, FamilyReader]] = {**DENSE, **GEMMA}
+READERS: Final[dict[str, FamilyReader]] = {**DENSE, **GEMMA, **MIXTURES, **LATENT}
 """By the name under "architectures"."""
 
 
@@ -26,7 +28,6 @@ def decoder_of_hf(values: dict[str, Any], where: str) -> tuple[str, DecoderConfi
     """
     fields = Fields(values, where)
     architecture = _architecture(fields)
-    _require_plain_weights(fields)
     return architecture, check_decoder(READERS[architecture](fields), where)
 
 
@@ -37,12 +38,3 @@ def _architecture(fields: Fields) -> str:
             f"{fields.where} has architectures {names}; supported: {', '.join(READERS)}"
         )
     return names[0]
-
-
-def _require_plain_weights(fields: Fields) -> None:
-    if fields.raw("quantization_config"):
-        method = fields.section("quantization_config").raw("quant_method")
-        raise UnsupportedModel(
-            f"{fields.where}: quantization {method!r} is not run; use the unquantized safetensors "
-            "or a GGUF"
-        )

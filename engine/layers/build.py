@@ -13,8 +13,12 @@ from engine.layers.decoder_layer import DecoderLayer
 from engine.layers.feed_forward import FeedForward, GatedMlp
 from engine.layers.grouped_query_attention import GroupedQueryAttention
 from engine.layers.head_norm import HeadNorm
+from engine.layers.latent_attention import build_latent_attention
+from engine.layers.mixture import build_mixture
 from engine.rope_table import RopeTables
 from engine.weights.decoder_weights import AttentionWeights, LayerWeights, MlpWeights
+from engine.weights.latent_weights import LatentWeights
+from engine.weights.mixture_weights import MixtureWeights
 from kernels.dispatch import KernelSet
 
 
@@ -36,16 +40,27 @@ class LayerBuilder:
         )
 
     def _attention(self, index: int, weights: LayerWeights) -> Attention:
-        attention = self._grouped_query_attention(index, weights.attention)
+        attention = self._bare_attention(index, weights.attention)
         norm = weights.attention_branch_norm
         return attention if norm is None else NormedAttention(attention, self._branch_norm(norm))
 
     def _feed_forward(self, weights: LayerWeights) -> FeedForward:
-        feed_forward = self._mlp(weights.feed_forward)
+        feed_forward = self._bare_feed_forward(weights.feed_forward)
         norm = weights.feed_forward_branch_norm
         if norm is None:
             return feed_forward
         return NormedFeedForward(feed_forward, self._branch_norm(norm))
+
+    def _bare_attention(self, index: int, weights: AttentionWeights | LatentWeights) -> Attention:
+        if isinstance(weights, AttentionWeights):
+            return self._grouped_query_attention(index, weights)
+        return build_latent_attention(self.kernels, weights, self.config, self.rope.plain)
+
+    def _bare_feed_forward(self, weights: MlpWeights | MixtureWeights) -> FeedForward:
+        if isinstance(weights, MlpWeights):
+            return self._mlp(weights)
+        assert self.config.mixture is not None
+        return build_mixture(self.kernels, weights, self.config.mixture)
 
     def _grouped_query_attention(
         self, index: int, weights: AttentionWeights

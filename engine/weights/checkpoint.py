@@ -7,7 +7,6 @@ from typing import Protocol
 import torch
 
 from cluster.models.card import CheckpointFormat, ModelCard
-from engine.weights.tensor_names import expected_shapes
 from kernels.weights import Weight
 
 
@@ -39,8 +38,10 @@ class Checkpoint(Protocol):
 def open_checkpoint(card: ModelCard) -> Checkpoint:
     """Raises BadCheckpoint for a file that is missing, truncated or not of the card's format."""
     from engine.weights.gguf_checkpoint import GgufCheckpoint
+    from engine.weights.mixtral_names import MIXTRAL, MixtralNames
     from engine.weights.safetensors_checkpoint import SafetensorsCheckpoint
 
     if card.format is CheckpointFormat.GGUF:
         return GgufCheckpoint(card.weight_files, card.architecture, card.config)
-    return SafetensorsCheckpoint(card.weight_files)
+    stored = SafetensorsCheckpoint(card.weight_files)
+    return MixtralNames(stored) if card.architecture == MIXTRAL else stored

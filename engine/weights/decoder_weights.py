@@ -9,7 +9,10 @@ import torch
 from cluster.errors import BadCheckpoint
 from cluster.models.architectures import require_architecture
 from cluster.models.card import DecoderConfig, ModelCard
+from engine.weight_format import WeightFormat
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.weights.latent_weights import LatentWeights, latent_weights
+from engine.weights.mixture_weights import MixtureWeights, mixture_weights
 from engine.weights.tensor_names import (
     ATTENTION_BRANCH_NORM,
     EMBEDDING,
@@ -20,8 +23,10 @@ from engine.weights.tensor_names import (
     ROPE_DIVISORS,
     expected_shapes,
     feed_forward_norm,
+    is_prediction_layer,
     layer_prefix,
 )
+from engine.weights.weight_reader import WeightReader
 from kernels.weights import Weight
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -55,12 +60,12 @@ class LayerWeights:
     """One decoder layer. Norms are float32 [hidden], with their offset."""
 
     input_norm: torch.Tensor
-    attention: AttentionWeights
+    attention: AttentionWeights | LatentWeights
     attention_branch_norm: torch.Tensor | None
     """Of attention's output, before it is added (Gemma 3)."""
     feed_forward_norm: torch.Tensor
     """Of the residual, before the feed-forward."""
-    feed_forward: MlpWeights
+    feed_forward: MlpWeights | MixtureWeights
     feed_forward_branch_norm: torch.Tensor | None
 
 
@@ -70,20 +75,27 @@ class DecoderWeights:
     Opening checks names and shapes of all tensors. Raises UnsupportedModel or BadCheckpoint.
     """
 
-    def __init__(self, card: ModelCard, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        card: ModelCard,
+        dtype: torch.dtype,
+        device: torch.device,
+        form: WeightFormat = WeightFormat.FULL,
+    ) -> None:
         require_architecture(card)
         self.config = card.config
         self.dtype, self.device = dtype, device
         self._checkpoint = open_checkpoint(card)
         check_tensors(self._checkpoint, card.config)
+        self._reader = WeightReader(self._checkpoint, form, dtype=dtype, device=device)
 
     def embedding(self) -> Weight:
         """[vocab, hidden]."""
-        return self._matrix(EMBEDDING)
+        return self._reader.end(EMBEDDING)
 
     def lm_head(self) -> Weight | None:
         """[vocab, hidden]; None when it is the embedding."""
-        return None if self.config.tie_word_embeddings else self._matrix(LM_HEAD)
+        return None if self.config.tie_word_embeddings else self._reader.end(LM_HEAD)
 
     def final_norm(self) -> torch.Tensor:
         """Float32 [hidden], with its offset."""
@@ -103,18 +115,26 @@ class DecoderWeights:
             attention=self._attention(prefix + "self_attn."),
             attention_branch_norm=self._norm_if(has_branch_norms, prefix + ATTENTION_BRANCH_NORM),
             feed_forward_norm=self._norm(prefix + feed_forward_norm(self.config)),
-            feed_forward=self._mlp(prefix + "mlp."),
+            feed_forward=self._feed_forward(index),
             feed_forward_branch_norm=self._norm_if(
                 has_branch_norms, prefix + FEED_FORWARD_BRANCH_NORM
             ),
         )
 
-    def _attention(self, prefix: str) -> AttentionWeights:
+    def _feed_forward(self, index: int) -> MlpWeights | MixtureWeights:
+        mixture, prefix = self.config.mixture, layer_prefix(index)
+        if mixture is None or index in mixture.dense_layers:
+            return self._mlp(prefix + "mlp.")
+        return mixture_weights(self._reader, prefix, mixture)
+
+    def _attention(self, prefix: str) -> AttentionWeights | LatentWeights:
         config, has_qk_norm = self.config, self.config.has_qk_norm
+        if config.latent is not None:
+            return latent_weights(self._reader, prefix, config, config.latent)
         return AttentionWeights(
             qkv=self._matrices(prefix, ("q", "k", "v")),
             qkv_bias=self._biases(prefix, ("q", "k", "v")) if config.attention_bias else None,
-            o=self._matrix(f"{prefix}o_proj.weight"),
+            o=self._reader.matrix(f"{prefix}o_proj.weight"),
             o_bias=self._biases(prefix, ("o",)) if config.output_bias else None,
             query_norm=self._norm_if(has_qk_norm, f"{prefix}q_norm.weight"),
             key_norm=self._norm_if(has_qk_norm, f"{prefix}k_norm.weight"),
@@ -125,16 +145,13 @@ class DecoderWeights:
         return MlpWeights(
             gate_up=self._matrices(prefix, ("gate", "up")),
             gate_up_bias=self._biases(prefix, ("gate", "up")) if has_bias else None,
-            down=self._matrix(f"{prefix}down_proj.weight"),
+            down=self._reader.matrix(f"{prefix}down_proj.weight"),
             down_bias=self._biases(prefix, ("down",)) if has_bias else None,
         )
 
     def _matrices(self, prefix: str, names: tuple[str, ...]) -> Weight:
         """Matrices on the same input, one below the other."""
-        return torch.cat([self._matrix(f"{prefix}{name}_proj.weight") for name in names])
-
-    def _matrix(self, name: str) -> torch.Tensor:
-        return self._checkpoint.read(name).to(device=self.device, dtype=self.dtype)
+        return self._reader.matrix(*(f"{prefix}{name}_proj.weight" for name in names))
 
     def _biases(self, prefix: str, names: tuple[str, ...]) -> torch.Tensor:
         parts = [self._checkpoint.read(f"{prefix}{name}_proj.bias") for name in names]
@@ -158,7 +175,12 @@ def check_tensors(checkpoint: Checkpoint, config: DecoderConfig) -> None:
                 f"{name} has shape {checkpoint.shape(name)}; the model's configuration says {shape}"
             )
     optional = {ROPE_DIVISORS, LM_HEAD}  # some files of tied models repeat the embedding
-    extra = sorted(n for n in found - expected.keys() - optional if not n.endswith(_IGNORED_SUFFIX))
+    unused = found - expected.keys() - optional
+    extra = sorted(
+        name
+        for name in unused
+        if not (name.endswith(_IGNORED_SUFFIX) or is_prediction_layer(name, config))
+    )
     if extra:
         raise BadCheckpoint(
             f"the checkpoint has {len(extra)} tensor(s) that a decoder of this configuration "

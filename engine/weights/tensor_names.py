@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from cluster.models.card import DecoderConfig
+from engine.weights.latent_names import latent_shapes
+from engine.weights.mixture_names import mixture_shapes
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
@@ -72,9 +74,29 @@ def expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     if not config.tie_word_embeddings:
         shapes[LM_HEAD] = (config.vocab_size, config.hidden_size)
     for index in range(config.num_layers):
-        parts = _norm_shapes(config) | _attention_shapes(config) | _mlp_shapes(config)
+        parts = _norm_shapes(config) | _attention_of(config) | _feed_forward_of(config, index)
         shapes |= {layer_prefix(index) + leaf: shape for leaf, shape in parts.items()}
     return shapes
+
+
+def is_prediction_layer(name: str, config: DecoderConfig) -> bool:
+    """Whether a tensor belongs to a layer behind the last, stored to predict further tokens."""
+    first = config.num_layers
+    layers = range(first, first + config.num_prediction_layers)
+    return name.startswith(tuple(layer_prefix(index) for index in layers))
+
+
+def _attention_of(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    if config.latent is None:
+        return _attention_shapes(config)
+    shapes = latent_shapes(config, config.latent)
+    return {f"self_attn.{name}": shape for name, shape in shapes.items()}
+
+
+def _feed_forward_of(config: DecoderConfig, index: int) -> dict[str, tuple[int, ...]]:
+    if config.mixture is None or index in config.mixture.dense_layers:
+        return _mlp_shapes(config)
+    return mixture_shapes(config, config.mixture)
 
 
 def _norm_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:

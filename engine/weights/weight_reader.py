@@ -35,6 +35,10 @@ class WeightReader:
         """Any tensor, in the replica's dtype."""
         return self._checkpoint.read(name).to(device=self._device, dtype=self._dtype)
 
+    def exact(self, name: str) -> torch.Tensor:
+        """Any tensor in float32: a norm's weight, a router's bias."""
+        return self._checkpoint.read(name).to(self._device).float()
+
     def matrix(self, *names: str) -> Weight:
         """A layer's matrix [out, in]; several names are put together by rows."""
         parts = [self._read(name, self._form) for name in names]
