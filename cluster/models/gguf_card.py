@@ -11,6 +11,7 @@ from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.fields import Fields
 from cluster.models.gguf_config import decoder_of_gguf, dtype_of_gguf
 from cluster.models.gguf_header import GgufHeader, read_gguf_header
+from cluster.models.gguf_quantization import quantization_of_gguf
 from cluster.models.gguf_tokenizer import require_buildable
 from cluster.models.weights_digest import DigestCache
 
@@ -36,6 +37,7 @@ def card_of_gguf(path: Path, *, name: str, source: str, digests: DigestCache) ->
         eos_token_ids=_eos_ids(header, config.vocab_size),
         bos_token_id=_token_id(header, "bos_token_id", config.vocab_size),
         weight_bytes=path.stat().st_size,
+        quantization=quantization_of_gguf(header),
     )
 
 

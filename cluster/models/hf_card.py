@@ -10,6 +10,7 @@ from cluster.errors import BadCheckpoint
 from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.hf_config import decoder_of_hf
 from cluster.models.hf_folder import dtype_of_files, weight_files_of
+from cluster.models.hf_quantization import label_of, quantization_of_hf
 from cluster.models.hf_special_tokens import id_of_special_token
 from cluster.models.json_file import read_json_object, read_optional_json
 from cluster.models.weights_digest import DigestCache
@@ -19,11 +20,13 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 
 def card_of_folder(folder: Path, *, name: str, source: str, digests: DigestCache) -> ModelCard:
     """config.json first: an unsupported model is refused before its weights are looked at."""
-    values = read_json_object(folder / "config.json")
-    architecture, config = decoder_of_hf(values, str(folder / "config.json"))
+    values, where = read_json_object(folder / "config.json"), str(folder / "config.json")
+    architecture, config = decoder_of_hf(values, where)
+    quantization = quantization_of_hf(values, where)
     if not (folder / "tokenizer.json").is_file():
         raise BadCheckpoint(f"{folder} lacks tokenizer.json; slow tokenizers are not read")
     files = weight_files_of(folder)
+    stored_dtype = dtype_of_files(files, quantized=quantization is not None)
     return ModelCard(
         name=name,
         source=source,
@@ -32,12 +35,13 @@ def card_of_folder(folder: Path, *, name: str, source: str, digests: DigestCache
         metadata_path=folder,
         architecture=architecture,
         config=config,
-        checkpoint_dtype=dtype_of_files(files),
+        checkpoint_dtype=stored_dtype if quantization is None else label_of(quantization),
         weights_digest=digests.of(files),
         tokenizer_digest=_tokenizer_digest(folder),
         eos_token_ids=_eos_ids(folder, values, config.vocab_size),
         bos_token_id=_bos_id(folder, values, config.vocab_size),
         weight_bytes=sum(path.stat().st_size for path in files),
+        quantization=quantization,
     )
 
 

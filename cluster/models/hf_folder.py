@@ -27,11 +27,14 @@ def weight_files_of(folder: Path) -> tuple[Path, ...]:
     return (_inside(folder, SINGLE),)
 
 
-def dtype_of_files(files: tuple[Path, ...]) -> str:
-    """The dtype that most bytes have; every file is checked to be whole on the way."""
+def dtype_of_files(files: tuple[Path, ...], *, quantized: bool = False) -> str:
+    """The dtype that most bytes have; every file is checked to be whole on the way.
+
+    Integers and 8-bit floats are weights only where the model is `quantized`.
+    """
     sizes: Counter[str] = Counter()
     for path in files:
-        sizes.update(bytes_by_dtype(path))
+        sizes.update(bytes_by_dtype(path, quantized=quantized))
     if not sizes:
         raise BadCheckpoint(f"{files[0].parent} has no tensors in its weight files")
     return sizes.most_common(1)[0][0]

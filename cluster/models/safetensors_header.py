@@ -15,19 +15,27 @@ from cluster.models.json_file import parse_json_object
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_QUANTIZED_DTYPES = _DTYPES | {
+    "F8_E4M3": "float8_e4m3fn",
+    "I8": "int8",
+    "I32": "int32",
+    "I64": "int64",
+}
 
 
-def bytes_by_dtype(path: Path) -> Counter[str]:
+def bytes_by_dtype(path: Path, *, quantized: bool = False) -> Counter[str]:
     """Bytes of weights per dtype name.
 
     Raises BadCheckpoint for a truncated file, UnsupportedModel for a dtype that is not run.
     """
+    allowed = _QUANTIZED_DTYPES if quantized else _DTYPES
     sizes: Counter[str] = Counter()
     header, data_bytes = _header(path)
     end_of_data = 0
     for name in header:
         if name != "__metadata__":
-            dtype, begin, end = _entry(Fields(header, str(path)).section(name), data_bytes)
+            entry = Fields(header, str(path)).section(name)
+            dtype, begin, end = _entry(entry, data_bytes, allowed)
             sizes[dtype] += end - begin
             end_of_data = max(end_of_data, end)
     if end_of_data != data_bytes:
@@ -55,11 +63,11 @@ def _header(path: Path) -> tuple[dict[str, object], int]:
         raise BadCheckpoint(f"cannot read {path}: {error.strerror}") from error
 
 
-def _entry(entry: Fields, data_bytes: int) -> tuple[str, int, int]:
+def _entry(entry: Fields, data_bytes: int, allowed: dict[str, str]) -> tuple[str, int, int]:
     stored = entry.text("dtype")
-    if stored not in _DTYPES:
+    if stored not in allowed:
         raise UnsupportedModel(
-            f"{entry.where} has dtype {stored!r}; supported: {', '.join(_DTYPES)}"
+            f"{entry.where} has dtype {stored!r}; supported: {', '.join(allowed)}"
         )
     span = entry.raw("data_offsets")
     whole = isinstance(span, list) and len(span) == 2 and all(type(at) is int for at in span)
@@ -68,4 +76,4 @@ def _entry(entry: Fields, data_bytes: int) -> tuple[str, int, int]:
             f"{entry.where}: data_offsets {span!r} lie outside the file's {data_bytes:,} bytes; "
             "it is truncated or damaged, fetch it again"
         )
-    return _DTYPES[stored], span[0], span[1]
+    return allowed[stored], span[0], span[1]
