@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.card import CheckpointFormat, ModelCard
-from engine.weights.dequantize import dequantize
 from engine.weights.decoder_weights import DecoderWeights
+from engine.weights.dequantize import dequantize
 from tests.engine.tiny_llama import card_of, random_model, saved_card, tiny_config
 
 CPU = torch.device("cpu")
