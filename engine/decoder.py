@@ -19,6 +19,7 @@ from engine.layers.decoder_layer import DecoderLayer
 from engine.native_forward import DecoderParts, record_forward
 from engine.ragged_batch import RaggedBatch
 from engine.rope_table import RopeTables
+from engine.weight_format import AUTO, resolve_weights
 from engine.weights.decoder_weights import DecoderWeights
 from kernels.dispatch import KernelSet, kernels_for
 
@@ -58,15 +59,21 @@ class Decoder:
         dtype: torch.dtype,
         device: str | torch.device,
         progress: Progress = _silent,
+        *,
+        weights: str = AUTO,
     ) -> Decoder:
-        """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel."""
+        """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
+
+        `weights` as an operator gives it, or resolved; ConfigError for what this device lacks.
+        """
         device = torch.device(device)
+        form = resolve_weights(card, weights, str(dtype).removeprefix("torch."), device.type)
         progress("open checkpoint", 0.0)
-        weights = DecoderWeights(card, dtype, device)
+        reader = DecoderWeights(card, dtype, device, form)
         progress("prepare kernels", 0.0)  # compiles, the first time on a machine
         kernels = kernels_for(device)
         with torch.inference_mode():
-            return cls(weights, kernels, progress=progress)
+            return cls(reader, kernels, progress=progress)
 
     @property
     def is_one_call(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from cluster.errors import ConfigError
-from cluster.models.card import ModelCard
+from cluster.models.card import ModelCard, QuantizationConfig
 
 AUTO = "auto"
 
@@ -29,10 +29,11 @@ def resolve_weights(card: ModelCard, weights: str, dtype: str, device: str) -> W
     """What the option `weights` means for this checkpoint; a resolved one stays what it is.
 
     "auto" keeps a quantized checkpoint's own groups, except in float32, which stays the exact
-    oracle. `dtype` is resolved; `device` may be "auto". Raises ConfigError for what cannot be.
+    oracle, and where they would be dequantized anyway. `dtype` is resolved; `device` may be "auto".
+    Raises ConfigError for what cannot be.
     """
     if weights == AUTO:
-        keeps = dtype != "float32" and card.quantization is not None
+        keeps = dtype != "float32" and _is_kept(card.quantization, device)
         return WeightFormat.STORED if keeps else WeightFormat.FULL
     choices = [form.value for form in WeightFormat]
     if weights not in choices:
@@ -46,3 +47,10 @@ def resolve_weights(card: ModelCard, weights: str, dtype: str, device: str) -> W
             param="weights",
         )
     return WeightFormat(weights)
+
+
+def _is_kept(quantization: QuantizationConfig | None, device: str) -> bool:
+    """Whether kernels run what is stored: no CPU kernel takes 8-bit floats."""
+    if quantization is None or quantization.is_reordered:
+        return False
+    return not (quantization.is_float and device == "cpu")
