@@ -20,7 +20,11 @@ def block_digest(pool: torch.Tensor, block_ids: Sequence[int]) -> torch.Tensor:
     Raises IndexError for a block that the pool does not have.
     """
     _check_ids(block_ids, pool.shape[0])
-    ids = torch.tensor(block_ids, dtype=torch.int64)
+    ids = torch.tensor(block_ids, dtype=torch.int64, device=pool.device)
+    if pool.device.type == "cuda":
+        from kernels.triton.block_digest import block_digest as triton_digest
+
+        return triton_digest(pool, ids)
     library = native_library() if pool.device.type == "cpu" else None
     if library is None:
         return reference_digest(pool, ids)

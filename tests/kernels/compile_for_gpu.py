@@ -12,8 +12,13 @@ import sys
 from tests.kernels.compile_attention import ATTENTION
 from tests.kernels.compile_case import Case, compile_case
 from tests.kernels.compile_elementwise import ELEMENTWISE
+from tests.kernels.compile_sampling import SAMPLING
 
-CASES: dict[str, list[Case]] = {"attention": ATTENTION, "elementwise": ELEMENTWISE}
+CASES: dict[str, list[Case]] = {
+    "attention": ATTENTION,
+    "elementwise": ELEMENTWISE,
+    "sampling": SAMPLING,
+}
 
 
 def main() -> None:

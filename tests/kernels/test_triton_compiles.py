@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HOPPER_SHARED_BYTES = 227 * 1024
-GROUPS = ["attention", "elementwise"]
+GROUPS = ["attention", "elementwise", "sampling"]
 
 
 @pytest.mark.parametrize("group", GROUPS)

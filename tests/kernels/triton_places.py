@@ -31,6 +31,16 @@ PLACES = [
 ]
 """(device, dtype). The interpreter computes in numpy, which has no bfloat16."""
 
+DEVICES = [
+    pytest.param("cpu", id="interpreter", marks=pytest.mark.skipif(_HAS_GPU, reason="compiled")),
+    pytest.param(
+        "cuda",
+        id="gpu",
+        marks=[pytest.mark.gpu, pytest.mark.skipif(not _HAS_GPU, reason="no CUDA device")],
+    ),
+]
+"""For kernels of one dtype."""
+
 Place = tuple[str, torch.dtype]
 
 
