@@ -19,10 +19,9 @@ from kernels.triton.tuning import DecodeTiles
 @triton.jit
 def first_seen(context_len, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
     """Where the last token's window begins, at the start of its chunk; 0 without a window."""
+    first = context_len * 0
     if WINDOW > 0:
         first = tl.maximum(context_len - WINDOW, 0) // CHUNK * CHUNK
-    else:
-        first = context_len * 0
     return first
 
 

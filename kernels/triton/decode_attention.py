@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.paged_queries import QUANTIZED_KV, PagedQueries
+from kernels.paged_queries import PagedQueries
 from kernels.triton.context_splits import (
     bound_splits,
     first_seen,

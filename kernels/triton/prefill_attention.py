@@ -65,23 +65,25 @@ def _attend_tile(
         positions = before + tl.minimum(in_chunk, query_len - 1)
         lowest = before + tile * TOKENS  # the first row sees tokens up to here
         end = tl.minimum(context_len, lowest + TOKENS)  # nobody sees what follows
-        diagonal = (lowest + 1) // CHUNK * CHUNK  # all see every chunk before
         start = 0
+        edge = 0
+        if WINDOW > 0:
+            start = tl.maximum(lowest - WINDOW + 1, 0) // CHUNK * CHUNK
+            edge = tl.cdiv(tl.maximum(end - WINDOW, 0), CHUNK) * CHUNK
+        diagonal = (lowest + 1) // CHUNK * CHUNK
+        edge = tl.minimum(edge, diagonal)  # all rows see all tokens from here to the diagonal
         table = block_tables + seq.to(tl.int64) * table_stride
         key_head = kv_layer + kv_head * BLOCK * ROW_WIDTH
         value_head = key_head + NUM_KV_HEADS * BLOCK * ROW_WIDTH
         top, total, sums = empty_softmax(ROWS, WIDTH)
-        if WINDOW > 0:
-            start = tl.maximum(lowest - WINDOW + 1, 0) // CHUNK * CHUNK
-            edge = tl.cdiv(tl.maximum(end - WINDOW, 0), CHUNK) * CHUNK  # the last row's window
-            edge = tl.minimum(edge, diagonal)
+        for part in tl.static_range(0 if WINDOW > 0 else 1, 3):
             top, total, sums = attend_tokens(
                 q,
                 key_head,
                 value_head,
                 table,
-                start,
-                edge,
+                start if part == 0 else edge if part == 1 else diagonal,
+                edge if part == 0 else diagonal if part == 1 else end,
                 positions,
                 scale,
                 top,
@@ -94,51 +96,8 @@ def _attend_tile(
                 CHUNK=CHUNK,
                 WINDOW=WINDOW,
                 QUANTIZED=ROW_WIDTH != HEAD_DIM,
-                MASKED=True,
+                MASKED=part != 1,
             )
-            start = edge
-        top, total, sums = attend_tokens(
-            q,
-            key_head,
-            value_head,
-            table,
-            start,
-            diagonal,
-            positions,
-            scale,
-            top,
-            total,
-            sums,
-            block_stride,
-            BLOCK=BLOCK,
-            HEAD_DIM=HEAD_DIM,
-            WIDTH=WIDTH,
-            CHUNK=CHUNK,
-            WINDOW=WINDOW,
-            QUANTIZED=ROW_WIDTH != HEAD_DIM,
-            MASKED=False,
-        )
-        top, total, sums = attend_tokens(
-            q,
-            key_head,
-            value_head,
-            table,
-            diagonal,
-            end,
-            positions,
-            scale,
-            top,
-            total,
-            sums,
-            block_stride,
-            BLOCK=BLOCK,
-            HEAD_DIM=HEAD_DIM,
-            WIDTH=WIDTH,
-            CHUNK=CHUNK,
-            WINDOW=WINDOW,
-            QUANTIZED=ROW_WIDTH != HEAD_DIM,
-            MASKED=True,
-        )
         result = normalized(total, sums).to(out.dtype.element_ty)
         tl.store(out + token[:, None] * out_stride + at, result, mask=mask)
 
