@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.cpu_floor import CpuFloor
 from cluster.models.card import DecoderConfig
+from cluster.models.footprint import parameters
 from engine.kv_pool import KvLayout
-from engine.memory_budget import weight_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class StepShape:
     def read_bytes(self, config: DecoderConfig, dtype: torch.dtype) -> int:
         """Every layer and the head, and each sequence's KV."""
         kv = KvLayout.of(config, self.context_len, dtype).block_bytes * self.num_seqs
-        return (_layer_params(config, dtype) + _head_params(config)) * dtype.itemsize + kv
+        return (_layer_params(config) + _head_params(config)) * dtype.itemsize + kv
 
     def flops(self, config: DecoderConfig, dtype: torch.dtype) -> float:
         """A multiply-add is two; the head is wanted for one row of a sequence."""
         num_tokens = self.num_seqs * self.query_len
         seen = self.context_len - (self.query_len - 1) / 2
         attention = 4.0 * num_tokens * seen * config.num_heads * config.head_dim * config.num_layers
-        layers = 2.0 * num_tokens * _layer_params(config, dtype)
+        layers = 2.0 * num_tokens * _layer_params(config)
         return layers + 2.0 * self.num_seqs * _head_params(config) + attention
 
 
@@ -43,6 +43,6 @@ def _head_params(config: DecoderConfig) -> int:
     return config.vocab_size * config.hidden_size
 
 
-def _layer_params(config: DecoderConfig, dtype: torch.dtype) -> int:
-    ends = _head_params(config) * (1 if config.tie_word_embeddings else 2)
-    return weight_bytes(config, dtype) // dtype.itemsize - ends
+def _layer_params(config: DecoderConfig) -> int:
+    counted = parameters(config)
+    return counted.matrices + counted.vectors

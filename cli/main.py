@@ -215,11 +215,24 @@ def models_pull(model: str) -> None:
 
 @models_app.command("show")
 @shows_errors
-def models_show(model: str, output: Output = "table") -> None:
-    """Facts of a model that is here."""
+def models_show(
+    model: str,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="such as 24GiB; default: what is free here")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16")] = "auto",
+    weights: Annotated[str, typer.Option(help="auto, full, int8 or int4")] = "auto",
+    kv: Annotated[str, typer.Option(help="auto, int8 or fp8")] = "auto",
+    output: Output = "table",
+) -> None:
+    """Facts of a model that is here, and what fits into memory beside it."""
+    from cli.model_memory import Formats
     from cli.models import show_model
+    from cluster.option_value import size_in_bytes
 
-    show_model(model, _form(output))
+    memory_bytes = None if memory is None else size_in_bytes(memory, source="--memory")
+    formats = Formats(dtype=dtype, weights=weights, kv=kv)
+    show_model(model, formats, memory_bytes, _form(output))
 
 
 def _form(output: str) -> str:

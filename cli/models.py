@@ -1,11 +1,14 @@
-"""`splitserve models`: what is in the cache, and how it gets there."""
+"""`splitserve models`: what is in the cache, how it gets there, and what it takes."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+import msgspec
+
 from cli.json_output import print_json
+from cli.model_memory import Formats, MemoryRow, free_memory, memory_rows, num_parameters
 from cli.progress_view import ProgressView
 from cli.sizes import size_in_words
 from cli.table import Table
@@ -33,19 +36,45 @@ def pull_model(model: str) -> None:
     print(card.metadata_path)
 
 
-def show_model(model: str, output: str) -> None:
-    """The card."""
-    facts = _facts(ModelStore().show(model))
+def show_model(model: str, formats: Formats, memory_bytes: int | None, output: str) -> None:
+    """The card, and what fits into that much memory; default: what this machine has free."""
+    card = ModelStore().show(model)
+    memory = free_memory() if memory_bytes is None else memory_bytes
+    rows = memory_rows(card, formats, memory)
     if output == "json":
-        print_json(facts)
+        print_json({**_facts(card), "memory_bytes": memory, "memory": list(map(_as_json, rows))})
         return
     table = Table("FACT", "VALUE")
-    for name, value in facts.items():
-        words = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        table.add(name, words)
+    for name, value in _facts(card).items():
+        table.add(name, _in_words(value))
     table.print()
+    print(f"\nIn {size_in_words(memory)} of memory:")
+    _memory_table(rows).print()
+
+
+def _memory_table(rows: list[MemoryRow]) -> Table:
+    batches = [f"SEQS OF {context}" for context in rows[0].batches]
+    table = Table("WEIGHTS", "KV", "WEIGHT MEMORY", "KV PER TOKEN", "LARGEST CONTEXT", *batches)
+    for row in rows:
+        context = str(row.max_context_tokens) if row.max_context_tokens else "does not fit"
+        sizes = size_in_words(row.weight_bytes), size_in_words(row.kv_bytes_per_token)
+        table.add(row.weights, row.kv, *sizes, context, *map(str, row.batches.values()))
+    return table
+
+
+def _as_json(row: MemoryRow) -> dict[str, Any]:
+    return dataclasses.asdict(row)
 
 
 def _facts(card: ModelCard) -> dict[str, Any]:
-    facts = dataclasses.asdict(card)
-    return {**{k: v for k, v in facts.items() if k != "config"}, **facts["config"]}
+    """Flat; what a model does not have is left out."""
+    facts: dict[str, Any] = msgspec.to_builtins(card, enc_hook=str)
+    flat = {**{k: v for k, v in facts.items() if k != "config"}, **facts["config"]}
+    present = {name: value for name, value in flat.items() if value is not None}
+    return {"parameters": num_parameters(card), **present}
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -124,6 +124,14 @@ def _size(raw: object) -> int:
     return int(matched[1]) * _SIZE_UNITS[(matched[2] or "B").lower()]
 
 
+def size_in_bytes(raw: str, *, source: str) -> int:
+    """A size such as "24GiB" or a number of bytes. Raises ConfigError naming `source`."""
+    try:
+        return _size(raw)
+    except ValueError:
+        raise ConfigError(f"{source} is {raw!r}; write a size such as 512MiB or 24GiB") from None
+
+
 def _interval(low: float | None, high: float | None) -> str:
     if high is None:
         return f"{low} or more"

@@ -16,6 +16,7 @@ from engine.memory_budget import MemoryRequest, plan_memory
 from engine.model_runner import DecoderRunner, Replica
 from engine.ragged_batch import RaggedBatch
 from engine.spec import EngineSpec
+from engine.weight_format import WeightFormat, resolve_weights
 
 Progress = Callable[[str, float], None]
 """(phase, fraction done), many times; fractions count within their phase."""
@@ -42,9 +43,11 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
             max_batch_tokens=options.max_batch_tokens,
             kv_memory_bytes=options.kv_memory_bytes,
             memory_share=options.memory_share,
+            weights=WeightFormat(resolve_weights(spec.card, spec.weights, spec.dtype, device.type)),
+            stored_bytes=spec.card.weight_bytes,
         )
     )
-    decoder = Decoder.load(spec.card, dtype, device, phases)
+    decoder = Decoder.load(spec.card, dtype, device, phases, weights=spec.weights)
     phases("allocate KV pool", 0.0)
     pool = KvPool(layout, budget.num_blocks, device)
     phases("warm up", 0.0)

@@ -60,7 +60,7 @@ def footprint(
     dtype: str,
     weights: str,
     kv: str,
-    stored_bytes: int,
+    stored_bytes: int | None,
     max_batch_tokens: int = 512,
 ) -> Footprint:
     """`weights` is resolved (full, stored, int8, int4, fp8); `stored_bytes` are the files'."""

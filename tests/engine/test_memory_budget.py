@@ -9,8 +9,10 @@ import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
 from cluster.models.card import DecoderConfig
+from cluster.models.footprint import weight_bytes
 from engine.kv_pool import KvLayout, KvPool
-from engine.memory_budget import MemoryRequest, plan_memory, weight_bytes
+from engine.memory_budget import MemoryRequest, plan_memory
+from engine.weight_format import WeightFormat
 from tests.engine.tiny_llama import decoder_config, random_model, tiny_config
 
 GIB = 1 << 30
@@ -108,6 +110,28 @@ def test_the_error_names_the_smaller_dtype() -> None:
         plan_memory(request(torch.float32), 700 << 20)
 
 
+def test_the_error_names_the_mildest_formats_that_fit() -> None:
+    with pytest.raises(ConfigError, match="or use --weights int8 --kv int8$"):
+        plan_memory(request(), 320 << 20)
+    with pytest.raises(ConfigError, match="or use --weights int4 --kv int8 for [0-9]+ tokens$"):
+        plan_memory(request(), 180 << 20)
+
+
+def test_what_the_error_recommends_does_fit() -> None:
+    layout = KvLayout.of(SMOLLM2, 16, torch.int8)
+    smaller = replace(request(), layout=layout, dtype=torch.bfloat16, weights=WeightFormat("int8"))
+    assert plan_memory(smaller, 320 << 20).num_blocks * 16 >= 8192
+
+
+def test_the_error_names_how_many_devices_would_hold_it() -> None:
+    large = replace(SMOLLM2, num_layers=300, num_heads=8, num_kv_heads=8)
+    wanted = replace(
+        request(device="cuda"), config=large, layout=KvLayout.of(large, 16, torch.bfloat16)
+    )
+    with pytest.raises(ConfigError, match="split it over 8 such devices$"):
+        plan_memory(wanted, 1500 << 20)
+
+
 def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match="no KV block fits beside 256 MiB of weights"):
         plan_memory(request(), 200 << 20)
@@ -127,7 +151,8 @@ def test_weights_are_counted_to_the_byte() -> None:
     for changes in ({}, {"tie_word_embeddings": False}):
         model = random_model(tiny_config(**changes))
         counted = sum(parameter.nbytes for parameter in model.parameters())
-        assert weight_bytes(decoder_config(model.config), torch.float32) == counted
+        config = decoder_config(model.config)
+        assert weight_bytes(config, dtype="float32", weights="full") == counted
 
 
 def test_a_pool_is_page_aligned_contiguous_and_zero() -> None:
