@@ -34,7 +34,7 @@ def one_turn(contestant: Contestant, rng: random.Random) -> dict[str, float]:
     for num_seqs in BATCHES:
         first, _ = contestant.generate(fresh(rng, num_seqs, CONTEXT), 1)
         whole, _ = contestant.generate(fresh(rng, num_seqs, CONTEXT), 1 + NEW_TOKENS)
-        taken[f"decode, {num_seqs} sequences"] = (whole - first) / NEW_TOKENS * 1e3
+        taken[f"decode, batch of {num_seqs}"] = (whole - first) / NEW_TOKENS * 1e3
     for num_tokens in PROMPTS:
         seconds, _ = contestant.generate(fresh(rng, 1, num_tokens), 1)
         taken[f"prefill, {num_tokens} tokens"] = seconds * 1e3
@@ -45,7 +45,7 @@ def floors_ms(floors: Floors, weights: str, kv: str) -> dict[str, float]:
     """What the machine allows this format."""
     allowed = floors.of_format(weights, kv)
     steps = {
-        f"decode, {n} sequences": allowed.decode_ms(n, CONTEXT + NEW_TOKENS / 2) for n in BATCHES
+        f"decode, batch of {n}": allowed.decode_ms(n, CONTEXT + NEW_TOKENS / 2) for n in BATCHES
     }
     return steps | {f"prefill, {n} tokens": allowed.prefill_ms(n) for n in PROMPTS}
 

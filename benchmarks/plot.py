@@ -61,7 +61,7 @@ def _finish(axis: Any, title: str, unit: str, floor: float | None) -> None:
     axis.set_xlim(left=0)
     if floor is not None:
         axis.axvline(floor, color=FLOOR_COLOR, linestyle="--", linewidth=1, label="floor")
-        axis.legend(fontsize=7, loc="lower right")
+        axis.legend(fontsize=7, loc="upper right")
 
 
 def _color(system: str) -> str:
