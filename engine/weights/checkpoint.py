@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from cluster.models.card import CheckpointFormat, ModelCard
+from engine.weights.tensor_names import expected_shapes
 from kernels.weights import Weight
 
 
@@ -39,9 +40,13 @@ def open_checkpoint(card: ModelCard) -> Checkpoint:
     """Raises BadCheckpoint for a file that is missing, truncated or not of the card's format."""
     from engine.weights.gguf_checkpoint import GgufCheckpoint
     from engine.weights.mixtral_names import MIXTRAL, MixtralNames
+    from engine.weights.quantized_checkpoint import QuantizedCheckpoint
     from engine.weights.safetensors_checkpoint import SafetensorsCheckpoint
 
     if card.format is CheckpointFormat.GGUF:
         return GgufCheckpoint(card.weight_files, card.architecture, card.config)
-    stored = SafetensorsCheckpoint(card.weight_files)
-    return MixtralNames(stored) if card.architecture == MIXTRAL else stored
+    files = SafetensorsCheckpoint(card.weight_files)
+    stored: Checkpoint = MixtralNames(files) if card.architecture == MIXTRAL else files
+    if card.quantization is None:
+        return stored
+    return QuantizedCheckpoint(stored, card.quantization, expected_shapes(card.config).keys())
