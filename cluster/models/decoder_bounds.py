@@ -21,10 +21,8 @@ _MAX = {
 
 def check_decoder(config: DecoderConfig, where: str) -> DecoderConfig:
     """Returns the config, or raises BadCheckpoint with the first field that cannot be."""
-    for name, limit in _MAX.items():
-        value = getattr(config, name)
-        if not 1 <= value <= limit:
-            raise BadCheckpoint(f"{where}: {name} is {value}; allowed: 1 to {limit}")
+    for name in _MAX:
+        check_size(name, getattr(config, name), where)
     for name in ("rms_norm_eps", "rope_theta", "embedding_scale", "attention_scale"):
         value = getattr(config, name)
         if value is not None and not (math.isfinite(value) and value > 0):
@@ -39,6 +37,16 @@ def check_decoder(config: DecoderConfig, where: str) -> DecoderConfig:
     if config.head_dim % 2:
         raise BadCheckpoint(f"{where}: head_dim is {config.head_dim}; rotary pairs need it even")
     return config
+
+
+def check_size(name: str, value: int, where: str) -> int:
+    """Returns the value of a DecoderConfig's field, or raises BadCheckpoint.
+
+    For what is counted before the config is whole: a set of layers, for example.
+    """
+    if not 1 <= value <= _MAX[name]:
+        raise BadCheckpoint(f"{where}: {name} is {value}; allowed: 1 to {_MAX[name]}")
+    return value
 
 
 def _check_window(config: DecoderConfig, where: str) -> None:

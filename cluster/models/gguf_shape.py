@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.card import DecoderConfig, YarnRopeScaling
+from cluster.models.decoder_bounds import check_size
 from cluster.models.fields import Fields
 from cluster.models.gguf_header import GgufHeader
 from cluster.models.gguf_rope import THETA, scaling_of_gguf
@@ -49,7 +50,7 @@ def decoder_of_header(header: GgufHeader, keys: Fields) -> DecoderConfig:
         vocab_size=keys.integer("vocab_size", len(tokens)),
         hidden_size=hidden,
         intermediate_size=size(keys, "feed_forward_length"),
-        num_layers=size(keys, "block_count"),
+        num_layers=check_size("num_layers", size(keys, "block_count"), keys.where),
         num_heads=heads,
         num_kv_heads=size(keys, "attention.head_count_kv", heads),
         head_dim=head_dim,

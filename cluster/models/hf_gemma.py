@@ -37,8 +37,7 @@ def _gemma3(fields: Fields) -> DecoderConfig:
     score_dim = fields.number("query_pre_attn_scalar", _SCORE_DIM)
     if not 0 < score_dim < math.inf:
         raise BadCheckpoint(f"{fields.where}: query_pre_attn_scalar is {score_dim}")
-    # A window as wide as the context still has a theta of its own.
-    window = window_of(fields, num_tokens, layers, max_context_tokens=1 << 62)
+    window = window_of(fields, num_tokens, layers)  # however wide, it has a theta of its own
     return replace(
         config,
         rope_theta=theta,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.card import Activation, DecoderConfig, YarnRopeScaling
+from cluster.models.decoder_bounds import check_size
 from cluster.models.fields import Fields
 from cluster.models.hf_rope import rope_of_hf
 
@@ -48,7 +49,7 @@ def decoder_of_shape(fields: Fields, defaults: Defaults) -> DecoderConfig:
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden,
         intermediate_size=fields.integer("intermediate_size"),
-        num_layers=fields.integer("num_hidden_layers"),
+        num_layers=check_size("num_layers", fields.integer("num_hidden_layers"), fields.where),
         num_heads=heads,
         num_kv_heads=_kv_heads(fields, defaults, heads),
         head_dim=fields.integer("head_dim", defaults.head_dim or hidden // heads),

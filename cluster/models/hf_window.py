@@ -26,9 +26,12 @@ def sliding_layers(fields: Fields, default: frozenset[int], num_layers: int) -> 
 
 
 def window_of(
-    fields: Fields, num_tokens: int | None, layers: frozenset[int], max_context_tokens: int
+    fields: Fields,
+    num_tokens: int | None,
+    layers: frozenset[int],
+    max_context_tokens: int | None = None,
 ) -> WindowConfig | None:
-    """None when no layer has a window, or when it is as wide as the context."""
+    """None when no layer has a window, or when it is as wide as the context, where that is told."""
     if not layers:
         return None
     if num_tokens is None:
@@ -37,7 +40,7 @@ def window_of(
         )
     if num_tokens < 1:
         raise BadCheckpoint(f"{fields.where}: sliding_window is {num_tokens}; it must be positive")
-    if num_tokens >= max_context_tokens:
+    if max_context_tokens is not None and num_tokens >= max_context_tokens:
         return None
     return WindowConfig(num_tokens=num_tokens, layers=layers)
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from cluster.errors import BadCheckpoint, ModelError, UnsupportedModel
-from cluster.models.card import CheckpointFormat, DecoderConfig, Llama3RopeScaling, ModelCard
+from cluster.models.card import (
+    CheckpointFormat,
+    DecoderConfig,
+    LinearRopeScaling,
+    Llama3RopeScaling,
+    ModelCard,
+    WindowConfig,
+    YarnRopeScaling,
+)
 from cluster.models.gguf_config import decoder_of_gguf
 from cluster.models.gguf_header import read_gguf_header
 from cluster.models.rope_factors import llama3_divisors
@@ -48,7 +56,11 @@ def test_smollm2s_card_states_its_facts(smollm2: ModelCard) -> None:
     ("key", "value", "message"),
     [
         ("llama.expert_count", 8, "8 experts"),
-        ("llama.rope.scaling.type", "yarn", "'yarn'"),
+        ("llama.rope.scaling.type", "longrope", "'longrope'"),
+        ("llama.rope.scaling.factor", -2.0, "factor is -2"),
+        ("llama.attention.scale", 0.1, "attention.scale"),
+        ("llama.attention.causal", False, "not causal"),
+        ("llama.attention.sliding_window", "wide", "must be int"),
         ("llama.attention.value_length", 16, "value_length is 16"),
         ("llama.rope.dimension_count", 4, "dimension_count is 4"),
         ("llama.attention.head_count_kv", 3, "cannot share 3"),
@@ -72,8 +84,8 @@ def test_a_wrong_or_foreign_value_is_refused_by_name(
 
 
 def test_another_architecture_is_refused_by_name(tiny_gguf: Any, tmp_path: Path) -> None:
-    tiny_gguf.architecture = "qwen2"
-    with pytest.raises(UnsupportedModel, match="'qwen2'"):
+    tiny_gguf.architecture = "falcon"
+    with pytest.raises(UnsupportedModel, match="'falcon'; supported in GGUF: llama, qwen2"):
         _config(tiny_gguf, tmp_path)
 
 
@@ -117,11 +129,34 @@ def test_a_missing_tensor_is_named(tiny_gguf: Any, tmp_path: Path) -> None:
         _config(tiny_gguf, tmp_path)
 
 
-def test_a_window_caps_the_context_and_the_card_says_so(tiny_gguf: Any, tmp_path: Path) -> None:
+def test_a_llama_with_a_window_has_it_in_every_layer(tiny_gguf: Any, tmp_path: Path) -> None:
     tiny_gguf.metadata["llama.attention.sliding_window"] = 100
-    card = ModelStore(tmp_path / "home").show(str(tiny_gguf.write(tmp_path / "tiny.gguf")))
-    assert card.config.max_context_tokens == 100
-    assert "100 tokens" in card.notes[0]
+    config = _config(tiny_gguf, tmp_path)
+    assert config.window == WindowConfig(num_tokens=100, layers=frozenset({0, 1}))
+    assert config.max_context_tokens == 128
+    tiny_gguf.metadata["llama.attention.sliding_window"] = 128
+    assert _config(tiny_gguf, tmp_path).window is None
+
+
+def test_linear_scaling_is_read_in_both_spellings(tiny_gguf: Any, tmp_path: Path) -> None:
+    tiny_gguf.metadata["llama.rope.scale_linear"] = 4.0
+    assert _config(tiny_gguf, tmp_path).rope_scaling == LinearRopeScaling(factor=4.0)
+    tiny_gguf.metadata["llama.rope.scaling.type"] = "linear"
+    tiny_gguf.metadata["llama.rope.scaling.factor"] = 2.0
+    assert _config(tiny_gguf, tmp_path).rope_scaling == LinearRopeScaling(factor=2.0)
+    tiny_gguf.metadata["llama.rope.scaling.type"] = "none"
+    assert _config(tiny_gguf, tmp_path).rope_scaling is None
+
+
+def test_yarn_stretches_the_stated_context(tiny_gguf: Any, tmp_path: Path) -> None:
+    tiny_gguf.metadata["llama.rope.scaling.type"] = "yarn"
+    tiny_gguf.metadata["llama.rope.scaling.factor"] = 4.0
+    config = _config(tiny_gguf, tmp_path)
+    scaling = YarnRopeScaling(factor=4.0, original_max_context_tokens=128)
+    assert (config.rope_scaling, config.max_context_tokens) == (scaling, 512)
+    tiny_gguf.metadata["llama.rope.scaling.yarn_ext_factor"] = 0.5
+    with pytest.raises(UnsupportedModel, match="yarn_ext_factor 0.5"):
+        _config(tiny_gguf, tmp_path)
 
 
 def test_llama_3_scaling_is_recovered_from_its_factors(tiny_gguf: Any, tmp_path: Path) -> None:
