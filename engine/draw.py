@@ -59,18 +59,6 @@ class Drawer:
         return whole
 
 
-def argmax(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The maxima of [num_rows, vocab_size] and where they are first; NaN wins over numbers."""
-    num_rows, vocab_size = logits.shape
-    if vocab_size % BLOCK:
-        values, ids = logits.max(dim=-1)
-        return values, ids
-    blocks = logits.reshape(num_rows, -1, BLOCK)
-    values, block = blocks.amax(dim=-1).max(dim=-1)
-    inside = blocks[torch.arange(num_rows, device=logits.device), block].argmax(dim=-1)
-    return values, block * BLOCK + inside
-
-
 def _numbers(rows: Sequence[SamplingRow], device: torch.device) -> torch.Tensor:
     """float64 [num_rows, 1] in [0, 1)."""
     numbers = uniforms(

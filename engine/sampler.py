@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import torch
 
 from cluster.generation import GeneratedToken
-from engine.draw import Drawer, argmax
+from engine.draw import Drawer
 from engine.logits import SamplingRow, adjust, ban_ends
+from kernels.reference.row_argmax import row_argmax as argmax_on_device
+from kernels.row_argmax import row_argmax
 
 
 class Sampler:
@@ -31,13 +33,13 @@ class Sampler:
 
         None for a row whose logits hold no finite maximum: the model failed there.
         """
-        chosen = _rows_of(logits, [row.logit_row for row in rows])  # [num_rows, vocab_size]
+        wanted = [row.logit_row for row in rows]
         if all(row.is_plain for row in rows):
-            values, ids = argmax(chosen)
-            return _tokens(ids.tolist(), values.isfinite().tolist())
-        adjusted = _adjusted(chosen, rows)
+            found = row_argmax(logits, wanted)
+            return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
+        adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
         allowed = self._allowed(adjusted, rows)
-        values, ids = argmax(allowed)
+        values, ids = argmax_on_device(allowed)
         is_finite = values.isfinite().tolist()
         drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy and is_finite[i]]
         if drawn:

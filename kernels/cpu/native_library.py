@@ -57,6 +57,9 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
         *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT),
     ),
+    "splitserve_row_argmax": (
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _INT),
+    ),
     "splitserve_run_program": (_POINTER, _POINTER),
     "splitserve_block_digest": (_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
 }

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cluster.sampling import SamplingParams
-from engine.draw import Drawer, argmax
+from engine.draw import Drawer
 from engine.logits import SamplingRow
 from engine.row_weights import RowWeights
 from engine.truncation import cut, likeliest
@@ -69,14 +69,3 @@ def test_tokens_do_not_depend_on_the_group_their_row_falls_into() -> None:
     assert together == alone
     for i, token_id in enumerate(together):
         assert token_id in kept_by_sorting(logits[i], rows[i].params)
-
-
-@pytest.mark.parametrize("vocab_size", [5, 128, 384])
-def test_argmax_is_the_first_maximum_and_shows_what_is_not_a_number(vocab_size: int) -> None:
-    logits = torch.zeros(3, vocab_size)
-    logits[0, [2, vocab_size - 1]] = 1.0
-    logits[2, 3] = torch.nan
-    values, ids = argmax(logits)
-    assert ids[:2].tolist() == [2, 0]
-    assert values[:2].tolist() == [1.0, 0.0]
-    assert bool(values[2].isnan())

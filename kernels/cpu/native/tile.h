@@ -7,6 +7,8 @@
 // therefore has the same bits alone, in a batch, in a chunk: prefill and decode agree.
 #pragma once
 
+#include <type_traits>
+
 #include "element.h"
 
 namespace splitserve {

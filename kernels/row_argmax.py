@@ -1,0 +1,55 @@
+"""The likeliest token of each row as Python's numbers, on whatever device the logits are.
+
+`kernels/reference/row_argmax.py` is what it computes. On a CPU it is one native call: torch's five,
+whose code a decode step has driven out of the caches, took 0.36 ms of a step of one sequence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+import torch
+
+from kernels.cpu.native_library import native_library
+from kernels.cpu.team import TEAM
+from kernels.reference.row_argmax import row_argmax as reference_argmax
+
+
+def row_argmax(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
+    """logits float32 [num_logits, vocab_size] -> for each of `rows` the first of its maxima.
+
+    None: the row's maximum is not finite. Raises IndexError for a row that is not there.
+    """
+    if not rows:
+        return []
+    if not 0 <= min(rows) <= max(rows) < logits.shape[0]:
+        raise IndexError(f"rows {min(rows)} to {max(rows)} of {logits.shape[0]}")
+    library = native_library() if logits.device.type == "cpu" else None
+    if library is None or logits.dtype is not torch.float32 or logits.stride(-1) != 1:
+        return _by_torch(logits, rows)
+    return _natively(library, logits, rows)
+
+
+def _natively(library: ctypes.CDLL, logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
+    num_rows = len(rows)
+    wanted = (ctypes.c_int64 * num_rows)(*rows)
+    values, ids = (ctypes.c_float * num_rows)(), (ctypes.c_int64 * num_rows)()
+    library.splitserve_row_argmax(
+        logits.data_ptr(),
+        logits.stride(0),
+        logits.shape[1],
+        ctypes.addressof(wanted),
+        num_rows,
+        ctypes.addressof(values),
+        ctypes.addressof(ids),
+        TEAM.num_threads,
+    )
+    return [i if math.isfinite(value) else None for i, value in zip(ids, values, strict=True)]
+
+
+def _by_torch(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
+    values, ids = reference_argmax(logits[list(rows)])
+    is_finite = values.isfinite().tolist()
+    return [i if finite else None for i, finite in zip(ids.tolist(), is_finite, strict=True)]

@@ -1,0 +1,74 @@
+"""The likeliest token: the first of equals, and nothing where a row is not finite."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import kernels.row_argmax
+from kernels.reference.row_argmax import row_argmax as reference_argmax
+from kernels.row_argmax import row_argmax
+from tests.kernels.kernel_sets import cpu_set, random
+
+WIDTHS = [1, 7, 16, 128, 1000, 1024, 1025, 5000, 49152]
+
+
+@pytest.fixture(params=["torch", "avx512"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    cpu_set(request.param)
+    if request.param == "torch":
+        monkeypatch.setattr(kernels.row_argmax, "native_library", lambda: None)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rows_give_the_place_of_their_maximum(implementation: str, width: int) -> None:
+    logits = random(5, width, dtype=torch.float32)
+    rows = [4, 0, 2, 2]
+    assert row_argmax(logits, rows) == logits[rows].argmax(-1).tolist()
+    assert row_argmax(logits[:, : width // 2 + 1], [1]) == [
+        int(logits[1, : width // 2 + 1].argmax())
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_of_equal_maxima_the_first_counts(implementation: str, width: int) -> None:
+    coarse = random(20, width, dtype=torch.float32, seed=3).mul(2).round()
+    firsts = [int((row == row.max()).nonzero()[0]) for row in coarse]
+    assert row_argmax(coarse, range(20)) == firsts
+    assert reference_argmax(coarse)[1].tolist() == firsts
+    assert row_argmax(torch.zeros(1, width), [0]) == [0]
+
+
+@pytest.mark.parametrize("width", [3, 128, 3000])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.nan])
+def test_a_row_without_a_finite_maximum_has_no_token(
+    implementation: str, width: int, bad: float
+) -> None:
+    logits = random(4, width, dtype=torch.float32)
+    logits[1, 0], logits[2, width - 1], logits[3] = bad, bad, -math.inf
+    good = int(logits[0].argmax())
+    assert row_argmax(logits, [0, 1, 2, 3]) == [good, None, None, None]
+    logits[0, 1:] = -math.inf
+    assert row_argmax(logits, [0]) == [0]
+
+
+def test_no_rows_are_no_tokens_and_a_missing_row_is_an_error(implementation: str) -> None:
+    logits = random(2, 9, dtype=torch.float32)
+    assert row_argmax(logits, []) == []
+    for rows in ([2], [0, -1]):
+        with pytest.raises(IndexError, match="of 2"):
+            row_argmax(logits, rows)
+
+
+@pytest.mark.parametrize("vocab_size", [5, 128, 384])
+def test_on_a_device_a_value_that_is_not_a_number_wins(vocab_size: int) -> None:
+    logits = torch.zeros(3, vocab_size)
+    logits[0, [2, vocab_size - 1]] = 1.0
+    logits[2, 3] = torch.nan
+    values, ids = reference_argmax(logits)
+    assert ids[:2].tolist() == [2, 0]
+    assert values[:2].tolist() == [1.0, 0.0]
+    assert bool(values[2].isnan())
