@@ -87,7 +87,7 @@ def _concat_grouped(weights: list[GroupedWeight]) -> GroupedWeight:
 
 
 def _concat_fp8(weights: list[Fp8Weight]) -> Weight:
-    if len({weight.scales.shape[1] for weight in weights}) > 1:
+    if len({weight.block[1] for weight in weights}) > 1:
         return torch.cat([plain(weight) for weight in weights])
     parts = weights if _blocks_meet(weights) else [with_row_scales(weight) for weight in weights]
     return replace(
