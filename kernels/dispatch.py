@@ -10,7 +10,11 @@ from typing import Protocol
 
 import torch
 
+from kernels.cpu.experts import SortedExperts
+from kernels.cpu.head_linear import pack_heads
+from kernels.cpu.latent_attention import latent_attention as torch_latent_attention
 from kernels.cpu.native_kernels import NativeKernels
+from kernels.cpu.native_latent import NativeLatent
 from kernels.cpu.native_library import native_library
 from kernels.cpu.packed_linear import PackedLinear
 from kernels.cpu.tape import Tape
@@ -100,7 +104,13 @@ REFERENCE = KernelSet(
 )
 
 
-TORCH_CPU = replace(REFERENCE, name="torch", paged_attention=torch_attention)
+TORCH_CPU = replace(
+    REFERENCE,
+    name="torch",
+    paged_attention=torch_attention,
+    pack_experts=functools.partial(SortedExperts, TorchLinear, silu_mul),
+    latent_attention=torch_latent_attention,
+)
 
 
 def kernels_for(device: torch.device) -> KernelSet:
@@ -113,10 +123,11 @@ def kernels_for(device: torch.device) -> KernelSet:
 
 def native_set(library: ctypes.CDLL) -> KernelSet:
     """The AVX-512 kernels."""
-    kernels = NativeKernels(library)
+    kernels, latent = NativeKernels(library), NativeLatent(library)
+    pack_linear = functools.partial(PackedLinear, library)
     return KernelSet(
         name="avx512",
-        pack_linear=functools.partial(PackedLinear, library),
+        pack_linear=pack_linear,
         rms_norm=kernels.rms_norm,
         add_rms_norm=kernels.add_rms_norm,
         rope_write_kv=kernels.rope_write_kv,
@@ -125,12 +136,23 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         new_tape=functools.partial(Tape, library),
         gelu_mul=kernels.gelu_mul,
         head_norm=kernels.head_norm,
+        pack_experts=functools.partial(SortedExperts, pack_linear, kernels.silu_mul),
+        pack_heads=functools.partial(pack_heads, library),
+        write_latent=latent.write_latent,
+        latent_attention=torch_latent_attention,
     )
 
 
 def triton_set() -> KernelSet:
     """The Triton kernels, with cuBLAS behind torch's products."""
-    from kernels.triton import paged_attention, rms_norm, rope_write_kv, silu_mul
+    from kernels.triton import (
+        gelu_mul,
+        head_norm,
+        paged_attention,
+        rms_norm,
+        rope_write_kv,
+        silu_mul,
+    )
 
     return KernelSet(
         name="triton",
@@ -140,4 +162,6 @@ def triton_set() -> KernelSet:
         rope_write_kv=rope_write_kv.rope_write_kv,
         paged_attention=paged_attention.paged_attention,
         silu_mul=silu_mul.silu_mul,
+        gelu_mul=gelu_mul.gelu_mul,
+        head_norm=head_norm.head_norm,
     )

@@ -8,22 +8,33 @@ import triton.language as tl
 
 from kernels.door import require_contiguous, require_dtype, require_same_device, require_shape
 from kernels.triton.launch import next_power_of_2, on_device_of
+from kernels.triton.tuning import norm_tile
 
 
-# grid [num_tokens]
+# grid [cdiv(num_tokens, ROWS)]
 @triton.jit
 def _rms_norm(
-    branch, residual, weight, out, eps, hidden, HAS_BRANCH: tl.constexpr, WIDTH: tl.constexpr
+    branch,
+    residual,
+    weight,
+    out,
+    eps,
+    num_tokens,
+    HIDDEN: tl.constexpr,
+    HAS_BRANCH: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
-    columns = tl.arange(0, WIDTH)
-    inside = columns < hidden
-    at = tl.program_id(0).to(tl.int64) * hidden + columns
+    rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    inside = (rows < num_tokens)[:, None] & (columns < HIDDEN)[None, :]
+    at = rows.to(tl.int64)[:, None] * HIDDEN + columns[None, :]
+    scales = tl.load(weight + columns, mask=columns < HIDDEN, other=0.0).to(tl.float32)
     value = tl.load(residual + at, mask=inside, other=0.0)
     if HAS_BRANCH:
         value += tl.load(branch + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(residual + at, value, mask=inside)
-    scale = tl.rsqrt(tl.sum(value * value, axis=0) / hidden + eps)
-    normed = value * scale * tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    mean_square = tl.sum(value * value, axis=1) / HIDDEN
+    normed = value * tl.rsqrt(mean_square + eps)[:, None] * scales[None, :]
     tl.store(out + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
@@ -61,14 +72,18 @@ def _launch(
     require_same_device(residual, weight, out)
     if num_tokens == 0:
         return
+    tile = norm_tile(next_power_of_2(hidden))
     with on_device_of(residual):
-        _rms_norm[(num_tokens,)](
+        _rms_norm[(triton.cdiv(num_tokens, tile.rows),)](
             residual if branch is None else branch,
             residual,
             weight,
             out,
             eps,
-            hidden,
+            num_tokens,
+            HIDDEN=hidden,
             HAS_BRANCH=branch is not None,
-            WIDTH=next_power_of_2(hidden),
+            ROWS=tile.rows,
+            WIDTH=tile.width,
+            num_warps=tile.num_warps,
         )

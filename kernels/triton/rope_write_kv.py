@@ -7,16 +7,32 @@ import triton
 import triton.language as tl
 
 from kernels.door import require_contiguous, require_same_device
+from kernels.kv_rows import LARGEST
 from kernels.reference.rope_write_kv import check_rope_write_kv
 from kernels.triton.launch import next_power_of_2, on_device_of
 
+_TILE = 1024
+"""Values of half a head's width that a program of four warps rotates: eight a thread."""
+_ROUND = tl.constexpr(12582912.0)
+"""1.5 * 2 ** 23: added and taken away again, it rounds a float32 to the nearest integer, ties to
+even."""
+
 
 @triton.jit
-def _rotate(low, high, cos, sin):
+def rotate(low, high, cos, sin):
+    """A head's halves by its position's angles."""
     return low * cos - high * sin, high * cos + low * sin
 
 
-# grid [num_tokens, num_heads + num_kv_heads]: first the query heads, then the KV heads
+@triton.jit
+def _quantized(value, divisor, largest, ROUNDS: tl.constexpr):
+    scaled = tl.minimum(tl.maximum(tl.div_rn(value, divisor[:, None]), -largest), largest)
+    if ROUNDS:
+        scaled = (scaled + _ROUND) - _ROUND
+    return scaled
+
+
+# grid [num_tokens, cdiv(num_heads + 2 * num_kv_heads, HEADS)]
 @triton.jit
 def _rope_write_kv(
     qkv,
@@ -25,36 +41,51 @@ def _rope_write_kv(
     slots,
     kv_layer,
     block_stride,
-    num_heads,
-    num_kv_heads,
-    block_size,
+    largest,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    BLOCK: tl.constexpr,
     HALF: tl.constexpr,
+    ROW_WIDTH: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
+    HEAD_DIM: tl.constexpr = 2 * HALF
     token = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    columns = tl.arange(0, WIDTH)
-    inside = columns < HALF
-    turn = cos_sin + tl.load(positions + token) * 2 * HALF + columns
-    cos = tl.load(turn, mask=inside, other=0.0)
-    sin = tl.load(turn + HALF, mask=inside, other=0.0)
-    source = qkv + (token * (num_heads + 2 * num_kv_heads) + head) * 2 * HALF + columns
-    low = tl.load(source, mask=inside, other=0.0)
-    high = tl.load(source + HALF, mask=inside, other=0.0)
-    new_low, new_high = _rotate(low.to(tl.float32), high.to(tl.float32), cos, sin)
-    if head < num_heads:
-        tl.store(source, new_low.to(low.dtype), mask=inside)
-        tl.store(source + HALF, new_high.to(low.dtype), mask=inside)
-    else:
-        slot = tl.load(slots + token)
-        row = (head - num_heads) * block_size + slot % block_size
-        key = kv_layer + (slot // block_size) * block_stride + row * 2 * HALF + columns
-        value = key + num_kv_heads * block_size * 2 * HALF
-        from_value = source + num_kv_heads * 2 * HALF
-        tl.store(key, new_low.to(low.dtype), mask=inside)
-        tl.store(key + HALF, new_high.to(low.dtype), mask=inside)
-        tl.store(value, tl.load(from_value, mask=inside, other=0.0), mask=inside)
-        tl.store(value + HALF, tl.load(from_value + HALF, mask=inside, other=0.0), mask=inside)
+    heads, columns = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, WIDTH)
+    in_half = (columns < HALF)[None, :]
+    turn = cos_sin + tl.load(positions + token) * HEAD_DIM + columns
+    cos = tl.load(turn, mask=columns < HALF, other=1.0)[None, :]
+    sin = tl.load(turn + HALF, mask=columns < HALF, other=0.0)[None, :]
+    row = qkv + token * (NUM_HEADS + 2 * NUM_KV_HEADS) * HEAD_DIM
+    at = row + heads[:, None] * HEAD_DIM + columns[None, :]
+    inside = (heads < NUM_HEADS + 2 * NUM_KV_HEADS)[:, None] & in_half
+    low = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    high = tl.load(at + HALF, mask=inside, other=0.0).to(tl.float32)
+    is_value = heads >= NUM_HEADS + NUM_KV_HEADS
+    new_low, new_high = rotate(low, high, cos, sin)
+    low = tl.where(is_value[:, None], low, new_low)
+    high = tl.where(is_value[:, None], high, new_high)
+    of_query = inside & (heads < NUM_HEADS)[:, None]
+    tl.store(at, low.to(qkv.dtype.element_ty), mask=of_query)
+    tl.store(at + HALF, high.to(qkv.dtype.element_ty), mask=of_query)
+    slot = tl.load(slots + token)
+    # K's heads, then V's: the planes of a block follow each other
+    to_head = kv_layer + (slot // BLOCK) * block_stride + (heads - NUM_HEADS) * BLOCK * ROW_WIDTH
+    written = inside & (heads >= NUM_HEADS)[:, None]
+    if ROW_WIDTH != HEAD_DIM:
+        peak = tl.max(tl.maximum(tl.abs(low), tl.abs(high)), axis=1)
+        scale = tl.div_rn(peak, tl.full([HEADS], 1.0, tl.float32) * largest)
+        divisor = tl.where(scale > 0.0, scale, 1.0)
+        low = _quantized(low, divisor, largest, ROUNDS)
+        high = _quantized(high, divisor, largest, ROUNDS)
+        scales = (to_head + BLOCK * HEAD_DIM).to(tl.pointer_type(tl.float32), bitcast=True)
+        is_row = (heads >= NUM_HEADS) & (heads < NUM_HEADS + 2 * NUM_KV_HEADS)
+        tl.store(scales + slot % BLOCK, scale, mask=is_row)
+    to = (to_head + (slot % BLOCK) * HEAD_DIM)[:, None] + columns[None, :]
+    tl.store(to, low.to(kv_layer.dtype.element_ty), mask=written)
+    tl.store(to + HALF, high.to(kv_layer.dtype.element_ty), mask=written)
 
 
 def rope_write_kv(
@@ -69,20 +100,29 @@ def rope_write_kv(
     require_contiguous("qkv", qkv)
     require_contiguous("cos_sin", cos_sin)
     require_same_device(qkv, cos_sin, positions, slots, kv_layer)
-    _, _, num_kv_heads, block_size, head_dim = kv_layer.shape
-    if qkv.shape[0]:
+    _, _, num_kv_heads, block_size, row_width = kv_layer.shape
+    num_tokens, all_heads = qkv.shape[0], num_heads + 2 * num_kv_heads
+    half = qkv.shape[1] // all_heads // 2
+    if num_tokens:
+        width = next_power_of_2(half)
+        heads = min(next_power_of_2(all_heads), max(1, _TILE // width))
         with on_device_of(qkv):
-            _rope_write_kv[(qkv.shape[0], num_heads + num_kv_heads)](
+            _rope_write_kv[(num_tokens, triton.cdiv(all_heads, heads))](
                 qkv,
                 cos_sin,
                 positions,
                 slots,
                 kv_layer,
                 kv_layer.stride(0),
-                num_heads,
-                num_kv_heads,
-                block_size,
-                HALF=head_dim // 2,
-                WIDTH=next_power_of_2(head_dim // 2),
+                LARGEST.get(kv_layer.dtype, 1.0),
+                NUM_HEADS=num_heads,
+                NUM_KV_HEADS=num_kv_heads,
+                BLOCK=block_size,
+                HALF=half,
+                ROW_WIDTH=row_width,
+                ROUNDS=kv_layer.dtype is torch.int8,
+                HEADS=heads,
+                WIDTH=width,
+                num_warps=4,
             )
-    return qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, head_dim)[:, :num_heads]
+    return qkv.view(num_tokens, all_heads, 2 * half)[:, :num_heads]

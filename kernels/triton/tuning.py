@@ -44,6 +44,10 @@ class PrefillTiles:
     num_stages: int
 
 
+_NORM_VALUES = 1024
+"""Of a program with four warps."""
+
+
 def _decode(chunk: int, programs: int) -> DecodeTiles:
     return DecodeTiles(
         chunk=chunk,
@@ -118,6 +122,22 @@ def latent_tiles(num_heads: int, value_bytes: int) -> tuple[int, DecodeTiles]:
     rows = min(64, max(16, _power_of_2(num_heads)))
     tiles = _LATENT[rows]
     return rows, tiles if value_bytes <= 2 else replace(tiles, chunk=16, num_stages=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormTile:
+    """Rows of one program, as wide as memory is contiguous."""
+
+    rows: int
+    width: int
+    num_warps: int
+
+
+def norm_tile(width: int) -> NormTile:
+    """Eight values a thread, sixteen where a row has 4096 or more: enough loads under way to wait
+    for memory once, and several rows together where one would not fill four warps."""
+    rows = max(1, _NORM_VALUES // width)
+    return NormTile(rows=rows, width=width, num_warps=min(16, max(4, rows * width // 512)))
 
 
 def _head_class(head_dim: int) -> int:
