@@ -1,0 +1,56 @@
+"""activation(gate) * up in one pass over memory: what `silu_mul` and `gelu_mul` launch."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.door import require, require_contiguous
+from kernels.triton.launch import on_device_of
+
+_WIDTHS = (1024, 512, 256)
+_MAX_IDLE = 0.1
+"""Part of the lanes that may have nothing to do before a narrower tile is taken."""
+_LANES_PER_WARP = 256
+"""Eight values a thread: loads and stores of 16 bytes in bfloat16."""
+
+
+# grid [num_tokens, cdiv(inner, WIDTH)]
+@triton.jit
+def _gated_mul(gate_up, out, inner, GELU: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = columns < inner
+    at = gate_up + row * 2 * inner + columns
+    gate = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(at + inner, mask=inside, other=0.0).to(tl.float32)
+    slope = gate
+    if GELU:  # 0.5 * (1 + tanh(x)) = sigmoid(2 * x); 2 * sqrt(2 / pi) = 1.5957691
+        slope = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    value = gate * tl.sigmoid(slope) * up
+    tl.store(out + row * inner + columns, value.to(out.dtype.element_ty), mask=inside)
+
+
+def gated_mul(gate_up: torch.Tensor, gelu: bool) -> torch.Tensor:
+    """gate_up [num_tokens, 2 * inner], gate first -> [num_tokens, inner]."""
+    num_tokens, both = gate_up.shape
+    require(both % 2 == 0, f"gate_up has an odd width {both}")
+    require_contiguous("gate_up", gate_up)
+    inner = both // 2
+    out = torch.empty((num_tokens, inner), dtype=gate_up.dtype, device=gate_up.device)
+    if num_tokens and inner:
+        width = tile_width(inner)
+        with on_device_of(gate_up):
+            _gated_mul[(num_tokens, triton.cdiv(inner, width))](
+                gate_up, out, inner, GELU=gelu, WIDTH=width, num_warps=width // _LANES_PER_WARP
+            )
+    return out
+
+
+def tile_width(inner: int) -> int:
+    """The widest tile that leaves few lanes idle."""
+    for width in _WIDTHS:
+        if inner >= (1 - _MAX_IDLE) * width * triton.cdiv(inner, width):
+            return width
+    return _WIDTHS[-1]
