@@ -9,6 +9,7 @@ The residual stream is float32; matrices and the pool are in the decoder's dtype
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -61,12 +62,17 @@ class Decoder:
         progress: Progress = _silent,
         *,
         weights: str = AUTO,
+        max_context_tokens: int | None = None,
     ) -> Decoder:
         """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
 
         `weights` as an operator gives it, or resolved; ConfigError for what this device lacks.
+        Positions from `max_context_tokens` on are never used: their rotations are not kept.
         """
         device = torch.device(device)
+        if max_context_tokens is not None:
+            config = replace(card.config, max_context_tokens=max_context_tokens)
+            card = replace(card, config=config)
         form = resolve_weights(card, weights, str(dtype).removeprefix("torch."), device.type)
         progress("open checkpoint", 0.0)
         reader = DecoderWeights(card, dtype, device, form)
@@ -91,7 +97,6 @@ class Decoder:
         ends = {self._embedding, self._lm_head}
         return sum(m.num_bytes for m in ends) + sum(layer.num_bytes for layer in self._layers)
 
-    @torch.inference_mode()
     def forward(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
         """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
 
@@ -111,6 +116,7 @@ class Decoder:
             lm_head=self._lm_head,
         )
 
+    @torch.inference_mode()
     def _forward_by_operations(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
         eps = self.config.rms_norm_eps
         residual = self._embedding.rows(batch.token_ids)  # float32 [num_tokens, hidden]

@@ -47,7 +47,14 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
             stored_bytes=spec.card.weight_bytes,
         )
     )
-    decoder = Decoder.load(spec.card, dtype, device, phases, weights=spec.weights)
+    decoder = Decoder.load(
+        spec.card,
+        dtype,
+        device,
+        phases,
+        weights=spec.weights,
+        max_context_tokens=max(context_tokens, layout.block_size),  # the warm-up fills a block
+    )
     phases("allocate KV pool", 0.0)
     pool = KvPool(layout, budget.num_blocks, device)
     phases("warm up", 0.0)
