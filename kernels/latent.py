@@ -114,6 +114,7 @@ def check_write_latent(
     rope_dim = row_dim - rank
     require(rope_dim > 0 and rope_dim % 2 == 0, f"a row of {row_dim} with a latent of {rank}")
     require_shape("latent", latent, (num_tokens, row_dim))
+    require(latent.stride(1) == 1, "latent needs its last dimension contiguous")
     require_shape("query", query, (num_tokens, query.shape[1], row_dim))
     require_shape("cos_sin", cos_sin, (cos_sin.shape[0], 2, rope_dim // 2))
     require_dtype("norm.weight", norm.weight, torch.float32)

@@ -61,6 +61,14 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _INT),
     ),
     "splitserve_run_program": (_POINTER, _POINTER),
+    "splitserve_head_linear": (
+        *(_INT, _POINTER, _LONG, _LONG, _LONG, _LONG, _LONG, _POINTER),
+        *(_LONG, _POINTER, _LONG, _LONG, _INT),
+    ),
+    "splitserve_write_latent": (
+        *(_INT, _POINTER, _POINTER, _LONG, _POINTER, _FLOAT, _POINTER, _POINTER, _POINTER),
+        *(_POINTER, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _INT),
+    ),
     "splitserve_block_digest": (_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
 }
 

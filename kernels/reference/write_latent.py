@@ -22,7 +22,7 @@ def write_latent(
     """Writes rows into the pool, and rotates the last rope_dim columns of every query in place.
 
     query      [num_tokens, num_heads, row_dim], contiguous
-    latent     [num_tokens, row_dim], contiguous, not normed or rotated; may be overwritten
+    latent     [num_tokens, row_dim], rows contiguous, not normed or rotated; may be overwritten
     cos_sin    float32 [max_context, 2, rope_dim / 2]
     positions  int64 [num_tokens]; slots int64 [num_tokens], block_id * block_size + offset
     kv_layer   [num_blocks, 1, 1, block_size, row_dim], written
