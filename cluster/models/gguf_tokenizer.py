@@ -5,6 +5,7 @@ cut before merging stands under `tokenizer.ggml.pre`, a name that llama.cpp defi
 
     smollm      every numeral alone, then GPT-2's pattern    (SmolLM, SmolLM2)
     llama-bpe   Llama 3's pattern; whole words in the vocabulary are taken as they are
+    qwen2       Llama 3's pattern but every numeral alone, on composed characters (Qwen 2 and 3)
     gpt-2, default, absent: GPT-2's pattern
 
 transformers (5.23) ignores "smollm" and cuts as GPT-2 does, so white space before a numeral comes
@@ -13,7 +14,15 @@ out otherwise there; the model was trained with the cut that is made here.
 
 from __future__ import annotations
 
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers import Tokenizer as Backend
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
@@ -25,11 +34,13 @@ from cluster.models.gguf_sentencepiece import sentencepiece_backend
 _SENTENCEPIECE = "llama"
 _CONTROL, _USER_DEFINED = 3, 4
 _GPT2, _LLAMA3 = ("gpt-2", "default"), ("llama-bpe", "llama-v3", "llama3")
-_PRE_TOKENIZERS = ("smollm", *_LLAMA3, *_GPT2)
+_QWEN2 = "qwen2"
+_PRE_TOKENIZERS = ("smollm", *_LLAMA3, _QWEN2, *_GPT2)
 _LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_QWEN2_PATTERN = _LLAMA3_PATTERN.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
 def require_buildable(header: GgufHeader) -> None:
@@ -75,6 +86,8 @@ def _byte_level(fields: Fields) -> Backend:
     vocabulary, merges = _vocabulary(tokens), _merges(fields)
     backend = Backend(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre in _LLAMA3))
     backend.pre_tokenizer = _pre_tokenizer(pre)
+    if pre == _QWEN2:  # llama.cpp leaves characters as they are; the model was trained on these
+        backend.normalizer = normalizers.NFC()
     backend.decoder = decoders.ByteLevel()
     _add_tokens(backend, tokens, fields.raw("tokenizer.ggml.token_type") or [])
     return backend
@@ -99,8 +112,9 @@ def _merges(fields: Fields) -> list[tuple[str, str]]:
 
 
 def _pre_tokenizer(pre: str) -> pre_tokenizers.PreTokenizer:
-    if pre in _LLAMA3:
-        split = pre_tokenizers.Split(Regex(_LLAMA3_PATTERN), behavior="isolated")
+    if pre in _LLAMA3 or pre == _QWEN2:
+        pattern = _QWEN2_PATTERN if pre == _QWEN2 else _LLAMA3_PATTERN
+        split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
         bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         return pre_tokenizers.Sequence([split, bytes_only])
     gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)

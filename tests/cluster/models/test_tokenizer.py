@@ -13,6 +13,7 @@ from cluster.errors import BadCheckpoint, ContextTooLong, InvalidRequest
 from cluster.models.card import ModelCard
 from cluster.models.store import ModelStore
 from cluster.models.tokenizer import Tokenizer, load_tokenizer
+from tests.cluster.models.conftest import TINY_MERGES, TINY_TOKENS
 
 CORPUS = [
     "",
@@ -147,6 +148,21 @@ def test_other_byte_level_ggufs_encode_as_transformers(
     for text in CORPUS + _random_texts(300):
         assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), text
     assert ours.encode("hello", True) == [0, 260]
+
+
+def test_qwen_ggufs_encode_as_transformers(tiny_gguf: Any, tmp_path: Path) -> None:
+    from transformers import Qwen2Tokenizer
+
+    tiny_gguf.metadata["tokenizer.ggml.pre"] = "qwen2"
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    ours = load_tokenizer(ModelStore(tmp_path / "home").show(str(path)))
+    vocabulary = {token: index for index, token in enumerate(TINY_TOKENS)}
+    merges = [tuple(merge.split()) for merge in TINY_MERGES]
+    theirs = Qwen2Tokenizer(vocab=vocabulary, merges=merges)
+    composed, decomposed = "\u00e9", "e\u0301"
+    for text in [*CORPUS, *_random_texts(300), "x 1234 y", f"hello {decomposed}"]:
+        assert ours.encode(text) == theirs.encode(text), text
+    assert ours.encode(decomposed) == ours.encode(composed)
 
 
 def test_a_broken_tokenizer_file_is_a_bad_checkpoint(tiny_folder: Any, tmp_path: Path) -> None:
