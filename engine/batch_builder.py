@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from engine.decode_memory import DecodeMemory
 from engine.ragged_batch import RaggedBatch
 from engine.sequence import Sequence
 
@@ -28,6 +29,25 @@ class Span:
     def completes(self) -> bool:
         """True when the last known token is among them: logits are wanted."""
         return self.end == len(self.sequence.token_ids)
+
+
+class BatchBuilder:
+    """Keeps the tensors of steps that only decode; a batch is valid until the next one is built."""
+
+    def __init__(self, block_size: int, device: torch.device) -> None:
+        self._block_size = block_size
+        self._device = device
+        self._memory = DecodeMemory(0, 0, block_size)
+
+    def build(self, spans: Ordered[Span], num_decodes: int) -> RaggedBatch:
+        """See build_batch."""
+        sequences = [span.sequence for span in spans if span.num_tokens == 1 and span.completes]
+        only_decodes = len(sequences) == num_decodes == len(spans)
+        if not only_decodes or self._device.type != "cpu":
+            return build_batch(spans, num_decodes, block_size=self._block_size, device=self._device)
+        if not self._memory.fits(sequences):
+            self._memory = DecodeMemory.fitting(sequences, self._block_size)
+        return self._memory.write(sequences)
 
 
 def build_batch(

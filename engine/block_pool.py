@@ -53,6 +53,7 @@ class BlockPool:
         self._unused: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self._states = [BlockState.FREE] * num_blocks
         self._holds = {hold: array("i", bytes(4 * num_blocks)) for hold in Hold}
+        self._counts_of_holds = tuple(self._holds.values())
         self._counts = dict.fromkeys(BlockState, 0) | {BlockState.FREE: num_blocks}
         self._leases: set[BlockLease] = set()
 
@@ -76,7 +77,8 @@ class BlockPool:
 
     def num_holders(self, block_id: int) -> int:
         """Leases that hold the block."""
-        return sum(counts[block_id] for counts in self._holds.values())
+        active, exported, receiving = self._counts_of_holds
+        return active[block_id] + exported[block_id] + receiving[block_id]
 
     def is_unused(self, block_id: int) -> bool:
         """True when no lease holds the block."""

@@ -19,7 +19,7 @@ import torch
 from cluster.config import EngineOptions
 from cluster.errors import DeadlineExceeded, InternalError
 from engine import handoff
-from engine.batch_builder import Span, build_batch
+from engine.batch_builder import BatchBuilder, Span
 from engine.generation import Generation
 from engine.lifecycle import Clock, SequenceState
 from engine.load_meter import LoadMeter
@@ -72,6 +72,7 @@ class Engine:
             block_size=options.block_size_tokens,
             prefix_cache=options.prefix_cache,
         )
+        self._batches = BatchBuilder(options.block_size_tokens, replica.kv.device)
         self.table = RequestTable(clock, holds)
         self._outbox = Outbox(self.table)
         self._generation = Generation(replica, self.table, self._outbox, clock=clock)
@@ -214,12 +215,7 @@ class Engine:
 
     def _forward(self, work: StepWork) -> torch.Tensor:
         self._replica.runner.copy_blocks(work.copies)
-        batch = build_batch(
-            work.spans,
-            work.num_decodes,
-            block_size=self.placement.block_size,
-            device=self._replica.kv.device,
-        )
+        batch = self._batches.build(work.spans, work.num_decodes)
         return self._replica.runner.forward(batch)
 
     def _announce(self, work: StepWork) -> None:

@@ -24,22 +24,25 @@ def row_argmax(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
     """
     if not rows:
         return []
-    if not 0 <= min(rows) <= max(rows) < logits.shape[0]:
-        raise IndexError(f"rows {min(rows)} to {max(rows)} of {logits.shape[0]}")
-    library = native_library() if logits.device.type == "cpu" else None
-    if library is None or logits.dtype is not torch.float32 or logits.stride(-1) != 1:
+    num_logits, vocab_size = logits.shape
+    if not 0 <= min(rows) <= max(rows) < num_logits:
+        raise IndexError(f"rows {min(rows)} to {max(rows)} of {num_logits}")
+    library = native_library() if logits.is_cpu and logits.is_contiguous() else None
+    if library is None or logits.dtype is not torch.float32:
         return _by_torch(logits, rows)
-    return _natively(library, logits, rows)
+    return _natively(library, logits.data_ptr(), vocab_size, rows)
 
 
-def _natively(library: ctypes.CDLL, logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
+def _natively(
+    library: ctypes.CDLL, address: int, vocab_size: int, rows: Sequence[int]
+) -> list[int | None]:
     num_rows = len(rows)
     wanted = (ctypes.c_int64 * num_rows)(*rows)
     values, ids = (ctypes.c_float * num_rows)(), (ctypes.c_int64 * num_rows)()
     library.splitserve_row_argmax(
-        logits.data_ptr(),
-        logits.stride(0),
-        logits.shape[1],
+        address,
+        vocab_size,
+        vocab_size,
         ctypes.addressof(wanted),
         num_rows,
         ctypes.addressof(values),
