@@ -12,11 +12,13 @@ import sys
 from tests.kernels.compile_attention import ATTENTION
 from tests.kernels.compile_case import Case, compile_case
 from tests.kernels.compile_elementwise import ELEMENTWISE
+from tests.kernels.compile_low_bit import LOW_BIT
 from tests.kernels.compile_sampling import SAMPLING
 
 CASES: dict[str, list[Case]] = {
     "attention": ATTENTION,
     "elementwise": ELEMENTWISE,
+    "low_bit": LOW_BIT,
     "sampling": SAMPLING,
 }
 

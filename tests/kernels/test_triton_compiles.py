@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HOPPER_SHARED_BYTES = 227 * 1024
-GROUPS = ["attention", "elementwise", "sampling"]
+GROUPS = ["attention", "elementwise", "sampling", "low_bit"]
 
 
 @pytest.mark.parametrize("group", GROUPS)
