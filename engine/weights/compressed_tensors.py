@@ -100,7 +100,8 @@ def _zeros(stored: StoredMatrix, bits: int, outputs: int, num_groups: int) -> to
         return torch.zeros(1, 1)
     if stored.read(part, *stored.shape(part)).dtype is torch.int32:
         words = stored.integers(part, -(-outputs * bits // 32), num_groups)
-        return unpacked(words.t(), bits)[:, :outputs].t().float() - 2 ** (bits - 1)
+        around: int = 2 ** (bits - 1)
+        return unpacked(words.t(), bits)[:, :outputs].t().float() - around
     zeros = _per_output(stored, part, outputs)
     if zeros.shape[1] not in (1, num_groups):
         raise stored.bad(f"{zeros.shape[1]} zero points and {num_groups} scales for an output")

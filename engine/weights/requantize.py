@@ -6,6 +6,8 @@ import torch
 
 from engine.weight_format import WeightFormat
 from kernels.fp8 import quantize_fp8
+from kernels.quantize import quantize_groups
+from kernels.regroup import regroup
 from kernels.weights import GroupedWeight, Weight, plain
 
 GROUP = 32
@@ -17,8 +19,8 @@ _OF_ENDS = {WeightFormat.INT4: WeightFormat.INT8, WeightFormat.FP8: WeightFormat
 def of_ends(form: WeightFormat) -> WeightFormat:
     """The form of embedding and LM head, whose errors no later layer evens out.
 
-    4-bit groups there cost more agreement with the unquantized model than in all layers together
-    for small models, whose head is a large part of them; 8 bits do not show.
+    SmolLM2-135M with its own 4-bit layers, 2814 tokens of prose: a 4-bit embedding, its head too,
+    raises perplexity by 7.0 % and changes 18 % of the likeliest tokens; the 8-bit one neither.
     """
     return _OF_ENDS.get(form, form)
 
@@ -30,7 +32,7 @@ def converted(weight: Weight, form: WeightFormat, dtype: torch.dtype) -> Weight:
     do not fill groups of 32.
     """
     if form is WeightFormat.STORED:
-        return weight
+        return _as_kernels_take_it(weight)
     if form is WeightFormat.FULL:
         return plain(weight)
     if form is WeightFormat.FP8:
@@ -40,9 +42,15 @@ def converted(weight: Weight, form: WeightFormat, dtype: torch.dtype) -> Weight:
 
 def _in_groups(weight: Weight, bits: int, dtype: torch.dtype) -> Weight:
     if isinstance(weight, GroupedWeight) and weight.bits <= bits:
-        return weight
+        return _as_kernels_take_it(weight)
     if weight.shape[1] % GROUP:
         return plain(weight)
-    from kernels.quantize import quantize_groups
-
     return quantize_groups(plain(weight), bits=bits, group=GROUP, dtype=dtype)
+
+
+def _as_kernels_take_it(weight: Weight) -> Weight:
+    """In groups of whole 32 inputs: Q6_K's 16 become 32 of 8 bits, see `regroup` for the error."""
+    if not isinstance(weight, GroupedWeight) or weight.group % GROUP == 0:
+        return weight
+    fits = GROUP % weight.group == 0 and weight.shape[1] % GROUP == 0
+    return regroup(weight, GROUP) if fits else plain(weight)
