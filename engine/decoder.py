@@ -102,7 +102,7 @@ class Decoder:
 
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
-        if self._program is not None:
+        if self._program is not None and self._program.takes(kv.tensor):
             return self._program(batch, kv.tensor)
         return self._forward_by_operations(batch, kv)
 
@@ -111,6 +111,7 @@ class Decoder:
             config=self.config,
             dtype=self.dtype,
             embedding=self._embedding,
+            embedding_scale=self._embedding_scale,
             layers=self._layers,
             final_norm=self._final_norm,
             lm_head=self._lm_head,

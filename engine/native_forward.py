@@ -3,43 +3,24 @@
     asked once, when the model is loaded:  record_forward(...) -> StepProgram | None
     every step:                            program(batch, pool) -> logits
 
-A part takes part by having the methods of the Protocols below; one that lacks them, or raises
-NoNativeForm, sends the whole model operation by operation, as `Decoder.forward` writes it out.
+`engine/layers/recorded.py` says what a part must have. A model with a part that has no native form
+goes operation by operation, as `Decoder.forward` writes it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 
 from cluster.models.card import DecoderConfig
 from engine.layers.decoder_layer import DecoderLayer
+from engine.layers.recorded import recorded_attention, recorded_feed_forward
 from kernels.cpu.step_program import StepProgram
 from kernels.cpu.tape import NoNativeForm, Rows, Tape
 from kernels.dispatch import KernelSet
 from kernels.linear import Linear
-
-
-@runtime_checkable
-class RecordedAttention(Protocol):
-    """An `engine.layers.attention.Attention` that can be operations of a program."""
-
-    def record_attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
-        """What `attend` does, of the pool's layer of this index. Raises NoNativeForm."""
-
-    def record_project(self, tape: Tape, attended: Rows) -> Rows:
-        """What `project` does. Raises NoNativeForm."""
-
-
-@runtime_checkable
-class RecordedFeedForward(Protocol):
-    """An `engine.layers.feed_forward.FeedForward` that can be operations of a program."""
-
-    def record(self, tape: Tape, x: Rows) -> Rows:
-        """What a call does. Raises NoNativeForm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +30,7 @@ class DecoderParts:
     config: DecoderConfig
     dtype: torch.dtype
     embedding: Linear
+    embedding_scale: float
     layers: Sequence[DecoderLayer]
     final_norm: torch.Tensor  # float32 [hidden]
     lm_head: Linear
@@ -57,7 +39,7 @@ class DecoderParts:
 def record_forward(parts: DecoderParts, kernels: KernelSet) -> StepProgram | None:
     """None: a part, or the kernel set, has no native form."""
     config = parts.config
-    if kernels.new_tape is None or config.embedding_scale != 1.0 or config.latent is not None:
+    if kernels.new_tape is None or config.latent is not None:
         return None
     heads, head_dim = config.num_kv_heads, config.head_dim
     try:
@@ -78,6 +60,8 @@ class _Recording:
     def run(self) -> StepProgram:
         tape, layers = self._tape, self._parts.layers
         residual = tape.embed(self._parts.embedding)
+        if self._parts.embedding_scale != 1.0:
+            tape.scale(residual, self._parts.embedding_scale)
         x = tape.rms_norm(residual, layers[0].input_norm, self._eps)
         for index, layer in enumerate(layers[:-1]):
             attended = self._attend(layer, x, index)
@@ -89,23 +73,14 @@ class _Recording:
         return tape.finish()
 
     def _attend(self, layer: DecoderLayer, x: Rows, index: int) -> Rows:
-        return _attention(layer).record_attend(self._tape, x, index)
+        return recorded_attention(layer.attention).record_attend(self._tape, x, index)
 
     def _feed_forward(
         self, layer: DecoderLayer, attended: Rows, residual: Rows, next_norm: torch.Tensor
     ) -> Rows:
         """To the end of the layer, and the norm that opens the next one."""
-        branch = _attention(layer).record_project(self._tape, attended)
+        branch = recorded_attention(layer.attention).record_project(self._tape, attended)
         norm = layer.post_attention_norm
         x = self._tape.add_rms_norm(branch, residual, norm, self._eps)
-        feed_forward = layer.feed_forward
-        if not isinstance(feed_forward, RecordedFeedForward):
-            raise NoNativeForm(type(feed_forward).__name__)
-        branch = feed_forward.record(self._tape, x)
+        branch = recorded_feed_forward(layer.feed_forward).record(self._tape, x)
         return self._tape.add_rms_norm(branch, residual, next_norm, self._eps)
-
-
-def _attention(layer: DecoderLayer) -> RecordedAttention:
-    if not isinstance(layer.attention, RecordedAttention):
-        raise NoNativeForm(type(layer.attention).__name__)
-    return layer.attention

@@ -9,7 +9,9 @@ import torch
 
 from engine.layers.attention import Attention
 from engine.layers.feed_forward import FeedForward
+from engine.layers.recorded import recorded_attention, recorded_feed_forward
 from engine.ragged_batch import RaggedBatch
+from kernels.cpu.tape import Rows, Tape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,10 @@ class BranchNorm:
     def __call__(self, branch: torch.Tensor) -> torch.Tensor:
         """[num_rows, hidden] -> the same shape and dtype."""
         return self.kernel(branch.float(), self.weight, self.eps, branch.dtype)
+
+    def record(self, tape: Tape, branch: Rows) -> Rows:
+        """See engine/layers/recorded.py."""
+        return tape.branch_norm(branch, self.weight, self.eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,15 @@ class NormedAttention:
         """See Attention."""
         return self.norm(self.inner.project(attended))
 
+    def record_attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
+        """See engine/layers/recorded.py."""
+        return recorded_attention(self.inner).record_attend(tape, x, layer)
+
+    def record_project(self, tape: Tape, attended: Rows) -> Rows:
+        """See engine/layers/recorded.py."""
+        branch = recorded_attention(self.inner).record_project(tape, attended)
+        return self.norm.record(tape, branch)
+
 
 @dataclass(frozen=True, slots=True)
 class NormedFeedForward:
@@ -62,3 +77,7 @@ class NormedFeedForward:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """See FeedForward."""
         return self.norm(self.inner(x))
+
+    def record(self, tape: Tape, x: Rows) -> Rows:
+        """See engine/layers/recorded.py."""
+        return self.norm.record(tape, recorded_feed_forward(self.inner).record(tape, x))

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from cluster.models.card import Activation
-from kernels.cpu.tape import NoNativeForm, Rows, Tape
+from kernels.cpu.tape import Rows, Tape
 from kernels.linear import Linear
 
 
@@ -45,8 +45,6 @@ class GatedMlp:
         return self.down(self.gated(self.gate_up(x)))
 
     def record(self, tape: Tape, x: Rows) -> Rows:
-        """See engine/native_forward.py."""
-        if self.activation is not Activation.SILU:
-            raise NoNativeForm(f"a gate through {self.activation.value}")
-        gate_up = tape.linear(self.gate_up, x, "gate_up")
-        return tape.linear(self.down, tape.silu_mul(gate_up), "branch")
+        """See engine/layers/recorded.py."""
+        gate = tape.silu_mul if self.activation is Activation.SILU else tape.gelu_mul
+        return tape.linear(self.down, gate(tape.linear(self.gate_up, x, "gate_up")), "branch")

@@ -49,13 +49,15 @@ class GroupedQueryAttention:
         return self.o(attended)
 
     def record_attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
-        """See engine/native_forward.py."""
-        if self.window is not None or self.head_norm is not None:
-            raise NoNativeForm("attention with a window or a norm of heads")
+        """See engine/layers/recorded.py."""
+        if self.window is not None:
+            raise NoNativeForm("attention with a window")
         qkv = tape.linear(self.qkv, x, "qkv")
+        if self.head_norm is not None:
+            self.head_norm.record(tape, qkv)
         tape.rope_write_kv(qkv, self.cos_sin, layer)
         return tape.paged_attention(qkv, layer, self.scale)
 
     def record_project(self, tape: Tape, attended: Rows) -> Rows:
-        """See engine/native_forward.py."""
+        """See engine/layers/recorded.py."""
         return tape.linear(self.o, attended, "branch")

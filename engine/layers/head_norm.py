@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.cpu.tape import Rows, Tape
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadNorm:
@@ -24,3 +26,7 @@ class HeadNorm:
         self.kernel(
             qkv, self.query_weight, self.key_weight, self.eps, self.num_heads, self.num_kv_heads
         )
+
+    def record(self, tape: Tape, qkv: Rows) -> None:
+        """See engine/layers/recorded.py."""
+        tape.head_norm(qkv, self.query_weight, self.key_weight, self.eps)

@@ -88,6 +88,10 @@ class StepProgram:
         """Memory held for activations."""
         return self._workspace.nbytes
 
+    def takes(self, kv: torch.Tensor) -> bool:
+        """True for a pool of the program's dtype; a quantized one is another model."""
+        return kv is self._pool or kv.dtype is self._kv.dtype
+
     def __call__(self, batch: StepQueries, kv: torch.Tensor) -> torch.Tensor:
         """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
 

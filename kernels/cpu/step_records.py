@@ -81,6 +81,37 @@ class SiluMulRecord(OperationRecord):
     _fields_ = _longs("dtype", "gate_up", "inner", "out")
 
 
+class GeluMulRecord(SiluMulRecord):
+    """The gate of a feed-forward."""
+
+    function = "splitserve_run_gelu_mul"
+
+
+class HeadNormRecord(OperationRecord):
+    """Norms each head of Q and K in place."""
+
+    function = "splitserve_run_head_norm"
+    _fields_ = [
+        *_pointers("query_weight", "key_weight"),
+        *_longs("dtype", "qkv", "num_heads", "num_kv_heads", "head_dim"),
+        ("eps", _FLOAT),
+    ]
+
+
+class ScaleRowsRecord(OperationRecord):
+    """Multiplies float32 rows in place."""
+
+    function = "splitserve_run_scale_rows"
+    _fields_ = [*_longs("rows", "width"), ("scale", _FLOAT)]
+
+
+class ZeroRowsRecord(OperationRecord):
+    """Sets rows to zero."""
+
+    function = "splitserve_run_zero_rows"
+    _fields_ = _longs("rows", "row_bytes")
+
+
 class SelectRowsRecord(OperationRecord):
     """Copies the rows whose logits are wanted."""
 

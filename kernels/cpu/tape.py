@@ -22,13 +22,17 @@ import torch
 from kernels.cpu.native_kernels import CODES, HEAD_DIM_STEP
 from kernels.cpu.step_program import LOGITS, KvRows, StepProgram
 from kernels.cpu.step_records import (
+    GeluMulRecord,
+    HeadNormRecord,
     KeepWantedRecord,
     OperationRecord,
     PagedAttentionRecord,
     RmsNormRecord,
     RopeWriteKvRecord,
+    ScaleRowsRecord,
     SelectRowsRecord,
     SiluMulRecord,
+    ZeroRowsRecord,
 )
 from kernels.door import require, require_contiguous, require_dtype, require_shape
 
@@ -154,16 +158,45 @@ class Tape:
         self.add(record)
         return attended
 
-    def silu_mul(self, gate_up: Rows, out: str = "gated") -> Rows:
+    def silu_mul(self, gate_up: Rows) -> Rows:
         """See kernels/reference/silu_mul.py."""
-        require(gate_up.width % 2 == 0, f"gate_up has an odd width {gate_up.width}")
-        gated = self.rows(out, gate_up.width // 2)
-        self.add(
-            SiluMulRecord(
-                dtype=self._code, gate_up=gate_up.place, inner=gated.width, out=gated.place
-            )
+        return self._gate(SiluMulRecord, gate_up)
+
+    def gelu_mul(self, gate_up: Rows) -> Rows:
+        """See kernels/reference/gelu_mul.py."""
+        return self._gate(GeluMulRecord, gate_up)
+
+    def head_norm(
+        self, qkv: Rows, query_weight: torch.Tensor, key_weight: torch.Tensor, eps: float
+    ) -> None:
+        """See kernels/reference/head_norm.py; in place."""
+        head_dim = self._kv.head_dim
+        for name, weight in (("query_weight", query_weight), ("key_weight", key_weight)):
+            require_dtype(name, weight, torch.float32)
+            require_shape(name, weight, (head_dim,))
+        record = HeadNormRecord(
+            query_weight=query_weight.data_ptr(),
+            key_weight=key_weight.data_ptr(),
+            dtype=self._code,
+            qkv=qkv.place,
+            num_heads=self._num_heads(qkv),
+            num_kv_heads=self._kv.num_kv_heads,
+            head_dim=head_dim,
+            eps=eps,
         )
-        return gated
+        self.add(record, query_weight, key_weight)
+
+    def branch_norm(self, branch: Rows, weight: torch.Tensor, eps: float) -> Rows:
+        """The norm of a branch that is not added to anything: of itself plus nothing."""
+        nothing = self.rows("nothing", branch.width, torch.float32)
+        row_bytes = nothing.width * nothing.dtype.itemsize
+        self.add(ZeroRowsRecord(rows=nothing.place, row_bytes=row_bytes))
+        return self._norm(nothing, weight, eps, branch, out="normed branch")
+
+    def scale(self, rows: Rows, scale: float) -> None:
+        """Multiplies float32 rows in place."""
+        require(rows.dtype is torch.float32, f"rows to scale are {rows.dtype}")
+        self.add(ScaleRowsRecord(rows=rows.place, width=rows.width, scale=scale))
 
     def keep_wanted(self, *rows: Rows) -> tuple[Rows, ...]:
         """These activations, of the rows whose logits are wanted; the others end here."""
@@ -199,10 +232,25 @@ class Tape:
         recorded.record(self, x, rows)
         return rows
 
-    def _norm(self, residual: Rows, weight: torch.Tensor, eps: float, branch: Rows | None) -> Rows:
+    def _gate(self, record: type[SiluMulRecord], gate_up: Rows) -> Rows:
+        require(gate_up.width % 2 == 0, f"gate_up has an odd width {gate_up.width}")
+        gated = self.rows("gated", gate_up.width // 2)
+        self.add(
+            record(dtype=self._code, gate_up=gate_up.place, inner=gated.width, out=gated.place)
+        )
+        return gated
+
+    def _norm(
+        self,
+        residual: Rows,
+        weight: torch.Tensor,
+        eps: float,
+        branch: Rows | None,
+        out: str = "normed",
+    ) -> Rows:
         require_dtype("weight", weight, torch.float32)
         require_shape("weight", weight, (residual.width,))
-        normed = self.rows("normed", residual.width)
+        normed = self.rows(out, residual.width)
         record = RmsNormRecord(
             weight=weight.data_ptr(),
             dtype=self._code,

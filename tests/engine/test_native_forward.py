@@ -15,6 +15,7 @@ from engine.kv_pool import KvLayout, KvPool
 from engine.ragged_batch import RaggedBatch
 from kernels.cpu.team import TEAM
 from kernels.dispatch import REFERENCE, KernelSet
+from tests.engine import family_models
 from tests.engine.tiny_llama import (
     BLOCK_SIZE,
     decoder_config,
@@ -30,6 +31,13 @@ STEPS: list[list[tuple[list[int], int, list[int]]]] = [
     [([8], 7, [9, 1]), ([6], 13, [20, 21, 22, 23])],
     [([8], 8, [9, 1, 30]), ([1, 2, 3, 4, 5], 14, [20, 21, 22, 23, 24]), ([60, 0], 0, [40])],
 ]
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Qwen2ForCausalLM": {},
+    "Qwen3ForCausalLM": {},
+    "Gemma3ForCausalLM": {"layer_types": ["full_attention"] * 4, "sliding_window": 1000},
+}
 
 
 def decoder(
@@ -87,3 +95,35 @@ def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
         batch = last_rows(chunks)
         expected = plain.forward(batch, plain_kv)
         torch.testing.assert_close(model.forward(batch, kv), expected, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_norms_of_heads_and_branches_gates_and_scales_have_a_native_form(
+    family: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = cpu_set("avx512")
+    card = family_models.saved_card(
+        family_models.random_model(family, **FAMILIES[family]), tmp_path
+    )
+    layout = KvLayout.of(card.config, BLOCK_SIZE, dtype)
+    kv, other_kv = KvPool(layout, 64, "cpu"), KvPool(layout, 64, "cpu")
+    one = Decoder.load(card, dtype, "cpu")
+    monkeypatch.setattr(engine.decoder, "kernels_for", lambda _: replace(kernels, new_tape=None))
+    many = Decoder.load(card, dtype, "cpu")
+    assert one.is_one_call and not many.is_one_call
+    for chunks in STEPS:
+        batch = last_rows(chunks)
+        assert torch.equal(one.forward(batch, kv), many.forward(batch, other_kv))
+    assert torch.equal(kv.tensor, other_kv.tensor)
+
+
+def test_a_quantized_pool_is_served_operation_by_operation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = decoder(tmp_path, cpu_set("avx512"), torch.float32, monkeypatch)
+    plain, exact = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch)
+    quantized = KvPool(KvLayout.of(model.config, BLOCK_SIZE, torch.int8), 64, "cpu")
+    batch = last_rows(STEPS[0])
+    found, expected = model.forward(batch, quantized), plain.forward(batch, exact)
+    assert 0 < (found - expected).abs().mean() < 0.1 * expected.abs().mean()

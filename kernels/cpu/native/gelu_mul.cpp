@@ -1,6 +1,7 @@
 // out = gelu(gate) * up by the tanh formula: gelu(x) = x * sigmoid(2 u),
 // u = sqrt(2 / pi) * (x + 0.044715 x^3); a row of gate_up is [gate, up].
 #include "gated.h"
+#include "operations.h"
 
 namespace splitserve {
 namespace {

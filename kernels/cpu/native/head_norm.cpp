@@ -1,5 +1,6 @@
 // Each head of Q and of K, in place: head / rms(head) * weight. A row of qkv is all Q, then K, then V.
 #include "element.h"
+#include "operations.h"
 #include "parallel.h"
 
 namespace splitserve {

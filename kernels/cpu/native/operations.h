@@ -18,6 +18,13 @@ void splitserve_rms_norm(int32_t dtype, const void* branch, float* residual, con
 void splitserve_silu_mul(int32_t dtype, const void* gate_up, int64_t num_rows, int64_t inner,
                          void* out, int32_t num_threads);
 
+void splitserve_gelu_mul(int32_t dtype, const void* gate_up, int64_t num_rows, int64_t inner,
+                         void* out, int32_t num_threads);
+
+void splitserve_head_norm(int32_t dtype, void* qkv, const float* query_weight,
+                          const float* key_weight, float eps, int64_t num_rows, int64_t num_heads,
+                          int64_t num_kv_heads, int64_t head_dim, int32_t num_threads);
+
 void splitserve_rope_write_kv(int32_t dtype, void* qkv, const float* cos_sin,
                               const int64_t* positions, const int64_t* slots, void* kv_layer,
                               int64_t block_stride, int64_t num_rows, int64_t num_heads,

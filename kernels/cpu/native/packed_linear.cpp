@@ -1,6 +1,7 @@
 // out = x * weight^T + bias, the weight in panels of 32 outputs: [n / 32][num_steps][32] words.
 #include <type_traits>
 
+#include "operations.h"
 #include "parallel.h"
 #include "tile.h"
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "operations.h"
 #include "parallel.h"
 #include "tile.h"
 

@@ -1,5 +1,6 @@
 // residual += branch (when there is one); out = residual / rms(residual) * weight.
 #include "element.h"
+#include "operations.h"
 #include "parallel.h"
 
 namespace splitserve {

@@ -1,5 +1,6 @@
 // Rotates Q (in place) and K of each token, and writes K and V to the token's slot of the pool.
 #include "element.h"
+#include "operations.h"
 #include "parallel.h"
 
 namespace splitserve {

@@ -1,5 +1,6 @@
 // out = silu(gate) * up; a row of gate_up is [gate, up].
 #include "gated.h"
+#include "operations.h"
 
 namespace splitserve {
 namespace {

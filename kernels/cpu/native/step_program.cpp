@@ -40,8 +40,24 @@ struct PagedAttention {
   float scale;
 };
 
-struct SiluMul {
+struct HeadNorm {
+  const float* query_weight;
+  const float* key_weight;
+  int64_t dtype, qkv, num_heads, num_kv_heads, head_dim;
+  float eps;
+};
+
+struct Gate {
   int64_t dtype, gate_up, inner, out;
+};
+
+struct ScaleRows {
+  int64_t rows, width;
+  float scale;
+};
+
+struct ZeroRows {
+  int64_t rows, row_bytes;
 };
 
 struct SelectRows {
@@ -121,8 +137,32 @@ extern "C" void splitserve_run_paged_attention(const void* record, Run& run) {
       step.kv_block_size, op.head_dim, op.scale, run.at<void>(op.out), run.num_threads());
 }
 
+extern "C" void splitserve_run_head_norm(const void* record, Run& run) {
+  const auto& op = as<HeadNorm>(record);
+  splitserve_head_norm(static_cast<int32_t>(op.dtype), run.at<void>(op.qkv), op.query_weight,
+                       op.key_weight, op.eps, run.num_rows, op.num_heads, op.num_kv_heads,
+                       op.head_dim, run.num_threads());
+}
+
+extern "C" void splitserve_run_gelu_mul(const void* record, Run& run) {
+  const auto& op = as<Gate>(record);
+  splitserve_gelu_mul(static_cast<int32_t>(op.dtype), run.at<void>(op.gate_up), run.num_rows,
+                      op.inner, run.at<void>(op.out), run.num_threads());
+}
+
+extern "C" void splitserve_run_scale_rows(const void* record, Run& run) {
+  const auto& op = as<ScaleRows>(record);
+  auto* values = run.at<float>(op.rows);
+  for (int64_t i = 0; i < run.num_rows * op.width; ++i) values[i] *= op.scale;
+}
+
+extern "C" void splitserve_run_zero_rows(const void* record, Run& run) {
+  const auto& op = as<ZeroRows>(record);
+  std::memset(run.at<void>(op.rows), 0, run.num_rows * op.row_bytes);
+}
+
 extern "C" void splitserve_run_silu_mul(const void* record, Run& run) {
-  const auto& op = as<SiluMul>(record);
+  const auto& op = as<Gate>(record);
   splitserve_silu_mul(static_cast<int32_t>(op.dtype), run.at<void>(op.gate_up), run.num_rows,
                       op.inner, run.at<void>(op.out), run.num_threads());
 }
