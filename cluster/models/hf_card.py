@@ -36,7 +36,7 @@ def card_of_folder(folder: Path, *, name: str, source: str, digests: DigestCache
         architecture=architecture,
         config=config,
         checkpoint_dtype=stored_dtype if quantization is None else label_of(quantization),
-        weights_digest=digests.of(files),
+        weights_digest=digests.of((*files, folder / "config.json")),
         tokenizer_digest=_tokenizer_digest(folder),
         eos_token_ids=_eos_ids(folder, values, config.vocab_size),
         bos_token_id=_bos_id(folder, values, config.vocab_size),

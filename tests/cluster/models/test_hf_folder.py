@@ -209,5 +209,9 @@ def test_digests_follow_the_contents(tiny_folder: Any) -> None:
     second = _card(tiny_folder)
     assert second.tokenizer_digest != first.tokenizer_digest
     assert second.weights_digest == first.weights_digest
+    tiny_folder.config["rope_theta"] = 20000.0  # the same weights turn at another speed
+    turned = _card(tiny_folder).weights_digest
+    assert turned != first.weights_digest
+    tiny_folder.config["rope_theta"] = 10000.0
     tiny_folder.shards["model.safetensors"]["model.norm.weight"][0] = 1.0
     assert _card(tiny_folder).weights_digest != first.weights_digest
