@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 
 from kernels.door import require, require_dtype, require_shape
-from kernels.paged_queries import PagedQueries, check_tables
+from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV, PagedQueries, check_tables
 
 
 class HeadLinear(Protocol):
@@ -76,15 +76,20 @@ class AttendLatent(Protocol):
 
 def check_latent_layer(kv_layer: torch.Tensor) -> tuple[int, int]:
     """A layer of a pool of latents, [num_blocks, 1, 1, block_size, row_dim], without gaps inside a
-    block; returns (block_size, row_dim)."""
+    block; rows of a quantized one are nominally 4 longer. Returns (block_size, row_dim)."""
     require(kv_layer.dim() == 5, f"kv_layer has {kv_layer.dim()} dimensions; needed: 5")
-    _, planes, heads, block_size, row_dim = kv_layer.shape
+    _, planes, heads, block_size, width = kv_layer.shape
     require(
-        planes == heads == 1 and kv_layer.stride()[3:] == (row_dim, 1),
+        planes == heads == 1 and kv_layer.stride()[3:] == (width, 1),
         f"kv_layer {tuple(kv_layer.shape)} of strides {kv_layer.stride()} is not a layer of a "
         "pool of latents",
     )
-    return block_size, row_dim
+    return block_size, width - (KV_SCALE_BYTES if kv_layer.dtype in QUANTIZED_KV else 0)
+
+
+def require_kv_dtype(kv_layer: torch.Tensor, dtype: torch.dtype) -> None:
+    """The queries', or that of a quantized pool."""
+    require_dtype("kv_layer", kv_layer, dtype, *QUANTIZED_KV)
 
 
 def check_latent_attention(
@@ -94,7 +99,7 @@ def check_latent_attention(
     _, row_dim = check_latent_layer(kv_layer)
     require(query.dim() == 3, f"query has {query.dim()} dimensions; needed: 3")
     require_shape("query", query, (*query.shape[:2], row_dim))
-    require_dtype("kv_layer", kv_layer, query.dtype)
+    require_kv_dtype(kv_layer, query.dtype)
     require(1 <= value_dim <= row_dim, f"value_dim is {value_dim}; needed: 1 to {row_dim}")
     check_tables(queries)
 
@@ -123,5 +128,5 @@ def check_write_latent(
         require_shape(name, tensor, (num_tokens,))
         require_dtype(name, tensor, torch.int64)
     require_dtype("latent", latent, query.dtype)
-    require_dtype("kv_layer", kv_layer, query.dtype)
+    require_kv_dtype(kv_layer, query.dtype)
     return rope_dim

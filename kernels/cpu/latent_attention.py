@@ -25,7 +25,7 @@ def latent_attention(
     out = query.new_empty((*query.shape[:2], value_dim))
     starts = queries.query_starts.tolist()
     for seq, context_len in enumerate(queries.context_lens.tolist()):
-        latents = gather_latents(kv_layer, queries.block_tables[seq], context_len)
+        latents = gather_latents(kv_layer, queries.block_tables[seq], context_len).to(query.dtype)
         at_once = max(1, MAX_SCORES // (num_heads * context_len))
         for first in range(starts[seq], starts[seq + 1], at_once):
             end = min(first + at_once, starts[seq + 1])

@@ -10,6 +10,8 @@ from kernels.cpu.native_kernels import CODES
 from kernels.cpu.team import TEAM
 from kernels.door import require_contiguous
 from kernels.latent import LatentNorm, check_write_latent
+from kernels.paged_queries import QUANTIZED_KV
+from kernels.reference.write_latent import write_latent as reference
 
 
 class NativeLatent:
@@ -28,7 +30,10 @@ class NativeLatent:
         slots: torch.Tensor,
         kv_layer: torch.Tensor,
     ) -> None:
-        """See kernels/reference/write_latent.py."""
+        """See kernels/reference/write_latent.py, which does quantized pools here too."""
+        if kv_layer.dtype in QUANTIZED_KV:
+            reference(query, latent, norm, cos_sin, positions, slots, kv_layer)
+            return
         rope_dim = check_write_latent(query, latent, norm, cos_sin, positions, slots, kv_layer)
         for name, tensor in (("query", query), ("cos_sin", cos_sin), ("norm", norm.weight)):
             require_contiguous(name, tensor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from kernels.kv_rows import read_blocks
 from kernels.latent import check_latent_attention
 from kernels.paged_queries import PagedQueries
 
@@ -39,9 +40,9 @@ def latent_attention(
 def gather_latents(
     kv_layer: torch.Tensor, block_table: torch.Tensor, context_len: int
 ) -> torch.Tensor:
-    """The rows of one sequence, [context_len, row_dim]."""
+    """The rows of one sequence, [context_len, row_dim]; float32 out of a quantized pool."""
     num_blocks = -(-context_len // kv_layer.shape[3])
-    return kv_layer[block_table[:num_blocks].long()].flatten(0, 3)[:context_len]
+    return read_blocks(kv_layer, block_table[:num_blocks]).flatten(0, 3)[:context_len]
 
 
 def _attend(

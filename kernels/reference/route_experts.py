@@ -37,7 +37,7 @@ def route_experts(
 
 def _in_best_groups(ranked: torch.Tensor, rule: RoutingRule) -> torch.Tensor:
     """Scores outside the chosen groups become -infinity."""
-    shape = (ranked.shape[0], rule.num_groups, -1)
+    shape = (ranked.shape[0], rule.num_groups, ranked.shape[1] // rule.num_groups)
     groups = ranked.view(shape)  # [num_rows, num_groups, members]
     counted = 1 if rule.group_rank is GroupRank.BEST else 2
     ranks = groups.topk(counted, dim=-1).values.sum(dim=-1)  # [num_rows, num_groups]

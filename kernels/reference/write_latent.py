@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from kernels.kv_rows import write_rows
 from kernels.latent import LatentNorm, check_write_latent
 
 
@@ -25,25 +26,24 @@ def write_latent(
     latent     [num_tokens, row_dim], rows contiguous, not normed or rotated; may be overwritten
     cos_sin    float32 [max_context, 2, rope_dim / 2]
     positions  int64 [num_tokens]; slots int64 [num_tokens], block_id * block_size + offset
-    kv_layer   [num_blocks, 1, 1, block_size, row_dim], written
+    kv_layer   [num_blocks, 1, 1, block_size, row_dim], written; a quantized one
+               (kernels/kv_rows.py) from the row before it is rounded
     """
     rope_dim = check_write_latent(query, latent, norm, cos_sin, positions, slots, kv_layer)
-    rank, block_size = latent.shape[1] - rope_dim, kv_layer.shape[3]
+    rank = latent.shape[1] - rope_dim
     rotation = cos_sin[positions]  # [num_tokens, 2, rope_dim / 2]
-    blocks, offsets = slots // block_size, slots % block_size
-    kv_layer[blocks, 0, 0, offsets, :rank] = _normed(latent[:, :rank], norm)
-    kv_layer[blocks, 0, 0, offsets, rank:] = _rotated(latent[:, rank:], rotation)
-    query[..., rank:] = _rotated(query[..., rank:], rotation[:, :, None])
+    parts = (_normed(latent[:, :rank], norm), _rotated(latent[:, rank:], rotation))
+    write_rows(kv_layer, 0, slots, torch.cat(parts, dim=-1)[:, None])
+    query[..., rank:] = _rotated(query[..., rank:], rotation[:, :, None]).to(query.dtype)
 
 
 def _normed(latent: torch.Tensor, norm: LatentNorm) -> torch.Tensor:
     values = latent.float()
     scale = torch.rsqrt(values.square().mean(dim=-1, keepdim=True) + norm.eps)
-    return (values * scale * norm.weight).to(latent.dtype)
+    return values * scale * norm.weight
 
 
 def _rotated(values: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
     cos, sin = rotation.unbind(dim=1)
     low, high = values.float().chunk(2, dim=-1)
-    rotated = torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
-    return rotated.to(values.dtype)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)

@@ -101,6 +101,25 @@ def test_what_lies_behind_the_last_token_does_not_count(name: str) -> None:
     assert torch.equal(kernels.latent_attention(query, layer, queries, 0.2, 32), clean)
 
 
+@pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("name", ["reference", *CPU_SETS])
+def test_a_quantized_pool_is_near_to_a_plain_one(name: str, kv_dtype: torch.dtype) -> None:
+    """Within the rounding of a row: 1 / 127 of its largest value, or 1 / 16 of each value."""
+    kernels, queries = cpu_set(name), paged_queries([(12, 12)], 4, 4)
+    layers = [torch.zeros(4, 1, 1, 4, 40), torch.zeros(4, 1, 1, 4, 44).to(kv_dtype)]
+    slots = queries.block_tables[0].repeat_interleave(4).long() * 4 + torch.arange(4).repeat(3)
+    outputs = []
+    for layer in layers:
+        query = random(12, 2, 40, dtype=torch.float32) / 4
+        latent = random(12, 40, dtype=torch.float32, seed=3)
+        norm = LatentNorm(torch.ones(32), 1e-6)
+        turn = torch.stack((torch.ones(12, 4), torch.zeros(12, 4)), dim=1)
+        kernels.write_latent(query, latent, norm, turn, torch.arange(12), slots, layer)
+        outputs.append(kernels.latent_attention(query, layer, queries, 0.2, 32))
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=0.0, atol=0.1)
+    assert not torch.equal(outputs[1], outputs[0])
+
+
 def test_torch_takes_a_long_chunk_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels.cpu.latent_attention.MAX_SCORES", 500)
     queries = paged_queries([(40, 60)], 16, 4)

@@ -85,6 +85,13 @@ def test_a_group_of_low_scores_is_still_chosen_from_when_biases_are_negative() -
     assert sorted(ids[0].tolist()) == [2, 3]
 
 
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_no_rows_go_nowhere(rule: RoutingRule) -> None:
+    """A step that wants no logits asks for this in the last layer."""
+    ids, weights = REFERENCE.route_experts(torch.zeros(0, 12), None, rule)
+    assert ids.shape == weights.shape == (0, rule.num_chosen)
+
+
 def test_scores_that_are_all_zero_give_weights_of_zero() -> None:
     logits = torch.full((1, 12), -200.0)
     _, weights = REFERENCE.route_experts(logits, None, DEEPSEEK_V3)
