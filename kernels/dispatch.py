@@ -148,10 +148,12 @@ def triton_set() -> KernelSet:
     from kernels.triton import (
         gelu_mul,
         head_norm,
+        latent_attention,
         paged_attention,
         rms_norm,
         rope_write_kv,
         silu_mul,
+        write_latent,
     )
 
     return KernelSet(
@@ -164,4 +166,6 @@ def triton_set() -> KernelSet:
         silu_mul=silu_mul.silu_mul,
         gelu_mul=gelu_mul.gelu_mul,
         head_norm=head_norm.head_norm,
+        write_latent=write_latent.write_latent,
+        latent_attention=latent_attention.latent_attention,
     )

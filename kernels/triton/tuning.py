@@ -90,12 +90,15 @@ _PREFILL: dict[int, PrefillTiles] = {
 _SHORT_ROWS = 64
 """Rows of a tile when no chunk of the batch fills a larger one: one warp group."""
 
-# (rows of a tile, bytes per value). One row of 576 is key and value of all heads.
+# Query heads of a program -> tiles of latent attention, whose rows of 576 are 1.1 KiB: 36 KiB a
+# chunk, twice, beside 18 to 72 KiB of queries. A split leaves 2 KiB per head, so that splits of
+# many heads are long.
 _LATENT: dict[int, DecodeTiles] = {
-    16: replace(_decode(32, programs=2), max_splits=64),
-    32: replace(_decode(32, programs=2), max_splits=64, num_warps=8),
-    64: replace(_decode(32, programs=1), max_splits=64, num_warps=8),
+    16: _decode(32, programs=2),
+    32: replace(_decode(32, programs=1), num_warps=8),
+    64: replace(_decode(32, programs=1), num_warps=8, min_split=512, max_splits=16),
 }
+_LATENT_PREFILL = PrefillTiles(rows=64, chunk=32, num_warps=8, num_stages=3)
 
 
 def decode_tiles(head_dim: int, group: int, num_kv_heads: int, value_bytes: int) -> DecodeTiles:
@@ -117,11 +120,18 @@ def prefill_tiles(head_dim: int, group: int, max_query_len: int, value_bytes: in
     return replace(tiles, rows=max(tiles.rows, _power_of_2(group)))
 
 
-def latent_tiles(num_heads: int, value_bytes: int) -> tuple[int, DecodeTiles]:
+def decode_latent_tiles(num_heads: int, value_bytes: int) -> tuple[int, DecodeTiles]:
     """(query heads per program, tiles) of latent attention."""
     rows = min(64, max(16, _power_of_2(num_heads)))
     tiles = _LATENT[rows]
     return rows, tiles if value_bytes <= 2 else replace(tiles, chunk=16, num_stages=2)
+
+
+def prefill_latent_tiles(value_bytes: int) -> PrefillTiles:
+    """Of latent attention."""
+    if value_bytes <= 2:
+        return _LATENT_PREFILL
+    return replace(_LATENT_PREFILL, rows=16, chunk=16, num_stages=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from kernels.triton import decode_attention, merge_splits, prefill_attention
-from kernels.triton.tuning import DecodeTiles, decode_tiles, prefill_tiles
+from kernels.triton import (
+    decode_attention,
+    merge_splits,
+    prefill_attention,
+)
+from kernels.triton.tuning import (
+    DecodeTiles,
+    decode_tiles,
+    prefill_tiles,
+)
 from tests.kernels.compile_case import BF16, F8, F32, I8, I32, Case
 
 BLOCK = 16
@@ -13,7 +21,7 @@ STRIDES = ("query_stride", "out_stride", "block_stride")
 BYTES = {BF16: 2, I8: 1, F8: 1, F32: 4}
 
 
-def _splits(tiles: DecodeTiles) -> dict[str, int]:
+def split_constants(tiles: DecodeTiles) -> dict[str, int]:
     return {
         "MIN_SPLIT": tiles.min_split,
         "MAX_SPLITS": tiles.max_splits,
@@ -43,7 +51,7 @@ def decode_case(
         kernel=decode_attention._attend_split,
         constants={
             **_shapes(head_dim, group, kv_heads, pool, window),
-            **_splits(tiles),
+            **split_constants(tiles),
             "BATCH": 16,
             "ROWS": max(16, 1 << (group - 1).bit_length()),
         },
@@ -75,17 +83,14 @@ def prefill_case(
 
 
 ATTENTION = [
-    decode_case(64, 3, 3),
     decode_case(128, 4, 8),
-    decode_case(128, 32, 1),
-    decode_case(256, 2, 4, window=1024),
-    decode_case(128, 4, 8, I8),
     decode_case(64, 8, 8, F8, window=512),
+    decode_case(256, 2, 4, I8),
     Case(
         name="merge_splits",
         kernel=merge_splits._merge_splits,
         constants={
-            **_splits(decode_tiles(128, 4, 8, 2)),
+            **split_constants(decode_tiles(128, 4, 8, 2)),
             "HEAD_DIM": 128,
             "WIDTH": 128,
             "WINDOW": 0,
@@ -95,8 +100,21 @@ ATTENTION = [
         pointers={**PARTS, "out": BF16},
     ),
     prefill_case(64, 3),
+    prefill_case(128, 4, I8, window=4096),
+]
+MORE_ATTENTION = [
+    decode_case(64, 3, 3),
+    decode_case(64, 1, 8),
+    decode_case(128, 1, 8),
+    decode_case(128, 8, 8),
+    decode_case(128, 32, 1),
+    decode_case(128, 4, 8, I8),
+    decode_case(128, 4, 8, F8),
+    decode_case(256, 2, 4, window=1024),
+    prefill_case(64, 8),
     prefill_case(128, 4),
-    prefill_case(128, 4, I8),
+    prefill_case(128, 4, F8),
     prefill_case(128, 4, query_len=8),
     prefill_case(256, 2, window=1024),
 ]
+"""For a look by hand: half a minute."""

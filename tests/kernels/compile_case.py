@@ -39,6 +39,8 @@ class Case:
     num_warps: int = 4
     num_stages: int = 3
     options: dict[str, Any] = field(default_factory=dict)
+    may_spill_bytes: int = 0
+    """Per thread; what is over zero has its reason beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,6 @@ def write_case(head_dim: int, pool: str) -> Case:
 
 ELEMENTWISE = [
     norm_case(576, 1024),
-    norm_case(4096, 4096),
     norm_case(7168, 8192),
     Case(
         name="head_norm/128",
@@ -56,13 +55,6 @@ ELEMENTWISE = [
             "WIDTH": 128,
         },
         pointers={"qkv": BF16, "query_weight": F32, "key_weight": F32},
-    ),
-    Case(
-        name="silu_mul",
-        kernel=gated_mul._gated_mul,
-        constants={"WIDTH": 1024, "GELU": False},
-        pointers={"gate_up": BF16, "out": BF16},
-        aligned=("inner",),
     ),
     Case(
         name="gelu_mul",

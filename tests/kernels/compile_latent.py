@@ -1,0 +1,85 @@
+"""The kernels of multi-head latent attention with the shapes of DeepSeek-V2 and V3."""
+
+from __future__ import annotations
+
+from kernels.triton import decode_latent, prefill_latent, write_latent
+from kernels.triton.tuning import decode_latent_tiles, prefill_latent_tiles
+from tests.kernels.compile_attention import BLOCK, PARTS, STRIDES, TABLES, split_constants
+from tests.kernels.compile_case import BF16, F32, I64, Case
+
+LATENT_SPILL_BYTES = 320
+"""64 rows of 512 sums take 128 registers of every thread: about ten values that a loop only reads
+come back from the stack, beside sixty products of matrices in the same iteration."""
+LATENT = {
+    "ROW_DIM": 576,
+    "VALUE_DIM": 512,
+    "BLOCK": BLOCK,
+    "WIDTH": 512,
+    "REST": 64,
+}
+
+
+def decode_latent_case(num_heads: int) -> Case:
+    """Sixteen sequences."""
+    rows, tiles = decode_latent_tiles(num_heads, 2)
+    return Case(
+        name=f"decode_latent/{num_heads}",
+        kernel=decode_latent._attend_split,
+        constants={
+            **LATENT,
+            **split_constants(tiles),
+            "NUM_HEADS": num_heads,
+            "BATCH": 16,
+            "ROWS": rows,
+        },
+        pointers={"query": BF16, "kv_layer": BF16, "out": BF16, **TABLES, **PARTS},
+        aligned=STRIDES,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+        may_spill_bytes=LATENT_SPILL_BYTES if rows == 64 else 0,
+    )
+
+
+def prefill_latent_case(num_heads: int) -> Case:
+    """Any chunk."""
+    tiles = prefill_latent_tiles(2)
+    return Case(
+        name=f"prefill_latent/{num_heads}",
+        kernel=prefill_latent._attend_tile,
+        constants={**LATENT, "NUM_HEADS": num_heads, "ROWS": tiles.rows, "CHUNK": tiles.chunk},
+        pointers={"query": BF16, "kv_layer": BF16, "out": BF16, **TABLES},
+        aligned=STRIDES,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+        may_spill_bytes=LATENT_SPILL_BYTES,
+    )
+
+
+LATENTS = [
+    decode_latent_case(16),
+    decode_latent_case(128),
+    prefill_latent_case(16),
+    Case(
+        name="write_latent",
+        kernel=write_latent._write_latent,
+        constants={
+            "NUM_HEADS": 16,
+            "RANK": 512,
+            "HALF": 32,
+            "BLOCK": BLOCK,
+            "HEADS": 32,
+            "WIDTH": 512,
+            "HALF_WIDTH": 32,
+        },
+        pointers={
+            "query": BF16,
+            "latent": BF16,
+            "weight": F32,
+            "cos_sin": F32,
+            "positions": I64,
+            "slots": I64,
+            "kv_layer": BF16,
+        },
+        aligned=("latent_stride", "block_stride"),
+    ),
+]

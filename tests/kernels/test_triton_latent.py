@@ -1,0 +1,125 @@
+"""The Triton kernels of multi-head latent attention against their references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels.dispatch import REFERENCE
+from kernels.latent import LatentNorm
+from kernels.paged_queries import PagedQueryTables
+from kernels.triton import decode_latent, prefill_latent
+from kernels.triton.tuning import DecodeTiles, PrefillTiles
+from tests.kernels.kernel_sets import paged_queries, random, tolerance
+from tests.kernels.triton_places import PLACES, Place
+from tests.kernels.triton_places import kernels as triton_kernels
+
+BLOCK = 8
+SMALL_SPLITS = DecodeTiles(
+    chunk=16, min_split=32, max_splits=2, num_warps=4, num_stages=2, programs_per_processor=1
+)
+SMALL_TILES = PrefillTiles(rows=16, chunk=16, num_warps=4, num_stages=2)
+MIXED = [(1, 5), (1, 110), (7, 40)]
+SHAPES = [(3, 24, 8), (20, 32, 16)]
+"""(num_heads, kv_rank, rope_dim): one tile of heads, and two."""
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(decode_latent, "decode_latent_tiles", lambda *_: (16, SMALL_SPLITS))
+    monkeypatch.setattr(prefill_latent, "prefill_latent_tiles", lambda *_: SMALL_TILES)
+    yield
+
+
+def batch(sequences: list[tuple[int, int]], device: str) -> PagedQueryTables:
+    num_blocks = sum(-(-context // BLOCK) for _, context in sequences) + 1
+    queries = paged_queries(sequences, num_blocks, BLOCK)
+    return replace(
+        queries,
+        query_starts=queries.query_starts.to(device),
+        context_lens=queries.context_lens.to(device),
+        block_tables=queries.block_tables.to(device),
+    )
+
+
+def layer_of(queries: PagedQueryTables, row_dim: int, place: Place) -> torch.Tensor:
+    """A layer of a pool of two, strided over blocks."""
+    num_blocks = int(queries.block_tables.max()) + 1
+    rows = random(num_blocks, 2, 1, 1, BLOCK, row_dim, dtype=place[1], seed=1)
+    return rows.to(place[0])[:, 1]
+
+
+def queries_of(
+    sequences: list[tuple[int, int]], num_heads: int, row_dim: int, place: Place
+) -> torch.Tensor:
+    num_tokens = sum(length for length, _ in sequences)
+    return random(num_tokens, num_heads, row_dim, dtype=place[1]).to(place[0])
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("num_heads", "rank", "rope_dim"), SHAPES)
+def test_latent_attention_is_that_of_the_reference(
+    num_heads: int, rank: int, rope_dim: int, place: Place
+) -> None:
+    queries = batch(MIXED, place[0])
+    query = queries_of(MIXED, num_heads, rank + rope_dim, place)
+    layer = layer_of(queries, rank + rope_dim, place)
+    ours = triton_kernels().latent_attention(query, layer, queries, 0.2, rank)
+    expected = REFERENCE.latent_attention(query, layer, queries, 0.2, rank)
+    torch.testing.assert_close(ours, expected, **tolerance(place[1]))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_decode_has_the_same_bits_alone_and_rows_behind_it_do_not_count(place: Place) -> None:
+    decodes = [(1, 70), (1, 5), (1, 110)]
+    queries = batch(decodes, place[0])
+    query, layer = queries_of(decodes, 3, 32, place), layer_of(queries, 32, place)
+    together = triton_kernels().latent_attention(query, layer, queries, 0.2, 24)
+    for seq, (_, context) in enumerate(decodes):
+        layer[queries.block_tables[seq, context // BLOCK], ..., context % BLOCK :, :] = float("nan")
+        alone = replace(
+            queries,
+            query_starts=queries.query_starts[:2],
+            context_lens=queries.context_lens[seq : seq + 1],
+            block_tables=queries.block_tables[seq : seq + 1],
+            num_decodes=1,
+            max_context_len=200,
+        )
+        ours = triton_kernels().latent_attention(query[seq : seq + 1], layer, alone, 0.2, 24)
+        assert torch.equal(ours[0], together[seq])
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("num_tokens", [0, 3])
+@pytest.mark.parametrize("num_heads", [2, 40])
+def test_write_latent_is_that_of_the_reference(
+    num_heads: int, num_tokens: int, place: Place
+) -> None:
+    device, dtype = place
+    rank, half = 24, 4
+    angles = random(20, half, dtype=torch.float32, seed=4)
+    table = torch.stack((angles.cos(), angles.sin()), dim=1).to(device)
+    norm = LatentNorm(random(rank, dtype=torch.float32, seed=5).to(device), 1e-5)
+    positions, slots = torch.tensor([[4, 0, 19], [7, 30, 8]], device=device)[:, :num_tokens]
+    wider = random(num_tokens, rank + 2 * half + 5, dtype=dtype, seed=2).to(device)
+    latent = wider[:, : rank + 2 * half]  # a slice of a wider row
+    ours = torch.zeros(5, 2, 1, 1, BLOCK, rank + 2 * half, dtype=dtype, device=device)[:, 1]
+    theirs = torch.zeros_like(ours)
+    query = random(num_tokens, num_heads, rank + 2 * half, dtype=dtype).to(device)
+    rotated = query.clone()
+    arguments = (norm, table, positions, slots)
+    triton_kernels().write_latent(query, latent, *arguments, ours)
+    REFERENCE.write_latent(rotated, latent.clone(), *arguments, theirs)
+    torch.testing.assert_close(query, rotated, **tolerance(dtype))
+    torch.testing.assert_close(ours, theirs, **tolerance(dtype))
+
+
+def test_a_value_wider_than_the_accumulator_is_refused() -> None:
+    queries = batch([(1, 5)], "cpu")
+    query = random(1, 2, 600, dtype=torch.float32)
+    layer = layer_of(queries, 600, ("cpu", torch.float32))
+    with pytest.raises(ValueError, match="value_dim is 520; the Triton attention takes up to 512"):
+        triton_kernels().latent_attention(query, layer, queries, 0.2, 520)
