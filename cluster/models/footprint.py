@@ -99,8 +99,7 @@ def workspace_bytes(config: DecoderConfig, *, dtype: str, max_batch_tokens: int)
     Live at once at most: the residual (float32), a norm's output and the widest product of a layer
     with what is made of it; logits are wanted for at most one row per sequence.
     """
-    query_kv = (config.num_heads * 2 + config.num_kv_heads * 2) * config.head_dim
-    widest = max(3 * _widest_feed_forward(config), query_kv)
+    widest = max(3 * _widest_feed_forward(config), _widest_attention(config))
     per_token = 4 * config.hidden_size + ITEM_BYTES[dtype] * (2 * config.hidden_size + widest)
     return max_batch_tokens * per_token + LOGIT_ROWS * config.vocab_size * 4
 
@@ -147,6 +146,14 @@ def _feed_forward(config: DecoderConfig, layer: int) -> tuple[int, int]:
         return 3 * hidden * config.intermediate_size, biases
     inner = mixture.num_experts * mixture.expert_size + mixture.shared_size
     return 3 * hidden * inner, hidden * mixture.num_experts + mixture.num_experts
+
+
+def _widest_attention(config: DecoderConfig) -> int:
+    """Values of a token at once: queries, keys and values, and what attention gives. A latent's
+    queries come as heads and again in latent space."""
+    if config.latent is not None:
+        return config.num_heads * (config.head_dim + 2 * config.latent.row_dim)
+    return (config.num_heads * 2 + config.num_kv_heads * 2) * config.head_dim
 
 
 def _widest_feed_forward(config: DecoderConfig) -> int:

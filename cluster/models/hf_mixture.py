@@ -13,7 +13,7 @@ from cluster.models.hf_window import window_of
 from cluster.models.mixture_bounds import check_mixture
 
 _MIXTRAL = Defaults(max_context_tokens=131072, num_kv_heads=8)
-_MIXTRAL_THETA = 1_000_000.0
+_MIXTRAL_THETA, _MIXTRAL_EPS = 1_000_000.0, 1e-5
 _QWEN3_MOE = Defaults(max_context_tokens=32768, num_kv_heads=4)
 _QWEN_WINDOW_TOKENS = 4096
 
@@ -21,6 +21,7 @@ _QWEN_WINDOW_TOKENS = 4096
 def _mixtral(fields: Fields) -> DecoderConfig:
     """The experts' size is intermediate_size; every layer is a mixture."""
     config = mixture_shape(fields, _MIXTRAL)
+    config = replace(config, rms_norm_eps=fields.number("rms_norm_eps", _MIXTRAL_EPS))
     if not _states_theta(fields):
         config = replace(config, rope_theta=_MIXTRAL_THETA)
     mixture = MixtureConfig(
