@@ -15,7 +15,11 @@ from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
 from cluster.models.store import ModelStore
 from engine.decoder import Decoder
 from engine.kv_pool import KvLayout, KvPool
+from engine.weight_format import resolve_weights
+from engine.weights.decoder_weights import DecoderWeights
+from engine.weights.mixtral_names import MixtralNames
 from engine.weights.quantized_checkpoint import QuantizedCheckpoint
+from kernels.dispatch import TORCH_CPU
 from kernels.weights import Fp8Weight, GroupedWeight, Weight, plain
 from tests.engine import quantized_files as files
 from tests.engine.quantized_files import Stored
@@ -167,6 +171,16 @@ def test_a_static_scale_of_activations_is_kept() -> None:
     assert weight.input_scale == 0.5
 
 
+def test_mixtrals_quantized_experts_have_the_common_names() -> None:
+    parts, floats = files.gptq(matrix())
+    expert = "model.layers.0.block_sparse_moe.experts.3.w2"
+    stored = Tensors({f"{expert}.{part}": tensor for part, tensor in parts.items()})
+    checkpoint = QuantizedCheckpoint(MixtralNames(stored), GPTQ, ())
+    name = "model.layers.0.mlp.experts.3.down_proj.weight"
+    assert checkpoint.names() == {name}
+    torch.testing.assert_close(checkpoint.read(name), floats, **ROUNDED)
+
+
 def test_scales_for_a_foreign_kv_cache_are_not_tensors_of_the_model() -> None:
     parts, _ = files.fp8(matrix(), scale_shape=())
     checkpoint = checkpoint_of({**parts, "k_scale": torch.ones(1)}, FP8)
@@ -299,9 +313,12 @@ FOLDERS: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-def _logits(card: ModelCard, dtype: torch.dtype, weights: str) -> torch.Tensor:
-    decoder = Decoder.load(card, dtype, "cpu", weights=weights)
-    pool = KvPool(KvLayout.of(card.config, BLOCK_SIZE, dtype), 8, "cpu")
+def _logits(card: ModelCard, weights: str) -> torch.Tensor:
+    """In float32 by kernels that dequantize: what is tested is what was read."""
+    form = resolve_weights(card, weights, "float32", "cpu")
+    read = DecoderWeights(card, torch.float32, torch.device("cpu"), form)
+    decoder = Decoder(read, TORCH_CPU)
+    pool = KvPool(KvLayout.of(card.config, BLOCK_SIZE, torch.float32), 8, "cpu")
     tokens = torch.randint(0, 61, (24,), generator=torch.Generator().manual_seed(2)).tolist()
     return decoder.forward(ragged_batch([(tokens, 0, [3, 1, 6, 2, 5, 7])]), pool)
 
@@ -319,8 +336,8 @@ def test_a_quantized_model_gives_the_logits_of_the_same_model_dequantized(
     assert card.quantization is not None
     # Float32 sums in another order, of weights that are rounded once more or less.
     torch.testing.assert_close(
-        _logits(card, torch.float32, weights),
-        _logits(plain_card, torch.float32, "full"),
+        _logits(card, weights),
+        _logits(plain_card, "full"),
         rtol=1e-4,
         atol=3e-4,
     )
