@@ -42,6 +42,7 @@ def _attend_split(
     BATCH: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     ROW_DIM: tl.constexpr,
+    ROW_WIDTH: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -84,6 +85,7 @@ def _attend_split(
             WIDTH=WIDTH,
             REST=REST,
             CHUNK=CHUNK,
+            QUANTIZED=ROW_WIDTH != ROW_DIM,
             MASKED=True,
         )
         mean = normalized(total, sums)
@@ -134,6 +136,7 @@ def decode_latent(
             BATCH=next_power_of_2(num_decodes),
             NUM_HEADS=num_heads,
             ROW_DIM=row_dim,
+            ROW_WIDTH=kv_layer.shape[4],
             VALUE_DIM=value_dim,
             BLOCK=kv_layer.shape[3],
             ROWS=rows,

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.triton.online_softmax import weigh
-from kernels.triton.paged_rows import blocks_of, load_tile
+from kernels.triton.paged_rows import blocks_of, load_scales, load_tile
 
 
 @triton.jit
@@ -55,6 +55,7 @@ def attend_latents(
     WIDTH: tl.constexpr,
     REST: tl.constexpr,
     CHUNK: tl.constexpr,
+    QUANTIZED: tl.constexpr,
     MASKED: tl.constexpr,
 ):
     """Tokens [start, end) into the running softmax; see `paged_rows.attend_tokens`."""
@@ -63,15 +64,21 @@ def attend_latents(
     for first in range(start, end, CHUNK):
         tokens = first + lanes
         inside = tokens < end
-        rows = kv_layer + blocks.to(tl.int64) * block_stride + (tokens % BLOCK) * ROW_DIM
-        latents = load_tile(rows, columns, inside, VALUE_DIM, MASKED)
+        offsets = blocks.to(tl.int64) * block_stride + (tokens % BLOCK) * ROW_DIM
+        rows = kv_layer + offsets
+        latents = load_tile(rows, columns, inside, VALUE_DIM, MASKED).to(query.dtype)
         others = load_tile(rows + VALUE_DIM, rest, inside, ROW_DIM - VALUE_DIM, MASKED)
         blocks = blocks_of(table, tokens + CHUNK, end, BLOCK)
         scores = tl.dot(query, tl.trans(latents), input_precision="ieee")
-        scores = tl.dot(query_rest, tl.trans(others), scores, input_precision="ieee")
+        others = tl.trans(others.to(query.dtype))
+        scores = tl.dot(query_rest, others, scores, input_precision="ieee")
+        if QUANTIZED:  # one scale for the row, as a key and as a value
+            scales = load_scales(kv_layer, offsets, tokens, inside, BLOCK, ROW_DIM)
+            scores *= scales[None, :]
         visible = tokens[None, :] <= positions[:, None]
         weights, decay, top, total = weigh(scores, visible, scale, top, total, MASKED)
-        sums = tl.dot(
-            weights.to(latents.dtype), latents, sums * decay[:, None], input_precision="ieee"
-        )
+        if QUANTIZED:
+            weights *= scales[None, :]
+        weights = weights.to(query.dtype)
+        sums = tl.dot(weights, latents, sums * decay[:, None], input_precision="ieee")
     return top, total, sums

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.triton.kv_scales import scales_of
 from kernels.triton.online_softmax import weigh
 
 
@@ -41,8 +42,8 @@ def load_scales(head, row_offsets, tokens, inside, BLOCK: tl.constexpr, HEAD_DIM
     """float32 [tokens]; `head` points to the values of block 0, `row_offsets` to those of a row."""
     in_block = tokens % BLOCK
     values_before = row_offsets - in_block * HEAD_DIM
-    at = (head + values_before + BLOCK * HEAD_DIM).to(tl.pointer_type(tl.float32), bitcast=True)
-    return tl.load(at + in_block, mask=inside, other=0.0)
+    scales = scales_of(head + values_before + BLOCK * HEAD_DIM)
+    return tl.load(scales + in_block, mask=inside, other=0.0)
 
 
 @triton.jit

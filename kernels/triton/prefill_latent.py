@@ -30,6 +30,7 @@ def _attend_tile(
     num_decodes,
     NUM_HEADS: tl.constexpr,
     ROW_DIM: tl.constexpr,
+    ROW_WIDTH: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -73,6 +74,7 @@ def _attend_tile(
                 WIDTH=WIDTH,
                 REST=REST,
                 CHUNK=CHUNK,
+                QUANTIZED=ROW_WIDTH != ROW_DIM,
                 MASKED=part == 1,
             )
         to = out + row[:, None] * VALUE_DIM + columns[None, :]
@@ -108,6 +110,7 @@ def prefill_latent(
             queries.num_decodes,
             NUM_HEADS=num_heads,
             ROW_DIM=row_dim,
+            ROW_WIDTH=kv_layer.shape[4],
             VALUE_DIM=value_dim,
             BLOCK=kv_layer.shape[3],
             ROWS=tiles.rows,

@@ -9,27 +9,17 @@ import triton.language as tl
 from kernels.door import require_contiguous, require_same_device
 from kernels.kv_rows import LARGEST
 from kernels.reference.rope_write_kv import check_rope_write_kv
+from kernels.triton.kv_scales import quantized, row_scale, scales_of
 from kernels.triton.launch import next_power_of_2, on_device_of
 
 _TILE = 1024
 """Values of half a head's width that a program of four warps rotates: eight a thread."""
-_ROUND = tl.constexpr(12582912.0)
-"""1.5 * 2 ** 23: added and taken away again, it rounds a float32 to the nearest integer, ties to
-even."""
 
 
 @triton.jit
 def rotate(low, high, cos, sin):
     """A head's halves by its position's angles."""
     return low * cos - high * sin, high * cos + low * sin
-
-
-@triton.jit
-def _quantized(value, divisor, largest, ROUNDS: tl.constexpr):
-    scaled = tl.minimum(tl.maximum(tl.div_rn(value, divisor[:, None]), -largest), largest)
-    if ROUNDS:
-        scaled = (scaled + _ROUND) - _ROUND
-    return scaled
 
 
 # grid [num_tokens, cdiv(num_heads + 2 * num_kv_heads, HEADS)]
@@ -76,13 +66,11 @@ def _rope_write_kv(
     written = inside & (heads >= NUM_HEADS)[:, None]
     if ROW_WIDTH != HEAD_DIM:
         peak = tl.max(tl.maximum(tl.abs(low), tl.abs(high)), axis=1)
-        scale = tl.div_rn(peak, tl.full([HEADS], 1.0, tl.float32) * largest)
-        divisor = tl.where(scale > 0.0, scale, 1.0)
-        low = _quantized(low, divisor, largest, ROUNDS)
-        high = _quantized(high, divisor, largest, ROUNDS)
-        scales = (to_head + BLOCK * HEAD_DIM).to(tl.pointer_type(tl.float32), bitcast=True)
+        scale = row_scale(peak, largest)
+        low = quantized(low, scale[:, None], largest, ROUNDS)
+        high = quantized(high, scale[:, None], largest, ROUNDS)
         is_row = (heads >= NUM_HEADS) & (heads < NUM_HEADS + 2 * NUM_KV_HEADS)
-        tl.store(scales + slot % BLOCK, scale, mask=is_row)
+        tl.store(scales_of(to_head + BLOCK * HEAD_DIM) + slot % BLOCK, scale, mask=is_row)
     to = (to_head + (slot % BLOCK) * HEAD_DIM)[:, None] + columns[None, :]
     tl.store(to, low.to(kv_layer.dtype.element_ty), mask=written)
     tl.store(to + HALF, high.to(kv_layer.dtype.element_ty), mask=written)

@@ -124,6 +124,8 @@ def decode_latent_tiles(num_heads: int, value_bytes: int) -> tuple[int, DecodeTi
     """(query heads per program, tiles) of latent attention."""
     rows = min(64, max(16, _power_of_2(num_heads)))
     tiles = _LATENT[rows]
+    if value_bytes == 1:  # their conversion needs registers
+        tiles = replace(tiles, num_warps=8)
     return rows, tiles if value_bytes <= 2 else replace(tiles, chunk=16, num_stages=2)
 
 

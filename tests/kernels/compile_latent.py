@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.triton import decode_latent, prefill_latent, write_latent
 from kernels.triton.tuning import decode_latent_tiles, prefill_latent_tiles
 from tests.kernels.compile_attention import BLOCK, PARTS, STRIDES, TABLES, split_constants
-from tests.kernels.compile_case import BF16, F32, I64, Case
+from tests.kernels.compile_case import BF16, F8, F32, I8, I64, Case
 
 LATENT_SPILL_BYTES = 320
 """64 rows of 512 sums take 128 registers of every thread: about ten values that a loop only reads
@@ -19,20 +19,21 @@ LATENT = {
 }
 
 
-def decode_latent_case(num_heads: int) -> Case:
+def decode_latent_case(num_heads: int, pool: str = BF16) -> Case:
     """Sixteen sequences."""
-    rows, tiles = decode_latent_tiles(num_heads, 2)
+    rows, tiles = decode_latent_tiles(num_heads, 2 if pool == BF16 else 1)
     return Case(
-        name=f"decode_latent/{num_heads}",
+        name=f"decode_latent/{num_heads}{pool}",
         kernel=decode_latent._attend_split,
         constants={
             **LATENT,
             **split_constants(tiles),
+            "ROW_WIDTH": 576 + 4 * (pool != BF16),
             "NUM_HEADS": num_heads,
             "BATCH": 16,
             "ROWS": rows,
         },
-        pointers={"query": BF16, "kv_layer": BF16, "out": BF16, **TABLES, **PARTS},
+        pointers={"query": BF16, "kv_layer": pool, "out": BF16, **TABLES, **PARTS},
         aligned=STRIDES,
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
@@ -46,7 +47,13 @@ def prefill_latent_case(num_heads: int) -> Case:
     return Case(
         name=f"prefill_latent/{num_heads}",
         kernel=prefill_latent._attend_tile,
-        constants={**LATENT, "NUM_HEADS": num_heads, "ROWS": tiles.rows, "CHUNK": tiles.chunk},
+        constants={
+            **LATENT,
+            "ROW_WIDTH": 576,
+            "NUM_HEADS": num_heads,
+            "ROWS": tiles.rows,
+            "CHUNK": tiles.chunk,
+        },
         pointers={"query": BF16, "kv_layer": BF16, "out": BF16, **TABLES},
         aligned=STRIDES,
         num_warps=tiles.num_warps,
@@ -58,6 +65,7 @@ def prefill_latent_case(num_heads: int) -> Case:
 LATENTS = [
     decode_latent_case(16),
     decode_latent_case(128),
+    decode_latent_case(16, F8),
     prefill_latent_case(16),
     Case(
         name="write_latent",
@@ -66,6 +74,8 @@ LATENTS = [
             "NUM_HEADS": 16,
             "RANK": 512,
             "HALF": 32,
+            "ROW_WIDTH": 580,
+            "ROUNDS": True,
             "BLOCK": BLOCK,
             "HEADS": 32,
             "WIDTH": 512,
@@ -78,8 +88,9 @@ LATENTS = [
             "cos_sin": F32,
             "positions": I64,
             "slots": I64,
-            "kv_layer": BF16,
+            "kv_layer": I8,
         },
+        floats=("eps", "largest"),
         aligned=("latent_stride", "block_stride"),
     ),
 ]
