@@ -57,6 +57,7 @@ def tile_product(
     dtype: tl.constexpr,
     BITS: tl.constexpr,
     WIDTH: tl.constexpr,
+    HAS_MINIMUMS: tl.constexpr,
 ):
     """float32 [rows, outputs]: one tile of inputs."""
     if BITS == 4:
@@ -74,13 +75,16 @@ def tile_product(
     else:
         whole = tl.arange(0, WIDTH)
         x_tile = tl.load(x[:, None] + whole[None, :], mask=row_inside[:, None], other=0.0)
-        tile = tl.load(values[:, None] + whole[None, :], mask=output_inside[:, None], other=0)
+        tile = tl.load(values[:, None] + whole[None, :], mask=output_inside[:, None], other=0.0)
         product = tl.dot(x_tile, tl.trans(tile.to(dtype)), input_precision="ieee")
         sums = tl.sum(x_tile.to(tl.float32), axis=1)
         over = 0.0
     scale = tl.load(scales, mask=output_inside, other=0.0).to(tl.float32)
-    minimum = tl.load(minimums, mask=output_inside, other=0.0).to(tl.float32) - over * scale
-    return product * scale[None, :] + sums[:, None] * minimum[None, :]
+    total = product * scale[None, :]
+    if HAS_MINIMUMS:
+        minimum = tl.load(minimums, mask=output_inside, other=0.0).to(tl.float32)
+        total += sums[:, None] * (minimum - over * scale)[None, :]
+    return total
 
 
 # grid [cdiv(out, COLUMNS), cdiv(num_rows, ROWS), num_splits]
@@ -125,6 +129,7 @@ def _multiply(
             x.dtype.element_ty,
             BITS,
             WIDTH,
+            True,
         )
     mask = row_inside[:, None] & output_inside[None, :]
     if IS_SPLIT:

@@ -15,6 +15,7 @@ from tests.kernels.compile_case import Case, compile_case
 from tests.kernels.compile_elementwise import ELEMENTWISE
 from tests.kernels.compile_latent import LATENTS
 from tests.kernels.compile_low_bit import LOW_BIT
+from tests.kernels.compile_mixture import MIXTURE
 from tests.kernels.compile_sampling import SAMPLING
 
 CASES: dict[str, list[Case]] = {
@@ -23,6 +24,7 @@ CASES: dict[str, list[Case]] = {
     "latent": LATENTS,
     "elementwise": ELEMENTWISE,
     "low_bit": LOW_BIT,
+    "mixture": MIXTURE,
     "sampling": SAMPLING,
 }
 

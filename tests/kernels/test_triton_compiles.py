@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HOPPER_SHARED_BYTES = 227 * 1024
-GROUPS = ["attention", "latent", "elementwise", "sampling", "low_bit"]
+GROUPS = ["attention", "latent", "elementwise", "sampling", "low_bit", "mixture"]
 
 
 @pytest.mark.parametrize("group", GROUPS)

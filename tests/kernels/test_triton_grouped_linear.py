@@ -7,6 +7,7 @@ import torch
 
 from kernels.triton import grouped_linear
 from kernels.triton.grouped_linear import GroupedLinear
+from kernels.triton.pack_linear import pack_linear
 from kernels.weights import GroupedWeight
 from tests.kernels.kernel_sets import random
 from tests.kernels.triton_places import PLACES, Place
@@ -110,3 +111,17 @@ def test_what_does_not_fit_is_refused() -> None:
         linear(torch.zeros(2, 64).half())
     with pytest.raises(ValueError, match="groups of 16 inputs; needed: a multiple of 32"):
         GroupedLinear(grouped(64, 64, 16, 4, ("cpu", torch.float32)))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_groups_of_sixteen_are_put_together_and_odd_ones_dequantized(place: Place) -> None:
+    device, dtype = place
+    for in_features, group, kept in ((128, 16, True), (120, 24, False)):
+        weight = grouped(40, in_features, group, 6, place)
+        linear = pack_linear(weight)
+        assert isinstance(linear, GroupedLinear) is kept
+        x = random(3, in_features, dtype=dtype).to(device)
+        plain = weight.dequantize().double()
+        # A step of the wider groups is 1/255 of their range, and values move by half of one.
+        sizes = x.double().abs() @ plain.abs().amax(1, keepdim=True).expand_as(plain).T
+        assert ((linear(x).double() - x.double() @ plain.T).abs() <= 4e-3 * sizes + 1e-6).all()
