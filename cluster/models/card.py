@@ -231,8 +231,8 @@ class ModelCard:
     checkpoint_dtype: str
     """"float32", "float16", "bfloat16", or a GGUF quantization such as "Q4_1"."""
     weights_digest: str
-    """Hex SHA-256 of the weight files and, in a folder, of config.json, which says what is done with
-    them: positions, windows. Equal means equal keys and values. Cached."""
+    """Hex SHA-256 of the weight files and, in a folder, of config.json, which says how positions
+    turn and what a window is: equal means equal keys and values. Cached."""
     tokenizer_digest: str
     """Hex SHA-256 of the tokenizer and the chat template."""
     eos_token_ids: tuple[int, ...]
