@@ -11,12 +11,12 @@ from typing import Protocol
 import torch
 
 from kernels.cpu.experts import SortedExperts
+from kernels.cpu.grouped_linear import pack_native_linear
 from kernels.cpu.head_linear import pack_heads
 from kernels.cpu.latent_attention import latent_attention as torch_latent_attention
 from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_latent import NativeLatent
 from kernels.cpu.native_library import native_library
-from kernels.cpu.packed_linear import PackedLinear
 from kernels.cpu.tape import Tape
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.experts import PackExperts, RouteExperts
@@ -124,7 +124,7 @@ def kernels_for(device: torch.device) -> KernelSet:
 def native_set(library: ctypes.CDLL) -> KernelSet:
     """The AVX-512 kernels."""
     kernels, latent = NativeKernels(library), NativeLatent(library)
-    pack_linear = functools.partial(PackedLinear, library)
+    pack_linear = functools.partial(pack_native_linear, library)
     return KernelSet(
         name="avx512",
         pack_linear=pack_linear,

@@ -39,7 +39,7 @@ def quantize_groups(
     quantize = _to_bytes if bits == 8 else _to_nibbles
     parts = [
         quantize(rows.float().view(rows.shape[0], -1, group))
-        for rows in weight.contiguous().split(_ROWS_AT_ONCE)
+        for rows in torch.split(weight.contiguous(), _ROWS_AT_ONCE)
     ]
     values, scales, minimums = (torch.cat(part) for part in zip(*parts, strict=True))
     require(bool(scales.isfinite().all()), "weight is not finite; read the checkpoint again")

@@ -24,6 +24,8 @@ _log = logging.getLogger("splitserve.kernels")
 
 _SOURCES = Path(__file__).parent / "native"
 _NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16")
+_OPTIONAL = {"avx512_vnni": "-mavx512vnni"}
+"""What some kernels need, and its option; without it they are left out of the library."""
 _FLAGS = (
     "-O3",
     "-std=c++17",
@@ -71,6 +73,10 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     ),
     "splitserve_block_digest": (_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
 }
+_OPTIONAL_SIGNATURES: dict[str, tuple[type, ...]] = {
+    "splitserve_grouped_linear": (_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _INT),
+    "splitserve_grouped_rows": (_POINTER, _POINTER, _LONG, _POINTER, _INT),
+}
 
 
 class NativeUnavailable(Exception):
@@ -100,7 +106,8 @@ def load_library(folder: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeUnavailable(f"{path} cannot be loaded ({error}); delete it") from error
-    for name, arguments in _SIGNATURES.items():
+    built = {name: args for name, args in _OPTIONAL_SIGNATURES.items() if hasattr(library, name)}
+    for name, arguments in (_SIGNATURES | built).items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None
     return library
@@ -128,9 +135,15 @@ def _compiler() -> str:
     raise NativeUnavailable("no C++ compiler is installed (g++ 10 or later, or clang++ 11)")
 
 
+def _flags() -> tuple[str, ...]:
+    """For this CPU: of the build, and a part of the digest."""
+    present = _cpu_flags()
+    return (*_FLAGS, *(option for flag, option in _OPTIONAL.items() if flag in present))
+
+
 def _digest(compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=60, check=False)
-    digest = hashlib.sha256(repr((_FLAGS, version.stdout)).encode())
+    digest = hashlib.sha256(repr((_flags(), version.stdout)).encode())
     for path in sorted(_SOURCES.iterdir()):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
@@ -143,7 +156,7 @@ def _build(compiler: str, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             built = Path(folder) / target.name
-            _compile([compiler, *_FLAGS, *sources, "-o", str(built)])
+            _compile([compiler, *_flags(), *sources, "-o", str(built)])
             built.replace(target)  # atomic: processes that build at once do not meet
     except OSError as error:
         raise NativeUnavailable(f"{target.parent} cannot be written ({error})") from error

@@ -4,12 +4,24 @@
 
 #include <cstdint>
 
+namespace splitserve {
+struct GroupedMatrix;
+}
+
 extern "C" {
 
 void splitserve_linear(int32_t dtype, int32_t out_dtype, const void* x, int64_t num_rows,
                        int64_t num_steps, int64_t x_stride_words, const void* panels,
                        int64_t num_outputs, const float* bias, void* out, int64_t out_stride,
                        int32_t num_threads);
+
+// Only where the CPU multiplies bytes (AVX-512 VNNI); see grouped_matrix.h.
+void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, const void* x, int64_t num_rows,
+                               const splitserve::GroupedMatrix* matrix, void* out,
+                               int32_t num_threads);
+
+void splitserve_grouped_rows(const splitserve::GroupedMatrix* matrix, const int64_t* ids,
+                             int64_t num_ids, float* out, int32_t num_threads);
 
 void splitserve_rms_norm(int32_t dtype, const void* branch, float* residual, const float* weight,
                          float eps, int64_t num_rows, int64_t hidden, void* out,

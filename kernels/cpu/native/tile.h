@@ -36,12 +36,12 @@ inline void multiply_tile(const Word* rows, int64_t stride, const Word* panel, i
   }
 }
 
-// Calls body(std::integral_constant<int, count>) for a count of 1 to 12.
-template <class Body>
+// Calls body(std::integral_constant<int, count>) for a count of 1 to Max, which is 12 or less.
+template <int Max = kMaxRows, class Body>
 inline void with_row_count(int count, Body&& body) {
-#define SPLITSERVE_CASE(n)                       \
-  case n:                                        \
-    body(std::integral_constant<int, n>{});      \
+#define SPLITSERVE_CASE(n)                                          \
+  case n:                                                           \
+    if constexpr (n <= Max) body(std::integral_constant<int, n>{}); \
     break
   switch (count) {
     SPLITSERVE_CASE(1);
@@ -60,10 +60,10 @@ inline void with_row_count(int count, Body&& body) {
 #undef SPLITSERVE_CASE
 }
 
-// Splits `count` rows into parts of nearly equal size, at most 12 each: body(first, size).
-template <class Body>
+// Splits `count` rows into parts of nearly equal size, at most Max each: body(first, size).
+template <int Max = kMaxRows, class Body>
 inline void for_row_parts(int64_t count, Body&& body) {
-  const int64_t parts = (count + kMaxRows - 1) / kMaxRows;
+  const int64_t parts = (count + Max - 1) / Max;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t first = count * part / parts;
     body(first, static_cast<int>(count * (part + 1) / parts - first));

@@ -1,0 +1,211 @@
+// out = x * weight^T + bias for a matrix of low-bit groups, the activations rounded to bytes.
+//
+// Per span of 32 inputs a dot product of bytes is exact in int32; it is scaled and added in float32.
+// One output is one chain in the order of the spans, whatever the number of rows and threads is.
+#ifdef __AVX512VNNI__
+
+#include "operations.h"
+#include "parallel.h"
+#include "quantized_rows.h"
+
+namespace splitserve {
+namespace {
+
+constexpr int kTileRows = 6;           // 12 sums of bytes and 12 of floats of 32 registers
+constexpr int64_t kRowBlock = 192;     // rows whose bytes stay in the second-level cache
+constexpr int64_t kRowsPerTask = 8;    // of the rounding to bytes
+constexpr int kPrefetchBytes = 3072;  // see tile.h
+
+struct Product {
+  const GroupedMatrix& matrix;
+  const QuantizedRows& x;
+  int64_t num_rows;
+  void* out;  // [num_rows][num_outputs]
+};
+
+// A tile's rows: the first one's data and the distance to the next, in bytes.
+struct TileRows {
+  const char *values, *scales, *offsets, *sums;
+  int64_t stride;
+
+  TileRows(const QuantizedRows& rows, char* first)
+      : values(first),
+        scales(reinterpret_cast<const char*>(rows.scales(first))),
+        offsets(reinterpret_cast<const char*>(rows.offsets(first))),
+        sums(reinterpret_cast<const char*>(rows.sums(first))),
+        stride(rows.stride()) {}
+
+  __m512i every_lane(const char* from, int row, int64_t word) const {
+    return _mm512_set1_epi32(reinterpret_cast<const Word*>(from + row * stride)[word]);
+  }
+};
+
+template <int R>
+inline void multiply_minimums(const TileRows& x, const Word* minimums, int64_t num_pairs,
+                              __m512 (&sums)[R][2]) {
+  for (int64_t pair = 0; pair < num_pairs; ++pair) {
+    const __m512i left = _mm512_loadu_si512(minimums + pair * kPanel);
+    const __m512i right = _mm512_loadu_si512(minimums + pair * kPanel + 16);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m512i value = x.every_lane(x.sums, r, pair);
+      sums[r][0] = BFloat16::multiply_add(sums[r][0], left, value);
+      sums[r][1] = BFloat16::multiply_add(sums[r][1], right, value);
+    }
+  }
+}
+
+template <class Values, int R>
+inline void multiply_span(const TileRows& x, int64_t span, const uint8_t* values,
+                          const __m512 (&scales)[2], __m512 (&sums)[R][2]) {
+  __m512i dots[R][2];
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) dots[r][0] = dots[r][1] = x.every_lane(x.offsets, r, span);
+#pragma GCC unroll 8
+  for (int step = 0; step < kSpanSteps; ++step) {
+    const uint8_t* from = values + step * Values::kStepBytes;
+    __m512i left, right;
+    Values::load(from, left, right);
+    for (int line = 0; line < Values::kStepBytes; line += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(from + kPrefetchBytes + line), _MM_HINT_T0);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m512i value = x.every_lane(x.values, r, span * kSpanSteps + step);
+      dots[r][0] = _mm512_dpbusd_epi32(dots[r][0], left, value);
+      dots[r][1] = _mm512_dpbusd_epi32(dots[r][1], right, value);
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.scales, r, span));
+    for (int half = 0; half < 2; ++half)
+      sums[r][half] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[r][half]),
+                                      _mm512_mul_ps(scales[half], scale), sums[r][half]);
+  }
+}
+
+template <class Values, int R>
+inline void multiply_groups(const GroupedMatrix& matrix, const TileRows& x, const uint8_t* panel,
+                            __m512 (&sums)[R][2]) {
+  const int64_t spans_per_group = matrix.group / kSpan;
+  for (int64_t span = 0; span < matrix.num_spans();) {
+    const __m512 scales[2] = {widen_half(panel), widen_half(panel + 32)};
+    _mm_prefetch(reinterpret_cast<const char*>(panel + kPrefetchBytes), _MM_HINT_T0);
+    panel += kScaleBytes;
+    for (const int64_t end = span + spans_per_group; span < end; ++span) {
+      multiply_span<Values>(x, span, panel, scales, sums);
+      panel += kSpanSteps * Values::kStepBytes;
+    }
+  }
+}
+
+template <class Values>
+int64_t panel_bytes(const GroupedMatrix& matrix) {
+  return matrix.num_groups() * (kScaleBytes + matrix.group / 4 * Values::kStepBytes);
+}
+
+template <class Out>
+void store_half(const Product& job, int64_t row, int64_t column, __m512 sum) {
+  const GroupedMatrix& matrix = job.matrix;
+  const __mmask16 mask = first_lanes(matrix.num_outputs - column);
+  sum = _mm512_mul_ps(sum, _mm512_loadu_ps(matrix.factors + column));
+  if (matrix.bias) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, matrix.bias + column));
+  auto* to = static_cast<typename Out::Value*>(job.out) + row * matrix.num_outputs + column;
+  Out::store_some(to, sum, mask);
+}
+
+template <class Values, class Out, int R>
+void grouped_tile(const Product& job, int64_t row, int64_t panel) {
+  const GroupedMatrix& matrix = job.matrix;
+  const TileRows x(job.x, job.x.row(row));
+  __m512 sums[R][2];
+  for (auto& pair : sums) pair[0] = pair[1] = _mm512_setzero_ps();
+  if (matrix.minimums)
+    multiply_minimums<R>(x, matrix.minimums + panel * matrix.num_pairs() * kPanel,
+                         matrix.num_pairs(), sums);
+  multiply_groups<Values, R>(matrix, x, matrix.panels + panel * panel_bytes<Values>(matrix), sums);
+  for (int r = 0; r < R; ++r) {
+    const int64_t column = panel * kPanel;
+    store_half<Out>(job, row + r, column, sums[r][0]);
+    if (column + 16 < matrix.num_outputs) store_half<Out>(job, row + r, column + 16, sums[r][1]);
+  }
+}
+
+template <class Values, class Out>
+void multiply(const Product& job, int num_threads) {
+  const int64_t num_panels = job.matrix.num_panels();
+  const int64_t num_blocks = (job.num_rows + kRowBlock - 1) / kRowBlock;
+  parallel_for(num_blocks * num_panels, num_threads, [&](int64_t index) {
+    const int64_t block = index / num_panels, panel = index % num_panels;
+    const int64_t first = job.num_rows * block / num_blocks;
+    const int64_t end = job.num_rows * (block + 1) / num_blocks;
+    for_row_parts<kTileRows>(end - first, [&](int64_t offset, int count) {
+      with_row_count<kTileRows>(count, [&](auto rows) {
+        grouped_tile<Values, Out, rows()>(job, first + offset, panel);
+      });
+    });
+  });
+}
+
+template <class E>
+void quantize(const GroupedMatrix& matrix, const QuantizedRows& rows, const void* x,
+              int64_t num_rows, int num_threads) {
+  parallel_for((num_rows + kRowsPerTask - 1) / kRowsPerTask, num_threads, [&](int64_t task) {
+    const int64_t end = (task + 1) * kRowsPerTask;
+    for (int64_t row = task * kRowsPerTask; row < (end < num_rows ? end : num_rows); ++row)
+      quantize_row<E>(matrix, rows,
+                      static_cast<const typename E::Value*>(x) + row * matrix.num_inputs,
+                      rows.row(row));
+  });
+}
+
+template <class Values>
+void row_to_floats(const GroupedMatrix& matrix, int64_t index, float* out) {
+  const int64_t panel = index / kPanel, output = index % kPanel;
+  const uint8_t* from = matrix.panels + panel * panel_bytes<Values>(matrix);
+  const Word* minimums = matrix.minimums + panel * matrix.num_pairs() * kPanel + output;
+  for (int64_t group = 0; group < matrix.num_groups(); ++group) {
+    const __m128i half = _mm_cvtsi32_si128(reinterpret_cast<const uint16_t*>(from)[output]);
+    const float scale = _mm_cvtss_f32(_mm_maskz_cvtph_ps(1, half));
+    const Word pair = matrix.minimums ? minimums[group / 2 * kPanel] : 0;
+    const Word high = group % 2 ? pair & ~0xffff : pair << 16;
+    const float minimum = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(high)));
+    from += kScaleBytes;
+    for (int64_t input = 0; input < matrix.group; ++input) {
+      const uint8_t* step = from + input / 4 * Values::kStepBytes;
+      const int value = Values::value(step, output, input % 4) - matrix.centre();
+      *out++ = matrix.factors[index] * (scale * static_cast<float>(value) + minimum);
+    }
+    from += matrix.group / 4 * Values::kStepBytes;
+  }
+}
+
+}  // namespace
+}  // namespace splitserve
+
+using namespace splitserve;
+
+extern "C" void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, const void* x,
+                                          int64_t num_rows, const GroupedMatrix* matrix, void* out,
+                                          int32_t num_threads) {
+  const int64_t stride = QuantizedRows(*matrix, nullptr).stride();
+  const QuantizedRows rows(*matrix, scratch(num_rows * stride));
+  auto* prepare = dtype == kFloat32 ? quantize<Float32> : quantize<BFloat16>;
+  prepare(*matrix, rows, x, num_rows, num_threads);
+  const Product job{*matrix, rows, num_rows, out};
+  const bool is_float = out_dtype == kFloat32;
+  if (matrix->bits == 4)
+    (is_float ? multiply<FourBits, Float32> : multiply<FourBits, BFloat16>)(job, num_threads);
+  else
+    (is_float ? multiply<EightBits, Float32> : multiply<EightBits, BFloat16>)(job, num_threads);
+}
+
+extern "C" void splitserve_grouped_rows(const GroupedMatrix* matrix, const int64_t* ids,
+                                        int64_t num_ids, float* out, int32_t num_threads) {
+  auto* convert = matrix->bits == 4 ? row_to_floats<FourBits> : row_to_floats<EightBits>;
+  parallel_for(num_ids, num_threads, [&](int64_t index) {
+    convert(*matrix, ids[index], out + index * matrix->num_inputs);
+  });
+}
+
+#endif

@@ -1,0 +1,44 @@
+// Matrices of low-bit groups as operations of a program. Mirrored in kernels/cpu/grouped_linear.py.
+#ifdef __AVX512VNNI__
+
+#include "grouped_matrix.h"
+#include "operations.h"
+#include "step_program.h"
+
+namespace splitserve {
+namespace {
+
+struct GroupedRows {
+  const GroupedMatrix* matrix;
+  int64_t out;
+};
+
+struct GroupedLinear {
+  const GroupedMatrix* matrix;
+  int64_t dtype, out_dtype, x, out;
+};
+
+}  // namespace
+}  // namespace splitserve
+
+using namespace splitserve;
+
+extern "C" void splitserve_run_grouped_rows(const void* record, Run& run) {
+  const auto& op = *static_cast<const GroupedRows*>(record);
+  for (int64_t row = 0; row < run.num_rows; ++row) {
+    const int64_t id = run.step.token_ids[row];
+    run.step.num_unknown_tokens += id < 0 || id >= op.matrix->num_outputs;
+  }
+  if (run.step.num_unknown_tokens) return;
+  splitserve_grouped_rows(op.matrix, run.step.token_ids, run.num_rows, run.at<float>(op.out),
+                          run.num_threads());
+}
+
+extern "C" void splitserve_run_grouped_linear(const void* record, Run& run) {
+  const auto& op = *static_cast<const GroupedLinear*>(record);
+  splitserve_grouped_linear(static_cast<int32_t>(op.dtype), static_cast<int32_t>(op.out_dtype),
+                            run.at<void>(op.x), run.num_rows, op.matrix, run.at<void>(op.out),
+                            run.num_threads());
+}
+
+#endif

@@ -1,0 +1,107 @@
+"""x @ weight.T + bias for a weight of low-bit groups, with activations rounded to bytes.
+
+Each row of x is rounded per span of 32 inputs to 127 steps on either side of zero:
+
+    x[i] = x_scale[s] * q[i]            x_scale = largest |x| of the span / 127
+
+The weight is centred, w[i] = factor * (scale[g] * (value[i] - centre) + minimum[g]), and
+
+    out = factor * (sum over s of scale[g] * x_scale[s] * (sum over i in s of (value - centre) * q)
+                    + sum over g of minimum[g] * (sum over s in g of x_scale[s] * (sum of q)))
+
+Inner sums are exact integers. Scales are float16 once an output's largest is brought below one by
+a power of two, which loses nothing of GGUF's; minimums are bfloat16, of which a symmetric format
+needs none. Source of the rounding per 32: llama.cpp's Q8_1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+
+from kernels.weights import GroupedWeight
+
+SPAN: Final = 32
+"""Inputs that share a scale of the activations."""
+_LARGEST: Final = 127
+_LEAST: Final = 1e-30
+"""Spans without a larger value become zeros: 127 divided by less is not finite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CentredGroups:
+    """A weight as the kernel multiplies it, in 4 or 8 bits."""
+
+    values: torch.Tensor  # uint8 [out, in]
+    scales: torch.Tensor  # float16 [out, num_groups]
+    minimums: torch.Tensor | None  # bfloat16 [out, num_groups], above -centre * scale
+    factors: torch.Tensor  # float32 [out], powers of two
+    bits: int
+
+    @property
+    def centre(self) -> int:
+        """The value that stands for zero, or nearly."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def num_groups(self) -> int:
+        """Of a row."""
+        return self.scales.shape[1]
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale."""
+        return self.values.shape[1] // self.num_groups
+
+    def dequantize(self) -> torch.Tensor:
+        """float32 [out, in]."""
+        offsets = self.values.float() - self.centre
+        weight = offsets.view(*self.scales.shape, -1) * self.scales[..., None].float()
+        if self.minimums is not None:
+            weight = weight + self.minimums[..., None].float()
+        return weight.view(self.values.shape) * self.factors[:, None]
+
+
+def centre(weight: GroupedWeight) -> CentredGroups:
+    """Values of 5 to 7 bits are kept as bytes."""
+    bits = 4 if weight.bits <= 4 else 8
+    minimums = weight.minimums + weight.scales * (1 << (bits - 1))
+    exponents = torch.frexp(weight.scales.abs().amax(dim=1))[1]
+    factors = torch.ldexp(torch.ones(weight.shape[0]), exponents)
+    return CentredGroups(
+        values=weight.values,
+        scales=(weight.scales / factors[:, None]).half(),
+        minimums=(minimums / factors[:, None]).bfloat16() if minimums.any() else None,
+        factors=factors,
+        bits=bits,
+    )
+
+
+def quantize_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[num_rows, in] -> whole numbers as float32 [num_rows, spans, 32], scales of the spans."""
+    spans = x.float().view(x.shape[0], x.shape[1] // SPAN, SPAN)
+    largest = spans.abs().amax(dim=-1)
+    inverse = torch.where(largest > _LEAST, torch.full_like(largest, _LARGEST) / largest, 0.0)
+    return (spans * inverse[..., None]).round(), largest / _LARGEST
+
+
+def grouped_linear(
+    x: torch.Tensor, weight: GroupedWeight, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """x [num_rows, in] -> float32 [num_rows, out]."""
+    groups = centre(weight)
+    q, x_scales = quantize_rows(x)
+    spans_per_group = groups.group // SPAN
+    offsets = (groups.values.float() - groups.centre).view(groups.values.shape[0], -1, SPAN)
+    scales = groups.scales.float().repeat_interleave(spans_per_group, dim=1)  # [out, spans]
+    dots = torch.einsum("rsi,osi->ros", q, offsets)  # exact: below 2 ** 24
+    sums = (dots * x_scales[:, None] * scales).sum(dim=-1)
+    if groups.minimums is not None:
+        span_sums = q.sum(dim=-1) * x_scales  # [num_rows, spans]
+        totals = span_sums.view(-1, groups.num_groups, spans_per_group).sum(dim=-1)
+        sums = sums + F.linear(totals.bfloat16().float(), groups.minimums.float())
+    sums = sums * groups.factors
+    return sums if bias is None else sums + bias.float()
