@@ -19,8 +19,8 @@ _OF_ENDS = {WeightFormat.INT4: WeightFormat.INT8, WeightFormat.FP8: WeightFormat
 def of_ends(form: WeightFormat) -> WeightFormat:
     """The form of embedding and LM head, whose errors no later layer evens out.
 
-    SmolLM2-135M with its own 4-bit layers, 2814 tokens of prose: a 4-bit embedding, its head too,
-    raises perplexity by 7.0 % and changes 18 % of the likeliest tokens; the 8-bit one neither.
+    SmolLM2-135M with its own 4-bit layers, 2814 tokens of prose: perplexity 27.83 with the 8-bit
+    embedding (its head too), 29.87 with one of 4 bits, which changes 15 % of the likeliest tokens.
     """
     return _OF_ENDS.get(form, form)
 

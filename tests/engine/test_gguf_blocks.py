@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
 import torch
 
 from cluster.models.gguf_types import GROUPS
+from engine.weights.checkpoint import open_checkpoint
 from engine.weights.dequantize import dequantize
 from engine.weights.gguf_blocks import FORMATS, grouped
+from kernels.weights import GroupedWeight, plain
+from tests.engine.test_weights import write_gguf
+from tests.engine.tiny_llama import random_model, tiny_config
 
 SCALES_AT = {
     "Q4_0": [0],
@@ -51,3 +57,16 @@ def test_the_table_of_sizes_is_that_of_the_gguf_package() -> None:
         sizes = gguf.constants.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
         assert sizes == (form.block, form.num_bytes)
     assert FORMATS.keys() == GROUPS.keys()
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q8_0", "F16"])
+def test_rows_of_q_and_k_are_put_in_order_in_groups_too(kind: str, tmp_path: Path) -> None:
+    quantization = gguf.GGMLQuantizationType[kind]
+    card = write_gguf(random_model(tiny_config()), tmp_path / "m.gguf", quantization)
+    checkpoint = open_checkpoint(card)
+    matrices = [name for name in checkpoint.names() if len(checkpoint.shape(name)) == 2]
+    assert sum(".q_proj." in name or ".k_proj." in name for name in matrices) == 6
+    for name in matrices:
+        weight = checkpoint.read_weight(name)
+        assert isinstance(weight, GroupedWeight) is (kind in FORMATS)
+        assert torch.equal(plain(weight), checkpoint.read(name))
