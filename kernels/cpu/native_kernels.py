@@ -13,13 +13,16 @@ import torch
 from kernels.cpu.team import TEAM
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.door import require_contiguous, require_dtype, require_shape
-from kernels.paged_queries import QUANTIZED_KV, PagedQueries, check_attention
+from kernels.paged_queries import PagedQueries, check_attention
 from kernels.reference.head_norm import check_head_norm
 from kernels.reference.rope_write_kv import check_rope_write_kv
-from kernels.reference.rope_write_kv import rope_write_kv as torch_rope_write_kv
 
 CODES: Final = {torch.float32: 0, torch.bfloat16: 1}
-HEAD_DIM_STEP: Final = 32
+KV_CODES: Final = {torch.int8: 1, torch.float8_e4m3fn: 2}
+PLAIN_KV: Final = 0
+"""A pool in the dtype of the activations."""
+NO_WINDOW: Final = 0
+HEAD_DIM_STEP: Final = 2
 """Attention takes head sizes that are multiples of this; others go to torch."""
 
 
@@ -132,14 +135,15 @@ class NativeKernels:
         kv_layer: torch.Tensor,
     ) -> torch.Tensor:
         """See kernels/reference/rope_write_kv.py. The result is a view of `qkv`."""
-        if kv_layer.dtype in QUANTIZED_KV:
-            return torch_rope_write_kv(qkv, cos_sin, positions, slots, kv_layer)
         num_heads = check_rope_write_kv(qkv, cos_sin, positions, slots, kv_layer)
         require_contiguous("qkv", qkv)
         require_contiguous("cos_sin", cos_sin)
-        _, _, num_kv_heads, block_size, head_dim = kv_layer.shape
+        num_tokens, width = qkv.shape
+        _, _, num_kv_heads, block_size, _ = kv_layer.shape
+        head_dim = width // (num_heads + 2 * num_kv_heads)
         self._library.splitserve_rope_write_kv(
             CODES[qkv.dtype],
+            KV_CODES.get(kv_layer.dtype, PLAIN_KV),
             qkv.data_ptr(),
             cos_sin.data_ptr(),
             positions.data_ptr(),
@@ -153,7 +157,6 @@ class NativeKernels:
             head_dim,
             TEAM.num_threads,
         )
-        num_tokens, width = qkv.shape
         return qkv.as_strided((num_tokens, num_heads, head_dim), (width, head_dim, 1))
 
     def paged_attention(
@@ -166,10 +169,9 @@ class NativeKernels:
     ) -> torch.Tensor:
         """See kernels/reference/paged_attention.py. Rows of `query` may be strided."""
         num_tokens, num_heads, head_dim = query.shape
-        quantized = kv_layer.dtype in QUANTIZED_KV
-        if head_dim % HEAD_DIM_STEP or window is not None or quantized:
+        if head_dim % HEAD_DIM_STEP or scale <= 0:
             return torch_attention(query, kv_layer, queries, scale, window)
-        check_attention(query, kv_layer, queries)
+        check_attention(query, kv_layer, queries, window)
         _, _, num_kv_heads, block_size, _ = kv_layer.shape
         if query.stride()[1:] != (head_dim, 1):
             raise ValueError(f"heads of query have strides {query.stride()}; needed: dense rows")
@@ -177,6 +179,7 @@ class NativeKernels:
         out = torch.empty((num_tokens, num_heads * head_dim), dtype=query.dtype)
         self._library.splitserve_paged_attention(
             CODES[query.dtype],
+            KV_CODES.get(kv_layer.dtype, PLAIN_KV),
             query.data_ptr(),
             query.stride(0),
             kv_layer.data_ptr(),
@@ -191,6 +194,7 @@ class NativeKernels:
             block_size,
             head_dim,
             scale,
+            NO_WINDOW if window is None else window,
             out.data_ptr(),
             TEAM.num_threads,
         )

@@ -23,7 +23,7 @@ from pathlib import Path
 _log = logging.getLogger("splitserve.kernels")
 
 _SOURCES = Path(__file__).parent / "native"
-_NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16")
+_NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vbmi", "avx512_bf16")
 _OPTIONAL = {"avx512_vnni": "-mavx512vnni"}
 """What some kernels need, and its option; without it they are left out of the library."""
 _FLAGS = (
@@ -52,12 +52,12 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _LONG, _LONG, _INT),
     ),
     "splitserve_rope_write_kv": (
-        *(_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
+        *(_INT, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
         *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _INT),
     ),
     "splitserve_paged_attention": (
-        *(_INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
-        *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT),
+        *(_INT, _INT, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
+        *(_LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _FLOAT, _LONG, _POINTER, _INT),
     ),
     "splitserve_row_argmax": (
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _INT),

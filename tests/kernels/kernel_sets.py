@@ -7,10 +7,12 @@ import torch
 
 from kernels.cpu.native_library import native_library
 from kernels.dispatch import REFERENCE, TORCH_CPU, KernelSet, native_set
-from kernels.paged_queries import PagedQueryTables
+from kernels.kv_rows import write_rows
+from kernels.paged_queries import KV_SCALE_BYTES, PagedQueryTables
 
 CPU_SETS = ["torch", "avx512"]
 DTYPES = [torch.float32, torch.bfloat16]
+QUANTIZED = [torch.int8, torch.float8_e4m3fn]
 
 
 def cpu_set(name: str) -> KernelSet:
@@ -43,6 +45,19 @@ def random_pool_layer(
     """The middle layer of a pool of three: strided over blocks, as in use."""
     shape = (num_blocks, 3, 2, num_kv_heads, block_size, head_dim)
     return random(*shape, dtype=dtype, seed=1)[:, 1]
+
+
+def quantized_pool_layer(
+    num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """As `random_pool_layer`, of a quantized pool (kernels/kv_rows.py), every row written."""
+    shape = (num_blocks, 3, 2, num_kv_heads, block_size, head_dim + KV_SCALE_BYTES)
+    layer = torch.zeros(shape, dtype=torch.uint8).view(dtype)[:, 1]
+    slots = torch.arange(num_blocks * block_size)
+    for plane in range(2):
+        rows = random(len(slots), num_kv_heads, head_dim, dtype=torch.float32, seed=plane)
+        write_rows(layer, plane, slots, rows)
+    return layer
 
 
 def paged_queries(

@@ -69,7 +69,7 @@ def test_a_cpu_without_the_instructions_is_named(
     unbuilt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx512f", "avx512bw"}))
-    with pytest.raises(native.NativeUnavailable, match="lacks avx512vl, avx512dq, avx512_bf16"):
+    with pytest.raises(native.NativeUnavailable, match="lacks avx512vl, .*avx512_bf16"):
         native.load_library(unbuilt)
 
 

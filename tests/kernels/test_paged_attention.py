@@ -8,13 +8,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernels.cpu.team import TEAM
 from kernels.dispatch import REFERENCE
 from kernels.reference.paged_attention import gather_sequence
 from tests.kernels.kernel_sets import (
     CPU_SETS,
     DTYPES,
+    QUANTIZED,
     cpu_set,
     paged_queries,
+    quantized_pool_layer,
     random,
     random_pool_layer,
     tolerance,
@@ -26,6 +29,7 @@ BATCHES = {
     "decodes": [(1, 1), (1, 63), (1, 64), (1, 65), (1, 150)],
     "a prompt": [(70, 70)],
     "decodes and chunks": [(1, 90), (1, 17), (5, 5), (40, 130), (16, 64)],
+    "several segments": [(1, 700), (1, 256), (3, 300), (80, 530)],
 }
 
 
@@ -51,7 +55,7 @@ def test_the_reference_is_the_attention_of_torch() -> None:
 @pytest.mark.parametrize("name", CPU_SETS)
 @pytest.mark.parametrize(
     ("num_heads", "num_kv_heads", "head_dim", "block_size"),
-    [(9, 3, 64, 16), (2, 2, 128, 5), (24, 1, 32, 16), (4, 2, 40, 8)],
+    [(9, 3, 64, 16), (2, 2, 128, 5), (24, 1, 32, 16), (4, 2, 40, 8), (8, 1, 80, 16), (2, 1, 18, 8)],
 )
 def test_attention_is_that_of_the_reference(
     num_heads: int,
@@ -84,31 +88,84 @@ def test_what_lies_behind_the_last_token_does_not_count(name: str) -> None:
     assert torch.equal(kernels.paged_attention(query, layer, queries, 0.2), clean)
 
 
+@pytest.mark.parametrize("window", [None, 90])
+@pytest.mark.parametrize("pool", [None, torch.int8])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_avx512_gives_a_row_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
-    kernels, block_size = cpu_set("avx512"), 16
-    query = random(150, 9, 64, dtype=dtype)
-    layer = random_pool_layer(10, 3, block_size, 64, dtype)
-    whole = paged_queries([(150, 150)], 10, block_size)
-    expected = kernels.paged_attention(query, layer, whole, 0.125)
-    for first, end in ((0, 1), (149, 150), (0, 77), (77, 150), (63, 65)):
-        part = paged_queries([(end - first, end)], 10, block_size)
+def test_avx512_gives_a_row_the_same_bits_in_every_batch(
+    dtype: torch.dtype, pool: torch.dtype | None, window: int | None
+) -> None:
+    kernels, block_size, length = cpu_set("avx512"), 16, 600
+    query = 4 * random(length, 9, 64, dtype=dtype)  # large scores: the maximum grows often
+    layer = random_pool_layer(40, 3, block_size, 64, dtype)
+    if pool is not None:
+        layer = quantized_pool_layer(40, 3, block_size, 64, pool)
+    whole = paged_queries([(length, length)], 40, block_size)
+    expected = kernels.paged_attention(query, layer, whole, 0.125, window)
+    parts = ((0, 1), (149, 150), (599, 600), (512, 513), (0, 77), (77, 150), (63, 65), (250, 600))
+    for first, end in parts:
+        part = paged_queries([(end - first, end)], 40, block_size)
         part = replace(part, block_tables=whole.block_tables)
-        ours = kernels.paged_attention(query[first:end], layer, part, 0.125)
+        ours = kernels.paged_attention(query[first:end], layer, part, 0.125, window)
         assert torch.equal(ours, expected[first:end])
 
 
-@pytest.mark.parametrize("window", [1, 7, 64, 500])
+@pytest.mark.parametrize("num_seqs", [1, 40])
+def test_avx512_gives_the_same_bits_on_any_number_of_threads(num_seqs: int) -> None:
+    kernels, num_blocks = cpu_set("avx512"), 40 * num_seqs
+    queries = paged_queries([(1, 600)] * num_seqs, num_blocks, 16)
+    query = random(num_seqs, 9, 64, dtype=torch.bfloat16)
+    layer = random_pool_layer(num_blocks, 3, 16, 64, torch.bfloat16)
+    before = TEAM.num_threads
+    try:
+        results = []
+        for threads in (1, 2, 5):
+            TEAM.resize(threads)
+            results.append(kernels.paged_attention(query, layer, queries, 0.125))
+    finally:
+        TEAM.resize(before)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("window", [1, 7, 64, 300])
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("name", CPU_SETS)
 def test_a_window_hides_what_lies_before_it(name: str, batch: str, window: int) -> None:
     sequences = BATCHES[batch]
-    queries = paged_queries(sequences, 60, 8)
+    queries = paged_queries(sequences, 250, 8)
     query = random(sum(length for length, _ in sequences), 4, 64, dtype=torch.float32)
-    layer = random_pool_layer(60, 2, 8, 64, torch.float32)
+    layer = random_pool_layer(250, 2, 8, 64, torch.float32)
     ours = cpu_set(name).paged_attention(query, layer, queries, 0.125, window)
     expected = REFERENCE.paged_attention(query, layer, queries, 0.125, window)
     torch.testing.assert_close(ours, expected, **tolerance(torch.float32))
+
+
+@pytest.mark.parametrize("pool", QUANTIZED)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", CPU_SETS)
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "head_dim", "block_size"), [(9, 3, 64, 16), (2, 1, 40, 8)]
+)
+def test_attention_reads_a_quantized_pool_as_the_reference_does(
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    block_size: int,
+    name: str,
+    batch: str,
+    dtype: torch.dtype,
+    pool: torch.dtype,
+) -> None:
+    sequences = BATCHES[batch]
+    num_blocks = sum(-(-context // block_size) for _, context in sequences) + 1
+    queries = paged_queries(sequences, num_blocks, block_size)
+    num_tokens = sum(query_len for query_len, _ in sequences)
+    query = random(num_tokens, num_heads, head_dim, dtype=dtype)
+    layer = quantized_pool_layer(num_blocks, num_kv_heads, block_size, head_dim, pool)
+    ours = cpu_set(name).paged_attention(query, layer, queries, head_dim**-0.5, 100)
+    expected = REFERENCE.paged_attention(query, layer, queries, head_dim**-0.5, 100)
+    torch.testing.assert_close(ours, expected, **tolerance(dtype))
 
 
 def test_a_window_in_the_reference_is_a_shorter_context() -> None:

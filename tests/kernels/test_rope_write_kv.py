@@ -6,7 +6,16 @@ import pytest
 import torch
 
 from kernels.dispatch import REFERENCE
-from tests.kernels.kernel_sets import DTYPES, cpu_set, random, random_pool_layer, tolerance
+from kernels.kv_rows import read_blocks, row_scales, row_values, write_rows
+from tests.kernels.kernel_sets import (
+    DTYPES,
+    QUANTIZED,
+    cpu_set,
+    quantized_pool_layer,
+    random,
+    random_pool_layer,
+    tolerance,
+)
 from tests.kernels.triton_places import PLACES, Place
 from tests.kernels.triton_places import kernels as triton_kernels
 
@@ -34,6 +43,42 @@ def test_avx512_rotates_and_writes_what_the_reference_does(
     query = cpu_set("avx512").rope_write_kv(qkv.clone(), table, positions, slots, ours)
     torch.testing.assert_close(query, expected, **tolerance(dtype))
     torch.testing.assert_close(ours, theirs, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("pool", QUANTIZED)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [16, 24, 64, 66])
+def test_avx512_quantizes_rows_as_the_reference_does(
+    head_dim: int, dtype: torch.dtype, pool: torch.dtype
+) -> None:
+    qkv = random(20, (NUM_HEADS + 2 * NUM_KV_HEADS) * head_dim, dtype=dtype)
+    qkv[3] = 0
+    positions, slots = torch.arange(20), torch.randperm(NUM_BLOCKS * BLOCK_SIZE)[:20]
+    ours = quantized_pool_layer(NUM_BLOCKS, NUM_KV_HEADS, BLOCK_SIZE, head_dim, pool)
+    theirs, table = ours.clone(), rotation_table(50, head_dim)
+    expected = REFERENCE.rope_write_kv(qkv, table, positions, slots, theirs)
+    query = cpu_set("avx512").rope_write_kv(qkv.clone(), table, positions, slots, ours)
+    torch.testing.assert_close(query, expected, **tolerance(dtype))
+    assert torch.equal(row_values(ours)[:, 1].float(), row_values(theirs)[:, 1].float())
+    torch.testing.assert_close(row_scales(ours), row_scales(theirs), rtol=1e-6, atol=0)
+    # a key on the edge between two codes may fall to either side: at most 32 apart in fp8
+    step = float(row_scales(theirs).max()) * (1 if pool is torch.int8 else 32)
+    blocks = torch.arange(NUM_BLOCKS)
+    apart = (read_blocks(ours, blocks) - read_blocks(theirs, blocks)).abs()
+    assert float(apart.max()) <= step * 1.001
+    assert int((apart > step / 100).sum()) < 5
+
+
+@pytest.mark.parametrize("pool", QUANTIZED)
+def test_a_quantized_row_comes_back_within_half_a_step(pool: torch.dtype) -> None:
+    rows = 5 * random(BLOCK_SIZE, NUM_KV_HEADS, 64, dtype=torch.float32)
+    layer = quantized_pool_layer(2, NUM_KV_HEADS, BLOCK_SIZE, 64, pool)
+    write_rows(layer, 1, torch.arange(BLOCK_SIZE), rows)
+    back = read_blocks(layer, torch.tensor([0]))[0, 1].transpose(0, 1)
+    largest = rows.abs().amax(dim=-1, keepdim=True)
+    # int8: half of largest / 127; fp8: 3 bits of fraction, half of the last one
+    bound = largest / 254 if pool is torch.int8 else rows.abs() / 16 + largest / 448 / 512
+    assert bool(((back - rows).abs() <= bound * 1.001).all())
 
 
 def test_slots_that_are_not_named_keep_their_values() -> None:

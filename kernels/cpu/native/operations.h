@@ -37,17 +37,18 @@ void splitserve_head_norm(int32_t dtype, void* qkv, const float* query_weight,
                           const float* key_weight, float eps, int64_t num_rows, int64_t num_heads,
                           int64_t num_kv_heads, int64_t head_dim, int32_t num_threads);
 
-void splitserve_rope_write_kv(int32_t dtype, void* qkv, const float* cos_sin,
+void splitserve_rope_write_kv(int32_t dtype, int32_t kv_dtype, void* qkv, const float* cos_sin,
                               const int64_t* positions, const int64_t* slots, void* kv_layer,
                               int64_t block_stride, int64_t num_rows, int64_t num_heads,
                               int64_t num_kv_heads, int64_t block_size, int64_t head_dim,
                               int32_t num_threads);
 
-void splitserve_paged_attention(int32_t dtype, const void* query, int64_t query_stride,
-                                const void* kv_layer, int64_t block_stride,
+void splitserve_paged_attention(int32_t dtype, int32_t kv_dtype, const void* query,
+                                int64_t query_stride, const void* kv_layer, int64_t block_stride,
                                 const int32_t* query_starts, const int32_t* context_lens,
                                 const int32_t* block_tables, int64_t max_blocks, int64_t num_seqs,
                                 int64_t num_heads, int64_t num_kv_heads, int64_t block_size,
-                                int64_t head_dim, float scale, void* out, int32_t num_threads);
+                                int64_t head_dim, float scale, int64_t window, void* out,
+                                int32_t num_threads);
 
 }  // extern "C"

@@ -1,93 +1,87 @@
-// Causal attention over paged keys and values, with an online softmax (Milakov and Gimelshein, 2018).
+// Causal attention over paged keys and values.
 //
-// A task is one KV head of one tile of query tokens; its rows are those tokens times the query heads
-// that share the KV head. Keys and values are taken in chunks of 64 tokens at fixed positions of the
-// sequence, brought into panels, and used for all rows. A row's arithmetic depends on its own position
-// only, so decode, prefill and any chunking give the same bits.
-#include <algorithm>
-#include <limits>
+// A tile's rows are its query tokens times the query heads that share a KV head. Keys and values come
+// in chunks of 64 tokens at fixed positions of the sequence; a chunk is brought into panels once and
+// used for all rows, six at a time, whose scores never leave the registers. A row's arithmetic depends
+// on its own position only, so decode, prefill and any chunking give the same bits.
 #include <memory>
-#include <type_traits>
-#include <vector>
 
+#include "attention_panels.h"
+#include "attention_tiles.h"
+#include "online_softmax.h"
 #include "operations.h"
 #include "parallel.h"
-#include "tile.h"
+#include "widen_rows.h"
 
 namespace splitserve {
 namespace {
 
-constexpr int64_t kChunk = 64;     // tokens
-constexpr int64_t kTileRows = 96;  // 48 cost 5 % more, 144 saves 5 % but leaves short prompts few tiles
-
-struct Attention {
-  const void* query;  // rows `query_stride` values apart
-  int64_t query_stride;
-  const void* kv_layer;
-  int64_t block_stride;
-  const int32_t* query_starts;
-  const int32_t* context_lens;
-  const int32_t* block_tables;
-  int64_t max_blocks, num_seqs, num_heads, num_kv_heads, block_size, head_dim;
-  float scale;
-  void* out;
+// Sums over some tokens of a row: weights, and weighted values [columns] beside it.
+struct RowTotal {
+  float max, sum;
 };
 
-struct Tile {
-  int64_t seq, kv_head, first_query, num_queries;
+// One chunk of one KV head of one tile.
+struct Step {
+  const Tile* tile;
+  int64_t head, start;  // head within the tile
+  bool opens, ends_segment, closes;
 };
-
-// 16 rows of 16 words -> 16 columns.
-inline void transpose(__m512i (&rows)[16]) {
-  __m512i half[16];
-  for (int i = 0; i < 16; i += 2) {
-    half[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-    half[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    rows[i] = _mm512_unpacklo_epi64(half[i], half[i + 2]);
-    rows[i + 1] = _mm512_unpackhi_epi64(half[i], half[i + 2]);
-    rows[i + 2] = _mm512_unpacklo_epi64(half[i + 1], half[i + 3]);
-    rows[i + 3] = _mm512_unpackhi_epi64(half[i + 1], half[i + 3]);
-  }
-  for (int i = 0; i < 4; ++i) {
-    half[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
-    half[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
-    half[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
-    half[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 8; ++i) {
-    rows[i] = _mm512_shuffle_i32x4(half[i], half[i + 8], 0x88);
-    rows[i + 8] = _mm512_shuffle_i32x4(half[i], half[i + 8], 0xdd);
-  }
-}
 
 // Working memory of one thread, kept between tasks.
 template <class E>
 struct Scratch {
   using Value = typename E::Value;
-  std::vector<Word> keys, values;          // panels
-  std::vector<float> scores, sums;         // [kTileRows][kChunk], [rows][head_dim]
-  std::vector<Value> weights, query, zero; // [kTileRows][kChunk], [rows][head_dim], [head_dim]
-  std::vector<float> row_max, row_sum, chunk_max, chunk_sum, decay;  // [rows, padded to 16]
-  const Value* next_keys[kChunk];  // rows of the chunk that comes after the present one
-  const Value* key_rows[kChunk];
+  std::vector<Step> steps;
+  std::vector<Word> keys, values;           // panels
+  std::vector<Value> query, wide_keys, wide_values;  // [rows][head_dim], [kChunk][columns]
+  std::vector<float> sums, total_sums;      // [rows][columns]
+  std::vector<RowSoftmax> rows;
+  std::vector<RowTotal> totals;
+  std::vector<char> absent;  // a row of zeros
+  ChunkRows chunks[2];
+  alignas(64) Value weights[kBlockRows * kChunk];
+  alignas(64) float key_scales[kChunk], value_scales[kChunk];
+};
 
-  void fit(int64_t rows, int64_t dim) {
-    keys.resize(kChunk * dim);
-    values.resize(kChunk * dim);
-    scores.resize(rows * kChunk);
-    weights.resize(rows * kChunk);
-    sums.assign(rows * dim, 0.0f);
-    query.resize(rows * dim);
-    zero.assign(dim, 0);
-    const int64_t padded = (rows + 15) / 16 * 16;
-    row_max.assign(padded, -std::numeric_limits<float>::infinity());
-    row_sum.assign(padded, 0.0f);
-    chunk_max.assign(padded, 0.0f);
-    chunk_sum.assign(padded, 0.0f);
-    decay.resize(padded);
+// Adds what comes later in the sequence to a row's total.
+inline void join(RowTotal& total, float* sums, const RowTotal& later, const float* later_sums,
+                 int64_t columns) {
+  if (later.max == kNothingSeen) return;
+  if (total.max == kNothingSeen) {
+    total = later;
+    std::copy_n(later_sums, columns, sums);
+    return;
   }
+  const float top = std::max(total.max, later.max);
+  const __m512 a = power_of_two(_mm512_set1_ps(total.max - top));
+  const __m512 b = power_of_two(_mm512_set1_ps(later.max - top));
+  total = {top, _mm512_cvtss_f32(_mm512_fmadd_ps(_mm512_set1_ps(later.sum), b,
+                                                 _mm512_mul_ps(_mm512_set1_ps(total.sum), a)))};
+  for (int64_t i = 0; i < columns; i += 16) {
+    const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(sums + i), a);
+    _mm512_storeu_ps(sums + i, _mm512_fmadd_ps(_mm512_loadu_ps(later_sums + i), b, scaled));
+  }
+}
+
+template <class E>
+void write_row(const Attention& job, const Tile& tile, int64_t row, const RowTotal& total,
+               const float* sums) {
+  const int64_t group = job.group(), per_head = tile.num_queries * group;
+  const int64_t head = (tile.first_head + row / per_head) * group + row % group;
+  const int64_t token = job.query_starts[tile.seq] + tile.first_query + row % per_head / group;
+  auto* to = static_cast<typename E::Value*>(job.out) +
+             (token * job.num_heads + head) * job.head_dim;
+  const __m512 scale = _mm512_set1_ps(1.0f / total.sum);
+  for (int64_t i = 0; i < job.head_dim; i += 16)
+    E::store_some(to + i, _mm512_mul_ps(_mm512_loadu_ps(sums + i), scale),
+                  first_lanes(job.head_dim - i));
+}
+
+// Sums of tiles that are one segment of several, [num_partial_rows].
+struct Partials {
+  std::vector<RowTotal> totals;
+  std::vector<float> sums;  // [row][columns]
 };
 
 template <class E>
@@ -95,246 +89,238 @@ class TileAttention {
  public:
   using Value = typename E::Value;
 
-  TileAttention(const Attention& job, const Tile& tile, Scratch<E>& scratch)
-      : job_(job), tile_(tile), s_(scratch), group_(job.num_heads / job.num_kv_heads),
-        rows_(tile.num_queries * group_), dim_(job.head_dim), words_(job.head_dim / E::kPerWord),
-        to_values_(job.num_kv_heads * job.block_size * job.head_dim) {
-    const int64_t num_queries = job.query_starts[tile.seq + 1] - job.query_starts[tile.seq];
-    first_position_ = job.context_lens[tile.seq] - num_queries + tile.first_query;
-    first_row_ = job.query_starts[tile.seq] + tile.first_query;
+  TileAttention(const Attention& job, Partials& partials, Scratch<E>& scratch)
+      : job_(job), partials_(partials), s_(scratch), dim_(job.head_dim), group_(job.group()),
+        words_(job.head_dim / E::kPerWord), columns_((job.head_dim + 15) / 16 * 16),
+        panel_columns_((job.head_dim + 63) / 64 * 64) {
+    s_.keys.resize((words_ + 15) / 16 * 16 * kPanelColumns);
+    s_.values.resize(panel_columns_ * kChunk / E::kPerWord);
+    s_.absent.assign(panel_columns_ * sizeof(Value), 0);
+    if (job.kv_dtype != kKvPlain) {
+      s_.wide_keys.resize(kChunk * panel_columns_);
+      s_.wide_values.resize(kChunk * panel_columns_);
+    }
   }
 
-  void run() {
-    s_.fit(rows_, dim_);
-    take_query();
-    const int64_t end = first_position_ + tile_.num_queries;
-    find_next_rows(0, end);
-    for (int64_t start = 0; start < end; start += kChunk) {
-      std::copy_n(s_.next_keys, kChunk, s_.key_rows);
-      if (start + kChunk < end) find_next_rows(start + kChunk, end);
-      pack_keys();
-      pack_values();
-      score();
-      for (int64_t row = 0; row < rows_; ++row) soften(row, start);
-      merge();
-      accumulate();
+  void run(const Tile* first, const Tile* end) {
+    list_steps(first, end);
+    find(s_.steps[0], s_.chunks[0]);
+    for (size_t i = 0; i < s_.steps.size(); ++i) {
+      const Step& step = s_.steps[i];
+      const bool more = i + 1 < s_.steps.size();
+      ChunkRows& next = s_.chunks[(i + 1) % 2];
+      if (more) find(s_.steps[i + 1], next);
+      if (step.opens) open(*step.tile);
+      ahead_ = more ? Ahead(job_.kv, next) : Ahead();
+      pack(s_.chunks[i % 2]);
+      attend(step);
+      if (step.ends_segment) end_segment(*step.tile);
+      if (step.closes) close(*step.tile);
     }
-    write_out();
   }
 
  private:
-  int64_t position(int64_t row) const { return first_position_ + row / group_; }
+  int64_t rows_per_head(const Tile& tile) const { return tile.num_queries * group_; }
 
-  int64_t head_offset(int64_t row) const {
-    return (tile_.kv_head * group_ + row % group_) * dim_;
-  }
-
-  void take_query() {
-    for (int64_t row = 0; row < rows_; ++row) {
-      const int64_t at = (first_row_ + row / group_) * job_.query_stride + head_offset(row);
-      std::copy_n(static_cast<const Value*>(job_.query) + at, dim_, &s_.query[row * dim_]);
-    }
-  }
-
-  // Where the next chunk's keys lie in the pool, and a hint to bring keys and values near. Past the
-  // end there are zeros, so that no stale value counts.
-  void find_next_rows(int64_t start, int64_t end) {
-    const int64_t block_size = job_.block_size, count = std::min(kChunk, end - start);
-    const int32_t* table = job_.block_tables + tile_.seq * job_.max_blocks + start / block_size;
-    int64_t offset = start % block_size;
-    for (int64_t i = 0; i < count; offset = 0, ++table) {
-      const Value* row = static_cast<const Value*>(job_.kv_layer) + *table * job_.block_stride +
-                         (tile_.kv_head * block_size + offset) * dim_;
-      for (; offset < block_size && i < count; ++offset, ++i, row += dim_) {
-        s_.next_keys[i] = row;
-        for (int64_t at = 0; at < dim_; at += 64 / static_cast<int64_t>(sizeof(Value))) {
-          _mm_prefetch(reinterpret_cast<const char*>(row + at), _MM_HINT_T1);
-          _mm_prefetch(reinterpret_cast<const char*>(row + to_values_ + at), _MM_HINT_T1);
+  void list_steps(const Tile* first, const Tile* end) {
+    s_.steps.clear();
+    for (const Tile* tile = first; tile != end; ++tile) {
+      const int64_t begin = tile->first_token / kChunk * kChunk;
+      for (int64_t start = begin; start < tile->end_token; start += kChunk)
+        for (int64_t head = 0; head < tile->num_heads; ++head) {
+          const bool last_head = head + 1 == tile->num_heads;
+          const bool closes = last_head && start + kChunk >= tile->end_token;
+          const bool ends = last_head && (closes || (start + kChunk) % kSegment == 0);
+          s_.steps.push_back({tile, head, start, start == begin && head == 0, ends, closes});
         }
-      }
-    }
-    for (int64_t i = count; i < kChunk; ++i) s_.next_keys[i] = s_.zero.data();
-  }
-
-  const Value* value_row(int64_t token) const {
-    const Value* key = s_.key_rows[token];
-    return key == s_.zero.data() ? key : key + to_values_;
-  }
-
-  // Panels of 32 tokens: [kChunk / 32][words][32].
-  void pack_keys() {
-    for (int64_t token = 0; token < kChunk; token += 16) {
-      Word* panel = &s_.keys[token / kPanel * words_ * kPanel + token % kPanel];
-      for (int64_t word = 0; word < words_; word += 16) {
-        __m512i rows[16];
-        for (int i = 0; i < 16; ++i)
-          rows[i] = _mm512_loadu_si512(reinterpret_cast<const Word*>(s_.key_rows[token + i]) + word);
-        transpose(rows);
-        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(panel + (word + i) * kPanel, rows[i]);
-      }
     }
   }
 
-  // Panels of 32 channels: [head_dim / 32][kChunk / kPerWord][32]. Two tokens of bfloat16 share a
-  // word; interleaving leaves a panel's columns in the order that `write_out` undoes.
-  void pack_values() {
-    for (int64_t token = 0; token < kChunk; token += E::kPerWord) {
-      const Value *first = value_row(token), *second = value_row(token + E::kPerWord - 1);
-      Word* panel = &s_.values[token / E::kPerWord * kPanel];
-      for (int64_t column = 0; column < dim_; column += kPanel) {
-        const __m512i a = _mm512_loadu_si512(first + column);
-        const __m512i b = _mm512_loadu_si512(second + column + (E::kPerWord == 1 ? 16 : 0));
-        const bool whole = E::kPerWord == 1;
-        _mm512_storeu_si512(panel, whole ? a : _mm512_unpacklo_epi16(a, b));
-        _mm512_storeu_si512(panel + 16, whole ? b : _mm512_unpackhi_epi16(a, b));
-        panel += kChunk / E::kPerWord * kPanel;
-      }
-    }
+  void find(const Step& step, ChunkRows& chunk) const {
+    const Tile& tile = *step.tile;
+    chunk.find(job_.kv, job_.block_tables + tile.seq * job_.max_blocks, tile.first_head + step.head,
+               step.start, tile.first_token, tile.end_token, s_.absent.data());
   }
 
-  void score() {
-    const Word* query = reinterpret_cast<const Word*>(s_.query.data());
-    for_row_parts(rows_, [&](int64_t first, int count) {
-      for (int64_t column = 0; column < kChunk; column += kPanel)
-        with_row_count(count, [&](auto rows) {
-          __m512 sums[rows()][2];
-          for (auto& pair : sums) pair[0] = pair[1] = _mm512_setzero_ps();
-          multiply_tile<E, rows()>(query + first * words_, words_, &s_.keys[column * words_], words_,
-                                   sums);
-          for (int r = 0; r < rows(); ++r)
-            for (int half = 0; half < 2; ++half)
-              _mm512_storeu_ps(&s_.scores[(first + r) * kChunk + column + 16 * half],
-                               sums[r][half]);
+  void open(const Tile& tile) {
+    const int64_t rows = rows_per_head(tile) * tile.num_heads;
+    s_.query.resize(rows * dim_);
+    s_.rows.assign(rows, {{}, kNothingSeen, 1.0f});
+    s_.sums.assign(rows * columns_, 0.0f);
+    s_.totals.assign(rows, {kNothingSeen, 0.0f});
+    s_.total_sums.resize(rows * columns_);
+    const Value* from = static_cast<const Value*>(job_.query) +
+                        (job_.query_starts[tile.seq] + tile.first_query) * job_.query_stride;
+    Value* to = s_.query.data();
+    for (int64_t head = tile.first_head; head < tile.first_head + tile.num_heads; ++head)
+      for (int64_t query = 0; query < tile.num_queries; ++query, to += group_ * dim_)
+        std::copy_n(from + query * job_.query_stride + head * group_ * dim_, group_ * dim_, to);
+  }
+
+  void pack(const ChunkRows& chunk) {
+    if (job_.kv_dtype == kKvPlain) {
+      pack_keys(chunk.keys, words_, s_.keys.data(), ahead_);
+      pack_values(E{}, chunk.values, dim_, s_.values.data(), ahead_);
+      return;
+    }
+    chunk.copy_scales(job_.kv, s_.key_scales, s_.value_scales);
+    pack_keys(widen(chunk.keys, s_.wide_keys), words_, s_.keys.data(), ahead_);
+    pack_values(E{}, widen(chunk.values, s_.wide_values), dim_, s_.values.data(), ahead_);
+  }
+
+  const char* const* widen(const char* const* rows, std::vector<Value>& wide) {
+    static const WideningTable kInt8(kKvInt8), kFp8(kKvFp8);
+    widen_rows(job_.kv_dtype == kKvInt8 ? kInt8 : kFp8, rows, dim_, panel_columns_, wide.data());
+    for (int64_t i = 0; i < kChunk; ++i)
+      wide_rows_[i] = reinterpret_cast<const char*>(&wide[i * panel_columns_]);
+    return wide_rows_;
+  }
+
+  void attend(const Step& step) {
+    const Tile& tile = *step.tile;
+    const int64_t rows = rows_per_head(tile), first_row = step.head * rows;
+    for_row_blocks(rows, [&](int64_t first, int64_t count) {
+      // the last of a block's rows sees most, the first begins earliest
+      const int64_t last = position(tile, first + count - 1) - step.start;
+      const int64_t begin = position(tile, first) - job_.window + 1 - step.start;
+      if (last < 0 || begin >= kChunk) return;
+      const int64_t vectors = std::min<int64_t>(kPanelVectors, last / 16 + 1);
+      with_count<kBlockRows>(count, [&](auto r) {
+        bool grew = false;
+        with_count<kPanelVectors>(vectors, [&](auto v) {
+          grew = score<r(), v()>(step, first_row, first);
         });
+        accumulate<r()>(first_row + first, vectors * (16 / E::kPerWord), grew);
+      });
     });
   }
 
-  // Scores of one row -> weights, relative to the maximum so far; the maximum and the chunk's sum.
-  void soften(int64_t row, int64_t start) {
-    const int64_t visible = position(row) - start + 1;
-    const __m512 hidden = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+  int64_t position(const Tile& tile, int64_t row) const {
+    return tile.first_position + row / group_;
+  }
+
+  // Scores of R rows, then weights in s_.weights; returns whether any row's maximum grew.
+  template <int R, int V>
+  bool score(const Step& step, int64_t first_row, int64_t first) {
+    const bool quantized = job_.kv_dtype != kKvPlain;
     const __m512 scale = _mm512_set1_ps(job_.scale * 1.44269504f);
-    __m512 score[4], top = _mm512_set1_ps(s_.row_max[row]);
-    for (int i = 0; i < 4; ++i) {
-      const __mmask16 mask = visible > 16 * i ? first_lanes(visible - 16 * i) : 0;
-      const __m512 raw = _mm512_loadu_ps(&s_.scores[row * kChunk + 16 * i]);
-      score[i] = _mm512_mask_mul_ps(hidden, mask, raw, scale);
-      top = _mm512_max_ps(top, score[i]);
+    __m512 sums[R][V];
+    for (auto& row : sums)
+      for (auto& vector : row) vector = _mm512_setzero_ps();
+    const Word* query = reinterpret_cast<const Word*>(&s_.query[(first_row + first) * dim_]);
+    multiply_block<E, R, V>(query, words_, s_.keys.data(), words_, sums, ahead_);
+    bool grew = false;
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const int64_t end = position(*step.tile, first + r) - step.start + 1;
+      grew |= soften<E, V>(sums[r], scale, quantized ? s_.key_scales : nullptr,
+                           quantized ? s_.value_scales : nullptr, {end - job_.window, end},
+                           s_.rows[first_row + first + r], s_.weights + r * kChunk);
     }
-    s_.chunk_max[row] = _mm512_reduce_max_ps(top);
-    const __m512 new_max = _mm512_set1_ps(s_.chunk_max[row]);
-    __m512 sum = _mm512_setzero_ps();
-    for (int i = 0; i < 4; ++i) {
-      const __m512 weight = power_of_two(_mm512_sub_ps(score[i], new_max));
-      E::store(&s_.weights[row * kChunk + 16 * i], weight);
-      sum = _mm512_add_ps(sum, weight);
-    }
-    s_.chunk_sum[row] = _mm512_reduce_add_ps(sum);
+    return grew;
   }
 
-  // Brings what earlier chunks summed to the new maxima, 16 rows at a time.
-  void merge() {
-    for (int64_t row = 0; row < rows_; row += 16) {
-      const __m512 top = _mm512_loadu_ps(&s_.chunk_max[row]);
-      const __m512 decay = power_of_two(_mm512_sub_ps(_mm512_loadu_ps(&s_.row_max[row]), top));
-      const __m512 sum = _mm512_fmadd_ps(_mm512_loadu_ps(&s_.row_sum[row]), decay,
-                                         _mm512_loadu_ps(&s_.chunk_sum[row]));
-      _mm512_storeu_ps(&s_.decay[row], decay);
-      _mm512_storeu_ps(&s_.row_sum[row], sum);
-      _mm512_storeu_ps(&s_.row_max[row], top);
-    }
+  // Weighted values of R rows, over the first `steps` words of the weights.
+  template <int R>
+  void accumulate(int64_t row, int64_t steps, bool grew) {
+    constexpr int64_t kSteps = kChunk / E::kPerWord;
+    const Word* weights = reinterpret_cast<const Word*>(s_.weights);
+    for (int64_t column = 0; column < columns_; column += kPanelColumns)
+      with_count<kPanelVectors>((columns_ - column) / 16, [&](auto vectors) {
+        constexpr int V = vectors();
+        float* at = &s_.sums[row * columns_ + column];
+        __m512 sums[R][V];
+        for (int r = 0; r < R; ++r)
+          for (int v = 0; v < V; ++v) sums[r][v] = _mm512_loadu_ps(at + r * columns_ + 16 * v);
+        if (grew)
+          for (int r = 0; r < R; ++r)
+            for (int v = 0; v < V; ++v)
+              sums[r][v] = _mm512_mul_ps(sums[r][v], _mm512_set1_ps(s_.rows[row + r].decay));
+        multiply_block<E, R, V>(weights, kSteps, &s_.values[column * kSteps], steps, sums, ahead_);
+        for (int r = 0; r < R; ++r)
+          for (int v = 0; v < V; ++v) _mm512_storeu_ps(at + r * columns_ + 16 * v, sums[r][v]);
+      });
   }
 
-  void accumulate() {
-    const int64_t steps = kChunk / E::kPerWord;
-    const Word* weights = reinterpret_cast<const Word*>(s_.weights.data());
-    for_row_parts(rows_, [&](int64_t first, int count) {
-      for (int64_t column = 0; column < dim_; column += kPanel)
-        with_row_count(count, [&](auto rows) {
-          __m512 sums[rows()][2];
-          float* at = &s_.sums[first * dim_ + column];
-          for (int r = 0; r < rows(); ++r)
-            for (int half = 0; half < 2; ++half)
-              sums[r][half] = _mm512_mul_ps(_mm512_loadu_ps(at + r * dim_ + 16 * half),
-                                            _mm512_set1_ps(s_.decay[first + r]));
-          multiply_tile<E, rows()>(weights + first * steps, steps, &s_.values[column * steps], steps,
-                                   sums);
-          for (int r = 0; r < rows(); ++r)
-            for (int half = 0; half < 2; ++half)
-              _mm512_storeu_ps(at + r * dim_ + 16 * half, sums[r][half]);
-        });
-    });
-  }
-
-  void write_out() {
-    for (int64_t row = 0; row < rows_; ++row) {
-      const __m512 scale = _mm512_set1_ps(1.0f / s_.row_sum[row]);
-      Value* to = static_cast<Value*>(job_.out) +
-                  (first_row_ + row / group_) * job_.num_heads * dim_ + head_offset(row);
-      for (int64_t i = 0; i < dim_; i += kPanel) {
-        const __m512 left = _mm512_mul_ps(_mm512_loadu_ps(&s_.sums[row * dim_ + i]), scale);
-        const __m512 right = _mm512_mul_ps(_mm512_loadu_ps(&s_.sums[row * dim_ + i + 16]), scale);
-        const bool whole = E::kPerWord == 1;
-        E::store(to + i, whole ? left : _mm512_permutex2var_ps(left, kFirstHalf, right));
-        E::store(to + i + 16, whole ? right : _mm512_permutex2var_ps(left, kSecondHalf, right));
-      }
+  void end_segment(const Tile& tile) {
+    const int64_t rows = rows_per_head(tile) * tile.num_heads;
+    for (int64_t row = 0; row < rows; ++row) {
+      RowSoftmax& state = s_.rows[row];
+      float* sums = &s_.sums[row * columns_];
+      const RowTotal segment{state.max, _mm512_reduce_add_ps(_mm512_load_ps(state.sum))};
+      join(s_.totals[row], &s_.total_sums[row * columns_], segment, sums, columns_);
+      state = {{}, kNothingSeen, 1.0f};
+      std::fill_n(sums, columns_, 0.0f);
     }
   }
 
-  // Columns 0-3, 8-11, ... are in the left half of a panel of two-token words, 4-7, ... in the right.
-  const __m512i kFirstHalf =
-      _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i kSecondHalf =
-      _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  void close(const Tile& tile) {
+    const int64_t rows = rows_per_head(tile) * tile.num_heads;
+    if (tile.is_partial()) {
+      std::copy_n(s_.totals.data(), rows, &partials_.totals[tile.partial]);
+      std::copy_n(s_.total_sums.data(), rows * columns_, &partials_.sums[tile.partial * columns_]);
+      return;
+    }
+    for (int64_t row = 0; row < rows; ++row)
+      write_row<E>(job_, tile, row, s_.totals[row], &s_.total_sums[row * columns_]);
+  }
+
   const Attention& job_;
-  const Tile tile_;
+  Partials& partials_;
   Scratch<E>& s_;
-  const int64_t group_, rows_, dim_, words_, to_values_;
-  int64_t first_position_, first_row_;
+  const int64_t dim_, group_, words_, columns_, panel_columns_;
+  const char* wide_rows_[kChunk];
+  Ahead ahead_;
 };
 
-// Longest first, so that no thread begins the largest task last.
-std::vector<Tile> tiles_of(const Attention& job) {
-  const int64_t group = job.num_heads / job.num_kv_heads;
-  const int64_t tile_queries = std::max<int64_t>(1, kTileRows / group);
-  std::vector<Tile> tiles;
-  for (int64_t seq = 0; seq < job.num_seqs; ++seq) {
-    const int64_t num_queries = job.query_starts[seq + 1] - job.query_starts[seq];
-    for (int64_t first = 0; first < num_queries; first += tile_queries)
-      for (int64_t head = 0; head < job.num_kv_heads; ++head)
-        tiles.push_back({seq, head, first, std::min(tile_queries, num_queries - first)});
+template <class E>
+void join_segments(const Attention& job, const Join& join_of, Partials& partials) {
+  const Tile& tile = join_of.whole;
+  const int64_t rows = tile.num_queries * job.group() * tile.num_heads;
+  const int64_t columns = (job.head_dim + 15) / 16 * 16;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = tile.partial + row;
+    for (int64_t i = 1; i < join_of.num_segments; ++i)
+      join(partials.totals[first], &partials.sums[first * columns],
+           partials.totals[first + i * rows], &partials.sums[(first + i * rows) * columns],
+           columns);
+    write_row<E>(job, tile, row, partials.totals[first], &partials.sums[first * columns]);
   }
-  auto cost = [&](const Tile& tile) {
-    const int64_t num_queries = job.query_starts[tile.seq + 1] - job.query_starts[tile.seq];
-    return job.context_lens[tile.seq] - num_queries + tile.first_query;
-  };
-  std::stable_sort(tiles.begin(), tiles.end(),
-                   [&](const Tile& a, const Tile& b) { return cost(a) > cost(b); });
-  return tiles;
 }
 
 template <class E>
 void paged_attention(const Attention& job, int num_threads) {
-  const std::vector<Tile> tiles = tiles_of(job);
-  parallel_for(static_cast<int64_t>(tiles.size()), num_threads, [&](int64_t index) {
+  static thread_local Partials partials;
+  Partials& shared = partials;
+  const Plan plan = plan_attention(job, num_threads);
+  shared.totals.resize(plan.num_partial_rows);
+  shared.sums.resize(plan.num_partial_rows * ((job.head_dim + 15) / 16 * 16));
+  parallel_for(static_cast<int64_t>(plan.runs.size()), num_threads, [&](int64_t index) {
     static thread_local Scratch<E> scratch;
-    TileAttention<E>(job, tiles[index], scratch).run();
+    const TileRun& run = plan.runs[index];
+    TileAttention<E>(job, shared, scratch).run(&plan.tiles[run.first], &plan.tiles[run.end - 1] + 1);
   });
+  parallel_for(static_cast<int64_t>(plan.joins.size()), num_threads,
+               [&](int64_t index) { join_segments<E>(job, plan.joins[index], shared); });
 }
 
 }  // namespace
 }  // namespace splitserve
 
 extern "C" void splitserve_paged_attention(
-    int32_t dtype, const void* query, int64_t query_stride, const void* kv_layer,
+    int32_t dtype, int32_t kv_dtype, const void* query, int64_t query_stride, const void* kv_layer,
     int64_t block_stride, const int32_t* query_starts, const int32_t* context_lens,
     const int32_t* block_tables, int64_t max_blocks, int64_t num_seqs, int64_t num_heads,
-    int64_t num_kv_heads, int64_t block_size, int64_t head_dim, float scale, void* out,
-    int32_t num_threads) {
+    int64_t num_kv_heads, int64_t block_size, int64_t head_dim, float scale, int64_t window,
+    void* out, int32_t num_threads) {
   using namespace splitserve;
-  const Attention job{query,        query_stride, kv_layer,   block_stride, query_starts,
-                      context_lens, block_tables, max_blocks, num_seqs,     num_heads,
-                      num_kv_heads, block_size,   head_dim,   scale,        out};
+  const auto pool = static_cast<KvDtype>(kv_dtype);
+  const KvLayer kv(kv_layer, pool, block_stride, num_kv_heads, block_size, head_dim,
+                   dtype == kFloat32 ? 4 : 2);
+  const Attention job{query,        query_stride, kv,         pool,
+                      query_starts, context_lens, block_tables, max_blocks,
+                      num_seqs,     num_heads,    num_kv_heads, head_dim,
+                      scale,        window != kNoWindow ? window : int64_t{1} << 40, out};
   dtype == kFloat32 ? paged_attention<Float32>(job, num_threads)
                     : paged_attention<BFloat16>(job, num_threads);
 }
