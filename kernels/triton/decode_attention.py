@@ -24,7 +24,7 @@ from kernels.triton.launch import next_power_of_2, on_device_of
 from kernels.triton.merge_splits import merge_splits
 from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
 from kernels.triton.paged_rows import attend_tokens
-from kernels.triton.tuning import decode_tiles
+from kernels.triton.tuning import DecodeTiles, decode_tiles
 
 MIN_DOT = 16
 """The smallest side of tl.dot."""
@@ -117,15 +117,17 @@ def decode_attention(
     scale: float,
     out: torch.Tensor,
     window: int | None = None,
+    tiles: DecodeTiles | None = None,
 ) -> None:
     """The first `queries.num_decodes` rows; shapes as in kernels/reference/paged_attention.py.
 
-    Writes out [num_tokens, num_heads * head_dim]; zeros for a context of 0.
+    Writes out [num_tokens, num_heads * head_dim]; zeros for a context of 0. `tiles` are the tuned
+    ones unless given.
     """
     _, num_heads, head_dim = query.shape
     _, _, num_kv_heads, block_size, row_width = kv_layer.shape
     num_decodes, group = queries.num_decodes, num_heads // num_kv_heads
-    tiles = decode_tiles(head_dim, group, num_kv_heads, kv_layer.dtype.itemsize)
+    tiles = tiles or decode_tiles(head_dim, group, num_kv_heads, kv_layer.dtype.itemsize)
     bound = bound_splits(queries.max_context_len, window, tiles)
     shape = (num_decodes, num_heads, bound)
     part_sums = torch.empty((*shape, head_dim), dtype=torch.float32, device=query.device)

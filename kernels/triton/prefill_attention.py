@@ -16,7 +16,7 @@ from kernels.paged_queries import PagedQueries
 from kernels.triton.launch import next_power_of_2, on_device_of
 from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
 from kernels.triton.paged_rows import attend_tokens
-from kernels.triton.tuning import prefill_tiles
+from kernels.triton.tuning import PrefillTiles, prefill_tiles
 
 MIN_DOT = 16
 
@@ -109,14 +109,15 @@ def prefill_attention(
     scale: float,
     out: torch.Tensor,
     window: int | None = None,
+    tiles: PrefillTiles | None = None,
 ) -> None:
     """The sequences after the first `queries.num_decodes`; writes their rows of
-    out [num_tokens, num_heads * head_dim]."""
+    out [num_tokens, num_heads * head_dim]. `tiles` are the tuned ones unless given."""
     _, num_heads, head_dim = query.shape
     _, _, num_kv_heads, block_size, row_width = kv_layer.shape
     num_prefills = queries.context_lens.shape[0] - queries.num_decodes
     group = num_heads // num_kv_heads
-    tiles = prefill_tiles(head_dim, group, queries.max_query_len, kv_layer.dtype.itemsize)
+    tiles = tiles or prefill_tiles(head_dim, group, queries.max_query_len, kv_layer.dtype.itemsize)
     num_tiles = triton.cdiv(queries.max_query_len, tiles.rows // group)
     with on_device_of(query):
         _attend_tile[(num_tiles, num_kv_heads, num_prefills)](

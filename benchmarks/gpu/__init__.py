@@ -1,0 +1,1 @@
+"""GPU kernels beside what the device allows; `python -m benchmarks.bench_gpu` runs all."""
