@@ -72,7 +72,8 @@ class Engine:
             block_size=options.block_size_tokens,
             prefix_cache=options.prefix_cache,
         )
-        self._batches = BatchBuilder(options.block_size_tokens, replica.kv.device)
+        batch_device = replica.batch_device or replica.kv.device
+        self._batches = BatchBuilder(options.block_size_tokens, batch_device)
         self.table = RequestTable(clock, holds)
         self._outbox = Outbox(self.table)
         self._generation = Generation(replica, self.table, self._outbox, clock=clock)

@@ -34,6 +34,8 @@ class Replica:
     max_context_tokens: int
     """Prompt and completion of one request; never more than the pool holds."""
     load_phases_ms: dict[str, float] = field(default_factory=dict)
+    batch_device: torch.device | None = None
+    """Where the runner takes its batches; None: where the pool is."""
 
 
 class DecoderRunner:

@@ -10,10 +10,12 @@ import torch
 from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
+from engine.cuda_runner import CudaRunner, GraphLimits
 from engine.decoder import Decoder
+from engine.graph_backend import CudaGraphs
 from engine.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory_budget import MemoryRequest, plan_memory
-from engine.model_runner import DecoderRunner, Replica
+from engine.model_runner import DecoderRunner, ModelRunner, Replica
 from engine.ragged_batch import RaggedBatch
 from engine.spec import EngineSpec
 from engine.weight_format import WeightFormat, resolve_weights
@@ -56,13 +58,21 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
         max_context_tokens=max(context_tokens, layout.block_size),  # the warm-up fills a block
     )
     phases("allocate KV pool", 0.0)
-    pool = KvPool(layout, budget.num_blocks, device)
+    is_replayed = device.type == "cuda"
+    pool = KvPool(layout, budget.num_blocks + is_replayed, device)  # one for padding rows
     phases("warm up", 0.0)
     decoder.forward(_warm_up_batch(layout.block_size, device), pool)
     phases("warm up", 1.0)
+    runner: ModelRunner = DecoderRunner(decoder, pool)
+    if is_replayed:
+        limits = GraphLimits(max_num_seqs=options.max_num_seqs, max_context_tokens=context_tokens)
+        runner = CudaRunner(
+            decoder, pool, limits=limits, backend=CudaGraphs(device), progress=phases
+        )
     return Replica(
-        runner=DecoderRunner(decoder, pool),
-        kv=pool.tensor,
+        runner=runner,
+        batch_device=torch.device("cpu"),
+        kv=pool.tensor[: budget.num_blocks],
         vocab_size=config.vocab_size,
         eos_token_ids=spec.card.eos_token_ids,
         max_context_tokens=min(context_tokens, budget.num_blocks * layout.block_size),
