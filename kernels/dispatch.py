@@ -139,26 +139,29 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         pack_experts=functools.partial(SortedExperts, pack_linear, kernels.silu_mul),
         pack_heads=functools.partial(pack_heads, library),
         write_latent=latent.write_latent,
-        latent_attention=torch_latent_attention,
+        latent_attention=latent.latent_attention,
     )
 
 
 def triton_set() -> KernelSet:
-    """The Triton kernels, with cuBLAS behind torch's products."""
+    """The Triton kernels, with cuBLAS behind products with plain weights."""
     from kernels.triton import (
+        experts,
         gelu_mul,
         head_norm,
         latent_attention,
+        pack_linear,
         paged_attention,
         rms_norm,
         rope_write_kv,
+        route_experts,
         silu_mul,
         write_latent,
     )
 
     return KernelSet(
         name="triton",
-        pack_linear=TorchLinear,
+        pack_linear=pack_linear.pack_linear,
         rms_norm=rms_norm.rms_norm,
         add_rms_norm=rms_norm.add_rms_norm,
         rope_write_kv=rope_write_kv.rope_write_kv,
@@ -166,6 +169,8 @@ def triton_set() -> KernelSet:
         silu_mul=silu_mul.silu_mul,
         gelu_mul=gelu_mul.gelu_mul,
         head_norm=head_norm.head_norm,
+        pack_experts=experts.TritonExperts,
+        route_experts=route_experts.route_experts,
         write_latent=write_latent.write_latent,
         latent_attention=latent_attention.latent_attention,
     )

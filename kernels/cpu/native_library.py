@@ -63,6 +63,10 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _INT),
     ),
     "splitserve_run_program": (_POINTER, _POINTER),
+    "splitserve_latent_attention": (
+        *(_INT, _INT, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
+        *(_LONG, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT),
+    ),
     "splitserve_head_linear": (
         *(_INT, _POINTER, _LONG, _LONG, _LONG, _LONG, _LONG, _POINTER),
         *(_LONG, _POINTER, _LONG, _LONG, _INT),

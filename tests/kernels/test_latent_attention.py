@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernels.cpu.team import TEAM
 from kernels.dispatch import REFERENCE
 from kernels.latent import LatentNorm
 from kernels.reference.latent_attention import gather_latents
@@ -99,6 +100,26 @@ def test_what_lies_behind_the_last_token_does_not_count(name: str) -> None:
     for seq, context in ((0, 5), (1, 6)):
         layer[queries.block_tables[seq, 1], :, :, context - 4 :] = float("nan")
     assert torch.equal(kernels.latent_attention(query, layer, queries, 0.2, 32), clean)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_avx512_gives_a_row_the_same_bits_in_every_batch(
+    dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over more than one segment of 256 tokens, whoever sums them."""
+    kernels = cpu_set("avx512")
+    query, layer = random(600, 4, 40, dtype=dtype), latent_layer(40, 16, 40, dtype)
+    whole = paged_queries([(600, 600)], 40, 16)
+    monkeypatch.setattr(TEAM, "num_threads", 2)
+    expected = kernels.latent_attention(query, layer, whole, 0.2, 32)
+    monkeypatch.setattr(TEAM, "num_threads", threads)
+    for first, end in ((0, 1), (599, 600), (0, 77), (300, 601), (63, 65)):
+        end = min(end, 600)
+        part = paged_queries([(end - first, end)], 40, 16)
+        part = replace(part, block_tables=whole.block_tables)
+        ours = kernels.latent_attention(query[first:end], layer, part, 0.2, 32)
+        assert torch.equal(ours, expected[first:end])
 
 
 @pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn])

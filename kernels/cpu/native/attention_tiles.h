@@ -16,6 +16,8 @@ constexpr int64_t kSegment = 256;    // tokens; a multiple of kChunk
 constexpr int64_t kTileRows = 192;   // of a prompt; 96 packs keys twice as often
 constexpr int64_t kTasksPerThread = 4;  // so that a thread that begins late costs little
 
+constexpr int64_t kEverything = int64_t{1} << 40;  // as a window
+
 struct Attention {
   const void* query;  // rows `query_stride` values apart
   int64_t query_stride;
@@ -25,6 +27,7 @@ struct Attention {
   const int32_t* context_lens;
   const int32_t* block_tables;
   int64_t max_blocks, num_seqs, num_heads, num_kv_heads, head_dim;
+  int64_t value_dim;  // columns of a value's row that count: all but for latents
   float scale;
   int64_t window;  // tokens that a token sees, itself among them
   void* out;

@@ -51,4 +51,12 @@ void splitserve_paged_attention(int32_t dtype, int32_t kv_dtype, const void* que
                                 int64_t head_dim, float scale, int64_t window, void* out,
                                 int32_t num_threads);
 
+void splitserve_latent_attention(int32_t dtype, int32_t kv_dtype, const void* query,
+                                 const void* kv_layer, int64_t block_stride,
+                                 const int32_t* query_starts, const int32_t* context_lens,
+                                 const int32_t* block_tables, int64_t max_blocks,
+                                 int64_t num_seqs, int64_t num_heads, int64_t block_size,
+                                 int64_t row_dim, int64_t value_dim, float scale, void* out,
+                                 int32_t num_threads);
+
 }  // extern "C"

@@ -44,6 +44,8 @@ struct Scratch {
   alignas(64) float key_scales[kChunk], value_scales[kChunk];
 };
 
+inline int64_t columns_of(const Attention& job) { return (job.value_dim + 15) / 16 * 16; }
+
 // Adds what comes later in the sequence to a row's total.
 inline void join(RowTotal& total, float* sums, const RowTotal& later, const float* later_sums,
                  int64_t columns) {
@@ -71,11 +73,11 @@ void write_row(const Attention& job, const Tile& tile, int64_t row, const RowTot
   const int64_t head = (tile.first_head + row / per_head) * group + row % group;
   const int64_t token = job.query_starts[tile.seq] + tile.first_query + row % per_head / group;
   auto* to = static_cast<typename E::Value*>(job.out) +
-             (token * job.num_heads + head) * job.head_dim;
+             (token * job.num_heads + head) * job.value_dim;
   const __m512 scale = _mm512_set1_ps(1.0f / total.sum);
-  for (int64_t i = 0; i < job.head_dim; i += 16)
+  for (int64_t i = 0; i < job.value_dim; i += 16)
     E::store_some(to + i, _mm512_mul_ps(_mm512_loadu_ps(sums + i), scale),
-                  first_lanes(job.head_dim - i));
+                  first_lanes(job.value_dim - i));
 }
 
 // Sums of tiles that are one segment of several, [num_partial_rows].
@@ -91,7 +93,7 @@ class TileAttention {
 
   TileAttention(const Attention& job, Partials& partials, Scratch<E>& scratch)
       : job_(job), partials_(partials), s_(scratch), dim_(job.head_dim), group_(job.group()),
-        words_(job.head_dim / E::kPerWord), columns_((job.head_dim + 15) / 16 * 16),
+        words_(job.head_dim / E::kPerWord), columns_(columns_of(job)),
         panel_columns_((job.head_dim + 63) / 64 * 64) {
     s_.keys.resize((words_ + 15) / 16 * 16 * kPanelColumns);
     s_.values.resize(panel_columns_ * kChunk / E::kPerWord);
@@ -160,12 +162,12 @@ class TileAttention {
   void pack(const ChunkRows& chunk) {
     if (job_.kv_dtype == kKvPlain) {
       pack_keys(chunk.keys, words_, s_.keys.data(), ahead_);
-      pack_values(E{}, chunk.values, dim_, s_.values.data(), ahead_);
+      pack_values(E{}, chunk.values, job_.value_dim, s_.values.data(), ahead_);
       return;
     }
     chunk.copy_scales(job_.kv, s_.key_scales, s_.value_scales);
     pack_keys(widen(chunk.keys, s_.wide_keys), words_, s_.keys.data(), ahead_);
-    pack_values(E{}, widen(chunk.values, s_.wide_values), dim_, s_.values.data(), ahead_);
+    pack_values(E{}, widen(chunk.values, s_.wide_values), job_.value_dim, s_.values.data(), ahead_);
   }
 
   const char* const* widen(const char* const* rows, std::vector<Value>& wide) {
@@ -277,7 +279,7 @@ template <class E>
 void join_segments(const Attention& job, const Join& join_of, Partials& partials) {
   const Tile& tile = join_of.whole;
   const int64_t rows = tile.num_queries * job.group() * tile.num_heads;
-  const int64_t columns = (job.head_dim + 15) / 16 * 16;
+  const int64_t columns = columns_of(job);
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t first = tile.partial + row;
     for (int64_t i = 1; i < join_of.num_segments; ++i)
@@ -294,7 +296,7 @@ void paged_attention(const Attention& job, int num_threads) {
   Partials& shared = partials;
   const Plan plan = plan_attention(job, num_threads);
   shared.totals.resize(plan.num_partial_rows);
-  shared.sums.resize(plan.num_partial_rows * ((job.head_dim + 15) / 16 * 16));
+  shared.sums.resize(plan.num_partial_rows * columns_of(job));
   parallel_for(static_cast<int64_t>(plan.runs.size()), num_threads, [&](int64_t index) {
     static thread_local Scratch<E> scratch;
     const TileRun& run = plan.runs[index];
@@ -320,7 +322,25 @@ extern "C" void splitserve_paged_attention(
   const Attention job{query,        query_stride, kv,         pool,
                       query_starts, context_lens, block_tables, max_blocks,
                       num_seqs,     num_heads,    num_kv_heads, head_dim,
-                      scale,        window != kNoWindow ? window : int64_t{1} << 40, out};
+                      head_dim,     scale,        window != kNoWindow ? window : kEverything, out};
+  dtype == kFloat32 ? paged_attention<Float32>(job, num_threads)
+                    : paged_attention<BFloat16>(job, num_threads);
+}
+
+// One KV head, whose rows are keys and, in their first `value_dim` columns, values.
+extern "C" void splitserve_latent_attention(
+    int32_t dtype, int32_t kv_dtype, const void* query, const void* kv_layer, int64_t block_stride,
+    const int32_t* query_starts, const int32_t* context_lens, const int32_t* block_tables,
+    int64_t max_blocks, int64_t num_seqs, int64_t num_heads, int64_t block_size, int64_t row_dim,
+    int64_t value_dim, float scale, void* out, int32_t num_threads) {
+  using namespace splitserve;
+  const auto pool = static_cast<KvDtype>(kv_dtype);
+  KvLayer kv(kv_layer, pool, block_stride, 1, block_size, row_dim, dtype == kFloat32 ? 4 : 2);
+  kv.plane_stride = 0;
+  const Attention job{query,        num_heads * row_dim, kv,           pool,
+                      query_starts, context_lens,        block_tables, max_blocks,
+                      num_seqs,     num_heads,           1,            row_dim,
+                      value_dim,    scale,               kEverything,  out};
   dtype == kFloat32 ? paged_attention<Float32>(job, num_threads)
                     : paged_attention<BFloat16>(job, num_threads);
 }
