@@ -63,7 +63,6 @@ def prefill_latent_case(num_heads: int) -> Case:
 
 
 LATENTS = [
-    decode_latent_case(16),
     decode_latent_case(128),
     decode_latent_case(16, F8),
     prefill_latent_case(16),
