@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from cluster.generation import GeneratedToken
+from engine.device_draw import draw_on_device
 from engine.draw import Drawer
 from engine.logits import SamplingRow, adjust, ban_ends
 from kernels.reference.row_argmax import row_argmax as argmax_on_device
@@ -39,13 +40,25 @@ class Sampler:
             return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
         adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
         allowed = self._allowed(adjusted, rows)
+        tokens = self._on_device(allowed, rows) if allowed.is_cuda else self._here(allowed, rows)
+        return _with_logprobs(tokens, adjusted, rows)
+
+    def _here(
+        self, allowed: torch.Tensor, rows: Sequence[SamplingRow]
+    ) -> list[GeneratedToken | None]:
         values, ids = argmax_on_device(allowed)
         is_finite = values.isfinite().tolist()
         drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy and is_finite[i]]
         if drawn:
             ids[drawn] = self._drawer.draw(_rows_of(allowed, drawn), [rows[i] for i in drawn])
-        tokens = _tokens(ids.tolist(), is_finite)
-        return _with_logprobs(tokens, adjusted, rows)
+        return _tokens(ids.tolist(), is_finite)
+
+    def _on_device(
+        self, allowed: torch.Tensor, rows: Sequence[SamplingRow]
+    ) -> list[GeneratedToken | None]:
+        values, ids = draw_on_device(allowed, rows)
+        is_finite, token_ids = torch.stack((values.isfinite().long(), ids)).tolist()  # one wait
+        return _tokens(token_ids, is_finite)
 
     def _allowed(self, adjusted: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
         banned = [i for i, row in enumerate(rows) if row.bans_ends]
