@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from engine.kv_pool import KvLayout, KvPool
 from engine.model_runner import DecoderRunner
 from engine.ragged_batch import RaggedBatch
 from kernels.dispatch import REFERENCE
+from tests.engine.rerun_graphs import RerunGraphs
 from tests.engine.tiny_llama import (
     BLOCK_SIZE,
     decoder_config,
@@ -28,25 +28,6 @@ from tests.engine.tiny_llama import (
 MAX_SEQS = 19
 MAX_CONTEXT = 24
 NUM_BLOCKS = 140
-
-
-class RerunGraphs:
-    """A GraphBackend that repeats the work on the same memory, in Python."""
-
-    def __init__(self) -> None:
-        self.num_captured = 0
-        self.num_replayed = 0
-
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """See GraphBackend."""
-        work()
-        self.num_captured += 1
-
-        def replay() -> None:
-            self.num_replayed += 1
-            work()
-
-        return replay
 
 
 class Pair:
