@@ -77,7 +77,8 @@ class EngineParts:
     """What an extension may touch. The tensors live as long as the process."""
 
     spec: EngineSpec
-    kv: torch.Tensor  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], contiguous
+    kv: torch.Tensor
+    """[num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width], contiguous."""
     generations: torch.Tensor  # int64 [num_blocks], in host memory
     receiving_blocks: Callable[[str], list[int] | None] = receives_nothing
     """Request id -> the slots of its prompt blocks, index 0 first, that may be written now.

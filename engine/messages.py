@@ -139,7 +139,7 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
     """For the intake: read these blocks of a REMOTE request, verify them, then Deliver.
 
     Parallel lists over the blocks of the sequence from `first_index` on. `digests` is little-endian
-    uint64 [num_blocks, num_layers, 2, num_kv_heads].
+    uint64 [num_blocks, num_layers, num_planes, num_kv_heads].
     """
 
     request_id: str

@@ -28,7 +28,7 @@ class Replica:
     """A loaded model and its pool, as the engine process needs them."""
 
     runner: ModelRunner
-    kv: torch.Tensor  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
+    kv: torch.Tensor  # [num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int

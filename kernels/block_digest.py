@@ -13,9 +13,9 @@ from kernels.reference.block_digest import check_block_digest, digest_weights
 
 
 def block_digest(pool: torch.Tensor, block_ids: Sequence[int]) -> torch.Tensor:
-    """int64 [n, num_layers, 2, num_kv_heads] on the pool's device. Any thread may call it.
+    """int64 [n, num_layers, num_planes, num_kv_heads] on the pool's device. Any thread may call it.
 
-    pool  [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
+    pool  [num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]
 
     Raises IndexError for a block that the pool does not have.
     """

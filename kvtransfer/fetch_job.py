@@ -18,7 +18,7 @@ class FetchJob:
     remote_block_ids: Sequence[int]
     generations: Sequence[int]
     digests: bytes
-    """Little-endian uint64 [num_blocks, num_layers, 2, num_kv_heads]."""
+    """Little-endian uint64 [num_blocks, num_layers, num_planes, num_kv_heads]."""
     local_block_ids: Sequence[int]
     """The reader's alone until the job's result is there."""
 

@@ -30,8 +30,8 @@ def check_block_digest(pool: torch.Tensor, block_ids: torch.Tensor) -> int:
 
 
 def block_digest(pool: torch.Tensor, block_ids: torch.Tensor) -> torch.Tensor:
-    """pool [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], block_ids int64 [n]
-    -> int64 [n, num_layers, 2, num_kv_heads]."""
+    """pool [num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width] and
+    block_ids int64 [n] -> int64 [n, num_layers, num_planes, num_kv_heads]."""
     num_words = check_block_digest(pool, block_ids)
     words = pool.flatten(-2).view(torch.int64)
     weights = digest_weights(num_words).to(pool.device)
