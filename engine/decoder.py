@@ -102,7 +102,7 @@ class Decoder:
 
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
-        if self._program is not None and self._program.takes(kv.tensor):
+        if self._program is not None:
             return self._program(batch, kv.tensor)
         return self._forward_by_operations(batch, kv)
 

@@ -11,7 +11,7 @@ import torch
 
 from engine.layers.head_norm import HeadNorm
 from engine.ragged_batch import RaggedBatch
-from kernels.cpu.tape import NoNativeForm, Rows, Tape
+from kernels.cpu.tape import Rows, Tape
 from kernels.dispatch import KernelSet
 from kernels.linear import Linear
 
@@ -50,13 +50,11 @@ class GroupedQueryAttention:
 
     def record_attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
         """See engine/layers/recorded.py."""
-        if self.window is not None:
-            raise NoNativeForm("attention with a window")
         qkv = tape.linear(self.qkv, x, "qkv")
         if self.head_norm is not None:
             self.head_norm.record(tape, qkv)
         tape.rope_write_kv(qkv, self.cos_sin, layer)
-        return tape.paged_attention(qkv, layer, self.scale)
+        return tape.paged_attention(qkv, layer, self.scale, self.window)
 
     def record_project(self, tape: Tape, attended: Rows) -> Rows:
         """See engine/layers/recorded.py."""

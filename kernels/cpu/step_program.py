@@ -15,10 +15,11 @@ from typing import Final, Protocol
 
 import torch
 
+from kernels.cpu.native_kernels import KV_CODES, PLAIN_KV
 from kernels.cpu.step_records import OperationEntry, OperationRecord, ProgramRecord, StepRecord
 from kernels.cpu.team import TEAM
 from kernels.door import require, require_contiguous, require_dtype, require_shape
-from kernels.paged_queries import PagedQueries
+from kernels.paged_queries import KV_SCALE_BYTES, PagedQueries
 
 LOGITS: Final = 0
 """The place of the logits: a tensor of the step's own, not a part of the workspace."""
@@ -48,6 +49,7 @@ class KvRows:
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    """Of a plain pool; a quantized one is taken too."""
 
 
 class StepProgram:
@@ -88,14 +90,10 @@ class StepProgram:
         """Memory held for activations."""
         return self._workspace.nbytes
 
-    def takes(self, kv: torch.Tensor) -> bool:
-        """True for a pool of the program's dtype; a quantized one is another model."""
-        return kv is self._pool or kv.dtype is self._kv.dtype
-
     def __call__(self, batch: StepQueries, kv: torch.Tensor) -> torch.Tensor:
         """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
 
-        kv  [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
+        kv  [num_blocks, num_layers, 2, num_kv_heads, block_size, row_width], plain or quantized
 
         Block tables, slots and positions are trusted. Raises ValueError for tensors of a wrong
         shape or dtype, IndexError for a token that the embedding does not have.
@@ -150,12 +148,14 @@ class StepProgram:
 
     def _check_pool(self, step: StepRecord, kv: torch.Tensor) -> None:
         rows, shape = self._kv, kv.shape
-        require_dtype("kv", kv, rows.dtype)
+        require_dtype("kv", kv, rows.dtype, *KV_CODES)
+        width = rows.head_dim + (KV_SCALE_BYTES if kv.dtype in KV_CODES else 0)
         fits = kv.dim() == 6 and shape[1] >= self._num_layers and kv.is_contiguous()
-        if not fits or (shape[2], shape[3], shape[5]) != (2, rows.num_kv_heads, rows.head_dim):
+        if not fits or (shape[2], shape[3], shape[5]) != (2, rows.num_kv_heads, width):
             raise ValueError(f"a pool of shape {tuple(shape)} for {self._num_layers} x {rows}")
         step.kv, step.kv_block_size = kv.data_ptr(), shape[4]
-        step.kv_block_stride = kv.stride(0) * kv.itemsize
+        step.kv_dtype = KV_CODES.get(kv.dtype, PLAIN_KV)
+        step.kv_block_stride = kv.stride(0)
         step.kv_layer_stride = kv.stride(1) * kv.itemsize
 
     def _fit(self, num_rows: int) -> None:

@@ -69,7 +69,7 @@ class PagedAttentionRecord(OperationRecord):
 
     function = "splitserve_run_paged_attention"
     _fields_ = [
-        *_longs("dtype", "qkv", "layer", "num_heads", "num_kv_heads", "head_dim", "out"),
+        *_longs("dtype", "qkv", "layer", "num_heads", "num_kv_heads", "head_dim", "window", "out"),
         ("scale", _FLOAT),
     ]
 
@@ -150,7 +150,7 @@ class StepRecord(ctypes.Structure):
         *_longs("num_tokens", "num_seqs", "num_logits", "max_blocks"),
         *_pointers("token_ids", "positions", "slots", "logit_rows"),
         *_pointers("query_starts", "context_lens", "block_tables", "kv"),
-        *_longs("kv_layer_stride", "kv_block_stride", "kv_block_size"),
+        *_longs("kv_layer_stride", "kv_block_stride", "kv_block_size", "kv_dtype"),
         *_pointers("workspace"),
         *_longs("capacity_rows"),
         *_pointers("logits"),

@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from kernels.cpu.native_kernels import CODES, HEAD_DIM_STEP
+from kernels.cpu.native_kernels import CODES, HEAD_DIM_STEP, NO_WINDOW
 from kernels.cpu.step_program import LOGITS, KvRows, StepProgram
 from kernels.cpu.step_records import (
     GeluMulRecord,
@@ -141,10 +141,14 @@ class Tape:
         )
         self.add(record, cos_sin)
 
-    def paged_attention(self, qkv: Rows, layer: int, scale: float, out: str = "attended") -> Rows:
+    def paged_attention(
+        self, qkv: Rows, layer: int, scale: float, window: int | None = None
+    ) -> Rows:
         """See kernels/reference/paged_attention.py; Q is the first part of `qkv`."""
+        if scale <= 0:
+            raise NoNativeForm(f"scores times {scale}")
         num_heads, head_dim = self._num_heads(qkv), self._kv.head_dim
-        attended = self.rows(out, num_heads * head_dim)
+        attended = self.rows("attended", num_heads * head_dim)
         record = PagedAttentionRecord(
             dtype=self._code,
             qkv=qkv.place,
@@ -152,6 +156,7 @@ class Tape:
             num_heads=num_heads,
             num_kv_heads=self._kv.num_kv_heads,
             head_dim=head_dim,
+            window=NO_WINDOW if window is None else window,
             out=attended.place,
             scale=scale,
         )

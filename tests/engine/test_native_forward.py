@@ -36,7 +36,8 @@ STEPS: list[list[tuple[list[int], int, list[int]]]] = [
 FAMILIES: dict[str, dict[str, Any]] = {
     "Qwen2ForCausalLM": {},
     "Qwen3ForCausalLM": {},
-    "Gemma3ForCausalLM": {"layer_types": ["full_attention"] * 4, "sliding_window": 1000},
+    "MistralForCausalLM": {"sliding_window": 5},
+    "Gemma3ForCausalLM": {"sliding_window": 6},
 }
 
 
@@ -78,18 +79,12 @@ def test_one_call_gives_the_bits_of_the_operations_for_prompts_decodes_and_both(
     assert torch.equal(kv.tensor, other_kv.tensor)
 
 
-@pytest.mark.parametrize("part", ["pack_linear", "head_dim"])
 def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
-    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = cpu_set("avx512")
-    family: dict[str, Any] = {}
-    if part == "pack_linear":
-        kernels = replace(kernels, pack_linear=REFERENCE.pack_linear)
-    else:
-        family = {"head_dim": 16}
-    model, kv = decoder(tmp_path, kernels, torch.float32, monkeypatch, **family)
-    plain, plain_kv = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch, **family)
+    kernels = replace(cpu_set("avx512"), pack_linear=REFERENCE.pack_linear)
+    model, kv = decoder(tmp_path, kernels, torch.float32, monkeypatch)
+    plain, plain_kv = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch)
     assert not model.is_one_call and not plain.is_one_call
     for chunks in STEPS:
         batch = last_rows(chunks)
@@ -99,7 +94,7 @@ def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_norms_of_heads_and_branches_gates_and_scales_have_a_native_form(
+def test_norms_gates_scales_and_windows_of_families_have_a_native_form(
     family: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = cpu_set("avx512")
@@ -118,12 +113,16 @@ def test_norms_of_heads_and_branches_gates_and_scales_have_a_native_form(
     assert torch.equal(kv.tensor, other_kv.tensor)
 
 
-def test_a_quantized_pool_is_served_operation_by_operation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn])
+def test_a_quantized_pool_gives_the_same_bits_too(
+    kv_dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, _ = decoder(tmp_path, cpu_set("avx512"), torch.float32, monkeypatch)
-    plain, exact = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch)
-    quantized = KvPool(KvLayout.of(model.config, BLOCK_SIZE, torch.int8), 64, "cpu")
-    batch = last_rows(STEPS[0])
-    found, expected = model.forward(batch, quantized), plain.forward(batch, exact)
-    assert 0 < (found - expected).abs().mean() < 0.1 * expected.abs().mean()
+    kernels = cpu_set("avx512")
+    one, _ = decoder(tmp_path, kernels, torch.float32, monkeypatch)
+    many, _ = decoder(tmp_path, replace(kernels, new_tape=None), torch.float32, monkeypatch)
+    layout = KvLayout.of(one.config, BLOCK_SIZE, kv_dtype)
+    kv, other_kv = KvPool(layout, 64, "cpu"), KvPool(layout, 64, "cpu")
+    for chunks in STEPS:
+        batch = last_rows(chunks)
+        assert torch.equal(one.forward(batch, kv), many.forward(batch, other_kv))
+    assert torch.equal(kv.tensor.view(torch.uint8), other_kv.tensor.view(torch.uint8))

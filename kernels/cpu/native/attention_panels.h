@@ -42,7 +42,7 @@ inline void pack_keys(const char* const* rows, int64_t words, Word* panel, Ahead
       for (int i = 0; i < 16; ++i)
         square[i] = _mm512_maskz_loadu_epi32(
             mask, reinterpret_cast<const Word*>(rows[token + i]) + word);
-      for (int i = 0; i < 4; ++i) ahead.take();
+      for (int i = 0; i < 16; ++i) ahead.take();
       transpose(square);
       Word* to = panel + word * kPanelColumns + token;
       if (words - word >= 16)
@@ -53,16 +53,19 @@ inline void pack_keys(const char* const* rows, int64_t words, Word* panel, Ahead
     }
 }
 
-// Two tokens of bfloat16 share a word.
+// Two tokens of bfloat16 share a word: of 32 columns, those of the left and of the right half.
+alignas(64) inline constexpr uint16_t kPairLeft[32] = {
+    0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+    8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+alignas(64) inline constexpr uint16_t kPairRight[32] = {
+    16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+    24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+
 inline void pack_values(BFloat16, const char* const* rows, int64_t dim, Word* panels,
                         Ahead& ahead) {
-  alignas(64) static constexpr uint16_t kLeft[32] = {
-      0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-  const __m512i left = _mm512_load_si512(kLeft);
-  const __m512i right = _mm512_add_epi16(left, _mm512_set1_epi16(16));
+  const __m512i left = _mm512_load_si512(kPairLeft), right = _mm512_load_si512(kPairRight);
   for (int64_t token = 0; token < kChunk; token += 2) {
-    ahead.take();
+    for (int i = 0; i < 4; ++i) ahead.take();
     for (int64_t column = 0; column < dim; column += 32) {
       const int64_t count = dim - column;
       const __mmask32 mask = count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
@@ -81,7 +84,7 @@ inline void pack_values(BFloat16, const char* const* rows, int64_t dim, Word* pa
 inline void pack_values(Float32, const char* const* rows, int64_t dim, Word* panels,
                         Ahead& ahead) {
   for (int64_t token = 0; token < kChunk; ++token) {
-    ahead.take();
+    for (int i = 0; i < 4; ++i) ahead.take();
     for (int64_t column = 0; column < dim; column += 16) {
       const auto* from = reinterpret_cast<const Word*>(rows[token]) + column;
       Word* to = panels + column / kPanelColumns * kPanelColumns * kChunk +

@@ -135,7 +135,7 @@ template <class Values, class Out>
 void multiply(const Product& job, int num_threads) {
   const int64_t num_panels = job.matrix.num_panels();
   const int64_t num_blocks = (job.num_rows + kRowBlock - 1) / kRowBlock;
-  parallel_for(num_blocks * num_panels, num_threads, [&](int64_t index) {
+  const auto multiply_panel = [&](int64_t index) {
     const int64_t block = index / num_panels, panel = index % num_panels;
     const int64_t first = job.num_rows * block / num_blocks;
     const int64_t end = job.num_rows * (block + 1) / num_blocks;
@@ -144,7 +144,8 @@ void multiply(const Product& job, int num_threads) {
         grouped_tile<Values, Out, rows()>(job, first + offset, panel);
       });
     });
-  });
+  };
+  parallel_for(num_blocks * num_panels, num_threads, multiply_panel, Claim::kInRuns);
 }
 
 template <class E>

@@ -68,6 +68,13 @@ class ChunkRows {
     }
   }
 
+  void prefetch_scales(const KvLayer& kv) const {
+    for (int64_t i = 0; i < num_runs; ++i) {
+      _mm_prefetch(runs[i].scales, _MM_HINT_T1);
+      _mm_prefetch(runs[i].scales + kv.plane_stride, _MM_HINT_T1);
+    }
+  }
+
   // Scales of a quantized pool's rows; 0 for absent ones.
   void copy_scales(const KvLayer& kv, float* of_keys, float* of_values) const {
     std::fill_n(of_keys, kChunk, 0.0f);

@@ -8,6 +8,7 @@
 
 #include "attention_panels.h"
 #include "attention_tiles.h"
+#include "few_rows.h"
 #include "online_softmax.h"
 #include "operations.h"
 #include "parallel.h"
@@ -34,13 +35,14 @@ struct Scratch {
   using Value = typename E::Value;
   std::vector<Step> steps;
   std::vector<Word> keys, values;           // panels
-  std::vector<Value> query, wide_keys, wide_values;  // [rows][head_dim], [kChunk][columns]
+  std::vector<Value> query, wide_keys, wide_values;  // [rows][query words], [kChunk][columns]
   std::vector<float> sums, total_sums;      // [rows][columns]
   std::vector<RowSoftmax> rows;
   std::vector<RowTotal> totals;
   std::vector<char> absent;  // a row of zeros
   ChunkRows chunks[2];
   alignas(64) Value weights[kBlockRows * kChunk];
+  alignas(64) Word strip[ByteRows::kWords * kPanelColumns];
   alignas(64) float key_scales[kChunk], value_scales[kChunk];
 };
 
@@ -93,7 +95,8 @@ class TileAttention {
 
   TileAttention(const Attention& job, Partials& partials, Scratch<E>& scratch)
       : job_(job), partials_(partials), s_(scratch), dim_(job.head_dim), group_(job.group()),
-        words_(job.head_dim / E::kPerWord), columns_(columns_of(job)),
+        words_(job.head_dim / E::kPerWord), query_words_((words_ + 31) / 32 * 32),
+        columns_(columns_of(job)),
         panel_columns_((job.head_dim + 63) / 64 * 64) {
     s_.keys.resize((words_ + 15) / 16 * 16 * kPanelColumns);
     s_.values.resize(panel_columns_ * kChunk / E::kPerWord);
@@ -113,9 +116,13 @@ class TileAttention {
       ChunkRows& next = s_.chunks[(i + 1) % 2];
       if (more) find(s_.steps[i + 1], next);
       if (step.opens) open(*step.tile);
-      ahead_ = more ? Ahead(job_.kv, next) : Ahead();
-      pack(s_.chunks[i % 2]);
-      attend(step);
+      if (is_few(*step.tile)) {
+        attend_few(step, s_.chunks[i % 2], more ? next : s_.chunks[i % 2]);
+      } else {
+        ahead_ = more ? Ahead(job_.kv, next) : Ahead();
+        pack(s_.chunks[i % 2]);
+        attend(step);
+      }
       if (step.ends_segment) end_segment(*step.tile);
       if (step.closes) close(*step.tile);
     }
@@ -146,7 +153,8 @@ class TileAttention {
 
   void open(const Tile& tile) {
     const int64_t rows = rows_per_head(tile) * tile.num_heads;
-    s_.query.resize(rows * dim_);
+    const int64_t stride = query_words_ * E::kPerWord;
+    s_.query.resize(rows * stride);
     s_.rows.assign(rows, {{}, kNothingSeen, 1.0f});
     s_.sums.assign(rows * columns_, 0.0f);
     s_.totals.assign(rows, {kNothingSeen, 0.0f});
@@ -155,8 +163,11 @@ class TileAttention {
                         (job_.query_starts[tile.seq] + tile.first_query) * job_.query_stride;
     Value* to = s_.query.data();
     for (int64_t head = tile.first_head; head < tile.first_head + tile.num_heads; ++head)
-      for (int64_t query = 0; query < tile.num_queries; ++query, to += group_ * dim_)
-        std::copy_n(from + query * job_.query_stride + head * group_ * dim_, group_ * dim_, to);
+      for (int64_t row = 0; row < rows_per_head(tile); ++row, to += stride) {
+        const int64_t at = row / group_ * job_.query_stride + (head * group_ + row % group_) * dim_;
+        std::copy_n(from + at, dim_, to);
+        std::fill_n(to + dim_, stride - dim_, Value{0});
+      }
   }
 
   void pack(const ChunkRows& chunk) {
@@ -171,30 +182,77 @@ class TileAttention {
   }
 
   const char* const* widen(const char* const* rows, std::vector<Value>& wide) {
-    static const WideningTable kInt8(kKvInt8), kFp8(kKvFp8);
-    widen_rows(job_.kv_dtype == kKvInt8 ? kInt8 : kFp8, rows, dim_, panel_columns_, wide.data());
+    widen_rows(widening_table(job_.kv_dtype), rows, dim_, panel_columns_, wide.data());
     for (int64_t i = 0; i < kChunk; ++i)
       wide_rows_[i] = reinterpret_cast<const char*>(&wide[i * panel_columns_]);
     return wide_rows_;
+  }
+
+  // Few rows of bfloat16 take what they read from the pool at once.
+  bool is_few(const Tile& tile) const {
+    return E::kPerWord == 2 && rows_per_head(tile) <= kBlockRows;
+  }
+
+  // Hints are for the rows of `next`.
+  void attend_few(const Step& step, const ChunkRows& chunk, const ChunkRows& next) {
+    if constexpr (E::kPerWord == 2) {
+      if (job_.kv_dtype == kKvPlain) return attend_rows(step, chunk, next, PlainRows{dim_});
+      next.prefetch_scales(job_.kv);
+      chunk.copy_scales(job_.kv, s_.key_scales, s_.value_scales);
+      attend_rows(step, chunk, next, ByteRows{dim_, widening_table(job_.kv_dtype)});
+    }
+  }
+
+  template <class Rows>
+  void attend_rows(const Step& step, const ChunkRows& chunk, const ChunkRows& next,
+                   const Rows& rows) {
+    const Tile& tile = *step.tile;
+    const int64_t count = rows_per_head(tile), first_row = step.head * count;
+    const int64_t vectors = visible_vectors(step, 0, count);
+    if (vectors == 0) return;
+    const Word* query = reinterpret_cast<const Word*>(s_.query.data()) + first_row * query_words_;
+    with_count<kBlockRows>(count, [&](auto r) {
+      constexpr int R = r();
+      bool grew = false;
+      with_count<kPanelVectors>(vectors, [&](auto v) {
+        __m512 sums[R][v()];
+        score_few_rows(rows, chunk, next, query, query_words_, s_.strip, sums);
+        grew = soften_rows<R, v()>(step, first_row, 0, sums);
+      });
+      const Word* weights = reinterpret_cast<const Word*>(s_.weights);
+      accumulate<R>(first_row, grew, [&](int64_t column, auto& sums) {
+        add_few_rows(rows, chunk, next, weights, column, vectors * 8, sums);
+      });
+    });
   }
 
   void attend(const Step& step) {
     const Tile& tile = *step.tile;
     const int64_t rows = rows_per_head(tile), first_row = step.head * rows;
     for_row_blocks(rows, [&](int64_t first, int64_t count) {
-      // the last of a block's rows sees most, the first begins earliest
-      const int64_t last = position(tile, first + count - 1) - step.start;
-      const int64_t begin = position(tile, first) - job_.window + 1 - step.start;
-      if (last < 0 || begin >= kChunk) return;
-      const int64_t vectors = std::min<int64_t>(kPanelVectors, last / 16 + 1);
+      const int64_t vectors = visible_vectors(step, first, count);
+      if (vectors == 0) return;
       with_count<kBlockRows>(count, [&](auto r) {
         bool grew = false;
         with_count<kPanelVectors>(vectors, [&](auto v) {
           grew = score<r(), v()>(step, first_row, first);
         });
-        accumulate<r()>(first_row + first, vectors * (16 / E::kPerWord), grew);
+        accumulate<r()>(first_row + first, grew, [&](int64_t column, auto& sums) {
+          multiply_block<E>(reinterpret_cast<const Word*>(s_.weights), kChunk / E::kPerWord,
+                            &s_.values[column * (kChunk / E::kPerWord)],
+                            vectors * (16 / E::kPerWord), sums);
+        });
       });
     });
+  }
+
+  // How many vectors of 16 tokens any of these rows sees in the chunk; the last row sees most, the
+  // first begins earliest.
+  int64_t visible_vectors(const Step& step, int64_t first, int64_t count) const {
+    const int64_t last = position(*step.tile, first + count - 1) - step.start;
+    const int64_t begin = position(*step.tile, first) - job_.window + 1 - step.start;
+    if (last < 0 || begin >= kChunk) return 0;
+    return std::min<int64_t>(kPanelVectors, last / 16 + 1);
   }
 
   int64_t position(const Tile& tile, int64_t row) const {
@@ -204,13 +262,20 @@ class TileAttention {
   // Scores of R rows, then weights in s_.weights; returns whether any row's maximum grew.
   template <int R, int V>
   bool score(const Step& step, int64_t first_row, int64_t first) {
-    const bool quantized = job_.kv_dtype != kKvPlain;
-    const __m512 scale = _mm512_set1_ps(job_.scale * 1.44269504f);
     __m512 sums[R][V];
     for (auto& row : sums)
       for (auto& vector : row) vector = _mm512_setzero_ps();
-    const Word* query = reinterpret_cast<const Word*>(&s_.query[(first_row + first) * dim_]);
-    multiply_block<E, R, V>(query, words_, s_.keys.data(), words_, sums, ahead_);
+    const Word* query = reinterpret_cast<const Word*>(s_.query.data());
+    multiply_block<E, R, V>(query + (first_row + first) * query_words_, query_words_,
+                            s_.keys.data(), words_, sums);
+    return soften_rows<R, V>(step, first_row, first, sums);
+  }
+
+  template <int R, int V>
+  inline __attribute__((always_inline)) bool soften_rows(const Step& step, int64_t first_row,
+                                                         int64_t first, __m512 (&sums)[R][V]) {
+    const bool quantized = job_.kv_dtype != kKvPlain;
+    const __m512 scale = _mm512_set1_ps(job_.scale * 1.44269504f);
     bool grew = false;
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
@@ -222,11 +287,9 @@ class TileAttention {
     return grew;
   }
 
-  // Weighted values of R rows, over the first `steps` words of the weights.
-  template <int R>
-  void accumulate(int64_t row, int64_t steps, bool grew) {
-    constexpr int64_t kSteps = kChunk / E::kPerWord;
-    const Word* weights = reinterpret_cast<const Word*>(s_.weights);
+  // Brings earlier sums of R rows to the present maxima; `add(column, sums)` adds weighted values.
+  template <int R, class Add>
+  void accumulate(int64_t row, bool grew, const Add& add) {
     for (int64_t column = 0; column < columns_; column += kPanelColumns)
       with_count<kPanelVectors>((columns_ - column) / 16, [&](auto vectors) {
         constexpr int V = vectors();
@@ -238,7 +301,7 @@ class TileAttention {
           for (int r = 0; r < R; ++r)
             for (int v = 0; v < V; ++v)
               sums[r][v] = _mm512_mul_ps(sums[r][v], _mm512_set1_ps(s_.rows[row + r].decay));
-        multiply_block<E, R, V>(weights, kSteps, &s_.values[column * kSteps], steps, sums, ahead_);
+        add(column, sums);
         for (int r = 0; r < R; ++r)
           for (int v = 0; v < V; ++v) _mm512_storeu_ps(at + r * columns_ + 16 * v, sums[r][v]);
       });
@@ -270,7 +333,7 @@ class TileAttention {
   const Attention& job_;
   Partials& partials_;
   Scratch<E>& s_;
-  const int64_t dim_, group_, words_, columns_, panel_columns_;
+  const int64_t dim_, group_, words_, query_words_, columns_, panel_columns_;
   const char* wide_rows_[kChunk];
   Ahead ahead_;
 };

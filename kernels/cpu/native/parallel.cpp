@@ -9,6 +9,9 @@
 //
 // A claim is a compare-and-swap of the whole word, so a helper that slept through a loop cannot take
 // a task of a later one by mistake. The loop's fields stay as they are until all claimed tasks are done.
+//
+// Two cores that claim singly spend 0.1 us on each task, in the cache line that both write. 1536 tasks
+// of 1 us: 846 us singly, 753 in runs, 755 would be half of one core's time; 96 tasks: 53 and 49.
 #include "parallel.h"
 
 #include <immintrin.h>
@@ -24,11 +27,12 @@ namespace splitserve {
 namespace {
 
 constexpr int kMaxTasks = 0xffff;
+constexpr int kRuns = 4;  // per thread, of the tasks that are left
 constexpr int kSpins = 2000;  // about 50 microseconds: longer than the gap between two kernels
 
 class Team {
  public:
-  void run(int64_t count, int num_threads, Task task, const void* context) {
+  void run(int64_t count, int num_threads, Claim claim, Task task, const void* context) {
     std::unique_lock<std::mutex> alone(caller_, std::try_to_lock);
     if (num_threads <= 1 || count <= 1 || count > kMaxTasks || !alone.owns_lock()) {
       for (int64_t i = 0; i < count; ++i) task(context, i);
@@ -37,6 +41,8 @@ class Team {
     hire(num_threads - 1);
     task_ = task;
     context_ = context;
+    shares_.store(claim == Claim::kInRuns ? kRuns * num_threads : kMaxTasks,
+                  std::memory_order_relaxed);
     done_.store(0, std::memory_order_relaxed);
     const uint64_t epoch = (state_.load(std::memory_order_relaxed) >> 32) + 1;
     state_.store((epoch << 32) | (static_cast<uint64_t>(count) << 16));
@@ -49,13 +55,21 @@ class Team {
  private:
   static bool has_task(uint64_t state) { return (state & 0xffff) < (state >> 16 & 0xffff); }
 
+  // How many tasks to claim: an equal share of those that are left, `shares_` in all.
+  uint64_t run_length(uint64_t state) const {
+    const uint64_t left = (state >> 16 & 0xffff) - (state & 0xffff);
+    return std::max<uint64_t>(1, left / shares_.load(std::memory_order_relaxed));
+  }
+
   // Claims and runs tasks until none is left.
   void work() {
     uint64_t state = state_.load(std::memory_order_acquire);
     while (has_task(state)) {
-      if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) continue;
-      task_(context_, static_cast<int64_t>(state & 0xffff));
-      done_.fetch_add(1, std::memory_order_release);
+      const uint64_t claimed = run_length(state);
+      if (!state_.compare_exchange_weak(state, state + claimed, std::memory_order_acq_rel)) continue;
+      const uint64_t first = state & 0xffff;
+      for (uint64_t i = first; i < first + claimed; ++i) task_(context_, static_cast<int64_t>(i));
+      done_.fetch_add(static_cast<int64_t>(claimed), std::memory_order_release);
       state = state_.load(std::memory_order_acquire);
     }
   }
@@ -89,6 +103,7 @@ class Team {
   int num_helpers_ = 0;
   Task task_ = nullptr;
   const void* context_ = nullptr;
+  std::atomic<uint64_t> shares_{1};
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<int> sleepers_{0};
@@ -103,8 +118,8 @@ Team& team() {
 
 }  // namespace
 
-void run_parallel(int64_t count, int num_threads, Task task, const void* context) {
-  team().run(count, num_threads, task, context);
+void run_parallel(int64_t count, int num_threads, Claim claim, Task task, const void* context) {
+  team().run(count, num_threads, claim, task, context);
 }
 
 }  // namespace splitserve

@@ -17,18 +17,14 @@ constexpr int kBlockRows = 6;
 constexpr int kPanelVectors = 4;
 constexpr int64_t kPanelColumns = 16 * kPanelVectors;
 
-template <class E, int R, int V, class Hints>
+template <class E, int R, int V>
 inline __attribute__((always_inline)) void multiply_block(const Word* rows, int64_t stride,
                                                           const Word* panel, int64_t num_steps,
-                                                          __m512 (&sums)[R][V], Hints& hints) {
-  constexpr int kHints = R <= 3 ? 3 : 1;  // few rows leave little time per byte
-  Hints local = hints;
+                                                          __m512 (&sums)[R][V]) {
   for (int64_t step = 0; step < num_steps; ++step, panel += kPanelColumns) {
     __m512i columns[V];
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) columns[v] = _mm512_loadu_si512(panel + 16 * v);
-#pragma GCC unroll 3
-    for (int i = 0; i < kHints; ++i) local.take();
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const __m512i value = _mm512_set1_epi32(rows[r * stride + step]);
@@ -36,7 +32,6 @@ inline __attribute__((always_inline)) void multiply_block(const Word* rows, int6
       for (int v = 0; v < V; ++v) sums[r][v] = E::multiply_add(sums[r][v], columns[v], value);
     }
   }
-  hints = local;
 }
 
 // Calls body(std::integral_constant<int, count>) for a count of 1 to Most.

@@ -5,14 +5,11 @@
 #include <type_traits>
 
 #include "element.h"
-#include "kv_rows.h"
 #include "operations.h"
 #include "tile.h"
 
 namespace splitserve {
 namespace {
-
-int64_t bytes_of(int64_t dtype) { return dtype == kFloat32 ? 4 : 2; }
 
 struct PanelRows {
   const Word* panels;  // [vocab / 32][num_steps][32]
@@ -37,7 +34,7 @@ struct RopeWriteKv {
 };
 
 struct PagedAttention {
-  int64_t dtype, qkv, layer, num_heads, num_kv_heads, head_dim, out;
+  int64_t dtype, qkv, layer, num_heads, num_kv_heads, head_dim, window, out;
   float scale;
 };
 
@@ -121,23 +118,21 @@ extern "C" void splitserve_run_panel_linear(const void* record, Run& run) {
 extern "C" void splitserve_run_rope_write_kv(const void* record, Run& run) {
   const auto& op = as<RopeWriteKv>(record);
   const Step& step = run.step;
-  splitserve_rope_write_kv(static_cast<int32_t>(op.dtype), kKvPlain, run.at<void>(op.qkv),
-                           op.cos_sin,
-                           step.positions, step.slots, run.kv_layer(op.layer),
-                           step.kv_block_stride / bytes_of(op.dtype), run.num_rows, op.num_heads,
-                           op.num_kv_heads, step.kv_block_size, op.head_dim, run.num_threads());
+  splitserve_rope_write_kv(static_cast<int32_t>(op.dtype), run.kv_dtype(), run.at<void>(op.qkv),
+                           op.cos_sin, step.positions, step.slots, run.kv_layer(op.layer),
+                           step.kv_block_stride, run.num_rows, op.num_heads, op.num_kv_heads,
+                           step.kv_block_size, op.head_dim, run.num_threads());
 }
 
 extern "C" void splitserve_run_paged_attention(const void* record, Run& run) {
   const auto& op = as<PagedAttention>(record);
   const Step& step = run.step;
   splitserve_paged_attention(
-      static_cast<int32_t>(op.dtype), kKvPlain, run.at<void>(op.qkv),
+      static_cast<int32_t>(op.dtype), run.kv_dtype(), run.at<void>(op.qkv),
       (op.num_heads + 2 * op.num_kv_heads) * op.head_dim, run.kv_layer(op.layer),
-      step.kv_block_stride / bytes_of(op.dtype), step.query_starts, step.context_lens,
-      step.block_tables, step.max_blocks, step.num_seqs, op.num_heads, op.num_kv_heads,
-      step.kv_block_size, op.head_dim, op.scale, kNoWindow, run.at<void>(op.out),
-      run.num_threads());
+      step.kv_block_stride, step.query_starts, step.context_lens, step.block_tables,
+      step.max_blocks, step.num_seqs, op.num_heads, op.num_kv_heads, step.kv_block_size,
+      op.head_dim, op.scale, op.window, run.at<void>(op.out), run.num_threads());
 }
 
 extern "C" void splitserve_run_head_norm(const void* record, Run& run) {

@@ -12,7 +12,7 @@ namespace splitserve {
 constexpr int kMaxPlaces = 32;
 constexpr int kLogitsPlace = 0;  // memory of the step's own, float32 [num_logits, vocab_size]
 
-// What changes from step to step. Strides of the pool are in bytes.
+// What changes from step to step.
 struct Step {
   int64_t num_tokens, num_seqs, num_logits, max_blocks;
   const int64_t* token_ids;     // [num_tokens]
@@ -23,7 +23,10 @@ struct Step {
   const int32_t* context_lens;  // [num_seqs]
   const int32_t* block_tables;  // [num_seqs][max_blocks]
   char* kv;
-  int64_t kv_layer_stride, kv_block_stride, kv_block_size;
+  int64_t kv_layer_stride;  // bytes
+  int64_t kv_block_stride;  // elements
+  int64_t kv_block_size;    // tokens
+  int64_t kv_dtype;         // see kv_rows.h
   char* workspace;
   int64_t capacity_rows;  // that every place of the workspace has room for
   float* logits;
@@ -42,6 +45,7 @@ struct Run {
     return reinterpret_cast<T*>(places[place]);
   }
   char* kv_layer(int64_t layer) const { return step.kv + layer * step.kv_layer_stride; }
+  int32_t kv_dtype() const { return static_cast<int32_t>(step.kv_dtype); }
   int32_t num_threads() const { return static_cast<int32_t>(step.num_threads); }
 };
 
