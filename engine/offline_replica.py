@@ -71,11 +71,15 @@ def offline_engine(setup: OfflineSetup) -> Engine:
     return Engine(load_offline(setup), setup.options)
 
 
-def greedy_request(request_id: str, token_ids: list[int], max_tokens: int) -> GenerateRequest:
+def greedy_request(
+    request_id: str, token_ids: list[int], max_tokens: int, *, logprobs: int | None = None
+) -> GenerateRequest:
     """The likeliest tokens, exactly `max_tokens` of them."""
     return GenerateRequest(
         request_id=request_id,
         token_ids=token_ids,
-        sampling=SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True),
+        sampling=SamplingParams(
+            max_tokens=max_tokens, temperature=0.0, ignore_eos=True, logprobs=logprobs
+        ),
         cache_root=bytes(16),
     )

@@ -8,9 +8,9 @@ import sys
 
 import llama_cpp as lib
 import numpy as np
-from turns import take_turns
+from turns import answers_only, take_turns
 
-CONTEXT = 16384
+CONTEXT = 16 * 2304  # each sequence has an equal share
 BATCH = 2048
 SEQUENCES = 16
 
@@ -74,12 +74,13 @@ class Batched:
 
 
 def main() -> None:
+    answers = answers_only()
     about = {
         "name": "llama.cpp",
         "version": lib.__version__,
         "precision": "weights Q4_1 and Q8_0, activations int8, KV fp16",
     }
-    take_turns(about, Batched(sys.argv[1], int(sys.argv[2])).generate)
+    take_turns(answers, about, Batched(sys.argv[1], int(sys.argv[2])).generate)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ import sys
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
-from turns import take_turns
+from turns import answers_only, take_turns
 
 
 def main() -> None:
+    answers = answers_only()
     scheduler = genai.SchedulerConfig()
     scheduler.enable_prefix_caching = False
     scheduler.max_num_batched_tokens = 4096
@@ -28,7 +29,7 @@ def main() -> None:
         "version": genai.__version__,
         "precision": "weights int4 (the GGUF's groups), activations int8, KV int8",
     }
-    take_turns(about, generate)
+    take_turns(answers, about, generate)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 
-from benchmarks.peers.turns import take_turns
+from benchmarks.peers.turns import answers_only, take_turns
 from cluster.version import VERSION
 from engine.offline import generate
 from engine.offline_replica import OfflineSetup, greedy_request, offline_engine
@@ -13,6 +13,7 @@ from engine.offline_replica import OfflineSetup, greedy_request, offline_engine
 
 def main() -> None:
     """See the module."""
+    answers = answers_only()
     model, threads, *formats = sys.argv[1:]
     weights, kv = (*formats, "auto", "auto")[:2]
     setup = OfflineSetup(model=model, num_threads=int(threads), weights=weights, kv=kv)
@@ -28,7 +29,7 @@ def main() -> None:
         "version": VERSION,
         "precision": f"weights {setup.weights}, KV {setup.kv}",
     }
-    take_turns(about, run)
+    take_turns(answers, about, run)
 
 
 if __name__ == "__main__":

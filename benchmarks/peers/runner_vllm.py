@@ -10,8 +10,10 @@ os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{int(sys.argv[2]) - 1}"
 
 
 def main() -> None:
+    from turns import answers_only, take_turns
+
+    answers = answers_only()
     import vllm
-    from turns import take_turns
 
     engine = vllm.LLM(
         sys.argv[1],
@@ -29,7 +31,7 @@ def main() -> None:
         return [list(result.outputs[0].token_ids) for result in results]
 
     about = {"name": "vLLM", "version": vllm.__version__, "precision": "weights bf16, KV bf16"}
-    take_turns(about, generate)
+    take_turns(answers, about, generate)
 
 
 if __name__ == "__main__":  # its engine process imports this file again
