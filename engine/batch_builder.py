@@ -48,6 +48,12 @@ class BatchBuilder:
             self._memory = DecodeMemory.fitting(sequences, self._block_size)
         return self._memory.write(sequences)
 
+    def build_ahead(self, sequences: Ordered[Sequence], num_ahead: Ordered[int]) -> RaggedBatch:
+        """A step of decodes, on the host; see DecodeMemory.write_ahead."""
+        if not self._memory.fits(sequences, 1):
+            self._memory = DecodeMemory.fitting(sequences, self._block_size)
+        return self._memory.write_ahead(sequences, num_ahead)
+
 
 def build_batch(
     spans: Ordered[Span], num_decodes: int, *, block_size: int, device: torch.device

@@ -3,8 +3,10 @@
     load     capture one graph per padded batch size, the largest first, all in one pool of memory
     step     only decodes, not more than the largest size -> pad, copy the numbers, replay
              else                                         -> copy the batch, run the decoder
+    launch   as a step of decodes; then sample, keep the tokens for the next, send them to the host
 
-Batches arrive on the host. Logits are on the device, and valid until the next step.
+Batches arrive on the host. Logits are on the device, and valid until the next step. All work is the
+current stream's, so that steps follow each other; nothing of a launch waits.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ import torch
 
 from engine.decode_buffers import BufferShape, DecodeBuffers
 from engine.decoder import Decoder
+from engine.device_draw import draw_on_device
+from engine.flight import SampledFlight
 from engine.graph_backend import GraphBackend
 from engine.kv_pool import KvPool
+from engine.logits import SamplingRow
 from engine.ragged_batch import RaggedBatch
 from kernels.block_copy import block_copy
 
@@ -42,7 +47,7 @@ class GraphLimits:
 
 
 class CudaRunner:
-    """A ModelRunner. The pool's last block belongs to it: padding writes there."""
+    """A LaunchingRunner. The pool's last block belongs to it: padding writes there."""
 
     def __init__(
         self,
@@ -81,10 +86,27 @@ class CudaRunner:
         only_decodes = len(batch.token_ids) == len(batch.logit_rows) == num_seqs
         if not only_decodes or num_seqs > self._buffers.shape.num_rows:
             return self._decoder.forward(_moved(batch, self._pool.tensor.device), self._pool)
-        size = min(size for size in self._graphs if size >= num_seqs)
-        self._buffers.fill(batch, size)
+        return self._replay(batch)
+
+    @torch.inference_mode()
+    def launch(
+        self,
+        batch: RaggedBatch,
+        rows: Sequence[SamplingRow],
+        sources: Sequence[int | None],
+    ) -> SampledFlight:
+        """See LaunchingRunner."""
+        maxima, ids = draw_on_device(self._replay(batch, sources), rows)
+        self._buffers.keep_sampled(ids)
+        return SampledFlight(maxima, ids)
+
+    def _replay(
+        self, batch: RaggedBatch, sources: Sequence[int | None] | None = None
+    ) -> torch.Tensor:
+        size = min(size for size in self._graphs if size >= batch.num_decodes)
+        self._buffers.fill(batch, size, sources)
         self._graphs[size]()
-        return self._logits[:num_seqs]
+        return self._logits[: batch.num_decodes]
 
     @torch.inference_mode()
     def _capture(self, backend: GraphBackend, progress: Progress) -> dict[int, Callable[[], None]]:

@@ -52,16 +52,33 @@ class DecodeMemory:
         longest = max(len(sequence.token_ids) for sequence in sequences)
         return cls(len(sequences), longest // block_size + _SPARE_BLOCKS, block_size)
 
-    def fits(self, sequences: Ordered[Sequence]) -> bool:
+    def fits(self, sequences: Ordered[Sequence], num_ahead: int = 0) -> bool:
         """True when `write` may be called: as many sequences, none of too many tokens."""
-        limit = self.max_blocks * self._block_size
+        limit = self.max_blocks * self._block_size - num_ahead
         return len(sequences) == self.num_seqs and all(len(s.token_ids) <= limit for s in sequences)
 
     def write(self, sequences: Ordered[Sequence]) -> RaggedBatch:
         """The step that computes the last token of each. Valid until the next call."""
-        longest = 0
+        longest, token_ids = 0, self._places[0]
         for row, sequence in enumerate(sequences):
-            longest = max(longest, self._write_row(row, sequence))
+            position = sequence.num_computed
+            token_ids[row] = sequence.token_ids[position]
+            longest = max(longest, self._write_row(row, sequence, position))
+        return self._batch(longest)
+
+    def write_ahead(self, sequences: Ordered[Sequence], num_ahead: Ordered[int]) -> RaggedBatch:
+        """As `write`; but where `num_ahead` is 1, the step that computes the token after the last.
+
+        That token is not known yet: 0 stands for it.
+        """
+        longest, token_ids = 0, self._places[0]
+        for row, (sequence, ahead) in enumerate(zip(sequences, num_ahead, strict=True)):
+            position = sequence.num_computed + ahead
+            token_ids[row] = 0 if ahead else sequence.token_ids[position]
+            longest = max(longest, self._write_row(row, sequence, position))
+        return self._batch(longest)
+
+    def _batch(self, longest: int) -> RaggedBatch:
         return RaggedBatch(
             token_ids=self._token_ids,
             positions=self._positions,
@@ -75,13 +92,11 @@ class DecodeMemory:
             max_context_len=longest,
         )
 
-    def _write_row(self, row: int, sequence: Sequence) -> int:
-        """Returns the sequence's tokens with KV once the step is done."""
-        position = sequence.num_computed
+    def _write_row(self, row: int, sequence: Sequence, position: int) -> int:
+        """All but the token. Returns the sequence's tokens with KV once the step is done."""
         index, offset = divmod(position, self._block_size)
         block_id = self._write_blocks(row, sequence.blocks, index)
-        token_ids, positions, slots, context_lens = self._places
-        token_ids[row] = sequence.token_ids[position]
+        _, positions, slots, context_lens = self._places
         positions[row] = position
         slots[row] = block_id * self._block_size + offset
         context_lens[row] = position + 1

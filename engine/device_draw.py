@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from engine.logits import SamplingRow
+from engine.page_locked import send
 from engine.sampling_random import uniforms
+from kernels.reference.row_argmax import row_argmax
 from kernels.reference.sample import Draws
 from kernels.sample import sample
 
@@ -24,6 +26,8 @@ def draw_on_device(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """float32 [num_rows, vocab_size], one for each of `rows` -> (maxima float32 [num_rows],
     ids int64 [num_rows]); greedy rows get the first of their maxima."""
+    if all(row.params.is_greedy for row in rows):
+        return row_argmax(logits)
     return sample(logits, draws_of(rows, logits.device))
 
 
@@ -38,9 +42,9 @@ def draws_of(rows: Sequence[SamplingRow], device: torch.device) -> Draws:
     columns[4] = uniforms(
         [p.seed for p in params],
         [row.choice for row in rows],
-        [len(row.token_ids) for row in rows],
+        [row.position for row in rows],
     )
-    temperatures, top_k, top_p, min_p, numbers = torch.from_numpy(columns).to(device)
+    temperatures, top_k, top_p, min_p, numbers = send(torch.from_numpy(columns), device)
     return Draws(
         temperatures=temperatures.float(),
         top_k=top_k.int(),

@@ -3,6 +3,9 @@
     apply(command)...      any number, between steps
     step() -> Frame        tidy, schedule, place, forward, sample, publish
 
+A runner that can launch decode steps without waiting is kept ahead (engine/run_ahead.py): then the
+tokens of a launched step come with the next call of `step`.
+
 A request that fails ends alone. A forward that fails ends the requests of that step; the engine
 lives on.
 """
@@ -11,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import structlog
 import torch
@@ -19,21 +21,23 @@ import torch
 from cluster.config import EngineOptions
 from cluster.errors import DeadlineExceeded, InternalError
 from engine import handoff
-from engine.batch_builder import BatchBuilder, Span
+from engine.batch_builder import BatchBuilder
 from engine.generation import Generation
 from engine.lifecycle import Clock, SequenceState
 from engine.load_meter import LoadMeter
 from engine.load_report import LoadReport
 from engine.messages import Command, Frame, Inspect, Inspection, Submit
-from engine.model_runner import Replica
+from engine.model_runner import LaunchingRunner, Replica
 from engine.outbox import Outbox
 from engine.placement import Placement
+from engine.planner import Planner
+from engine.preparation import Preparation, StepWork
 from engine.reception import Reception, RequestCommand
 from engine.request import Request
 from engine.request_table import Holds, RequestTable
-from engine.scheduler import schedule
+from engine.run_ahead import DecodeStep, LaunchedStep, RunAhead
 from engine.sequence import Sequence
-from engine.step_plan import Budget, StepPlan
+from engine.step_plan import StepPlan
 
 _LOG = structlog.get_logger()
 _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODING)
@@ -42,15 +46,6 @@ _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODI
 def no_reads(request_id: str) -> bool:
     """A Holds for an engine that receives nothing."""
     return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepWork:
-    """What a step computes: the spans, decodes first, and the blocks to copy before."""
-
-    spans: list[Span]
-    num_decodes: int
-    copies: list[tuple[int, int]]
 
 
 class Engine:
@@ -65,7 +60,6 @@ class Engine:
         holds: Holds = no_reads,
     ) -> None:
         self._replica = replica
-        self._options = options
         self._clock = clock
         self.placement = Placement(
             num_blocks=replica.kv.shape[0],
@@ -75,7 +69,9 @@ class Engine:
         batch_device = replica.batch_device or replica.kv.device
         self._batches = BatchBuilder(options.block_size_tokens, batch_device)
         self.table = RequestTable(clock, holds)
+        self._planner = Planner(options, self.table, self.placement)
         self._outbox = Outbox(self.table)
+        self._preparation = Preparation(self.table, self.placement, self._outbox)
         self._generation = Generation(replica, self.table, self._outbox, clock=clock)
         self._reception = Reception(
             replica,
@@ -84,6 +80,7 @@ class Engine:
             placement=self.placement,
             generation=self._generation,
         )
+        self._ahead = self._run_ahead_of(replica)
         self._meter = LoadMeter()
         self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
         self._is_stalled = True
@@ -96,7 +93,7 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """True when no request is alive and nothing waits to be said."""
-        return len(self.table) == 0 and self._outbox.frame.is_empty
+        return len(self.table) == 0 and self._outbox.frame.is_empty and not self._is_flying
 
     def apply(self, command: Command) -> None:
         """Takes one command; never raises. Commands for an extension are ignored."""
@@ -112,12 +109,10 @@ class Engine:
         """One step. Never raises for what a request did."""
         self._meter.begin(self._clock())
         self._tidy()
-        plan = self._plan()
-        work = self._carry_out(plan)
-        if work.spans:
-            self._compute(work)
-        self._is_stalled = plan.is_empty
-        self._measure(plan)
+        if self._ahead is not None and self._ahead.in_flight is not None:
+            self._fly(self._ahead, self._ahead.in_flight)
+        else:
+            self._walk()
         return self._publish()
 
     def receiving_blocks(self, request_id: str) -> list[int] | None:
@@ -140,6 +135,22 @@ class Engine:
             found.append("the pool's leases are not those that requests answer for")
         return found
 
+    @property
+    def _is_flying(self) -> bool:
+        return self._ahead is not None and self._ahead.in_flight is not None
+
+    def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
+        if not isinstance(replica.runner, LaunchingRunner):
+            return None
+        return RunAhead(
+            replica.runner,
+            planner=self._planner,
+            batches=self._batches,
+            placement=self.placement,
+            table=self.table,
+            generation=self._generation,
+        )
+
     def _inspect(self, command: Inspect) -> Inspection:
         return Inspection(
             token=command.token,
@@ -159,47 +170,52 @@ class Engine:
                 self._reception.turn_local_if_free(request)
         self.table.sweep()
 
-    def _plan(self) -> StepPlan:
-        budget = Budget(
-            max_batch_tokens=self._options.max_batch_tokens,
-            max_num_seqs=self._options.max_num_seqs,
-            num_available=self.placement.pool.num_available,
-            seats_taken=self.table.seats_taken(),
-        )
-        running = list(self.table.running())
-        is_tight = len(running) > budget.num_available
-        views = [self.placement.running_view(r, s, is_tight=is_tight) for r, s in running]
-        waiting = (self.placement.waiting_view(r, s) for r, s in self.table.waiting())
-        return schedule(views, waiting, budget)
+    def _walk(self) -> None:
+        """One step from plan to tokens; or to a launch: its tokens come with the next call."""
+        plan = self._planner.plan()
+        work = self._preparation.carry_out(plan)
+        is_launched = self._ahead is not None and self._has_launched(self._ahead, work)
+        if work.spans and not is_launched:
+            self._compute(work)
+        self._is_stalled = plan.is_empty
+        self._measure(plan)
 
-    def _carry_out(self, plan: StepPlan) -> StepWork:
-        """Preempts, makes room, admits; returns what is to be computed, decodes first."""
-        found = {s.key: (r, s) for r in self.table for s in r.sequences}
-        for key in plan.preempted:
-            _, sequence = found[key]
-            sequence.release()
-            sequence.life.advance(SequenceState.QUEUED)
-        shares = [(found[key][1], 1) for key in plan.decodes]
-        shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
-        copies = [self.placement.make_room(s) for s, _ in shares if s.lease is not None]
-        for key in plan.admitted:
-            self._admit(*found[key])
-        return StepWork(
-            spans=[Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None],
-            num_decodes=len(plan.decodes),
-            copies=[pair for pair in copies if pair is not None],
+    def _fly(self, ahead: RunAhead, landing: LaunchedStep) -> None:
+        """Launches the step after the one in flight, if it can be; then reads the one in flight."""
+        step = ahead.next_step()
+        if step is not None:
+            ahead.make_room(step)
+            self._preparation.admit(step.admitted)
+            self._launch(ahead, step)
+        self._land(ahead, landing)
+        self._is_stalled = False
+        # what the device does between calls is no gap
+        self._meter.end(
+            self._clock(), has_work=False, num_chunk_tokens=0, num_decodes=len(landing.row_of)
         )
 
-    def _admit(self, request: Request, sequence: Sequence) -> None:
-        if not self.placement.admit(request, sequence):
-            return  # an admission before it evicted what it had counted on: it stays queued
-        if request.is_remote:
-            sequence.life.advance(SequenceState.RECEIVING)
-            request.num_cached_tokens = sequence.num_computed
-            self._outbox.frame.reserved.append(handoff.reserved(request, self.placement))
-        else:
-            sequence.life.advance(SequenceState.PREFILLING)
-            self._outbox.started(request, sequence)
+    def _has_launched(self, ahead: RunAhead, work: StepWork) -> bool:
+        step = ahead.step_of(work.sequences) if work.is_plain_decode else None
+        if step is not None:
+            self._launch(ahead, step)
+        return step is not None
+
+    def _launch(self, ahead: RunAhead, step: DecodeStep) -> None:
+        """An exception ends the requests of this step only."""
+        try:
+            ahead.launch(step)
+        except Exception:
+            _LOG.exception("launch failed", num_sequences=len(step.sequences))
+            self._fail(self._requests_of(step.sequences))
+
+    def _land(self, ahead: RunAhead, landing: LaunchedStep) -> None:
+        """An exception ends the requests of this step only."""
+        try:
+            ahead.land()
+        except Exception:
+            _LOG.exception("launched step failed", num_sequences=len(landing.row_of))
+            self._fail(self._requests_of(landing.alive))
+        self.table.sweep()
 
     def _compute(self, work: StepWork) -> None:
         """Forward, then tokens. An exception ends the requests of this step only."""
@@ -212,7 +228,7 @@ class Engine:
             self._announce(work)
         except Exception:
             _LOG.exception("step failed", num_sequences=len(work.spans))
-            self._fail(self._requests_of(work))
+            self._fail(self._requests_of(work.sequences))
 
     def _forward(self, work: StepWork) -> torch.Tensor:
         self._replica.runner.copy_blocks(work.copies)
@@ -220,14 +236,14 @@ class Engine:
         return self._replica.runner.forward(batch)
 
     def _announce(self, work: StepWork) -> None:
-        for request in self._requests_of(work):
+        for request in self._requests_of(work.sequences):
             if request.is_export:
                 prefilled = handoff.announce(request, self.placement)
                 self._outbox.frame.prefilled += [prefilled] if prefilled else []
 
-    def _requests_of(self, work: StepWork) -> list[Request]:
-        """The requests of this step that are not over."""
-        ids = dict.fromkeys(span.sequence.request_id for span in work.spans)
+    def _requests_of(self, sequences: Iterable[Sequence]) -> list[Request]:
+        """Their requests that are not over, each once."""
+        ids = dict.fromkeys(sequence.request_id for sequence in sequences)
         return [request for i in ids if (request := self.table.get(i)) is not None]
 
     def _fail(self, requests: Iterable[Request]) -> None:
@@ -236,13 +252,14 @@ class Engine:
 
     def _measure(self, plan: StepPlan) -> None:
         counts = self.table.counts
+        is_flying = self._is_flying  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
         self._meter.end(
             self._clock(),
-            has_work=work_left,
+            has_work=work_left and not is_flying,
             num_chunk_tokens=sum(chunk.num_tokens for chunk in plan.chunks),
-            num_decodes=len(plan.decodes),
+            num_decodes=0 if is_flying else len(plan.decodes),
         )
 
     def _publish(self) -> Frame:

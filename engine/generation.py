@@ -52,6 +52,17 @@ class Generation:
             if request is not None:  # else it has failed with another of its choices
                 self._give(request, sequence, tokens)
 
+    def give(self, sequences: Ordered[Sequence], token_ids: Ordered[int | None]) -> None:
+        """Tokens of open requests that were chosen where the logits are; None: there was none.
+
+        Those of sequences that are over are dropped.
+        """
+        for sequence, token_id in zip(sequences, token_ids, strict=True):
+            request = self._table.get(sequence.request_id)
+            if request is not None and not sequence.life.is_over:
+                token = None if token_id is None else GeneratedToken(token_id)
+                self._give(request, sequence, {sequence.choice: token})
+
     def seed(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """First tokens that a prefill worker sampled. Raises InternalError when they do not fit."""
         if set(tokens) != set(range(request.params.n)):

@@ -29,8 +29,15 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     params: SamplingParams
     choice: int
     token_ids: Sequence[int]
-    """Prompt and generated tokens; the new one gets position len(token_ids)."""
+    """Prompt and generated tokens, as far as they were read."""
     num_prompt: int
+    num_ahead: int = 0
+    """Tokens of this choice behind `token_ids` that are chosen, but not read yet."""
+
+    @property
+    def position(self) -> int:
+        """Of the new token, in the sequence."""
+        return len(self.token_ids) + self.num_ahead
 
     @property
     def num_generated(self) -> int:
@@ -51,6 +58,11 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def bans_ends(self) -> bool:
         """True while the text may not end yet."""
         return self.num_generated < self.params.min_tokens
+
+    @property
+    def is_simple(self) -> bool:
+        """True when temperature and truncation of the raw logits are all that is asked for."""
+        return self.params.logprobs is None and not self.bans_ends and not self.is_adjusted
 
     @property
     def is_plain(self) -> bool:

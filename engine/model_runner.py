@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from engine.decoder import Decoder
 from engine.kv_pool import KvPool
+from engine.logits import SamplingRow
 from engine.ragged_batch import RaggedBatch
 
 
@@ -21,6 +22,38 @@ class ModelRunner(Protocol):
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """Writes the batch's KV; returns logits, float32 [num_logits, vocab_size]."""
+
+
+class Flight(Protocol):
+    """A step that was launched: its tokens are chosen where its logits are."""
+
+    def tokens(self) -> list[int | None]:
+        """Waits for the step: a token per row, None where logits had no finite maximum.
+
+        Called once. Raises what the device has to say about the step.
+        """
+
+
+@runtime_checkable
+class LaunchingRunner(ModelRunner, Protocol):
+    """A runner whose decode steps need not wait for the host to read the tokens before.
+
+    Everything that it is asked to do happens in the order in which it was asked. It takes batches
+    on the host.
+    """
+
+    def launch(
+        self,
+        batch: RaggedBatch,
+        rows: Sequence[SamplingRow],
+        sources: Sequence[int | None],
+    ) -> Flight:
+        """Computes and samples a step of decodes alone, and returns without waiting for it.
+
+        One of `rows`, all simple, and of `sources` for each sequence of the batch. A source is the
+        row of the flight launched last whose token is this row's input; None: the batch has it.
+        The batch's tensors may change, and `rows` be forgotten, once this has returned.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

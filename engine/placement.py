@@ -35,9 +35,14 @@ class Placement:
             is_remote=request.is_remote,
         )
 
-    def running_view(self, request: Request, sequence: Sequence, *, is_tight: bool) -> RunningView:
-        """What the sequence needs for its next token. `is_tight`: preemption may be needed."""
-        lease, index = sequence.blocks, sequence.num_computed // self.block_size
+    def running_view(
+        self, request: Request, sequence: Sequence, *, is_tight: bool, num_ahead: int = 0
+    ) -> RunningView:
+        """What the sequence needs for its next token. `is_tight`: preemption may be needed.
+
+        `num_ahead`: tokens after `num_computed` that a step in flight computes.
+        """
+        lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
         wanted = index == len(lease) or lease.is_shared(index)
         freed = sum(not lease.is_shared(i) for i in range(len(lease))) if is_tight else 0
         return RunningView(
@@ -61,12 +66,17 @@ class Placement:
         sequence.num_computed = len(matched) * self.block_size
         return True
 
-    def make_room(self, sequence: Sequence) -> tuple[int, int] | None:
+    def must_copy(self, sequence: Sequence, num_ahead: int) -> bool:
+        """True when `make_room` would have a block copied."""
+        lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
+        return index < len(lease) and lease.is_shared(index)
+
+    def make_room(self, sequence: Sequence, num_ahead: int = 0) -> tuple[int, int] | None:
         """Makes the block of the next token exist and writable: (source, target) to copy, or None.
 
-        The scheduler has planned the block that this may take.
+        The scheduler has planned the block that this may take; `num_ahead` as in `running_view`.
         """
-        lease, index = sequence.blocks, sequence.num_computed // self.block_size
+        lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
         if index < len(lease):
             return lease.own(index)
         has_grown = lease.extend()

@@ -1,8 +1,8 @@
 """Every request that is not over, by arrival; and how a request ends.
 
 The states of the sequences are the queues: "waiting" are the QUEUED ones, "running" those that
-prefill or decode. Blocks of a request that ends while reads into them are in flight linger until
-the reads are done.
+prefill or decode. Blocks of a request that ends while reads into them, or a step that computes it,
+are in flight linger until those are done.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from engine.lease import BlockLease
+from engine.lease import BlockLease, Hold
 from engine.lifecycle import FINAL, Clock, Life, SequenceState
 from engine.messages import GenerateRequest
 from engine.request import Request
@@ -33,6 +33,8 @@ class RequestTable:
         self._lingering: list[BlockLease] = []
         self._num_arrived = 0
         self.counts: Counter[SequenceState] = Counter()
+        self.computing: frozenset[BlockLease] = frozenset()
+        """Leases whose blocks steps in flight write to: kept up by who launches and lands these."""
 
     def __iter__(self) -> Iterator[Request]:
         return iter(list(self._requests.values()))
@@ -82,8 +84,8 @@ class RequestTable:
 
     def finish_sequence(self, request: Request, sequence: Sequence) -> None:
         """One choice of several is complete."""
+        self._let_go(sequence)
         sequence.life.advance(SequenceState.FINISHED)
-        sequence.release()
         request.sequences.remove(sequence)
 
     def end(self, request: Request, state: SequenceState) -> None:
@@ -101,9 +103,9 @@ class RequestTable:
         return self._holds(request.request_id)
 
     def sweep(self) -> None:
-        """Frees lingering blocks whose reads are done. Once per step."""
+        """Frees lingering blocks that nothing in flight writes to. Once per step."""
         if self._lingering:
-            done = [lease for lease in self._lingering if not self._holds(lease.owner)]
+            done = [lease for lease in self._lingering if not self._is_written(lease)]
             self._lingering = [lease for lease in self._lingering if lease not in done]
             for lease in done:
                 lease.release()
@@ -130,11 +132,14 @@ class RequestTable:
         return found
 
     def _let_go(self, sequence: Sequence) -> None:
-        receives = sequence.life.state is SequenceState.RECEIVING
-        if sequence.lease is not None and receives and self._holds(sequence.request_id):
+        if sequence.lease is not None and self._is_written(sequence.lease):
             self._lingering.append(sequence.lease)
             sequence.lease = None
         sequence.release()
+
+    def _is_written(self, lease: BlockLease) -> bool:
+        receives = lease.hold is Hold.RECEIVING and self._holds(lease.owner)
+        return receives or lease in self.computing
 
     def _in_states(self, states: tuple[SequenceState, ...]) -> Iterator[tuple[Request, Sequence]]:
         for request in self:

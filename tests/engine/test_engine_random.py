@@ -52,12 +52,29 @@ class World:
     )
 
     def __post_init__(self) -> None:
-        self.replicas = [small_replica(8), small_replica(8)]
+        self.make_replicas()
         options = {"max_batch_tokens": self.chance.choice([2, 3, 8]), "clock": self.clock}
         self.prefill = small_engine(self.replicas[0], **options)
         self.decode = small_engine(
             self.replicas[1], **options, holds=lambda request_id: request_id in self.reading
         )
+
+    def make_replicas(self) -> None:
+        """Of eight blocks each."""
+        self.replicas = [small_replica(8), small_replica(8)]
+
+    def live(self, num_turns: int) -> None:
+        """Something happens as many times; the invariants hold after each."""
+        for _ in range(num_turns):
+            actions = [self.step, self.step, self.step]
+            actions += [self.submit] if len(self.bodies) < 12 else []
+            actions += [self.arrive] * 2 if self.wire else []
+            actions += [self.cancel] if self.bodies and self.chance.random() < 0.1 else []
+            actions += [self.finish] if self.bodies and self.chance.random() < 0.4 else []
+            actions += [self.release] if self.chance.random() < 0.3 else []
+            self.chance.choice(actions)()
+            check(self.prefill)
+            check(self.decode)
 
     def submit(self) -> None:
         """A prompt over two tokens, LOCAL or REMOTE with its EXPORT twin."""
@@ -171,16 +188,12 @@ class World:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_interleavings_end_every_request_rightly_and_leak_no_block(seed: int) -> None:
     world = World(random.Random(seed))
-    for _ in range(120):
-        actions = [world.step, world.step, world.step]
-        actions += [world.submit] if len(world.bodies) < 12 else []
-        actions += [world.arrive] * 2 if world.wire else []
-        actions += [world.cancel] if world.bodies and world.chance.random() < 0.1 else []
-        actions += [world.finish] if world.bodies and world.chance.random() < 0.4 else []
-        actions += [world.release] if world.chance.random() < 0.3 else []
-        world.chance.choice(actions)()
-        check(world.prefill)
-        check(world.decode)
+    world.live(120)
+    end_and_compare(world)
+
+
+def end_and_compare(world: World) -> None:
+    """Everything that is under way ends; what came is right, and no block is left."""
     _finish(world)
     for request_id, completion in world.completions.items():
         _compare(world.bodies[request_id], completion, world.finished_choices(request_id))
