@@ -1,8 +1,8 @@
 """x @ weight.T + bias by the AVX-512 library for 4-bit and 8-bit values in groups of inputs.
 
 The weight stays in its bits and is read once; activations are rounded to bytes on the way, with a
-scale per row and 32 inputs. `kernels/reference/grouped_linear.py` has the arithmetic,
-`native/grouped_matrix.h` the layout.
+scale per row and 32 inputs, twice where the outliers are. `kernels/reference/grouped_linear.py` has
+the arithmetic, `native/grouped_matrix.h` the layout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernels.cpu.tape import Rows, Tape
 from kernels.cpu.team import TEAM
 from kernels.door import require_contiguous, require_dtype, require_shape
 from kernels.linear import Linear
-from kernels.reference.grouped_linear import SPAN, CentredGroups, centre
+from kernels.reference.grouped_linear import MOST_INPUTS, SPAN, CentredGroups, centre
 from kernels.weights import GroupedWeight, Weight
 
 PANEL: Final = 32
@@ -75,7 +75,7 @@ class GroupedLinear:
         if not takes(weight):
             raise ValueError(
                 f"{weight.shape[1]} inputs in groups of {weight.group} for {weight.dtype}; needed: "
-                f"multiples of {SPAN}, and float32 or bfloat16"
+                f"multiples of {SPAN}, {MOST_INPUTS} at most, and float32 or bfloat16"
             )
         self._out_features, self._in_features = weight.shape
         if bias is not None:
@@ -166,7 +166,8 @@ class GroupedLinear:
 
 def takes(weight: GroupedWeight) -> bool:
     """Whether the kernel has a layout for this weight."""
-    return weight.group % SPAN == 0 and weight.dtype in CODES
+    is_aligned = weight.group % SPAN == 0 and weight.shape[1] <= MOST_INPUTS
+    return is_aligned and weight.dtype in CODES
 
 
 def pack_panels(groups: CentredGroups) -> torch.Tensor:

@@ -4,14 +4,18 @@ Each row of x is rounded per span of 32 inputs to 127 steps on either side of ze
 
     x[i] = x_scale[s] * q[i]            x_scale = largest |x| of the span / 127
 
+In the spans of a row with the largest scales what that misses is kept too, in as many steps of
+x_scale / 254, as if q had 16 bits: there the outliers are, whose spans lose most. Of products that
+are wanted in float32, as logits are, every second span is so fine, of others every sixteenth.
+
 The weight is centred, w[i] = factor * (scale[g] * (value[i] - centre) + minimum[g]), and
 
     out = factor * (sum over s of scale[g] * x_scale[s] * (sum over i in s of (value - centre) * q)
                     + sum over g of minimum[g] * (sum over s in g of x_scale[s] * (sum of q)))
 
-Inner sums are exact integers. Scales are float16 once an output's largest is brought below one by
-a power of two, which loses nothing of GGUF's; minimums are bfloat16, of which a symmetric format
-needs none. Source of the rounding per 32: llama.cpp's Q8_1.
+Inner sums of bytes are exact integers. Scales are float16 once an output's largest is brought below
+one by a power of two, which loses nothing of GGUF's; minimums are bfloat16, of which a symmetric
+format needs none. Source of the rounding per 32: llama.cpp's Q8_1.
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ SPAN: Final = 32
 _LARGEST: Final = 127
 _LEAST: Final = 1e-30
 """Spans without a larger value become zeros: 127 divided by less is not finite."""
+_FINE_STEPS: Final = 254
+_INDEX_BITS: Final = 12
+"""Of a scale's 32; spans that differ in no other bit are taken in their order."""
+MOST_INPUTS: Final = SPAN << _INDEX_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,28 +88,66 @@ def centre(weight: GroupedWeight) -> CentredGroups:
     )
 
 
-def quantize_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[num_rows, in] -> whole numbers as float32 [num_rows, spans, 32], scales of the spans."""
+def num_fine_spans(num_spans: int, out_dtype: torch.dtype) -> int:
+    """Of a row."""
+    return max(1, num_spans // (2 if out_dtype is torch.float32 else 16))
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedRows:
+    """x = scales * (whole + rest / 254)."""
+
+    whole: torch.Tensor  # float32 [num_rows, spans, 32], whole numbers up to 127
+    rest: torch.Tensor  # likewise; zero where a span is not fine
+    scales: torch.Tensor  # float32 [num_rows, spans]
+
+    @property
+    def sums(self) -> torch.Tensor:
+        """Of a span's values: float32 [num_rows, spans]."""
+        rest = self.rest.sum(dim=-1) * (self.scales / _FINE_STEPS)
+        return self.whole.sum(dim=-1) * self.scales + rest
+
+
+def quantize_rows(x: torch.Tensor, num_fine: int) -> QuantizedRows:
+    """x [num_rows, in]."""
     spans = x.float().view(x.shape[0], x.shape[1] // SPAN, SPAN)
     largest = spans.abs().amax(dim=-1)
+    scales = largest / _LARGEST
     inverse = torch.where(largest > _LEAST, torch.full_like(largest, _LARGEST) / largest, 0.0)
-    return (spans * inverse[..., None]).round(), largest / _LARGEST
+    whole = (spans * inverse[..., None]).round()
+    missed = (spans.double() * inverse[..., None] - whole).float()  # rounded once
+    rest = (missed * _FINE_STEPS).round() * _is_fine(scales, num_fine)[..., None]
+    return QuantizedRows(whole, rest, scales)
+
+
+def _is_fine(scales: torch.Tensor, num_fine: int) -> torch.Tensor:
+    """float32 [num_rows, spans] -> bool, true for the `num_fine` largest of each row."""
+    num_spans, mask = scales.shape[1], (1 << _INDEX_BITS) - 1
+    keys = scales.contiguous().view(torch.int32) & ~mask & 0x7FFFFFFF
+    keys = keys | (mask - torch.arange(num_spans, dtype=torch.int32))
+    chosen = keys.topk(num_fine, dim=1).indices
+    return torch.zeros_like(scales, dtype=torch.bool).scatter_(1, chosen, True)
 
 
 def grouped_linear(
-    x: torch.Tensor, weight: GroupedWeight, bias: torch.Tensor | None = None
+    x: torch.Tensor,
+    weight: GroupedWeight,
+    bias: torch.Tensor | None = None,
+    *,
+    out_dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """x [num_rows, in] -> float32 [num_rows, out]."""
+    """x [num_rows, in] -> `out_dtype` [num_rows, out]."""
     groups = centre(weight)
-    q, x_scales = quantize_rows(x)
+    rows = quantize_rows(x, num_fine_spans(x.shape[1] // SPAN, out_dtype))
     spans_per_group = groups.group // SPAN
     offsets = (groups.values.float() - groups.centre).view(groups.values.shape[0], -1, SPAN)
     scales = groups.scales.float().repeat_interleave(spans_per_group, dim=1)  # [out, spans]
-    dots = torch.einsum("rsi,osi->ros", q, offsets)  # exact: below 2 ** 24
-    sums = (dots * x_scales[:, None] * scales).sum(dim=-1)
+    sums = torch.zeros(x.shape[0], weight.shape[0])
+    for values, x_scales in ((rows.whole, rows.scales), (rows.rest, rows.scales / _FINE_STEPS)):
+        dots = torch.einsum("rsi,osi->ros", values, offsets)  # exact: below 2 ** 24
+        sums = sums + (dots * x_scales[:, None] * scales).sum(dim=-1)
     if groups.minimums is not None:
-        span_sums = q.sum(dim=-1) * x_scales  # [num_rows, spans]
-        totals = span_sums.view(-1, groups.num_groups, spans_per_group).sum(dim=-1)
+        totals = rows.sums.view(-1, groups.num_groups, spans_per_group).sum(dim=-1)
         sums = sums + F.linear(totals.bfloat16().float(), groups.minimums.float())
     sums = sums * groups.factors
-    return sums if bias is None else sums + bias.float()
+    return (sums if bias is None else sums + bias.float()).to(out_dtype)

@@ -64,14 +64,19 @@ def test_products_are_those_of_the_reference(
         x = random(num_rows, inputs, dtype=dtype, seed=num_rows)
         exact = grouped_linear(x, weight, bias)
         torch.testing.assert_close(linear.logits(x), exact, rtol=2e-5, atol=2e-5 * inputs**0.5)
-        assert linear(x).dtype == dtype
-        assert torch.equal(linear(x), linear.logits(x).to(dtype))
+        rounded = grouped_linear(x, weight, bias, out_dtype=dtype)
+        torch.testing.assert_close(
+            linear(x), rounded, rtol=1e-2 if dtype is BF16 else 2e-5, atol=2e-5 * inputs**0.5
+        )
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("group", [32, 128])
 def test_rounding_the_activations_to_bytes_costs_half_a_percent(bits: int, group: int) -> None:
-    """A step is the largest of 32 / 127; of Gaussian values that is an error of 0.0047 to 0.006."""
+    """A step is the largest of 32 / 127; of Gaussian values that is an error of 0.0047 to 0.006.
+
+    And 0.7 times that where half of the spans have none.
+    """
     x = random(300, 512, dtype=FLOAT)
     weight = quantize_groups(
         random(128, 512, dtype=FLOAT, seed=1), bits=bits, group=group, dtype=FLOAT
@@ -89,6 +94,19 @@ def test_an_outlier_costs_precision_only_in_its_own_span() -> None:
     part = replace(part, minimums=-8 * part.scales)  # the outlier's span multiplies to zero
     exact = x @ part.dequantize().T
     assert relative_error(grouped_linear(x, part), exact) < 0.01
+
+
+@pytest.mark.parametrize("num_spans", [1, 8, 18])
+def test_a_share_of_the_spans_keeps_what_lies_beside_its_outliers(num_spans: int) -> None:
+    """A byte's step is 0.8 beside an outlier of 100: all else in the span would be lost."""
+    weight = replace(grouped(64, 32 * num_spans, 32), dtype=FLOAT)
+    x = random(16, 32 * num_spans, dtype=FLOAT)
+    x[:, 7] = 100.0
+    if num_spans == 18:
+        x[:, 100] = -100.0
+    others = x * (x.abs() < 100)
+    error = grouped_linear(x, weight) - x @ centre(weight).dequantize().T
+    assert error.norm() / (others @ weight.dequantize().T).norm() < 0.007
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -1,12 +1,14 @@
 // out = x * weight^T + bias for a matrix of low-bit groups, the activations rounded to bytes.
 //
 // Per span of 32 inputs a dot product of bytes is exact in int32; it is scaled and added in float32.
-// One output is one chain in the order of the spans, whatever the number of rows and threads is.
+// One output is one chain in the order of the spans, and a second one of the fine spans, whatever the
+// number of rows and threads is.
 #ifdef __AVX512VNNI__
 
 #include "operations.h"
 #include "parallel.h"
 #include "quantized_rows.h"
+#include "row_quantizer.h"
 
 namespace splitserve {
 namespace {
@@ -26,17 +28,27 @@ struct Product {
 // A tile's rows: the first one's data and the distance to the next, in bytes.
 struct TileRows {
   const char *values, *scales, *offsets, *sums;
-  int64_t stride;
+  const char *fine_values, *fine_scales, *fine_offsets, *fine_places;
+  int64_t stride, num_fine;
 
   TileRows(const QuantizedRows& rows, char* first)
       : values(first),
         scales(reinterpret_cast<const char*>(rows.scales(first))),
         offsets(reinterpret_cast<const char*>(rows.offsets(first))),
         sums(reinterpret_cast<const char*>(rows.sums(first))),
-        stride(rows.stride()) {}
+        fine_values(reinterpret_cast<const char*>(rows.fine_values(first))),
+        fine_scales(reinterpret_cast<const char*>(rows.fine_scales(first))),
+        fine_offsets(reinterpret_cast<const char*>(rows.fine_offsets(first))),
+        fine_places(reinterpret_cast<const char*>(rows.fine_places(first))),
+        stride(rows.stride()),
+        num_fine(rows.num_fine()) {}
 
   __m512i every_lane(const char* from, int row, int64_t word) const {
     return _mm512_set1_epi32(reinterpret_cast<const Word*>(from + row * stride)[word]);
+  }
+
+  Place fine_place(int row, int64_t index) const {
+    return reinterpret_cast<const Place*>(fine_places + row * stride)[index];
   }
 };
 
@@ -99,9 +111,33 @@ inline void multiply_groups(const GroupedMatrix& matrix, const TileRows& x, cons
   }
 }
 
+// The second terms of the fine spans, which differ from row to row: sums [num_rows][2].
 template <class Values>
-int64_t panel_bytes(const GroupedMatrix& matrix) {
-  return matrix.num_groups() * (kScaleBytes + matrix.group / 4 * Values::kStepBytes);
+__attribute__((noinline)) void multiply_fine(const TileRows& x, const uint8_t* panel, int num_rows,
+                                             __m512 (*sums)[2]) {
+  for (int row = 0; row < num_rows; ++row) {
+    __m512 left_sum = _mm512_setzero_ps(), right_sum = left_sum;
+    for (int64_t i = 0; i < x.num_fine; ++i) {
+      const Place place = x.fine_place(row, i);
+      const uint8_t *scales = panel + place.scales, *values = panel + place.values;
+      __m512i left_dots = x.every_lane(x.fine_offsets, row, i), right_dots = left_dots;
+#pragma GCC unroll 8
+      for (int step = 0; step < kSpanSteps; ++step) {
+        __m512i left, right;
+        Values::load(values + step * Values::kStepBytes, left, right);
+        const __m512i value = x.every_lane(x.fine_values, row, i * kSpanSteps + step);
+        left_dots = _mm512_dpbusd_epi32(left_dots, left, value);
+        right_dots = _mm512_dpbusd_epi32(right_dots, right, value);
+      }
+      const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.fine_scales, row, i));
+      left_sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(left_dots),
+                                 _mm512_mul_ps(widen_half(scales), scale), left_sum);
+      right_sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(right_dots),
+                                  _mm512_mul_ps(widen_half(scales + 32), scale), right_sum);
+    }
+    sums[row][0] = left_sum;
+    sums[row][1] = right_sum;
+  }
 }
 
 template <class Out>
@@ -123,11 +159,16 @@ void grouped_tile(const Product& job, int64_t row, int64_t panel) {
   if (matrix.minimums)
     multiply_minimums<R>(x, matrix.minimums + panel * matrix.num_pairs() * kPanel,
                          matrix.num_pairs(), sums);
-  multiply_groups<Values, R>(matrix, x, matrix.panels + panel * panel_bytes<Values>(matrix), sums);
+  const uint8_t* values = matrix.panels + panel * matrix.panel_bytes();
+  multiply_groups<Values, R>(matrix, x, values, sums);
+  __m512 fine[R][2];
+  multiply_fine<Values>(x, values, R, fine);
+#pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
     const int64_t column = panel * kPanel;
-    store_half<Out>(job, row + r, column, sums[r][0]);
-    if (column + 16 < matrix.num_outputs) store_half<Out>(job, row + r, column + 16, sums[r][1]);
+    store_half<Out>(job, row + r, column, _mm512_add_ps(sums[r][0], fine[r][0]));
+    if (column + 16 < matrix.num_outputs)
+      store_half<Out>(job, row + r, column + 16, _mm512_add_ps(sums[r][1], fine[r][1]));
   }
 }
 
@@ -153,17 +194,17 @@ void quantize(const GroupedMatrix& matrix, const QuantizedRows& rows, const void
               int64_t num_rows, int num_threads) {
   parallel_for((num_rows + kRowsPerTask - 1) / kRowsPerTask, num_threads, [&](int64_t task) {
     const int64_t end = (task + 1) * kRowsPerTask;
+    RowQuantizer quantizer(matrix, rows);
     for (int64_t row = task * kRowsPerTask; row < (end < num_rows ? end : num_rows); ++row)
-      quantize_row<E>(matrix, rows,
-                      static_cast<const typename E::Value*>(x) + row * matrix.num_inputs,
-                      rows.row(row));
+      quantizer.quantize<E>(static_cast<const typename E::Value*>(x) + row * matrix.num_inputs,
+                            rows.row(row));
   });
 }
 
 template <class Values>
 void row_to_floats(const GroupedMatrix& matrix, int64_t index, float* out) {
   const int64_t panel = index / kPanel, output = index % kPanel;
-  const uint8_t* from = matrix.panels + panel * panel_bytes<Values>(matrix);
+  const uint8_t* from = matrix.panels + panel * matrix.panel_bytes();
   const Word* minimums = matrix.minimums + panel * matrix.num_pairs() * kPanel + output;
   for (int64_t group = 0; group < matrix.num_groups(); ++group) {
     const __m128i half = _mm_cvtsi32_si128(reinterpret_cast<const uint16_t*>(from)[output]);
@@ -189,12 +230,13 @@ using namespace splitserve;
 extern "C" void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, const void* x,
                                           int64_t num_rows, const GroupedMatrix* matrix, void* out,
                                           int32_t num_threads) {
-  const int64_t stride = QuantizedRows(*matrix, nullptr).stride();
-  const QuantizedRows rows(*matrix, scratch(num_rows * stride));
+  const bool is_float = out_dtype == kFloat32;
+  const int64_t spans_per_fine = is_float ? 2 : 16;
+  const int64_t stride = QuantizedRows(*matrix, spans_per_fine, nullptr).stride();
+  const QuantizedRows rows(*matrix, spans_per_fine, scratch(num_rows * stride));
   auto* prepare = dtype == kFloat32 ? quantize<Float32> : quantize<BFloat16>;
   prepare(*matrix, rows, x, num_rows, num_threads);
   const Product job{*matrix, rows, num_rows, out};
-  const bool is_float = out_dtype == kFloat32;
   if (matrix->bits == 4)
     (is_float ? multiply<FourBits, Float32> : multiply<FourBits, BFloat16>)(job, num_threads);
   else

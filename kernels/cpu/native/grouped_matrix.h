@@ -35,6 +35,9 @@ struct GroupedMatrix {
   int64_t num_groups() const { return num_inputs / group; }
   int64_t num_pairs() const { return (num_groups() + 1) / 2; }
   int64_t num_spans() const { return num_inputs / kSpan; }
+  int64_t step_bytes() const { return 4 * kPanel * bits / 8; }
+  int64_t group_bytes() const { return kScaleBytes + group / 4 * step_bytes(); }
+  int64_t panel_bytes() const { return num_groups() * group_bytes(); }
   int32_t centre() const { return 1 << (bits - 1); }
 };
 
