@@ -243,7 +243,7 @@ class Engine:
 
     def _requests_of(self, sequences: Iterable[Sequence]) -> list[Request]:
         """Their requests that are not over, each once."""
-        ids = dict.fromkeys(sequence.request_id for sequence in sequences)
+        ids = dict.fromkeys([sequence.request_id for sequence in sequences])
         return [request for i in ids if (request := self.table.get(i)) is not None]
 
     def _fail(self, requests: Iterable[Request]) -> None:

@@ -3,8 +3,8 @@
 roofline   the larger of (weights + the batch's KV) / copy bandwidth and FLOPs / matrix rate
 step       the engine's own runner: numbers to the device, graph, logits; steps back to back,
            as long as the device needs for one
-with host  one step after another with the greedy tokens on the host in between, as the engine
-           runs them today
+with host  as the engine decodes: a step is launched on the greedy tokens of the last one, which
+           are read after that; from one step's tokens on the host to the next's
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from benchmarks.gpu.random_decoder import llama_1b, llama_8b, random_decoder
 from benchmarks.gpu.timing import GpuFloor, gpu_row
 from benchmarks.report import Row
 from cluster.models.card import DecoderConfig
+from cluster.sampling import SamplingParams
 from engine.cuda_runner import CudaRunner, GraphLimits
 from engine.graph_backend import CudaGraphs, GraphBackend
 from engine.kv_pool import KvLayout, KvPool
-from engine.model_runner import ModelRunner
+from engine.logits import SamplingRow
+from engine.model_runner import LaunchingRunner, ModelRunner
 from engine.ragged_batch import RaggedBatch
-from kernels.row_argmax import row_argmax
 
 FACTOR = 1.3
 CONTEXT = 1024
@@ -39,7 +40,7 @@ class Subject:
 
     name: str
     config: DecoderConfig
-    runner: ModelRunner
+    runner: LaunchingRunner
     weight_bytes: int
     """Read by a step."""
     token_bytes: int
@@ -144,11 +145,21 @@ def device_seconds(runner: ModelRunner, batch: RaggedBatch) -> list[float]:
     return [start.elapsed_time(end) / 1e3 for start, end in pairs]
 
 
-def host_seconds(runner: ModelRunner, batch: RaggedBatch) -> list[float]:
-    """From one step's tokens to the next's."""
-    wanted, rounds = list(range(batch.num_decodes)), []
+def host_seconds(runner: LaunchingRunner, batch: RaggedBatch) -> list[float]:
+    """From one step's tokens to the next's, with a step in flight meanwhile."""
+    rows = [greedy_row(row) for row in range(batch.num_decodes)]
+    flight, rounds = runner.launch(batch, rows, [None] * len(rows)), []
     for _ in range(REPEATS):
         started_s = time.perf_counter()
-        row_argmax(runner.forward(batch), wanted)
+        following = runner.launch(batch, rows, range(len(rows)))
+        flight.tokens()
+        flight = following
         rounds.append(time.perf_counter() - started_s)
+    flight.tokens()
     return rounds[1:]
+
+
+def greedy_row(row: int) -> SamplingRow:
+    """Of a sequence of one token: its likeliest next one."""
+    params = SamplingParams(max_tokens=1, temperature=0.0)
+    return SamplingRow(logit_row=row, params=params, choice=0, token_ids=[0], num_prompt=1)

@@ -24,6 +24,7 @@ from tests.engine.lazy_runner import LazyRunner, lazy_replica
 from tests.engine.test_engine_random import World, end_and_compare
 
 EOS = (0,)
+NUM_BLOCKS = 16
 
 
 @dataclass
@@ -37,7 +38,7 @@ class LazyWorld(World):
         self.runners = [runner for _, runner in made]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(16))
 def test_handoffs_to_a_lazy_device_end_every_request_rightly_and_leak_no_block(seed: int) -> None:
     world = LazyWorld(random.Random(seed))
     world.live(120)
@@ -51,18 +52,19 @@ def random_body(chance: random.Random, name: str) -> GenerateRequest:
         request_id=name,
         token_ids=[chance.randrange(2) for _ in range(chance.randrange(1, 8))],
         sampling=SamplingParams(
-            max_tokens=chance.randrange(1, 9),
+            max_tokens=chance.randrange(1, 16),
             n=chance.choice([1, 1, 1, 2, 3]),
             seed=chance.randrange(9),
             temperature=chance.choice([0.0, 1.0, 1.8]),
             top_k=chance.choice([0, 0, 4]),
             top_p=chance.choice([1.0, 0.8]),
             min_tokens=chance.choice([0, 0, 0, 1]),
-            stop_token_ids=chance.choice([(), (), (3,)]),
-            presence_penalty=chance.choice([0.0, 0.0, 0.0, 0.5]),
+            stop_token_ids=chance.choice([(), (), (), (3,)]),
+            presence_penalty=0.5 * (chance.random() < 0.05),
+            ignore_eos=chance.random() < 0.7,
         ),
         cache_root=ROOT,
-        timeout_ms=chance.choice([1e6, 1e6, 1e6, 12.0]),
+        timeout_ms=chance.choice([1e6, 1e6, 1e6, 25.0]),
     )
 
 
@@ -72,11 +74,11 @@ class Life:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.clock = VirtualClock()
-        replica, self.runner = lazy_replica(12, EOS)
+        replica, self.runner = lazy_replica(NUM_BLOCKS, EOS)
         self.engine = small_engine(
             replica,
             clock=self.clock,
-            max_batch_tokens=chance.choice([3, 6, 16]),
+            max_batch_tokens=chance.choice([4, 16]),
             max_num_seqs=chance.choice([2, 4, 8]),
             prefix_cache=chance.random() < 0.7,
         )
@@ -87,9 +89,9 @@ class Life:
     def live(self, num_turns: int) -> None:
         """As many turns, with a step in most of them."""
         for _ in range(num_turns):
-            if len(self.bodies) < 14 and self.chance.random() < 0.2:
+            if len(self.bodies) < 9 and self.chance.random() < 0.1:
                 self.submit()
-            if self.bodies and self.chance.random() < 0.08:
+            if self.bodies and self.chance.random() < 0.04:
                 self.disturb()
             if self.chance.random() < 0.9:
                 self.step()
@@ -125,7 +127,7 @@ class Life:
         assert all(completion.ended for completion in self.completions.values())
         assert self.engine.is_idle
         assert self.engine.placement.pool.leases == frozenset()
-        assert self.engine.placement.pool.num_available == 12
+        assert self.engine.placement.pool.num_available == NUM_BLOCKS
 
 
 def alone(body: GenerateRequest) -> Completion:
@@ -151,7 +153,7 @@ def compare(body: GenerateRequest, found: Completion, *, is_whole: bool) -> None
         assert found.ended.usage.completion_tokens == expected.ended.usage.completion_tokens
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_requests_get_the_tokens_of_an_engine_that_waits(seed: int) -> None:
     life = Life(random.Random(seed))
     life.live(150)
@@ -162,12 +164,21 @@ def test_random_requests_get_the_tokens_of_an_engine_that_waits(seed: int) -> No
         assert found.ended.error_code in ("", "cancelled", "deadline_exceeded")
         is_whole = not found.ended.error_code and name not in life.disturbed
         compare(body, found, is_whole=is_whole)
-    assert runs_ahead(life.runner)
 
 
-def runs_ahead(runner: LazyRunner) -> bool:
-    """True when some step was launched right after another, before that one was read."""
-    return any(
-        first.startswith("launch") and second.startswith("launch")
-        for first, second in zip(runner.log, runner.log[1:], strict=False)
-    )
+def test_random_lives_run_ahead() -> None:
+    steps = 0
+    for seed in range(8):
+        life = Life(random.Random(seed))
+        life.live(80)
+        steps += num_ahead(life.runner)
+    assert steps > 100
+
+
+def num_ahead(runner: LazyRunner) -> int:
+    """Steps that were launched while another was unread."""
+    unread, found = 0, 0
+    for line in runner.log:
+        found += line.startswith("launch") and unread > 0
+        unread += line.startswith("launch") - line.startswith("read")
+    return found
