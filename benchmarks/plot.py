@@ -27,18 +27,30 @@ def plot_comparisons(works: Sequence[Comparison], path: Path) -> None:
 
 def plot_rows(title: str, rows: Sequence[Row], path: Path) -> None:
     """Rows of one table that have a floor, as multiples of it. Writes a PNG."""
-    import matplotlib.figure
-
-    shown = [row for row in rows if row.floor]
-    figure = matplotlib.figure.Figure(figsize=(8, 0.34 * len(shown) + 1.2), layout="constrained")
-    axis = figure.subplots()
-    names = [f"{row.name}: {row.value:.3g} {row.unit}" for row in shown]
-    axis.barh(names, [row.value / row.floor for row in shown if row.floor], color=OWN_COLOR)
-    axis.invert_yaxis()
+    shown = [(row, row.value / row.floor) for row in rows if row.floor]
+    figure, axis = _bars(title, [row for row, _ in shown], [times for _, times in shown])
     axis.axvline(1.0, color=FLOOR_COLOR, linestyle="--")
     axis.set_xlabel("times the floor of this machine (dashed)")
-    axis.set_title(title, fontsize=10)
     figure.savefig(path, dpi=120)
+
+
+def plot_bars(title: str, rows: Sequence[Row], path: Path) -> None:
+    """Rows of one table in one unit. Writes a PNG."""
+    figure, axis = _bars(title, rows, [row.value for row in rows])
+    axis.set_xlabel(rows[0].unit)
+    figure.savefig(path, dpi=120)
+
+
+def _bars(title: str, rows: Sequence[Row], lengths: Sequence[float]) -> tuple[Any, Any]:
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(8, 0.34 * len(rows) + 1.2), layout="constrained")
+    axis = figure.subplots()
+    names = [f"{row.name}: {row.value:.3g} {row.unit}" for row in rows]
+    axis.barh(names, lengths, color=OWN_COLOR)
+    axis.invert_yaxis()
+    axis.set_title(title, fontsize=10)
+    return figure, axis
 
 
 def _panels(count: int) -> tuple[Any, list[Any]]:

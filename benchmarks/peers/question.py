@@ -46,8 +46,8 @@ def agreement(answer: Answer) -> str:
             raise RuntimeError(f"token {left} is {gap:.2f} nats behind: this is another model")
         words.append(f"{left} ({gap:.2f})")
     return (
-        f"tokens as the unquantized model's, of {NEW_TOKENS} (nats between the two where they part):"
-        f" {', '.join(words)}"
+        f"tokens as the unquantized model's, of {NEW_TOKENS} (nats between the two where they "
+        f"part): {', '.join(words)}"
     )
 
 

@@ -10,6 +10,11 @@ from cluster.version import VERSION
 from engine.offline import generate
 from engine.offline_replica import OfflineSetup, greedy_request, offline_engine
 
+_WEIGHTS = {
+    "auto": "weights as stored (a GGUF: Q4_1 and Q8_0), activations int8 and partly int16",
+    "full": "weights bf16, activations bf16",
+}
+
 
 def main() -> None:
     """See the module."""
@@ -27,7 +32,7 @@ def main() -> None:
     about = {
         "name": "splitserve",
         "version": VERSION,
-        "precision": f"weights {setup.weights}, KV {setup.kv}",
+        "precision": f"{_WEIGHTS.get(weights, weights)}, KV {'bf16' if kv == 'auto' else kv}",
     }
     take_turns(answers, about, run)
 
