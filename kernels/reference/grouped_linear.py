@@ -5,8 +5,9 @@ Each row of x is rounded per span of 32 inputs to 127 steps on either side of ze
     x[i] = x_scale[s] * q[i]            x_scale = largest |x| of the span / 127
 
 In the spans of a row with the largest scales what that misses is kept too, in as many steps of
-x_scale / 254, as if q had 16 bits: there the outliers are, whose spans lose most. Of products that
-are wanted in float32, as logits are, every second span is so fine, of others every sixteenth.
+x_scale / 254, as if q had 16 bits: there the outliers are, whose spans lose most. Spans are so fine
+where the scale is four times the row's mean, one in eight at most; of products that are wanted in
+float32, as logits are, every second one is.
 
 The weight is centred, w[i] = factor * (scale[g] * (value[i] - centre) + minimum[g]), and
 
@@ -88,9 +89,27 @@ def centre(weight: GroupedWeight) -> CentredGroups:
     )
 
 
-def num_fine_spans(num_spans: int, out_dtype: torch.dtype) -> int:
-    """Of a row."""
-    return max(1, num_spans // (2 if out_dtype is torch.float32 else 16))
+@dataclass(frozen=True, slots=True)
+class FineSpans:
+    """Which spans of a row: those of the largest scales."""
+
+    one_in: int
+    """At most one of so many, but one at least."""
+    least: float
+    """Only where the scale is so many times the mean of the row's."""
+
+    def of(self, scales: torch.Tensor) -> torch.Tensor:
+        """float32 [num_rows, spans] -> bool of the same shape."""
+        num_spans, mask = scales.shape[1], (1 << _INDEX_BITS) - 1
+        keys = scales.contiguous().view(torch.int32) & ~mask & 0x7FFFFFFF
+        keys = keys | (mask - torch.arange(num_spans, dtype=torch.int32))
+        largest = keys.topk(max(1, num_spans // self.one_in), dim=1).indices
+        chosen = torch.zeros_like(scales, dtype=torch.bool).scatter_(1, largest, True)
+        return chosen & (scales >= self.least * scales.mean(dim=1, keepdim=True))
+
+
+FINE_LOGITS: Final = FineSpans(one_in=2, least=0.0)
+FINE_BRANCHES: Final = FineSpans(one_in=8, least=4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +127,7 @@ class QuantizedRows:
         return self.whole.sum(dim=-1) * self.scales + rest
 
 
-def quantize_rows(x: torch.Tensor, num_fine: int) -> QuantizedRows:
+def quantize_rows(x: torch.Tensor, fine: FineSpans) -> QuantizedRows:
     """x [num_rows, in]."""
     spans = x.float().view(x.shape[0], x.shape[1] // SPAN, SPAN)
     largest = spans.abs().amax(dim=-1)
@@ -116,17 +135,8 @@ def quantize_rows(x: torch.Tensor, num_fine: int) -> QuantizedRows:
     inverse = torch.where(largest > _LEAST, torch.full_like(largest, _LARGEST) / largest, 0.0)
     whole = (spans * inverse[..., None]).round()
     missed = (spans.double() * inverse[..., None] - whole).float()  # rounded once
-    rest = (missed * _FINE_STEPS).round() * _is_fine(scales, num_fine)[..., None]
+    rest = (missed * _FINE_STEPS).round() * fine.of(scales)[..., None]
     return QuantizedRows(whole, rest, scales)
-
-
-def _is_fine(scales: torch.Tensor, num_fine: int) -> torch.Tensor:
-    """float32 [num_rows, spans] -> bool, true for the `num_fine` largest of each row."""
-    num_spans, mask = scales.shape[1], (1 << _INDEX_BITS) - 1
-    keys = scales.contiguous().view(torch.int32) & ~mask & 0x7FFFFFFF
-    keys = keys | (mask - torch.arange(num_spans, dtype=torch.int32))
-    chosen = keys.topk(num_fine, dim=1).indices
-    return torch.zeros_like(scales, dtype=torch.bool).scatter_(1, chosen, True)
 
 
 def grouped_linear(
@@ -138,7 +148,7 @@ def grouped_linear(
 ) -> torch.Tensor:
     """x [num_rows, in] -> `out_dtype` [num_rows, out]."""
     groups = centre(weight)
-    rows = quantize_rows(x, num_fine_spans(x.shape[1] // SPAN, out_dtype))
+    rows = quantize_rows(x, FINE_LOGITS if out_dtype is torch.float32 else FINE_BRANCHES)
     spans_per_group = groups.group // SPAN
     offsets = (groups.values.float() - groups.centre).view(groups.values.shape[0], -1, SPAN)
     scales = groups.scales.float().repeat_interleave(spans_per_group, dim=1)  # [out, spans]

@@ -1,8 +1,8 @@
 // out = x * weight^T + bias for a matrix of low-bit groups, the activations rounded to bytes.
 //
 // Per span of 32 inputs a dot product of bytes is exact in int32; it is scaled and added in float32.
-// One output is one chain in the order of the spans, and a second one of the fine spans, whatever the
-// number of rows and threads is.
+// One output is one chain in the order of the spans, then of the fine ones, whatever the number of
+// rows and threads is.
 #ifdef __AVX512VNNI__
 
 #include "operations.h"
@@ -28,8 +28,8 @@ struct Product {
 // A tile's rows: the first one's data and the distance to the next, in bytes.
 struct TileRows {
   const char *values, *scales, *offsets, *sums;
-  const char *fine_values, *fine_scales, *fine_offsets, *fine_places;
-  int64_t stride, num_fine;
+  const char *fine_values, *fine_scales, *fine_offsets, *fine_places, *fine_count;
+  int64_t stride;
 
   TileRows(const QuantizedRows& rows, char* first)
       : values(first),
@@ -40,11 +40,15 @@ struct TileRows {
         fine_scales(reinterpret_cast<const char*>(rows.fine_scales(first))),
         fine_offsets(reinterpret_cast<const char*>(rows.fine_offsets(first))),
         fine_places(reinterpret_cast<const char*>(rows.fine_places(first))),
-        stride(rows.stride()),
-        num_fine(rows.num_fine()) {}
+        fine_count(reinterpret_cast<const char*>(rows.fine_count(first))),
+        stride(rows.stride()) {}
 
   __m512i every_lane(const char* from, int row, int64_t word) const {
     return _mm512_set1_epi32(reinterpret_cast<const Word*>(from + row * stride)[word]);
+  }
+
+  int64_t num_fine(int row) const {
+    return *reinterpret_cast<const int32_t*>(fine_count + row * stride);
   }
 
   Place fine_place(int row, int64_t index) const {
@@ -111,33 +115,27 @@ inline void multiply_groups(const GroupedMatrix& matrix, const TileRows& x, cons
   }
 }
 
-// The second terms of the fine spans, which differ from row to row: sums [num_rows][2].
+// The second term of one fine span of a row.
 template <class Values>
-__attribute__((noinline)) void multiply_fine(const TileRows& x, const uint8_t* panel, int num_rows,
-                                             __m512 (*sums)[2]) {
-  for (int row = 0; row < num_rows; ++row) {
-    __m512 left_sum = _mm512_setzero_ps(), right_sum = left_sum;
-    for (int64_t i = 0; i < x.num_fine; ++i) {
-      const Place place = x.fine_place(row, i);
-      const uint8_t *scales = panel + place.scales, *values = panel + place.values;
-      __m512i left_dots = x.every_lane(x.fine_offsets, row, i), right_dots = left_dots;
+inline __attribute__((always_inline)) void multiply_fine(const TileRows& x, int row, int64_t index,
+                                                         const uint8_t* panel,
+                                                         __m512 (&sums)[2]) {
+  const Place place = x.fine_place(row, index);
+  const uint8_t *scales = panel + place.scales, *values = panel + place.values;
+  __m512i left_dots = x.every_lane(x.fine_offsets, row, index), right_dots = left_dots;
 #pragma GCC unroll 8
-      for (int step = 0; step < kSpanSteps; ++step) {
-        __m512i left, right;
-        Values::load(values + step * Values::kStepBytes, left, right);
-        const __m512i value = x.every_lane(x.fine_values, row, i * kSpanSteps + step);
-        left_dots = _mm512_dpbusd_epi32(left_dots, left, value);
-        right_dots = _mm512_dpbusd_epi32(right_dots, right, value);
-      }
-      const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.fine_scales, row, i));
-      left_sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(left_dots),
-                                 _mm512_mul_ps(widen_half(scales), scale), left_sum);
-      right_sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(right_dots),
-                                  _mm512_mul_ps(widen_half(scales + 32), scale), right_sum);
-    }
-    sums[row][0] = left_sum;
-    sums[row][1] = right_sum;
+  for (int step = 0; step < kSpanSteps; ++step) {
+    __m512i left, right;
+    Values::load(values + step * Values::kStepBytes, left, right);
+    const __m512i value = x.every_lane(x.fine_values, row, index * kSpanSteps + step);
+    left_dots = _mm512_dpbusd_epi32(left_dots, left, value);
+    right_dots = _mm512_dpbusd_epi32(right_dots, right, value);
   }
+  const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.fine_scales, row, index));
+  sums[0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(left_dots), _mm512_mul_ps(widen_half(scales), scale),
+                            sums[0]);
+  sums[1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(right_dots),
+                            _mm512_mul_ps(widen_half(scales + 32), scale), sums[1]);
 }
 
 template <class Out>
@@ -161,14 +159,12 @@ void grouped_tile(const Product& job, int64_t row, int64_t panel) {
                          matrix.num_pairs(), sums);
   const uint8_t* values = matrix.panels + panel * matrix.panel_bytes();
   multiply_groups<Values, R>(matrix, x, values, sums);
-  __m512 fine[R][2];
-  multiply_fine<Values>(x, values, R, fine);
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
+    for (int64_t i = 0; i < x.num_fine(r); ++i) multiply_fine<Values>(x, r, i, values, sums[r]);
     const int64_t column = panel * kPanel;
-    store_half<Out>(job, row + r, column, _mm512_add_ps(sums[r][0], fine[r][0]));
-    if (column + 16 < matrix.num_outputs)
-      store_half<Out>(job, row + r, column + 16, _mm512_add_ps(sums[r][1], fine[r][1]));
+    store_half<Out>(job, row + r, column, sums[r][0]);
+    if (column + 16 < matrix.num_outputs) store_half<Out>(job, row + r, column + 16, sums[r][1]);
   }
 }
 
@@ -231,9 +227,9 @@ extern "C" void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, cons
                                           int64_t num_rows, const GroupedMatrix* matrix, void* out,
                                           int32_t num_threads) {
   const bool is_float = out_dtype == kFloat32;
-  const int64_t spans_per_fine = is_float ? 2 : 16;
-  const int64_t stride = QuantizedRows(*matrix, spans_per_fine, nullptr).stride();
-  const QuantizedRows rows(*matrix, spans_per_fine, scratch(num_rows * stride));
+  const FineSpans fine = is_float ? kFineLogits : kFineBranches;
+  const int64_t stride = QuantizedRows(*matrix, fine, nullptr).stride();
+  const QuantizedRows rows(*matrix, fine, scratch(num_rows * stride));
   auto* prepare = dtype == kFloat32 ? quantize<Float32> : quantize<BFloat16>;
   prepare(*matrix, rows, x, num_rows, num_threads);
   const Product job{*matrix, rows, num_rows, out};

@@ -61,12 +61,10 @@ class RowQuantizer {
 
   template <class E>
   void quantize(const typename E::Value* x, char* row) {
+    scale_sums_ = _mm512_setzero_ps();
     for (int64_t span = 0; span < matrix_.num_spans(); span += 16) quantize_spans<E>(x, row, span);
-    int32_t key = INT32_MAX;
-    for (int64_t i = 0; i < rows_.num_fine(); ++i) {
-      key = largest_below(key);
-      keep_rest<E>(x, row, i, kIndexMask - (key & kIndexMask));
-    }
+    const float mean = _mm512_reduce_add_ps(scale_sums_) / static_cast<float>(matrix_.num_spans());
+    *rows_.fine_count(row) = keep_rests<E>(x, row, rows_.least_scale(mean));
     if (matrix_.minimums) add_up(row);
   }
 
@@ -87,6 +85,7 @@ class RowQuantizer {
         join_lanes(lanes, [](__m512i a, __m512i b) { return _mm512_max_epi32(a, b); }));
     const __m512 scales = _mm512_div_ps(largest, _mm512_set1_ps(127.0f));
     _mm512_mask_storeu_ps(rows_.scales(row) + first, mask, scales);
+    scale_sums_ = _mm512_add_ps(scale_sums_, scales);
     _mm512_storeu_ps(&inverses_[first], inverse_step(largest));
     _mm512_storeu_si512(&keys_[first], keys(scales, first, mask));
     for (int i = 0; i < 16; ++i) lanes[i] = _mm512_setzero_si512();
@@ -121,6 +120,19 @@ class RowQuantizer {
       largest = _mm512_mask_max_epi32(largest, below, largest, some);
     }
     return _mm512_reduce_max_epi32(largest);
+  }
+
+  // Returns of how many spans.
+  template <class E>
+  int32_t keep_rests(const typename E::Value* x, char* row, float least_scale) {
+    int32_t count = 0;
+    for (int32_t key = INT32_MAX; count < rows_.most_fine(); ++count) {
+      key = largest_below(key);
+      const int32_t span = kIndexMask - (key & kIndexMask);
+      if (!(rows_.scales(row)[span] >= least_scale)) break;
+      keep_rest<E>(x, row, count, span);
+    }
+    return count;
   }
 
   // What the bytes of a span miss, as bytes too.
@@ -163,6 +175,7 @@ class RowQuantizer {
   int64_t padded_;  // spans, and room for whole vectors
   std::vector<float> inverses_, totals_;  // 1 / scale; sum of a span's values, as rounded
   std::vector<int32_t> keys_;
+  __m512 scale_sums_;
 };
 
 }  // namespace splitserve
