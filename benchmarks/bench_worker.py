@@ -90,7 +90,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     TEAM.resize(options.threads)
-    flags = ["--prefill", "0", "--decode", "1", "--dtype", "bfloat16"]
+    flags = ["--prefill", "0", "--decode", "1", "--dtype", "bfloat16", "--weights", "full"]
     with local_fleet(*flags, "--num-threads", str(options.threads), num_workers=1) as port:
         taken, floor = asyncio.run(measure(port, options.rounds))
     rows = rows_of(taken, floor)
