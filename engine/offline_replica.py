@@ -11,7 +11,7 @@ from cluster.sampling import SamplingParams
 from engine.engine import Engine
 from engine.messages import GenerateRequest
 from engine.model_runner import Replica
-from engine.process import keep_freed_memory
+from engine.process import keep_freed_memory, spare_loaded_objects
 from engine.replica import load_replica, resolve_device
 from engine.spec import EngineSpec, resolve_dtype, resolve_weights
 from engine.threads import use_threads_to_load, use_threads_to_serve
@@ -63,6 +63,7 @@ def load_offline(setup: OfflineSetup) -> Replica:
     keep_freed_memory()
     replica = load_replica(spec, lambda phase, fraction: None)
     use_threads_to_serve(replica.kv.device)
+    spare_loaded_objects()
     return replica
 
 

@@ -10,6 +10,7 @@ The process dies with its parent, and leaves SIGINT to it.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -91,6 +92,7 @@ def run_engine_process(
     )
     extension = make_extension(parts)
     extensions.append(extension)
+    spare_loaded_objects()
     try:
         _say_ready(channel, spec, replica, extension)
         EngineLoop(engine, extension, source=channel, sink=channel).run()
@@ -108,6 +110,15 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def spare_loaded_objects() -> None:
+    """Keeps the collector of cycles away from what is loaded: modules, the model, the engine.
+
+    They live as long as the process; a full collection that looks at them takes 0.09 s.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def die_with_parent(parent_pid: int) -> None:

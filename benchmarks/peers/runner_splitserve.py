@@ -21,7 +21,13 @@ def main() -> None:
     answers = answers_only()
     model, threads, *formats = sys.argv[1:]
     weights, kv = (*formats, "auto", "auto")[:2]
-    setup = OfflineSetup(model=model, num_threads=int(threads), weights=weights, kv=kv)
+    setup = OfflineSetup(
+        model=model,
+        num_threads=int(threads),
+        weights=weights,
+        kv=kv,
+        max_batch_tokens=4096,  # a step's, as that of the others
+    )
     engine = offline_engine(setup)
     numbers = itertools.count()
 

@@ -82,7 +82,7 @@ inline void multiply_span(const TileRows& x, int64_t span, const uint8_t* values
     const uint8_t* from = values + step * Values::kStepBytes;
     __m512i left, right;
     Values::load(from, left, right);
-    for (int line = 0; line < Values::kStepBytes; line += 64)
+    for (int line = 0; R < 4 && line < Values::kStepBytes; line += 64)
       _mm_prefetch(reinterpret_cast<const char*>(from + kPrefetchBytes + line), _MM_HINT_T0);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
