@@ -46,6 +46,11 @@ class Comparison:
         others = [name for name in self.taken if not name.startswith(OURS)]
         return sorted(others, key=self.median, reverse=self.higher_is_better)
 
+    def systems(self) -> list[str]:
+        """Ours, our other settings, then the peers, best first."""
+        own = sorted(name for name in self.taken if name.startswith(OURS))
+        return [*own, *self.peers()]
+
     @property
     def ratio(self) -> float | None:
         """Ours against the best peer: the median of the rounds' ratios."""
@@ -63,8 +68,7 @@ def print_comparison(work: Comparison) -> None:
     print(
         f"\n{work.name} ({work.unit}, {'higher' if work.higher_is_better else 'lower'} is better)"
     )
-    own = [name for name in work.taken if name.startswith(OURS)]
-    for system in [*own, *work.peers()]:
+    for system in work.systems():
         values = work.taken[system]
         line = f"  {system:24}{work.median(system):10.4g}   {min(values):.4g}..{max(values):.4g}"
         if not system.startswith(OURS):

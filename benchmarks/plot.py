@@ -16,7 +16,7 @@ def plot_comparisons(works: Sequence[Comparison], path: Path) -> None:
     """Writes a PNG."""
     figure, axes = _panels(len(works))
     for axis, work in zip(axes, works, strict=False):
-        systems = list(work.taken)
+        systems = work.systems()
         colors = [_color(system) for system in systems]
         axis.barh(systems, [work.median(system) for system in systems], color=colors)
         for system in systems:
