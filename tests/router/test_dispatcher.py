@@ -295,7 +295,7 @@ async def test_the_queue_is_bounded() -> None:
         with pytest.raises(QueueFull):
             await collect(plane, request("r2"))
         for name in ("r0", "r1"):
-            await until(lambda name=name: worker.submitted[-1].request_id == name)
+            await until(lambda name=name: name in [r.request_id for r in worker.submitted])
             worker.send(tokens_frame(name, 5, 6, last=True))
             worker.send(ended_frame(name, made=2))
         await asyncio.gather(*tasks)
