@@ -46,11 +46,16 @@ def _bars(title: str, rows: Sequence[Row], lengths: Sequence[float]) -> tuple[An
 
     figure = matplotlib.figure.Figure(figsize=(8, 0.34 * len(rows) + 1.2), layout="constrained")
     axis = figure.subplots()
-    names = [f"{row.name}: {row.value:.3g} {row.unit}" for row in rows]
+    names = [f"{row.name}: {_rounded(row.value)} {row.unit}" for row in rows]
     axis.barh(names, lengths, color=OWN_COLOR)
+    axis.margins(y=0.01)
     axis.invert_yaxis()
     axis.set_title(title, fontsize=10)
     return figure, axis
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _panels(count: int) -> tuple[Any, list[Any]]:
