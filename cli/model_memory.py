@@ -42,12 +42,17 @@ def free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
+def check_kv_format(kv: str) -> None:
+    """Raises ConfigError for a format that there is not."""
+    if kv not in KV_FORMATS:
+        raise ConfigError(f"kv is {kv!r}; choose {', '.join(KV_FORMATS)}", param="kv")
+
+
 def memory_rows(card: ModelCard, formats: Formats, memory_bytes: int) -> list[MemoryRow]:
     """The formats asked for, then smaller ones. Raises ConfigError for an unknown format."""
     from engine.spec import resolve_dtype, resolve_weights
 
-    if formats.kv not in KV_FORMATS:
-        raise ConfigError(f"kv is {formats.kv!r}; choose {', '.join(KV_FORMATS)}", param="kv")
+    check_kv_format(formats.kv)
     dtype = resolve_dtype(card, formats.dtype)
     asked = resolve_weights(card, formats.weights, dtype, "cpu").value
     choices = [(asked, formats.kv), (asked, "int8"), ("int8", "int8"), ("int4", "int8")]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cli.json_output import print_json
+from cli.model_memory import check_kv_format
 from cli.table import Table
 from cluster.errors import ConfigError
 
@@ -36,13 +37,15 @@ class QualityRequest:
 
 def run_quality(request: QualityRequest) -> int:
     """Prints the table; 1 when a threshold is passed."""
-    from engine.offline_replica import OfflineSetup
+    from engine.offline_replica import OfflineSetup, spec_of
     from engine.quality.verdict import Thresholds, has_passed, judge
 
     plain = OfflineSetup(model=request.model, dtype=request.dtype, weights="full")
     changed = OfflineSetup(
         model=request.model, dtype=request.dtype, weights=request.weights, kv=request.kv
     )
+    check_kv_format(request.kv)
+    spec_of(changed)  # wrong words are said before anything is measured
     lengths = _lengths(request.lengths)
     limits = Thresholds(
         max_perplexity_increase=request.max_perplexity_increase,

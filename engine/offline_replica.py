@@ -41,15 +41,12 @@ class OfflineSetup:
         )
 
 
-def load_offline(setup: OfflineSetup) -> Replica:
-    """Loads it and sets this process's threads, as an engine process does.
-
-    Raises ModelError, or ConfigError for what does not fit.
-    """
+def spec_of(setup: OfflineSetup) -> EngineSpec:
+    """Reads no weight. Raises ModelError, or ConfigError for a value that there is not."""
     card, options = ModelStore().resolve(setup.model), setup.options
     dtype = resolve_dtype(card, setup.dtype)
     device = resolve_device(setup.device)
-    spec = EngineSpec(
+    return EngineSpec(
         card=card,
         dtype=dtype,
         weights=resolve_weights(card, setup.weights, dtype, device.type),
@@ -59,7 +56,15 @@ def load_offline(setup: OfflineSetup) -> Replica:
         incarnation="offline",
         options=options,
     )
-    use_threads_to_load(options.num_threads)
+
+
+def load_offline(setup: OfflineSetup) -> Replica:
+    """Loads it and sets this process's threads, as an engine process does.
+
+    Raises ModelError, or ConfigError for what does not fit.
+    """
+    spec = spec_of(setup)
+    use_threads_to_load(spec.options.num_threads)
     keep_freed_memory()
     replica = load_replica(spec, lambda phase, fraction: None)
     use_threads_to_serve(replica.kv.device)

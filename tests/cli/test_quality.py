@@ -1,0 +1,30 @@
+"""`quality`: wrong words are refused before anything is loaded; the table and its exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.models.store import ModelStore
+from tests.cli.run_cli import cli
+
+
+@pytest.fixture(scope="module", autouse=True)
+def model() -> None:
+    ModelStore().resolve("smollm2")
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--kv", "int3"], "kv is 'int3'; choose auto, int8, fp8"),
+        (["--weights", "int3"], "weights is 'int3'; choose auto, full, int8, int4 or fp8"),
+        (["--lengths", "512,many"], "--lengths is '512,many'; write numbers"),
+    ],
+)
+def test_a_wrong_word_is_refused_before_anything_is_measured(
+    flags: list[str], problem: str
+) -> None:
+    done = cli("quality", "smollm2", *flags)
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert "read the text" not in done.stderr
