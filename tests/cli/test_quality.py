@@ -1,4 +1,4 @@
-"""`quality`: wrong words are refused before anything is loaded; the table and its exit code."""
+"""`quality`: wrong words are refused before anything is loaded."""
 
 from __future__ import annotations
 
