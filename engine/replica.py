@@ -63,14 +63,9 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
     phases("warm up", 0.0)
     decoder.forward(_warm_up_batch(layout.block_size, device), pool)
     phases("warm up", 1.0)
-    runner: ModelRunner = DecoderRunner(decoder, pool)
-    if is_replayed:
-        limits = GraphLimits(max_num_seqs=options.max_num_seqs, max_context_tokens=context_tokens)
-        runner = CudaRunner(
-            decoder, pool, limits=limits, backend=CudaGraphs(device), progress=phases
-        )
+    limits = GraphLimits(max_num_seqs=options.max_num_seqs, max_context_tokens=context_tokens)
     return Replica(
-        runner=runner,
+        runner=_runner_of(decoder, pool, limits, phases),
         batch_device=torch.device("cpu"),
         kv=pool.tensor[: budget.num_blocks],
         vocab_size=config.vocab_size,
@@ -78,6 +73,17 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
         max_context_tokens=min(context_tokens, budget.num_blocks * layout.block_size),
         load_phases_ms=phases.finish(),
     )
+
+
+def _runner_of(
+    decoder: Decoder, pool: KvPool, limits: GraphLimits, progress: Progress
+) -> ModelRunner:
+    """On CUDA decode steps are replayed, within the limits."""
+    device = pool.tensor.device
+    if device.type != "cuda":
+        return DecoderRunner(decoder, pool)
+    backend = CudaGraphs(device)
+    return CudaRunner(decoder, pool, limits=limits, backend=backend, progress=progress)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from kernels.cpu.team import TEAM
 from kernels.dispatch import REFERENCE
+from kernels.paged_queries import PagedQueries
 from kernels.reference.paged_attention import gather_sequence
 from tests.kernels.kernel_sets import (
     CPU_SETS,
@@ -50,6 +51,14 @@ def test_the_reference_is_the_attention_of_torch() -> None:
     torch.testing.assert_close(ours, expected.transpose(0, 1).flatten(1))
 
 
+def asked(batch: str, block_size: int) -> tuple[PagedQueries, int, int]:
+    """The queries of a batch, the blocks of a pool that holds it, and its tokens."""
+    sequences = BATCHES[batch]
+    num_blocks = sum(-(-context // block_size) for _, context in sequences) + 1
+    num_tokens = sum(query_len for query_len, _ in sequences)
+    return paged_queries(sequences, num_blocks, block_size), num_blocks, num_tokens
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("name", CPU_SETS)
@@ -66,10 +75,7 @@ def test_attention_is_that_of_the_reference(
     batch: str,
     dtype: torch.dtype,
 ) -> None:
-    sequences = BATCHES[batch]
-    num_blocks = sum(-(-context // block_size) for _, context in sequences) + 1
-    queries = paged_queries(sequences, num_blocks, block_size)
-    num_tokens = sum(query_len for query_len, _ in sequences)
+    queries, num_blocks, num_tokens = asked(batch, block_size)
     query = random(num_tokens, num_heads, head_dim, dtype=dtype)
     layer = random_pool_layer(num_blocks, num_kv_heads, block_size, head_dim, dtype)
     ours = cpu_set(name).paged_attention(query, layer, queries, head_dim**-0.5)
@@ -157,10 +163,7 @@ def test_attention_reads_a_quantized_pool_as_the_reference_does(
     dtype: torch.dtype,
     pool: torch.dtype,
 ) -> None:
-    sequences = BATCHES[batch]
-    num_blocks = sum(-(-context // block_size) for _, context in sequences) + 1
-    queries = paged_queries(sequences, num_blocks, block_size)
-    num_tokens = sum(query_len for query_len, _ in sequences)
+    queries, num_blocks, num_tokens = asked(batch, block_size)
     query = random(num_tokens, num_heads, head_dim, dtype=dtype)
     layer = quantized_pool_layer(num_blocks, num_kv_heads, block_size, head_dim, pool)
     ours = cpu_set(name).paged_attention(query, layer, queries, head_dim**-0.5, 100)
