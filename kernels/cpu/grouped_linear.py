@@ -32,7 +32,7 @@ class GroupedMatrix(ctypes.Structure):
 
     _fields_ = [
         *((name, _POINTER) for name in ("panels", "minimums", "factors", "bias")),
-        *((name, _LONG) for name in ("num_outputs", "num_inputs", "group", "bits")),
+        *((name, _LONG) for name in ("num_outputs", "num_inputs", "group", "bits", "is_paired")),
     ]
 
 
@@ -40,6 +40,8 @@ class GroupedRowsRecord(OperationRecord):
     """Rows of the matrix, by the step's token ids; see native/grouped_operations.cpp."""
 
     function = "splitserve_run_grouped_rows"
+    writes = ("out",)
+    by_rows = False
     _fields_ = [("matrix", _POINTER), ("out", _LONG)]
 
 
@@ -47,6 +49,8 @@ class GroupedLinearRecord(OperationRecord):
     """A product with the matrix; see native/grouped_operations.cpp."""
 
     function = "splitserve_run_grouped_linear"
+    reads = ("x",)
+    writes = ("out",)
     _fields_ = [
         ("matrix", _POINTER),
         *((name, _LONG) for name in ("dtype", "out_dtype", "x", "out")),
@@ -95,6 +99,7 @@ class GroupedLinear:
             num_inputs=self._in_features,
             group=groups.group,
             bits=groups.bits,
+            is_paired=groups.is_paired,
         )
 
     @property
@@ -171,19 +176,22 @@ def takes(weight: GroupedWeight) -> bool:
 
 
 def pack_panels(groups: CentredGroups) -> torch.Tensor:
-    """uint8 [ceil(out / 32), num_groups, bytes of 32 scales and their values]."""
-    scales = _padded(groups.scales).view(-1, PANEL, groups.num_groups).transpose(1, 2)
+    """uint8 [ceil(out / 32), num_groups, bytes of 32 scales or pairs and their values]."""
+    scales = groups.scales[..., None]
+    if groups.is_paired and groups.minimums is not None:
+        scales = torch.stack((groups.scales, groups.minimums), dim=-1)
+    scales = _padded(scales).view(-1, PANEL, groups.num_groups, scales.shape[-1]).transpose(1, 2)
     steps = _padded(groups.values).view(-1, PANEL, groups.num_groups, groups.group // 4, 4)
     values = steps.permute(0, 2, 3, 1, 4)  # [panels, groups, steps, 32 outputs, 4 inputs]
     if groups.bits == 4:
         values = values[..., : PANEL // 2, :] | values[..., PANEL // 2 :, :] << 4
-    scale_bytes = scales.contiguous().view(torch.uint8)
+    scale_bytes = scales.flatten(2).contiguous().view(torch.uint8)
     return torch.cat((scale_bytes, values.flatten(2)), dim=-1)
 
 
 def pack_minimums(groups: CentredGroups) -> torch.Tensor | None:
-    """bfloat16 [ceil(out / 32), pairs, 32, 2]; None when all are zero."""
-    if groups.minimums is None:
+    """bfloat16 [ceil(out / 32), pairs, 32, 2]; None where panels have them or all are zero."""
+    if groups.minimums is None or groups.is_paired:
         return None
     paired = F.pad(groups.minimums, (0, groups.num_groups % 2))
     panels = _padded(paired).view(-1, PANEL, paired.shape[1] // 2, 2)

@@ -16,13 +16,19 @@ from typing import Final, Protocol
 import torch
 
 from kernels.cpu.native_kernels import KV_CODES, PLAIN_KV
-from kernels.cpu.step_records import OperationEntry, OperationRecord, ProgramRecord, StepRecord
+from kernels.cpu.step_records import (
+    LOGITS,
+    ActivationsEntry,
+    OperationEntry,
+    OperationRecord,
+    ProgramRecord,
+    StepRecord,
+)
+from kernels.cpu.stretches import local_places
 from kernels.cpu.team import TEAM
 from kernels.door import require, require_contiguous, require_dtype, require_shape
 from kernels.paged_queries import KV_SCALE_BYTES, PagedQueries
 
-LOGITS: Final = 0
-"""The place of the logits: a tensor of the step's own, not a part of the workspace."""
 _LEAST_ROWS: Final = 64
 
 
@@ -70,15 +76,18 @@ class StepProgram:
         self._run = library.splitserve_run_program
         self._kv, self._num_layers, self._vocab_size = kv, num_layers, vocab_size
         operations = (OperationEntry * len(records))(*(_entry(library, r) for r in records))
-        widths = (ctypes.c_int64 * len(row_bytes))(*row_bytes)
+        local = local_places(records)
+        places = (ActivationsEntry * len(row_bytes))(
+            *(ActivationsEntry(width, place in local) for place, width in enumerate(row_bytes))
+        )
         self._program = ProgramRecord(
             operations=ctypes.addressof(operations),
             num_operations=len(records),
-            row_bytes=ctypes.addressof(widths),
+            places=ctypes.addressof(places),
             num_places=len(row_bytes),
         )
-        self._kept = (operations, widths, list(records), list(kept))
-        self._bytes_per_row = sum(row_bytes)
+        self._kept = (operations, places, list(records), list(kept))
+        self._bytes_per_row = sum(row_bytes) - row_bytes[LOGITS]
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._capacity_rows = 0
         self._step = StepRecord()
@@ -170,7 +179,7 @@ class StepProgram:
 
 def _entry(library: ctypes.CDLL, record: OperationRecord) -> OperationEntry:
     function = ctypes.cast(getattr(library, record.function), ctypes.c_void_p)
-    return OperationEntry(operate=function.value, record=ctypes.addressof(record))
+    return OperationEntry(function.value, ctypes.addressof(record), record.by_rows)
 
 
 def _tensors(batch: StepQueries) -> tuple[torch.Tensor, ...]:

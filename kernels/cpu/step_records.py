@@ -7,7 +7,10 @@ a place is an index into the workspace of the program.
 from __future__ import annotations
 
 import ctypes
-from typing import ClassVar
+from typing import ClassVar, Final
+
+LOGITS: Final = 0
+"""The place of the logits: a tensor of the step's own, not a part of the workspace."""
 
 _LONG, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
@@ -24,12 +27,20 @@ class OperationRecord(ctypes.Structure):
     """One operation of a program: what the function that is named by `function` reads."""
 
     function: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Fields of places that are read; of one that is changed too."""
+    writes: ClassVar[tuple[str, ...]] = ()
+    """Fields of places whose rows are written, all of each row."""
+    by_rows: ClassVar[bool] = True
+    """Whether a row's result depends on that row alone."""
 
 
 class PanelRowsRecord(OperationRecord):
     """Rows of a packed matrix, by the step's token ids."""
 
     function = "splitserve_run_panel_rows"
+    writes = ("out",)
+    by_rows = False
     _fields_ = [*_pointers("panels"), *_longs("dtype", "num_steps", "num_rows", "out")]
 
 
@@ -37,6 +48,8 @@ class RmsNormRecord(OperationRecord):
     """residual += branch, if there is one; out = its norm."""
 
     function = "splitserve_run_rms_norm"
+    reads = ("residual", "branch")
+    writes = ("residual", "out")
     _fields_ = [
         *_pointers("weight"),
         *_longs("dtype", "residual", "branch", "has_branch", "hidden", "out"),
@@ -48,6 +61,8 @@ class PanelLinearRecord(OperationRecord):
     """A product with a packed matrix."""
 
     function = "splitserve_run_panel_linear"
+    reads = ("x",)
+    writes = ("out",)
     _fields_ = [
         *_pointers("panels", "bias"),
         *_longs("dtype", "out_dtype", "x", "num_steps", "num_outputs", "out"),
@@ -58,6 +73,8 @@ class RopeWriteKvRecord(OperationRecord):
     """Rotates Q in place, writes K and V to a layer of the pool."""
 
     function = "splitserve_run_rope_write_kv"
+    reads = ("qkv",)
+    writes = ("qkv",)
     _fields_ = [
         *_pointers("cos_sin"),
         *_longs("dtype", "qkv", "layer", "num_heads", "num_kv_heads", "head_dim"),
@@ -68,6 +85,9 @@ class PagedAttentionRecord(OperationRecord):
     """Attention of the Q part of `qkv`."""
 
     function = "splitserve_run_paged_attention"
+    reads = ("qkv",)
+    writes = ("out",)
+    by_rows = False
     _fields_ = [
         *_longs("dtype", "qkv", "layer", "num_heads", "num_kv_heads", "head_dim", "window", "out"),
         ("scale", _FLOAT),
@@ -78,6 +98,8 @@ class SiluMulRecord(OperationRecord):
     """The gate of a feed-forward."""
 
     function = "splitserve_run_silu_mul"
+    reads = ("gate_up",)
+    writes = ("out",)
     _fields_ = _longs("dtype", "gate_up", "inner", "out")
 
 
@@ -91,6 +113,8 @@ class HeadNormRecord(OperationRecord):
     """Norms each head of Q and K in place."""
 
     function = "splitserve_run_head_norm"
+    reads = ("qkv",)
+    writes = ("qkv",)
     _fields_ = [
         *_pointers("query_weight", "key_weight"),
         *_longs("dtype", "qkv", "num_heads", "num_kv_heads", "head_dim"),
@@ -102,6 +126,8 @@ class ScaleRowsRecord(OperationRecord):
     """Multiplies float32 rows in place."""
 
     function = "splitserve_run_scale_rows"
+    reads = ("rows",)
+    writes = ("rows",)
     _fields_ = [*_longs("rows", "width"), ("scale", _FLOAT)]
 
 
@@ -109,6 +135,7 @@ class ZeroRowsRecord(OperationRecord):
     """Sets rows to zero."""
 
     function = "splitserve_run_zero_rows"
+    writes = ("rows",)
     _fields_ = _longs("rows", "row_bytes")
 
 
@@ -116,6 +143,9 @@ class SelectRowsRecord(OperationRecord):
     """Copies the rows whose logits are wanted."""
 
     function = "splitserve_run_select_rows"
+    reads = ("source",)
+    writes = ("target",)
+    by_rows = False
     _fields_ = [*_longs("source", "target", "row_bytes")]
 
 
@@ -123,13 +153,20 @@ class KeepWantedRecord(OperationRecord):
     """From here on only those rows are computed."""
 
     function = "splitserve_run_keep_wanted"
+    by_rows = False
     _fields_ = []
 
 
 class OperationEntry(ctypes.Structure):
     """A line of the program."""
 
-    _fields_ = _pointers("operate", "record")
+    _fields_ = [*_pointers("operate", "record"), *_longs("by_rows")]
+
+
+class ActivationsEntry(ctypes.Structure):
+    """A place."""
+
+    _fields_ = _longs("row_bytes", "is_local")
 
 
 class ProgramRecord(ctypes.Structure):
@@ -138,7 +175,7 @@ class ProgramRecord(ctypes.Structure):
     _fields_ = [
         *_pointers("operations"),
         *_longs("num_operations"),
-        *_pointers("row_bytes"),
+        *_pointers("places"),
         *_longs("num_places"),
     ]
 

@@ -20,8 +20,9 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from kernels.cpu.native_kernels import CODES, HEAD_DIM_STEP, NO_WINDOW
-from kernels.cpu.step_program import LOGITS, KvRows, StepProgram
+from kernels.cpu.step_program import KvRows, StepProgram
 from kernels.cpu.step_records import (
+    LOGITS,
     GeluMulRecord,
     HeadNormRecord,
     KeepWantedRecord,

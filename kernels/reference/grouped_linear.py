@@ -16,7 +16,8 @@ The weight is centred, w[i] = factor * (scale[g] * (value[i] - centre) + minimum
 
 Inner sums of bytes are exact integers. Scales are float16 once an output's largest is brought below
 one by a power of two, which loses nothing of GGUF's; minimums are bfloat16, of which a symmetric
-format needs none. Source of the rounding per 32: llama.cpp's Q8_1.
+format needs none. A 4-bit weight with minimums has both as integers of 16 bits; what a span adds is
+then exact before it is multiplied by x_scale. Source of the rounding per 32: llama.cpp's Q8_1.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kernels.weights import GroupedWeight
 SPAN: Final = 32
 """Inputs that share a scale of the activations."""
 _LARGEST: Final = 127
+_LARGEST_OF_PAIR: Final = 32767
 _LEAST: Final = 1e-30
 """Spans without a larger value become zeros: 127 divided by less is not finite."""
 _FINE_STEPS: Final = 254
@@ -45,10 +47,15 @@ class CentredGroups:
     """A weight as the kernel multiplies it, in 4 or 8 bits."""
 
     values: torch.Tensor  # uint8 [out, in]
-    scales: torch.Tensor  # float16 [out, num_groups]
-    minimums: torch.Tensor | None  # bfloat16 [out, num_groups], above -centre * scale
-    factors: torch.Tensor  # float32 [out], powers of two
+    scales: torch.Tensor  # float16 or, when paired, int16 [out, num_groups]
+    minimums: torch.Tensor | None  # bfloat16 or int16 [out, num_groups], above -centre * scale
+    factors: torch.Tensor  # float32 [out]
     bits: int
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether scales and minimums are integers."""
+        return self.scales.dtype is torch.int16
 
     @property
     def centre(self) -> int:
@@ -78,6 +85,8 @@ def centre(weight: GroupedWeight) -> CentredGroups:
     """Values of 5 to 7 bits are kept as bytes."""
     bits = 4 if weight.bits <= 4 else 8
     minimums = weight.minimums + weight.scales * (1 << (bits - 1))
+    if bits == 4 and minimums.any():
+        return _paired(weight, minimums)
     exponents = torch.frexp(weight.scales.abs().amax(dim=1))[1]
     factors = torch.ldexp(torch.ones(weight.shape[0]), exponents)
     return CentredGroups(
@@ -86,6 +95,17 @@ def centre(weight: GroupedWeight) -> CentredGroups:
         minimums=(minimums / factors[:, None]).bfloat16() if minimums.any() else None,
         factors=factors,
         bits=bits,
+    )
+
+
+def _paired(weight: GroupedWeight, minimums: torch.Tensor) -> CentredGroups:
+    largest = torch.maximum(weight.scales.abs(), minimums.abs()).amax(dim=1).double()
+    factors = torch.where(largest > 0, largest / _LARGEST_OF_PAIR, 1.0)
+    scales, minimums = (
+        (tensor / factors[:, None]).round().to(torch.int16) for tensor in (weight.scales, minimums)
+    )
+    return CentredGroups(
+        values=weight.values, scales=scales, minimums=minimums, factors=factors.float(), bits=4
     )
 
 
@@ -158,6 +178,7 @@ def grouped_linear(
         sums = sums + (dots * x_scales[:, None] * scales).sum(dim=-1)
     if groups.minimums is not None:
         totals = rows.sums.view(-1, groups.num_groups, spans_per_group).sum(dim=-1)
-        sums = sums + F.linear(totals.bfloat16().float(), groups.minimums.float())
+        totals = totals if groups.is_paired else totals.bfloat16().float()
+        sums = sums + F.linear(totals, groups.minimums.float())
     sums = sums * groups.factors
     return (sums if bias is None else sums + bias.float()).to(out_dtype)

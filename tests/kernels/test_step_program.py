@@ -76,7 +76,7 @@ def layer(dtype: torch.dtype) -> Layer:
         gate_up=matrix(2 * INNER, HIDDEN, 4),
         down=matrix(HIDDEN, INNER, 5, biased=True),
         norm=random(HIDDEN, dtype=torch.float32, seed=6),
-        cos_sin=random(128, 2, HEAD_DIM // 2, dtype=torch.float32, seed=7),
+        cos_sin=random(256, 2, HEAD_DIM // 2, dtype=torch.float32, seed=7),
     )
 
 
@@ -115,7 +115,9 @@ STEPS = {
     "sixteen decodes": [(1, 3 + i) for i in range(16)],
     "a prompt": [(37, 37)],
     "a mixture": [(1, 9), (1, 30), (5, 20), (13, 13)],
+    "rows in blocks": [(150, 151), (1, 7), (80, 80)],
 }
+"""The last has enough rows for some to pass through several operations before the others."""
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
@@ -144,6 +146,13 @@ def test_steps_of_any_size_follow_each_other_in_one_workspace() -> None:
         sizes.append(program.workspace_bytes)
     program(step([(90, 90)]), pool(torch.bfloat16))
     assert len(set(sizes)) == 1 and program.workspace_bytes > sizes[0]
+
+
+@pytest.mark.parametrize("wanted", [[0], list(range(230, -1, -1))])
+def test_a_long_prompt_of_which_one_or_all_rows_are_wanted(wanted: list[int]) -> None:
+    parts, batch = layer(torch.bfloat16), step([(231, 231)], wanted)
+    logits = parts.program(new_tape(torch.bfloat16))(batch, pool(torch.bfloat16))
+    assert torch.equal(logits, parts.one_by_one(batch, pool(torch.bfloat16)))
 
 
 @pytest.mark.parametrize("wanted", [[], [3], [12, 0, 3, 3], list(range(13)) * 8])

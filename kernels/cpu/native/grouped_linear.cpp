@@ -9,6 +9,7 @@
 #include "parallel.h"
 #include "quantized_rows.h"
 #include "row_quantizer.h"
+#include "scratch_memory.h"
 
 namespace splitserve {
 namespace {
@@ -73,7 +74,7 @@ inline void multiply_minimums(const TileRows& x, const Word* minimums, int64_t n
 
 template <class Values, int R>
 inline void multiply_span(const TileRows& x, int64_t span, const uint8_t* values,
-                          const __m512 (&scales)[2], __m512 (&sums)[R][2]) {
+                          const typename Values::Scales& scales, __m512 (&sums)[R][2]) {
   __m512i dots[R][2];
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) dots[r][0] = dots[r][1] = x.every_lane(x.offsets, r, span);
@@ -95,8 +96,7 @@ inline void multiply_span(const TileRows& x, int64_t span, const uint8_t* values
   for (int r = 0; r < R; ++r) {
     const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.scales, r, span));
     for (int half = 0; half < 2; ++half)
-      sums[r][half] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[r][half]),
-                                      _mm512_mul_ps(scales[half], scale), sums[r][half]);
+      sums[r][half] = scales.add(sums[r][half], dots[r][half], scale, half);
   }
 }
 
@@ -105,9 +105,9 @@ inline void multiply_groups(const GroupedMatrix& matrix, const TileRows& x, cons
                             __m512 (&sums)[R][2]) {
   const int64_t spans_per_group = matrix.group / kSpan;
   for (int64_t span = 0; span < matrix.num_spans();) {
-    const __m512 scales[2] = {widen_half(panel), widen_half(panel + 32)};
+    const typename Values::Scales scales(panel);
     _mm_prefetch(reinterpret_cast<const char*>(panel + kPrefetchBytes), _MM_HINT_T0);
-    panel += kScaleBytes;
+    panel += Values::Scales::kBytes;
     for (const int64_t end = span + spans_per_group; span < end; ++span) {
       multiply_span<Values>(x, span, panel, scales, sums);
       panel += kSpanSteps * Values::kStepBytes;
@@ -121,7 +121,8 @@ inline __attribute__((always_inline)) void multiply_fine(const TileRows& x, int 
                                                          const uint8_t* panel,
                                                          __m512 (&sums)[2]) {
   const Place place = x.fine_place(row, index);
-  const uint8_t *scales = panel + place.scales, *values = panel + place.values;
+  const typename Values::Scales scales(panel + place.scales);
+  const uint8_t* values = panel + place.values;
   __m512i left_dots = x.every_lane(x.fine_offsets, row, index), right_dots = left_dots;
 #pragma GCC unroll 8
   for (int step = 0; step < kSpanSteps; ++step) {
@@ -132,10 +133,8 @@ inline __attribute__((always_inline)) void multiply_fine(const TileRows& x, int 
     right_dots = _mm512_dpbusd_epi32(right_dots, right, value);
   }
   const __m512 scale = _mm512_castsi512_ps(x.every_lane(x.fine_scales, row, index));
-  sums[0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(left_dots), _mm512_mul_ps(widen_half(scales), scale),
-                            sums[0]);
-  sums[1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(right_dots),
-                            _mm512_mul_ps(widen_half(scales + 32), scale), sums[1]);
+  sums[0] = scales.add(sums[0], left_dots, scale, 0);
+  sums[1] = scales.add(sums[1], right_dots, scale, 1);
 }
 
 template <class Out>
@@ -185,6 +184,11 @@ void multiply(const Product& job, int num_threads) {
   parallel_for(num_blocks * num_panels, num_threads, multiply_panel, Claim::kInRuns);
 }
 
+template <class Values>
+void multiply_to(const Product& job, bool is_float, int num_threads) {
+  (is_float ? multiply<Values, Float32> : multiply<Values, BFloat16>)(job, num_threads);
+}
+
 template <class E>
 void quantize(const GroupedMatrix& matrix, const QuantizedRows& rows, const void* x,
               int64_t num_rows, int num_threads) {
@@ -197,18 +201,31 @@ void quantize(const GroupedMatrix& matrix, const QuantizedRows& rows, const void
   });
 }
 
+inline float half_to_float(uint16_t half) {
+  return _mm_cvtss_f32(_mm_maskz_cvtph_ps(1, _mm_cvtsi32_si128(half)));
+}
+
+inline float bfloat16_to_float(uint32_t value) {
+  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int32_t>(value << 16))));
+}
+
 template <class Values>
 void row_to_floats(const GroupedMatrix& matrix, int64_t index, float* out) {
   const int64_t panel = index / kPanel, output = index % kPanel;
   const uint8_t* from = matrix.panels + panel * matrix.panel_bytes();
   const Word* minimums = matrix.minimums + panel * matrix.num_pairs() * kPanel + output;
   for (int64_t group = 0; group < matrix.num_groups(); ++group) {
-    const __m128i half = _mm_cvtsi32_si128(reinterpret_cast<const uint16_t*>(from)[output]);
-    const float scale = _mm_cvtss_f32(_mm_maskz_cvtph_ps(1, half));
-    const Word pair = matrix.minimums ? minimums[group / 2 * kPanel] : 0;
-    const Word high = group % 2 ? pair & ~0xffff : pair << 16;
-    const float minimum = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(high)));
-    from += kScaleBytes;
+    float scale, minimum = 0.0f;
+    if (matrix.is_paired) {
+      const auto* pair = reinterpret_cast<const int16_t*>(from) + 2 * output;
+      scale = pair[0];
+      minimum = pair[1];
+    } else {
+      scale = half_to_float(reinterpret_cast<const uint16_t*>(from)[output]);
+      if (matrix.minimums)
+        minimum = bfloat16_to_float(minimums[group / 2 * kPanel] >> (group % 2 * 16) & 0xffff);
+    }
+    from += matrix.scale_bytes();
     for (int64_t input = 0; input < matrix.group; ++input) {
       const uint8_t* step = from + input / 4 * Values::kStepBytes;
       const int value = Values::value(step, output, input % 4) - matrix.centre();
@@ -228,15 +245,16 @@ extern "C" void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, cons
                                           int32_t num_threads) {
   const bool is_float = out_dtype == kFloat32;
   const FineSpans fine = is_float ? kFineLogits : kFineBranches;
+  thread_local ScratchMemory memory;
   const int64_t stride = QuantizedRows(*matrix, fine, nullptr).stride();
-  const QuantizedRows rows(*matrix, fine, scratch(num_rows * stride));
+  const QuantizedRows rows(*matrix, fine, memory.fit(num_rows * stride));
   auto* prepare = dtype == kFloat32 ? quantize<Float32> : quantize<BFloat16>;
   prepare(*matrix, rows, x, num_rows, num_threads);
   const Product job{*matrix, rows, num_rows, out};
-  if (matrix->bits == 4)
-    (is_float ? multiply<FourBits, Float32> : multiply<FourBits, BFloat16>)(job, num_threads);
-  else
-    (is_float ? multiply<EightBits, Float32> : multiply<EightBits, BFloat16>)(job, num_threads);
+  auto* run = matrix->is_paired    ? multiply_to<FourBitsInPairs>
+              : matrix->bits == 4 ? multiply_to<FourBits>
+                                  : multiply_to<EightBits>;
+  run(job, is_float, num_threads);
 }
 
 extern "C" void splitserve_grouped_rows(const GroupedMatrix* matrix, const int64_t* ids,

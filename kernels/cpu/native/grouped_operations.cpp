@@ -31,14 +31,14 @@ extern "C" void splitserve_run_grouped_rows(const void* record, Run& run) {
   }
   if (run.step.num_unknown_tokens) return;
   splitserve_grouped_rows(op.matrix, run.step.token_ids, run.num_rows, run.at<float>(op.out),
-                          run.num_threads());
+                          run.num_threads);
 }
 
 extern "C" void splitserve_run_grouped_linear(const void* record, Run& run) {
   const auto& op = *static_cast<const GroupedLinear*>(record);
   splitserve_grouped_linear(static_cast<int32_t>(op.dtype), static_cast<int32_t>(op.out_dtype),
                             run.at<void>(op.x), run.num_rows, op.matrix, run.at<void>(op.out),
-                            run.num_threads());
+                            run.num_threads);
 }
 
 #endif

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
 
 #include "grouped_matrix.h"
 
@@ -51,7 +50,7 @@ class QuantizedRows {
   char* row(int64_t index) const { return memory_ + index * stride_; }
   int8_t* values(char* row) const { return reinterpret_cast<int8_t*>(row); }
   float* scales(char* row) const { return reinterpret_cast<float*>(row + scales_); }
-  // -centre * (sum of the values): what a dot product of a span begins with.
+  // What a dot product of a span begins with; see FloatScales and PairScales.
   int32_t* offsets(char* row) const { return reinterpret_cast<int32_t*>(row + offsets_); }
   // scale * (sum of the values) per group of the matrix, bfloat16; an odd count ends with zero.
   uint16_t* sums(char* row) const { return reinterpret_cast<uint16_t*>(row + sums_); }
@@ -65,19 +64,9 @@ class QuantizedRows {
  private:
   FineSpans fine_;
   int64_t most_fine_;
-  int64_t scales_, offsets_, sums_, fine_values_, fine_scales_, fine_offsets_, fine_places_, fine_count_, stride_;
+  int64_t scales_, offsets_, sums_, fine_values_, fine_scales_, fine_offsets_, fine_places_;
+  int64_t fine_count_, stride_;
   char* memory_;
 };
-
-// The calling thread's memory for quantized rows, as large as its largest product has been.
-inline char* scratch(int64_t num_bytes) {
-  thread_local std::unique_ptr<char[]> memory;
-  thread_local int64_t capacity = 0;
-  if (num_bytes > capacity) {
-    memory.reset(new char[num_bytes + 63]);
-    capacity = num_bytes;
-  }
-  return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.get()) + 63) & ~uintptr_t{63});
-}
 
 }  // namespace splitserve

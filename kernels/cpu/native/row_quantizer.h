@@ -98,7 +98,8 @@ class RowQuantizer {
     const __m512i sums =
         join_lanes(lanes, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); });
     _mm512_mask_storeu_epi32(rows_.offsets(row) + first, mask,
-                             _mm512_mullo_epi32(sums, _mm512_set1_epi32(-matrix_.centre())));
+                             matrix_.is_paired ? PairScales::first(sums, matrix_.centre())
+                                               : FloatScales::first(sums, matrix_.centre()));
     _mm512_storeu_ps(&totals_[first], _mm512_mul_ps(scales, _mm512_cvtepi32_ps(sums)));
   }
 
@@ -149,7 +150,8 @@ class RowQuantizer {
     const float scale = rows_.scales(row)[span] / kFineSteps;
     rows_.fine_places(row)[index] = place(span);
     rows_.fine_scales(row)[index] = scale;
-    rows_.fine_offsets(row)[index] = -matrix_.centre() * sum;
+    rows_.fine_offsets(row)[index] = matrix_.is_paired ? PairScales::first(sum, matrix_.centre())
+                                                       : FloatScales::first(sum, matrix_.centre());
     totals_[span] += scale * static_cast<float>(sum);
   }
 
@@ -157,7 +159,7 @@ class RowQuantizer {
     const int32_t spans_per_group = static_cast<int32_t>(matrix_.group / kSpan);
     const int32_t step_bytes = static_cast<int32_t>(matrix_.step_bytes());
     const int32_t scales = span / spans_per_group * static_cast<int32_t>(matrix_.group_bytes());
-    return {scales, scales + kScaleBytes + span % spans_per_group * kSpanSteps * step_bytes};
+    return {scales, scales + static_cast<int32_t>(matrix_.scale_bytes()) + span % spans_per_group * kSpanSteps * step_bytes};
   }
 
   void add_up(char* row) const {

@@ -6,6 +6,7 @@
 
 #include "element.h"
 #include "operations.h"
+#include "stretch.h"
 #include "tile.h"
 
 namespace splitserve {
@@ -104,7 +105,7 @@ extern "C" void splitserve_run_rms_norm(const void* record, Run& run) {
   const auto& op = as<RmsNorm>(record);
   const void* branch = op.has_branch ? run.at<void>(op.branch) : nullptr;
   splitserve_rms_norm(static_cast<int32_t>(op.dtype), branch, run.at<float>(op.residual), op.weight,
-                      op.eps, run.num_rows, op.hidden, run.at<void>(op.out), run.num_threads());
+                      op.eps, run.num_rows, op.hidden, run.at<void>(op.out), run.num_threads);
 }
 
 extern "C" void splitserve_run_panel_linear(const void* record, Run& run) {
@@ -112,16 +113,17 @@ extern "C" void splitserve_run_panel_linear(const void* record, Run& run) {
   splitserve_linear(static_cast<int32_t>(op.dtype), static_cast<int32_t>(op.out_dtype),
                     run.at<void>(op.x), run.num_rows, op.num_steps, op.num_steps, op.panels,
                     op.num_outputs, op.bias, run.at<void>(op.out), op.num_outputs,
-                    run.num_threads());
+                    run.num_threads);
 }
 
 extern "C" void splitserve_run_rope_write_kv(const void* record, Run& run) {
   const auto& op = as<RopeWriteKv>(record);
   const Step& step = run.step;
   splitserve_rope_write_kv(static_cast<int32_t>(op.dtype), run.kv_dtype(), run.at<void>(op.qkv),
-                           op.cos_sin, step.positions, step.slots, run.kv_layer(op.layer),
+                           op.cos_sin, step.positions + run.first_row, step.slots + run.first_row,
+                           run.kv_layer(op.layer),
                            step.kv_block_stride, run.num_rows, op.num_heads, op.num_kv_heads,
-                           step.kv_block_size, op.head_dim, run.num_threads());
+                           step.kv_block_size, op.head_dim, run.num_threads);
 }
 
 extern "C" void splitserve_run_paged_attention(const void* record, Run& run) {
@@ -132,20 +134,20 @@ extern "C" void splitserve_run_paged_attention(const void* record, Run& run) {
       (op.num_heads + 2 * op.num_kv_heads) * op.head_dim, run.kv_layer(op.layer),
       step.kv_block_stride, step.query_starts, step.context_lens, step.block_tables,
       step.max_blocks, step.num_seqs, op.num_heads, op.num_kv_heads, step.kv_block_size,
-      op.head_dim, op.scale, op.window, run.at<void>(op.out), run.num_threads());
+      op.head_dim, op.scale, op.window, run.at<void>(op.out), run.num_threads);
 }
 
 extern "C" void splitserve_run_head_norm(const void* record, Run& run) {
   const auto& op = as<HeadNorm>(record);
   splitserve_head_norm(static_cast<int32_t>(op.dtype), run.at<void>(op.qkv), op.query_weight,
                        op.key_weight, op.eps, run.num_rows, op.num_heads, op.num_kv_heads,
-                       op.head_dim, run.num_threads());
+                       op.head_dim, run.num_threads);
 }
 
 extern "C" void splitserve_run_gelu_mul(const void* record, Run& run) {
   const auto& op = as<Gate>(record);
   splitserve_gelu_mul(static_cast<int32_t>(op.dtype), run.at<void>(op.gate_up), run.num_rows,
-                      op.inner, run.at<void>(op.out), run.num_threads());
+                      op.inner, run.at<void>(op.out), run.num_threads);
 }
 
 extern "C" void splitserve_run_scale_rows(const void* record, Run& run) {
@@ -162,7 +164,7 @@ extern "C" void splitserve_run_zero_rows(const void* record, Run& run) {
 extern "C" void splitserve_run_silu_mul(const void* record, Run& run) {
   const auto& op = as<Gate>(record);
   splitserve_silu_mul(static_cast<int32_t>(op.dtype), run.at<void>(op.gate_up), run.num_rows,
-                      op.inner, run.at<void>(op.out), run.num_threads());
+                      op.inner, run.at<void>(op.out), run.num_threads);
 }
 
 extern "C" void splitserve_run_select_rows(const void* record, Run& run) {
@@ -179,13 +181,23 @@ extern "C" void splitserve_run_keep_wanted(const void*, Run& run) {
 
 extern "C" void splitserve_run_program(const Program* program, Step* step) {
   step->num_unknown_tokens = 0;
-  Run run{*step, step->num_tokens, {}};
+  Run run{*step, 0, step->num_tokens, static_cast<int32_t>(step->num_threads), {}};
   char* memory = step->workspace;
   for (int64_t place = 0; place < program->num_places; ++place) {
     run.places[place] = memory;
-    memory += program->row_bytes[place] * step->capacity_rows;
+    if (place == kLogitsPlace)
+      run.places[place] = reinterpret_cast<char*>(step->logits);
+    else
+      memory += program->places[place].row_bytes * step->capacity_rows;
   }
-  run.places[kLogitsPlace] = reinterpret_cast<char*>(step->logits);
-  for (int64_t i = 0; i < program->num_operations; ++i)
-    program->operations[i].operate(program->operations[i].record, run);
+  for (int64_t i = 0; i < program->num_operations;) {
+    const int64_t end = end_of_stretch(*program, i);
+    if (end > i) {
+      run_stretch(*program, i, end, run);
+      i = end;
+    } else {
+      program->operations[i].operate(program->operations[i].record, run);
+      ++i;
+    }
+  }
 }

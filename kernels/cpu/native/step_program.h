@@ -34,11 +34,12 @@ struct Step {
   int64_t num_unknown_tokens;  // out: token ids that the embedding does not have
 };
 
-// A step under way.
+// A step under way, or some rows of it.
 struct Run {
   Step& step;
-  int64_t num_rows;  // of activations: all tokens, then those whose logits are wanted
-  char* places[kMaxPlaces];
+  int64_t first_row, num_rows;  // of activations: of all tokens, then of those whose logits are wanted
+  int32_t num_threads;
+  char* places[kMaxPlaces];  // the first of these rows
 
   template <class T>
   T* at(int64_t place) const {
@@ -46,7 +47,6 @@ struct Run {
   }
   char* kv_layer(int64_t layer) const { return step.kv + layer * step.kv_layer_stride; }
   int32_t kv_dtype() const { return static_cast<int32_t>(step.kv_dtype); }
-  int32_t num_threads() const { return static_cast<int32_t>(step.num_threads); }
 };
 
 using Operate = void (*)(const void* record, Run& run);
@@ -54,12 +54,18 @@ using Operate = void (*)(const void* record, Run& run);
 struct Operation {
   Operate operate;
   const void* record;
+  int64_t by_rows;  // whether a row's result depends on that row alone
+};
+
+struct Activations {
+  int64_t row_bytes;
+  int64_t is_local;  // whether no stretch leaves anything here for what comes after it; see stretch.h
 };
 
 struct Program {
   const Operation* operations;
   int64_t num_operations;
-  const int64_t* row_bytes;  // [num_places]
+  const Activations* places;
   int64_t num_places;
 };
 
