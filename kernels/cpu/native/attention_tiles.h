@@ -15,6 +15,7 @@ namespace splitserve {
 constexpr int64_t kSegment = 256;    // tokens; a multiple of kChunk
 constexpr int64_t kTileRows = 192;   // of a prompt; 96 packs keys twice as often
 constexpr int64_t kTasksPerThread = 4;  // so that a thread that begins late costs little
+constexpr int64_t kRunCost = 60000;     // of Tile::cost(), about 0.2 ms: what is enough for a run
 
 constexpr int64_t kEverything = int64_t{1} << 40;  // as a window
 
@@ -114,11 +115,12 @@ inline Plan plan_attention(const Attention& job, int num_threads) {
                    [](const Tile& a, const Tile& b) { return a.cost() > b.cost(); });
   int64_t total = 0, cost = 0;
   for (const Tile& tile : plan.tiles) total += tile.cost();
+  const int64_t enough = std::min(total / wanted, kRunCost);
   for (int64_t i = 0; i < static_cast<int64_t>(plan.tiles.size()); ++i) {
     if (cost == 0) plan.runs.push_back({i, i});
     plan.runs.back().end = i + 1;
     cost += plan.tiles[i].cost();
-    if (cost * wanted >= total) cost = 0;
+    if (cost >= enough) cost = 0;
   }
   return plan;
 }

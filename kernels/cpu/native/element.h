@@ -21,7 +21,11 @@ struct Float32 {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
   }
   static __m512 load(const Value* from) { return _mm512_loadu_ps(from); }
-  static void store(Value* to, __m512 values) { _mm512_storeu_ps(to, values); }
+  template <int V>
+  static void store_all(Value* to, const __m512 (&values)[V]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) _mm512_storeu_ps(to + 16 * v, values[v]);
+  }
   static __m512 load_some(const Value* from, __mmask16 mask) {
     return _mm512_maskz_loadu_ps(mask, from);
   }
@@ -42,8 +46,14 @@ struct BFloat16 {
   static __m512 load(const Value* from) {
     return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
   }
-  static void store(Value* to, __m512 values) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(values));
+  template <int V>
+  static void store_all(Value* to, const __m512 (&values)[V]) {
+#pragma GCC unroll 4
+    for (int v = 0; v + 1 < V; v += 2) {
+      const __m512bh both = _mm512_cvtne2ps_pbh(values[v + 1], values[v]);
+      _mm512_storeu_si512(to + 16 * v, (__m512i)both);
+    }
+    if constexpr (V % 2 == 1) store_some(to + 16 * (V - 1), values[V - 1], 0xffff);
   }
   static __m512 load_some(const Value* from, __mmask16 mask) {
     return widen(_mm256_maskz_loadu_epi16(mask, from));

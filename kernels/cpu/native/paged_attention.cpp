@@ -38,6 +38,7 @@ struct Scratch {
   std::vector<Value> query, wide_keys, wide_values;  // [rows][query words], [kChunk][columns]
   std::vector<float> sums, total_sums;      // [rows][columns]
   std::vector<RowSoftmax> rows;
+  std::vector<int64_t> positions;  // of the rows of a head
   std::vector<RowTotal> totals;
   std::vector<char> absent;  // a row of zeros
   ChunkRows chunks[2];
@@ -54,12 +55,15 @@ inline void join(RowTotal& total, float* sums, const RowTotal& later, const floa
   if (later.max == kNothingSeen) return;
   if (total.max == kNothingSeen) {
     total = later;
-    std::copy_n(later_sums, columns, sums);
+    for (int64_t i = 0; i < columns; i += 16)
+      _mm512_storeu_ps(sums + i, _mm512_loadu_ps(later_sums + i));
     return;
   }
   const float top = std::max(total.max, later.max);
-  const __m512 a = power_of_two(_mm512_set1_ps(total.max - top));
-  const __m512 b = power_of_two(_mm512_set1_ps(later.max - top));
+  const __m512 maxima = _mm512_mask_mov_ps(_mm512_set1_ps(later.max), 1, _mm512_set1_ps(total.max));
+  const __m512 decays = power_of_two(_mm512_sub_ps(maxima, _mm512_set1_ps(top)));
+  const __m512 a = _mm512_broadcastss_ps(_mm512_castps512_ps128(decays));
+  const __m512 b = _mm512_permute_ps(_mm512_shuffle_f32x4(decays, decays, 0xff), 0xff);
   total = {top, _mm512_cvtss_f32(_mm512_fmadd_ps(_mm512_set1_ps(later.sum), b,
                                                  _mm512_mul_ps(_mm512_set1_ps(total.sum), a)))};
   for (int64_t i = 0; i < columns; i += 16) {
@@ -68,18 +72,22 @@ inline void join(RowTotal& total, float* sums, const RowTotal& later, const floa
   }
 }
 
+// Rows of a tile, in the order of its KV heads, queries and heads of a group -> the output.
 template <class E>
-void write_row(const Attention& job, const Tile& tile, int64_t row, const RowTotal& total,
-               const float* sums) {
-  const int64_t group = job.group(), per_head = tile.num_queries * group;
-  const int64_t head = (tile.first_head + row / per_head) * group + row % group;
-  const int64_t token = job.query_starts[tile.seq] + tile.first_query + row % per_head / group;
-  auto* to = static_cast<typename E::Value*>(job.out) +
-             (token * job.num_heads + head) * job.value_dim;
-  const __m512 scale = _mm512_set1_ps(1.0f / total.sum);
-  for (int64_t i = 0; i < job.value_dim; i += 16)
-    E::store_some(to + i, _mm512_mul_ps(_mm512_loadu_ps(sums + i), scale),
-                  first_lanes(job.value_dim - i));
+void write_rows(const Attention& job, const Tile& tile, const RowTotal* totals, const float* sums) {
+  const int64_t group = job.group(), columns = columns_of(job), dim = job.value_dim;
+  const int64_t first_token = job.query_starts[tile.seq] + tile.first_query;
+  auto* out = static_cast<typename E::Value*>(job.out);
+  for (int64_t head = tile.first_head; head < tile.first_head + tile.num_heads; ++head)
+    for (int64_t token = first_token; token < first_token + tile.num_queries; ++token) {
+      auto* to = out + (token * job.num_heads + head * group) * dim;
+      for (int64_t i = 0; i < group; ++i, to += dim, ++totals, sums += columns) {
+        const __m512 scale = _mm512_set1_ps(1.0f / totals->sum);
+        for (int64_t column = 0; column < dim; column += 16)
+          E::store_some(to + column, _mm512_mul_ps(_mm512_loadu_ps(sums + column), scale),
+                        first_lanes(dim - column));
+      }
+    }
 }
 
 // Sums of tiles that are one segment of several, [num_partial_rows].
@@ -159,14 +167,21 @@ class TileAttention {
     s_.sums.assign(rows * columns_, 0.0f);
     s_.totals.assign(rows, {kNothingSeen, 0.0f});
     s_.total_sums.resize(rows * columns_);
+    s_.positions.resize(rows_per_head(tile));
+    for (int64_t row = 0; row < rows_per_head(tile); ++row)
+      s_.positions[row] = tile.first_position + row / group_;
     const Value* from = static_cast<const Value*>(job_.query) +
                         (job_.query_starts[tile.seq] + tile.first_query) * job_.query_stride;
     Value* to = s_.query.data();
     for (int64_t head = tile.first_head; head < tile.first_head + tile.num_heads; ++head)
       for (int64_t row = 0; row < rows_per_head(tile); ++row, to += stride) {
         const int64_t at = row / group_ * job_.query_stride + (head * group_ + row % group_) * dim_;
-        std::copy_n(from + at, dim_, to);
-        std::fill_n(to + dim_, stride - dim_, Value{0});
+        const auto* words = reinterpret_cast<const Word*>(from + at);
+        auto* copied = reinterpret_cast<Word*>(to);
+        for (int64_t i = 0; i < query_words_; i += 16) {
+          const __mmask16 mask = first_lanes(std::max<int64_t>(0, words_ - i));
+          _mm512_storeu_si512(copied + i, _mm512_maskz_loadu_epi32(mask, words + i));
+        }
       }
   }
 
@@ -217,7 +232,12 @@ class TileAttention {
       with_count<kPanelVectors>(vectors, [&](auto v) {
         __m512 sums[R][v()];
         score_few_rows(rows, chunk, next, query, query_words_, s_.strip, sums);
-        grew = soften_rows<R, v()>(step, first_row, 0, sums);
+        if constexpr (v() == kPanelVectors)
+          if (is_simple(step, 0, count)) {
+            grew = soften_rows<true>(step, first_row, 0, sums);
+            return;
+          }
+        grew = soften_rows<false>(step, first_row, 0, sums);
       });
       const Word* weights = reinterpret_cast<const Word*>(s_.weights);
       accumulate<R>(first_row, grew, [&](int64_t column, auto& sums) {
@@ -235,7 +255,13 @@ class TileAttention {
       with_count<kBlockRows>(count, [&](auto r) {
         bool grew = false;
         with_count<kPanelVectors>(vectors, [&](auto v) {
-          grew = score<r(), v()>(step, first_row, first);
+          constexpr int V = v();
+          if constexpr (V == kPanelVectors)
+            if (is_simple(step, first, count)) {
+              grew = score<true, r(), V>(step, first_row, first);
+              return;
+            }
+          grew = score<false, r(), V>(step, first_row, first);
         });
         accumulate<r()>(first_row + first, grew, [&](int64_t column, auto& sums) {
           multiply_block<E>(reinterpret_cast<const Word*>(s_.weights), kChunk / E::kPerWord,
@@ -246,21 +272,28 @@ class TileAttention {
     });
   }
 
+  // Which tokens of the chunk a row sees.
+  Visible visible_to(const Step& step, int64_t row) const {
+    const int64_t end = s_.positions[row] - step.start + 1;
+    return {end - job_.window, end};
+  }
+
+  // Whether each of these rows sees every token of the chunk, and there are no scales.
+  bool is_simple(const Step& step, int64_t first, int64_t count) const {
+    return job_.kv_dtype == kKvPlain && visible_to(step, first).end >= kChunk &&
+           visible_to(step, first + count - 1).first <= 0;
+  }
+
   // How many vectors of 16 tokens any of these rows sees in the chunk; the last row sees most, the
   // first begins earliest.
   int64_t visible_vectors(const Step& step, int64_t first, int64_t count) const {
-    const int64_t last = position(*step.tile, first + count - 1) - step.start;
-    const int64_t begin = position(*step.tile, first) - job_.window + 1 - step.start;
-    if (last < 0 || begin >= kChunk) return 0;
-    return std::min<int64_t>(kPanelVectors, last / 16 + 1);
-  }
-
-  int64_t position(const Tile& tile, int64_t row) const {
-    return tile.first_position + row / group_;
+    const int64_t end = visible_to(step, first + count - 1).end;
+    if (end <= 0 || visible_to(step, first).first >= kChunk) return 0;
+    return std::min<int64_t>(kPanelVectors, (end - 1) / 16 + 1);
   }
 
   // Scores of R rows, then weights in s_.weights; returns whether any row's maximum grew.
-  template <int R, int V>
+  template <bool Simple, int R, int V>
   bool score(const Step& step, int64_t first_row, int64_t first) {
     __m512 sums[R][V];
     for (auto& row : sums)
@@ -268,23 +301,19 @@ class TileAttention {
     const Word* query = reinterpret_cast<const Word*>(s_.query.data());
     multiply_block<E, R, V>(query + (first_row + first) * query_words_, query_words_,
                             s_.keys.data(), words_, sums);
-    return soften_rows<R, V>(step, first_row, first, sums);
+    return soften_rows<Simple>(step, first_row, first, sums);
   }
 
-  template <int R, int V>
+  template <bool Simple, int R, int V>
   inline __attribute__((always_inline)) bool soften_rows(const Step& step, int64_t first_row,
                                                          int64_t first, __m512 (&sums)[R][V]) {
     const bool quantized = job_.kv_dtype != kKvPlain;
     const __m512 scale = _mm512_set1_ps(job_.scale * 1.44269504f);
-    bool grew = false;
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const int64_t end = position(*step.tile, first + r) - step.start + 1;
-      grew |= soften<E, V>(sums[r], scale, quantized ? s_.key_scales : nullptr,
-                           quantized ? s_.value_scales : nullptr, {end - job_.window, end},
-                           s_.rows[first_row + first + r], s_.weights + r * kChunk);
-    }
-    return grew;
+    Visible visible[R];
+    for (int r = 0; !Simple && r < R; ++r) visible[r] = visible_to(step, first + r);
+    return soften<E, Simple>(sums, scale, quantized ? s_.key_scales : nullptr,
+                             quantized ? s_.value_scales : nullptr, visible,
+                             &s_.rows[first_row + first], s_.weights);
   }
 
   // Brings earlier sums of R rows to the present maxima; `add(column, sums)` adds weighted values.
@@ -293,17 +322,22 @@ class TileAttention {
     for (int64_t column = 0; column < columns_; column += kPanelColumns)
       with_count<kPanelVectors>((columns_ - column) / 16, [&](auto vectors) {
         constexpr int V = vectors();
-        float* at = &s_.sums[row * columns_ + column];
+        const int64_t stride = columns_;
+        float* at = &s_.sums[row * stride + column];
         __m512 sums[R][V];
+#pragma GCC unroll 6
         for (int r = 0; r < R; ++r)
-          for (int v = 0; v < V; ++v) sums[r][v] = _mm512_loadu_ps(at + r * columns_ + 16 * v);
+#pragma GCC unroll 4
+          for (int v = 0; v < V; ++v) sums[r][v] = _mm512_loadu_ps(at + r * stride + 16 * v);
         if (grew)
           for (int r = 0; r < R; ++r)
             for (int v = 0; v < V; ++v)
               sums[r][v] = _mm512_mul_ps(sums[r][v], _mm512_set1_ps(s_.rows[row + r].decay));
         add(column, sums);
+#pragma GCC unroll 6
         for (int r = 0; r < R; ++r)
-          for (int v = 0; v < V; ++v) _mm512_storeu_ps(at + r * columns_ + 16 * v, sums[r][v]);
+#pragma GCC unroll 4
+          for (int v = 0; v < V; ++v) _mm512_storeu_ps(at + r * stride + 16 * v, sums[r][v]);
       });
   }
 
@@ -315,7 +349,7 @@ class TileAttention {
       const RowTotal segment{state.max, _mm512_reduce_add_ps(_mm512_load_ps(state.sum))};
       join(s_.totals[row], &s_.total_sums[row * columns_], segment, sums, columns_);
       state = {{}, kNothingSeen, 1.0f};
-      std::fill_n(sums, columns_, 0.0f);
+      for (int64_t i = 0; i < columns_; i += 16) _mm512_storeu_ps(sums + i, _mm512_setzero_ps());
     }
   }
 
@@ -326,8 +360,7 @@ class TileAttention {
       std::copy_n(s_.total_sums.data(), rows * columns_, &partials_.sums[tile.partial * columns_]);
       return;
     }
-    for (int64_t row = 0; row < rows; ++row)
-      write_row<E>(job_, tile, row, s_.totals[row], &s_.total_sums[row * columns_]);
+    write_rows<E>(job_, tile, s_.totals.data(), s_.total_sums.data());
   }
 
   const Attention& job_;
@@ -349,8 +382,8 @@ void join_segments(const Attention& job, const Join& join_of, Partials& partials
       join(partials.totals[first], &partials.sums[first * columns],
            partials.totals[first + i * rows], &partials.sums[(first + i * rows) * columns],
            columns);
-    write_row<E>(job, tile, row, partials.totals[first], &partials.sums[first * columns]);
   }
+  write_rows<E>(job, tile, &partials.totals[tile.partial], &partials.sums[tile.partial * columns]);
 }
 
 template <class E>

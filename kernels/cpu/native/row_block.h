@@ -47,9 +47,11 @@ inline void with_count(int64_t count, Body&& body) {
 template <class Body>
 inline void for_row_blocks(int64_t count, Body&& body) {
   const int64_t blocks = (count + kBlockRows - 1) / kBlockRows;
-  for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t first = count * block / blocks;
-    body(first, count * (block + 1) / blocks - first);
+  const int64_t size = count / blocks, num_larger = count % blocks;
+  for (int64_t block = 0, first = 0; block < blocks; ++block) {
+    const int64_t rows = size + (block < num_larger);
+    body(first, rows);
+    first += rows;
   }
 }
 
