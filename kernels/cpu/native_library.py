@@ -2,9 +2,9 @@
 
     <home>/kernels/<digest of sources, flags and compiler>.so
 
-<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Compiling takes about six seconds, once per
-machine and version. Where it is impossible (no AVX-512 BF16, no compiler, no folder to write to)
-one line of log says why, and torch does the work.
+<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Compiling takes two cores about 20 seconds, once
+per machine and version. Where it is impossible (no AVX-512 BF16, no compiler, no folder to write
+to) one line of log says why, and torch does the work.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import logging
 import os
 import shutil
 import subprocess
-import tempfile
-import time
 from pathlib import Path
+
+from kernels.cpu.native_build import BuildFailed, build
 
 _log = logging.getLogger("splitserve.kernels")
 
@@ -29,13 +29,11 @@ _OPTIONAL = {"avx512_vnni": "-mavx512vnni"}
 _FLAGS = (
     "-O3",
     "-std=c++17",
-    "-shared",
     "-fPIC",
     "-pthread",
     "-mfma",
     *(f"-m{flag.replace('_', '')}" for flag in _NEEDED),
 )
-_BUILD_TIMEOUT_S = 300
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[type, ...]] = {
@@ -154,24 +152,9 @@ def _digest(compiler: str) -> str:
 
 
 def _build(compiler: str, target: Path) -> None:
-    sources = [str(path) for path in sorted(_SOURCES.glob("*.cpp"))]
-    started = time.monotonic()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            built = Path(folder) / target.name
-            _compile([compiler, *_flags(), *sources, "-o", str(built)])
-            built.replace(target)  # atomic: processes that build at once do not meet
+        build(compiler, _flags(), list(_SOURCES.glob("*.cpp")), target)
+    except BuildFailed as error:
+        raise NativeUnavailable(str(error)) from error
     except OSError as error:
         raise NativeUnavailable(f"{target.parent} cannot be written ({error})") from error
-    _log.info("built the CPU kernels in %.1f s: %s", time.monotonic() - started, target)
-
-
-def _compile(command: list[str]) -> None:
-    try:
-        subprocess.run(command, capture_output=True, timeout=_BUILD_TIMEOUT_S, check=True)
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
-        raise NativeUnavailable(f"{command[0]} failed: {last}") from error
-    except subprocess.TimeoutExpired as error:
-        raise NativeUnavailable(f"{command[0]} took over {_BUILD_TIMEOUT_S} s") from error

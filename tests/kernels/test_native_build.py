@@ -1,0 +1,59 @@
+"""Sources are compiled side by side and once, and a failure leaves nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernels.cpu.native_build import BuildFailed, build
+
+FLAGS = ("-fPIC",)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Path:
+    """The real one, which notes each call."""
+    real = shutil.which("g++") or shutil.which("clang++")
+    if real is None:
+        pytest.skip("no C++ compiler")
+    script = tmp_path / "compiler"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec {real} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[Path]:
+    """Two functions, one of which calls the other."""
+    written = [tmp_path / "one.cpp", tmp_path / "two.cpp"]
+    written[0].write_text('extern "C" int one() { return 1; }')
+    written[1].write_text('extern "C" int one(); extern "C" int two() { return one() + one(); }')
+    return written
+
+
+def test_callers_at_once_get_one_library(compiler: Path, sources: list[Path]) -> None:
+    target = compiler.parent / "made" / "library.so"
+    callers = [
+        threading.Thread(target=build, args=(str(compiler), FLAGS, sources, target))
+        for _ in range(3)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert ctypes.CDLL(str(target)).two() == 2
+    calls = (compiler.parent / "calls").read_text().splitlines()
+    assert len(calls) == 3  # two sources and the library
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_wrong_source_is_named_and_leaves_nothing(compiler: Path, sources: list[Path]) -> None:
+    sources[1].write_text("int two( {")
+    target = compiler.parent / "made" / "library.so"
+    with pytest.raises(BuildFailed, match=r"compiler failed: .*error"):
+        build(str(compiler), FLAGS, sources, target)
+    assert list(target.parent.iterdir()) == []
