@@ -2,9 +2,9 @@
 
     <home>/kernels/<digest of sources, flags and compiler>.so
 
-<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Compiling takes two cores about 20 seconds, once
-per machine and version. Where it is impossible (no AVX-512 BF16, no compiler, no folder to write
-to) one line of log says why, and torch does the work.
+<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Compiling takes two cores about 20 seconds,
+once per machine and version. Where it is impossible (no AVX-512 BF16, no compiler, no folder to
+write to) one line of log says why, and torch does the work.
 """
 
 from __future__ import annotations
