@@ -17,13 +17,33 @@ namespace {
 constexpr int kTileRows = 6;           // 12 sums of bytes and 12 of floats of 32 registers
 constexpr int64_t kRowBlock = 192;     // rows whose bytes stay in the second-level cache
 constexpr int64_t kRowsPerTask = 8;    // of the rounding to bytes
-constexpr int kPrefetchBytes = 3072;  // see tile.h
+constexpr int kPrefetchBytes = 3072;   // see tile.h
+constexpr int kLine = 64;              // of the cache, in bytes
 
 struct Product {
   const GroupedMatrix& matrix;
   const QuantizedRows& x;
   int64_t num_rows;
   void* out;  // [num_rows][num_outputs]
+};
+
+// What a tile of many rows asks for while it multiplies: its share of the panel that comes next. (Tiles
+// of few rows ask for what comes next in their own.) 16 rows of weights from memory: 8.5 ms without,
+// 7.4 with.
+struct NextPanel {
+  const uint8_t* at;
+  int64_t bytes_per_span;
+
+  // For tile `index` of the `count` that take the panel before it.
+  NextPanel(const GroupedMatrix& matrix, int64_t panel, int64_t index, int64_t count)
+      : bytes_per_span((matrix.panel_bytes() / (matrix.num_spans() * count) / kLine + 1) * kLine) {
+    at = matrix.panels + panel * matrix.panel_bytes() + index * bytes_per_span * matrix.num_spans();
+  }
+
+  void prefetch() {
+    for (const uint8_t* end = at + bytes_per_span; at != end; at += kLine)
+      _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+  }
 };
 
 // A tile's rows: the first one's data and the distance to the next, in bytes.
@@ -102,13 +122,14 @@ inline void multiply_span(const TileRows& x, int64_t span, const uint8_t* values
 
 template <class Values, int R>
 inline void multiply_groups(const GroupedMatrix& matrix, const TileRows& x, const uint8_t* panel,
-                            __m512 (&sums)[R][2]) {
+                            NextPanel next, __m512 (&sums)[R][2]) {
   const int64_t spans_per_group = matrix.group / kSpan;
   for (int64_t span = 0; span < matrix.num_spans();) {
     const typename Values::Scales scales(panel);
     _mm_prefetch(reinterpret_cast<const char*>(panel + kPrefetchBytes), _MM_HINT_T0);
     panel += Values::Scales::kBytes;
     for (const int64_t end = span + spans_per_group; span < end; ++span) {
+      if (R >= 4) next.prefetch();
       multiply_span<Values>(x, span, panel, scales, sums);
       panel += kSpanSteps * Values::kStepBytes;
     }
@@ -148,7 +169,7 @@ void store_half(const Product& job, int64_t row, int64_t column, __m512 sum) {
 }
 
 template <class Values, class Out, int R>
-void grouped_tile(const Product& job, int64_t row, int64_t panel) {
+void grouped_tile(const Product& job, int64_t row, int64_t panel, const NextPanel& next) {
   const GroupedMatrix& matrix = job.matrix;
   const TileRows x(job.x, job.x.row(row));
   __m512 sums[R][2];
@@ -157,7 +178,7 @@ void grouped_tile(const Product& job, int64_t row, int64_t panel) {
     multiply_minimums<R>(x, matrix.minimums + panel * matrix.num_pairs() * kPanel,
                          matrix.num_pairs(), sums);
   const uint8_t* values = matrix.panels + panel * matrix.panel_bytes();
-  multiply_groups<Values, R>(matrix, x, values, sums);
+  multiply_groups<Values, R>(matrix, x, values, next, sums);
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
     for (int64_t i = 0; i < x.num_fine(r); ++i) multiply_fine<Values>(x, r, i, values, sums[r]);
@@ -175,9 +196,12 @@ void multiply(const Product& job, int num_threads) {
     const int64_t block = index / num_panels, panel = index % num_panels;
     const int64_t first = job.num_rows * block / num_blocks;
     const int64_t end = job.num_rows * (block + 1) / num_blocks;
+    const int64_t num_parts = (end - first + kTileRows - 1) / kTileRows;
+    int64_t part = 0;
     for_row_parts<kTileRows>(end - first, [&](int64_t offset, int count) {
       with_row_count<kTileRows>(count, [&](auto rows) {
-        grouped_tile<Values, Out, rows()>(job, first + offset, panel);
+        const NextPanel next(job.matrix, panel + 1, part++, num_parts);
+        grouped_tile<Values, Out, rows()>(job, first + offset, panel, next);
       });
     });
   };
