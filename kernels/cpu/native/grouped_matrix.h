@@ -11,8 +11,8 @@
 //                     output o + 16 in the high halves
 //             8 bits: 128 bytes; output o in bytes 4o to 4o + 3
 //
-// Minimums of 8-bit values are a stream of their own, of pairs of bfloat16 for groups 2p and 2p + 1. A
-// symmetric format has its zero in the centre and needs none.
+// Minimums of 8-bit values are a stream of their own, of pairs of bfloat16 for groups 2p and 2p + 1.
+// A symmetric format has its zero in the centre and needs none.
 //
 // A dot product of a span of centred 4-bit values fits 16 bits, and so does the sum of the span's
 // activations. Both are made in one word, and one multiplication takes them times a pair: what
@@ -51,7 +51,7 @@ inline __m512 widen_half(const uint8_t* from) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 
-// Scales of a group for the left and the right 16 outputs, and what they do with a span's dot product.
+// Scales of a group for the left and the right 16 outputs, and what they do with dot products.
 struct FloatScales {
   static constexpr int kBytes = 2 * kPanel;
   __m512 of[2];
@@ -77,7 +77,9 @@ struct PairScales {
   explicit PairScales(const uint8_t* from)
       : of{_mm512_loadu_si512(from), _mm512_loadu_si512(from + 2 * kPanel)} {}
 
-  static int32_t first(int32_t sum, int32_t centre) { return (sum << 16) - centre * sum + (1 << 15); }
+  static int32_t first(int32_t sum, int32_t centre) {
+    return (sum << 16) - centre * sum + (1 << 15);
+  }
   static __m512i first(__m512i sums, int32_t centre) {
     const __m512i products = _mm512_mullo_epi32(sums, _mm512_set1_epi32((1 << 16) - centre));
     return _mm512_add_epi32(products, _mm512_set1_epi32(1 << 15));

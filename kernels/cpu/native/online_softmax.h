@@ -13,8 +13,8 @@ namespace splitserve {
 constexpr float kNothingSeen = -std::numeric_limits<float>::infinity();
 constexpr float kSlack = 8.0f;  // of exponents of two
 
-// 2^x for x < 128, not for infinities; a NaN stays a NaN. For weights in bfloat16 a cubic suffices: off
-// by 7.5e-5 of the value, while rounding takes up to 2e-3.
+// 2^x for x < 128, not for infinities; a NaN stays a NaN. For weights in bfloat16 a cubic suffices:
+// off by 7.5e-5 of the value, while rounding takes up to 2e-3.
 template <class E>
 inline __m512 weight_of(__m512 x) {
   if constexpr (E::kPerWord == 2) {
@@ -65,11 +65,12 @@ inline void raise_maximum(__m512 top, RowSoftmax& row) {
   _mm512_store_ps(row.sum, _mm512_mul_ps(_mm512_load_ps(row.sum), decay));
 }
 
-// Scores of R rows for 16 V tokens -> weights in E's type, kChunk values apart; `value_scales`, where
-// there are any, go into the weights. Returns whether earlier sums of the rows must be multiplied by
-// their `decay`.
+// Scores of R rows for 16 V tokens -> weights in E's type, those of a row 64 values after those of
+// the row before. `value_scales`, where there are any, go into the weights. `Simple`: no scales, and
+// all rows see all tokens. Returns whether earlier sums of the rows must be multiplied by their
+// `decay`.
 //
-// `Simple`: no scales, and all rows see all tokens. A sum is that of vectors 0 and 1, plus that of 2 and 3: tokens that are not seen add zeros, so the
+// A sum is that of vectors 0 and 1, plus that of 2 and 3: tokens that are not seen add zeros, so the
 // bits do not depend on V.
 template <class E, bool Simple, int R, int V>
 inline __attribute__((always_inline)) bool soften(__m512 (&scores)[R][V], __m512 scale,

@@ -159,7 +159,8 @@ class RowQuantizer {
     const int32_t spans_per_group = static_cast<int32_t>(matrix_.group / kSpan);
     const int32_t step_bytes = static_cast<int32_t>(matrix_.step_bytes());
     const int32_t scales = span / spans_per_group * static_cast<int32_t>(matrix_.group_bytes());
-    return {scales, scales + static_cast<int32_t>(matrix_.scale_bytes()) + span % spans_per_group * kSpanSteps * step_bytes};
+    const int32_t values = scales + static_cast<int32_t>(matrix_.scale_bytes());
+    return {scales, values + span % spans_per_group * kSpanSteps * step_bytes};
   }
 
   void add_up(char* row) const {

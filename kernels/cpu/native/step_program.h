@@ -37,7 +37,7 @@ struct Step {
 // A step under way, or some rows of it.
 struct Run {
   Step& step;
-  int64_t first_row, num_rows;  // of activations: of all tokens, then of those whose logits are wanted
+  int64_t first_row, num_rows;  // of all tokens, then of those whose logits are wanted
   int32_t num_threads;
   char* places[kMaxPlaces];  // the first of these rows
 
@@ -59,7 +59,7 @@ struct Operation {
 
 struct Activations {
   int64_t row_bytes;
-  int64_t is_local;  // whether no stretch leaves anything here for what comes after it; see stretch.h
+  int64_t is_local;  // whether no stretch leaves anything here for what follows; see stretch.h
 };
 
 struct Program {
