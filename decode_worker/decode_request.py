@@ -31,19 +31,10 @@ from decode_worker.handoff import Handoff, HandoffPlan, HandoffState
 from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.request_clock import RequestClock
 from decode_worker.session_outlet import SessionOutlet
+from engine.commands import Cancel, Finish, GenerateRequest, PrefillMode
 from engine.host.request_table import RequestEvent
 from engine.host.role import RunningWorker
-from engine.messages import (
-    Cancel,
-    Fetched,
-    Finish,
-    GenerateRequest,
-    PrefillMode,
-    RequestEnded,
-    Reserved,
-    Started,
-    TokenEvent,
-)
+from engine.messages import Fetched, RequestEnded, Reserved, Started, TokenEvent
 from protos import worker_pb2
 
 FAULTS_OF_THE_REQUEST = (DeadlineExceeded, Cancelled, InvalidRequest, OutOfBlocks)

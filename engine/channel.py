@@ -13,7 +13,8 @@ import msgspec
 import structlog
 import zmq
 
-from engine.messages import Command, EngineMessage, Frame, Stepped
+from engine.commands import Command
+from engine.messages import EngineMessage, Frame, Stepped
 
 _LOG = structlog.get_logger()
 

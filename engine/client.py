@@ -22,16 +22,8 @@ import zmq
 import zmq.asyncio
 
 from cluster.errors import InternalError, WorkerLost, from_code
-from engine.messages import (
-    Command,
-    EngineMessage,
-    Frame,
-    LoadProgress,
-    Ready,
-    StartFailed,
-    Stepped,
-    Stop,
-)
+from engine.commands import Command, Stop
+from engine.messages import EngineMessage, Frame, LoadProgress, Ready, StartFailed, Stepped
 from engine.spec import EngineLaunch, EngineSpec
 
 _DRAIN_S = 0.05

@@ -22,11 +22,12 @@ from cluster.config import EngineOptions
 from cluster.errors import DeadlineExceeded, InternalError
 from engine import handoff
 from engine.batch_builder import BatchBuilder
+from engine.commands import Command, Inspect, Submit
 from engine.generation import Generation
 from engine.lifecycle import Clock, SequenceState
 from engine.load_meter import LoadMeter
 from engine.load_report import LoadReport
-from engine.messages import Command, Frame, Inspect, Inspection, Submit
+from engine.messages import Frame, Inspection
 from engine.model_runner import LaunchingRunner, Replica
 from engine.outbox import Outbox
 from engine.placement import Placement

@@ -17,7 +17,8 @@ from typing import Protocol
 import torch
 
 from cluster.kv_peer import KvPeer
-from engine.messages import Command, Frame
+from engine.commands import Command
+from engine.messages import Frame
 from engine.spec import EngineSpec
 
 

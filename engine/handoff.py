@@ -7,9 +7,10 @@ REMOTE   Reserved -> Deliver... and Seed, in any order -> decoding
 
 from __future__ import annotations
 
+from engine.commands import Deliver
 from engine.lease import Hold
 from engine.lifecycle import SequenceState
-from engine.messages import Deliver, Prefilled, Reserved
+from engine.messages import Prefilled, Reserved
 from engine.placement import Placement
 from engine.request import Request
 

@@ -13,10 +13,11 @@ import time
 import structlog
 
 from engine.channel import CommandSource, MessageSink
+from engine.commands import Command, Stop
 from engine.engine import Engine
 from engine.extension import TurnPart
 from engine.lifecycle import Clock
-from engine.messages import Command, Frame, Stepped, Stop
+from engine.messages import Frame, Stepped
 
 _LOG = structlog.get_logger()
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from cluster.errors import from_code
 from cluster.generation import FinishReason, GeneratedToken
+from engine.commands import GenerateRequest, Submit
 from engine.engine import Engine
-from engine.messages import Frame, GenerateRequest, RequestEnded, Submit
+from engine.messages import Frame, RequestEnded
 
 
 @dataclass(slots=True)

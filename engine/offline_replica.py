@@ -8,8 +8,8 @@ from cluster.config import EngineOptions
 from cluster.identity import Role
 from cluster.models.store import ModelStore
 from cluster.sampling import SamplingParams
+from engine.commands import GenerateRequest
 from engine.engine import Engine
-from engine.messages import GenerateRequest
 from engine.model_runner import Replica
 from engine.process import keep_freed_memory, spare_loaded_objects
 from engine.replica import load_replica, resolve_device

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cluster.errors import SplitserveError, status_of
 from cluster.generation import FinishReason, GeneratedToken, Usage
+from engine.commands import GenerateRequest
 from engine.lifecycle import SequenceState
-from engine.messages import Frame, GenerateRequest, RequestEnded, Started, TokenEvent
+from engine.messages import Frame, RequestEnded, Started, TokenEvent
 from engine.request import Request
 from engine.request_table import RequestTable
 from engine.sequence import Sequence

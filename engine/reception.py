@@ -6,9 +6,7 @@ import structlog
 
 from cluster.errors import Cancelled, InternalError, SplitserveError
 from engine import handoff
-from engine.generation import Generation
-from engine.lifecycle import SequenceState
-from engine.messages import (
+from engine.commands import (
     Cancel,
     Deliver,
     Finish,
@@ -17,6 +15,8 @@ from engine.messages import (
     ReleaseExport,
     Seed,
 )
+from engine.generation import Generation
+from engine.lifecycle import SequenceState
 from engine.model_runner import Replica
 from engine.outbox import Outbox
 from engine.placement import Placement

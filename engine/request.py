@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from cluster.generation import GeneratedToken, Usage
 from cluster.sampling import SamplingParams
+from engine.commands import GenerateRequest, PrefillMode
 from engine.lifecycle import SequenceState
-from engine.messages import GenerateRequest, PrefillMode
 from engine.sequence import Sequence
 
 

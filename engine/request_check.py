@@ -8,8 +8,8 @@ from cluster.block_hash import NAME_BYTES
 from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks
 from cluster.generation import FinishReason
 from cluster.sampling import SamplingParams
+from engine.commands import GenerateRequest, PrefillMode
 from engine.logits import end_token_ids
-from engine.messages import GenerateRequest, PrefillMode
 
 
 def check_request(

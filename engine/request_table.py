@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from engine.commands import GenerateRequest
 from engine.lease import BlockLease, Hold
 from engine.lifecycle import FINAL, Clock, Life, SequenceState
-from engine.messages import GenerateRequest
 from engine.request import Request
 from engine.sequence import Sequence
 

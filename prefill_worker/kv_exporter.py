@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
+from engine.commands import Command
 from engine.extension import EngineParts
-from engine.messages import Command, Frame, Prefilled
+from engine.messages import Frame, Prefilled
 from kvtransfer.transport import PoolDescription
 from kvtransfer.verification import Digest, digest_bytes
 

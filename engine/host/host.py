@@ -17,19 +17,10 @@ from cluster.cache_change import CachedBlock
 from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
+from engine.commands import Cancel, Command, GenerateRequest, Inspect, Submit
 from engine.host.link import EngineLink
 from engine.host.request_table import RequestListener, RequestTable
-from engine.messages import (
-    Cancel,
-    Command,
-    Frame,
-    GenerateRequest,
-    Inspect,
-    Inspection,
-    LoadProgress,
-    Ready,
-    Submit,
-)
+from engine.messages import Frame, Inspection, LoadProgress, Ready
 
 INSPECT_TIMEOUT_S = 10.0
 """An engine answers within a step; ten seconds without one means that it hangs."""

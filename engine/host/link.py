@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from engine.messages import Command, Frame, LoadProgress, Ready
+from engine.commands import Command
+from engine.messages import Frame, LoadProgress, Ready
 
 
 class EngineLink(Protocol):

@@ -12,15 +12,7 @@ from typing import Protocol
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.generation import Usage
 from cluster.logs import get_logger
-from engine.messages import (
-    Fetched,
-    Frame,
-    Prefilled,
-    RequestEnded,
-    Reserved,
-    Started,
-    TokenEvent,
-)
+from engine.messages import Fetched, Frame, Prefilled, RequestEnded, Reserved, Started, TokenEvent
 
 _log = get_logger("engine.host")
 RequestEvent = Reserved | Started | Fetched | Prefilled | TokenEvent | RequestEnded

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.kv_peer import KvPeer
-from engine.messages import Command, Frame, LoadProgress, Ready
+from engine.commands import Command
+from engine.messages import Frame, LoadProgress, Ready
 
 C = TypeVar("C", bound=Command)
 PATIENCE_S = 5.0

@@ -18,10 +18,11 @@ from cluster.wire import sampling_to_wire
 from cluster.worker.lifespan import Lifespan, WorkerState
 from cluster.worker.metrics import WorkerMetrics
 from decode_worker.service import DecodeWorker
+from engine.commands import Submit
 from engine.host.host import EngineHost
 from engine.host.role import RunningWorker
 from engine.host.scripted_link import ScriptedLink
-from engine.messages import Fetched, Frame, RequestEnded, Reserved, Submit, TokenEvent
+from engine.messages import Fetched, Frame, RequestEnded, Reserved, TokenEvent
 from protos import worker_pb2, worker_pb2_grpc
 
 PAIRING = Pairing(

@@ -22,9 +22,9 @@ from cluster.worker.lifespan import Lifespan, WorkerState
 from cluster.worker.metrics import WorkerMetrics
 from decode_worker.kv_intake import KvIntake
 from decode_worker.service import DecodeWorker
+from engine.commands import GenerateRequest
 from engine.host.host import EngineHost
 from engine.host.role import RunningWorker
-from engine.messages import GenerateRequest
 from engine.offline import generate
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader

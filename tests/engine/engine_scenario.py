@@ -10,10 +10,11 @@ import torch
 from cluster.block_hash import cache_root
 from cluster.config import EngineOptions
 from cluster.sampling import SamplingParams
+from engine.commands import GenerateRequest, PrefillMode
 from engine.engine import Engine, no_reads
 from engine.fake_runner import fake_logits, fake_replica
 from engine.logits import SamplingRow
-from engine.messages import Frame, GenerateRequest, PrefillMode
+from engine.messages import Frame
 from engine.model_runner import Replica
 from engine.offline import Completion, collect
 from engine.sampler import Sampler

@@ -14,25 +14,22 @@ import zmq
 from cluster.generation import FinishReason, GeneratedToken
 from cluster.kv_peer import KvPeer
 from engine.channel import ZmqChannel
-from engine.messages import (
+from engine.commands import (
     Cancel,
     ChoiceToken,
     Command,
     Connect,
     Deliver,
     Disconnect,
-    EngineMessage,
     Fetch,
-    Frame,
     Inspect,
     PrefillLocally,
     ReleaseExport,
     Seed,
-    Stepped,
     Stop,
     Submit,
-    TokenEvent,
 )
+from engine.messages import EngineMessage, Frame, Stepped, TokenEvent
 from tests.engine.engine_scenario import request
 
 PEER = KvPeer(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from engine.commands import Submit
 from engine.engine import Engine
-from engine.messages import Submit
 from engine.model_runner import Replica
 from engine.ragged_batch import RaggedBatch
 from engine.sampler import Sampler

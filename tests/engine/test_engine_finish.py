@@ -6,9 +6,9 @@ import pytest
 
 from cluster.generation import GeneratedToken
 from engine.block_pool import BlockState
+from engine.commands import ChoiceToken, Finish, PrefillMode, ReleaseExport, Seed, Submit
 from engine.engine import Engine
 from engine.lifecycle import SequenceState
-from engine.messages import ChoiceToken, Finish, PrefillMode, ReleaseExport, Seed, Submit
 from engine.offline import Completion, collect
 from tests.engine.engine_scenario import (
     expected_tokens,

@@ -7,19 +7,18 @@ import pytest
 from cluster.cache_change import CachedBlock
 from cluster.generation import FinishReason, GeneratedToken
 from engine.block_pool import BlockState
-from engine.engine import Engine
-from engine.messages import (
+from engine.commands import (
     Cancel,
     ChoiceToken,
     Deliver,
-    Frame,
     PrefillLocally,
     PrefillMode,
     ReleaseExport,
-    Reserved,
     Seed,
     Submit,
 )
+from engine.engine import Engine
+from engine.messages import Frame, Reserved
 from engine.model_runner import Replica
 from tests.engine.engine_scenario import (
     VirtualClock,

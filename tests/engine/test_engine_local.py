@@ -9,8 +9,9 @@ import pytest
 from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks, SplitserveError, status_of
 from cluster.generation import FinishReason, Usage
 from engine.block_pool import BlockState
+from engine.commands import Cancel, GenerateRequest, Inspect, Submit
 from engine.fake_runner import FakeRunner
-from engine.messages import Cancel, Frame, GenerateRequest, Inspect, Submit
+from engine.messages import Frame
 from engine.offline import generate
 from tests.engine.engine_scenario import (
     ROOT,

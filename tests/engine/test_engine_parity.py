@@ -12,15 +12,8 @@ from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.sampling import SamplingParams
+from engine.commands import ChoiceToken, Deliver, GenerateRequest, PrefillMode, Seed, Submit
 from engine.engine import Engine
-from engine.messages import (
-    ChoiceToken,
-    Deliver,
-    GenerateRequest,
-    PrefillMode,
-    Seed,
-    Submit,
-)
 from engine.model_runner import Replica
 from engine.offline import Completion, collect, generate
 from engine.replica import load_replica

@@ -22,7 +22,8 @@ from cluster.errors import ConfigError, InternalError, WorkerLost
 from cluster.identity import Role
 from cluster.models.card import CheckpointFormat, DecoderConfig, ModelCard
 from engine.client import EngineClient
-from engine.messages import Frame, LoadProgress, Submit
+from engine.commands import Submit
+from engine.messages import Frame, LoadProgress
 from engine.offline import Completion, collect
 from engine.spec import EngineLaunch, EngineSpec, resolve_dtype
 from tests.engine.engine_scenario import request

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from cluster.sampling import SamplingParams
-from engine.engine import Engine
-from engine.messages import (
+from engine.commands import (
     Cancel,
     ChoiceToken,
     Deliver,
     Finish,
-    Frame,
     GenerateRequest,
     PrefillLocally,
     PrefillMode,
@@ -22,6 +20,8 @@ from engine.messages import (
     Seed,
     Submit,
 )
+from engine.engine import Engine
+from engine.messages import Frame
 from engine.offline import Completion, collect
 from tests.engine.engine_scenario import (
     ROOT,

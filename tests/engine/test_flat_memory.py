@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from cluster.config import EngineOptions
+from engine.commands import Submit
 from engine.decoder import Decoder
 from engine.engine import Engine
 from engine.kv_pool import KvLayout, KvPool
-from engine.messages import Submit
 from engine.model_runner import DecoderRunner, Replica
 from kernels.cpu.team import TEAM
 from tests.engine.engine_scenario import request

@@ -6,9 +6,10 @@ import pytest
 
 from cluster.kv_peer import KvPeer
 from engine.channel import MemoryChannel
+from engine.commands import Command, Deliver, Disconnect, PrefillMode, Stop, Submit
 from engine.engine import Engine
 from engine.loop import EngineLoop
-from engine.messages import Command, Deliver, Disconnect, Fetched, Frame, PrefillMode, Stop, Submit
+from engine.messages import Fetched, Frame
 from tests.engine.engine_scenario import (
     VirtualClock,
     check,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.engine import Engine
-from engine.messages import (
+from engine.commands import (
     Cancel,
     ChoiceToken,
     Deliver,
@@ -17,6 +16,7 @@ from engine.messages import (
     Seed,
     Submit,
 )
+from engine.engine import Engine
 from engine.model_runner import LaunchingRunner
 from engine.offline import Completion, collect
 from tests.engine.engine_scenario import (

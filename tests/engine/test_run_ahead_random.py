@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from cluster.sampling import SamplingParams
+from engine.commands import Cancel, Finish, GenerateRequest, Submit
 from engine.engine import Engine
-from engine.messages import Cancel, Finish, GenerateRequest, Submit
 from engine.offline import Completion, collect
 from tests.engine.engine_scenario import (
     ROOT,

@@ -10,13 +10,13 @@ import torch
 
 from cluster.config import EngineOptions
 from cluster.sampling import SamplingParams
+from engine.commands import GenerateRequest
 from engine.cuda_runner import CudaRunner, GraphLimits
 from engine.decoder import Decoder
 from engine.engine import Engine
 from engine.flight import SampledFlight
 from engine.kv_pool import KvLayout, KvPool
 from engine.logits import SamplingRow
-from engine.messages import GenerateRequest
 from engine.model_runner import DecoderRunner, LaunchingRunner, ModelRunner, Replica
 from engine.offline import generate
 from tests.engine.engine_scenario import request

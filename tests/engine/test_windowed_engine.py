@@ -11,9 +11,9 @@ import torch
 from cluster.config import EngineOptions
 from cluster.identity import Role
 from cluster.sampling import SamplingParams
+from engine.commands import GenerateRequest
 from engine.engine import Engine
 from engine.kv_pool import KvLayout
-from engine.messages import GenerateRequest
 from engine.offline import generate
 from engine.replica import load_replica
 from engine.spec import EngineSpec

@@ -7,17 +7,10 @@ import pytest
 from cluster.errors import WorkerLost
 from cluster.generation import GeneratedToken, Usage
 from cluster.sampling import SamplingParams
+from engine.commands import Cancel, GenerateRequest, Inspect
 from engine.host.host import EngineHost
 from engine.host.scripted_link import ScriptedLink
-from engine.messages import (
-    Cancel,
-    Frame,
-    GenerateRequest,
-    Inspect,
-    Inspection,
-    RequestEnded,
-    TokenEvent,
-)
+from engine.messages import Frame, Inspection, RequestEnded, TokenEvent
 
 
 class Listener:

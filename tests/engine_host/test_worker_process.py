@@ -12,7 +12,8 @@ from cluster.errors import Draining, UnsupportedModel
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role
 from cluster.rpc import error_of, open_channel
-from engine.messages import Frame, Inspect, Inspection, ReleaseExport, RequestEnded, Submit
+from engine.commands import Inspect, ReleaseExport, Submit
+from engine.messages import Frame, Inspection, RequestEnded
 from protos import handoff_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.engine_host.worker_bench import noting_router, options_for, running_worker
 from tests.prefill_worker.prefill_bench import prefill_request

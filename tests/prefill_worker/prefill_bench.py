@@ -16,10 +16,11 @@ from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from cluster.worker.lifespan import Lifespan, WorkerState
 from cluster.worker.metrics import WorkerMetrics
+from engine.commands import Submit
 from engine.host.host import EngineHost
 from engine.host.role import RunningWorker
 from engine.host.scripted_link import ScriptedLink
-from engine.messages import Frame, Prefilled, RequestEnded, Started, Submit, TokenEvent
+from engine.messages import Frame, Prefilled, RequestEnded, Started, TokenEvent
 from prefill_worker.service import PrefillWorker
 from protos import handoff_pb2, handoff_pb2_grpc
 

@@ -15,15 +15,8 @@ from cluster.generation import GeneratedToken, Usage
 from cluster.rpc import error_of
 from cluster.wire import pairing_to_wire
 from cluster.worker.lifespan import WorkerState
-from engine.messages import (
-    Frame,
-    PrefillMode,
-    ReleaseExport,
-    RequestEnded,
-    Started,
-    Submit,
-    TokenEvent,
-)
+from engine.commands import PrefillMode, ReleaseExport, Submit
+from engine.messages import Frame, RequestEnded, Started, TokenEvent
 from protos import generation_pb2, handoff_pb2
 from tests.prefill_worker.prefill_bench import (
     KEY,
