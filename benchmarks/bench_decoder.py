@@ -1,4 +1,4 @@
-"""Whole decoder steps on this CPU beside what its memory and its arithmetic allow.
+"""Whole decoder steps in bfloat16 on this CPU beside what its memory and arithmetic allow.
 
     python -m benchmarks.bench_decoder [--model smollm2] [--threads 2] [--torch-threads 1]
                                        [--json PATH]
@@ -29,6 +29,7 @@ from engine.decoder import Decoder
 from engine.kv_pool import KvLayout, KvPool
 from engine.ragged_batch import RaggedBatch
 from engine.threads import TORCH_THREADS_BESIDE_THE_TEAM
+from engine.weight_format import WeightFormat
 from kernels.cpu.team import TEAM
 
 BLOCK_SIZE = 16
@@ -115,7 +116,8 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     TEAM.resize(options.threads)
     started = time.perf_counter()
-    decoder = Decoder.load(ModelStore().resolve(options.model), torch.bfloat16, "cpu")
+    card = ModelStore().resolve(options.model)
+    decoder = Decoder.load(card, torch.bfloat16, "cpu", weights=WeightFormat.FULL)
     load_ms = (time.perf_counter() - started) * 1e3
     layout = KvLayout.of(decoder.config, BLOCK_SIZE, torch.bfloat16)
     pool = KvPool(layout, POOL_BLOCKS, "cpu")
