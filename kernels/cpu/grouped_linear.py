@@ -178,7 +178,7 @@ def takes(weight: GroupedWeight) -> bool:
 def pack_panels(groups: CentredGroups) -> torch.Tensor:
     """uint8 [ceil(out / 32), num_groups, bytes of 32 scales or pairs and their values]."""
     scales = groups.scales[..., None]
-    if groups.is_paired and groups.minimums is not None:
+    if groups.minimums is not None and groups.is_paired:
         scales = torch.stack((groups.scales, groups.minimums), dim=-1)
     scales = _padded(scales).view(-1, PANEL, groups.num_groups, scales.shape[-1]).transpose(1, 2)
     steps = _padded(groups.values).view(-1, PANEL, groups.num_groups, groups.group // 4, 4)

@@ -134,7 +134,8 @@ def test_scales_of_any_size_lose_nothing(size: float) -> None:
 def test_a_row_has_the_same_bits_in_every_batch_and_on_every_number_of_threads(
     bits: int, dtype: torch.dtype, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    linear = GroupedLinear(library, grouped(100, 192, 32, bits=bits, dtype=dtype))
+    weight, bias = grouped(100, 192, 32, bits=bits, dtype=dtype), random(100, dtype=dtype, seed=2)
+    linear = GroupedLinear(library, weight, bias)
     x = random(300, 192, dtype=dtype, seed=1)
     whole = linear.logits(x)
     for num_threads in (1, 2, 3):
@@ -160,6 +161,19 @@ def test_rows_of_symmetric_bytes_are_exact(library: ctypes.CDLL) -> None:
     weight = quantize_groups(random(70, 64, dtype=FLOAT), bits=8, dtype=FLOAT)
     rows = GroupedLinear(library, weight).rows(torch.arange(70))
     assert torch.equal(rows, weight.dequantize())
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("value", [0, 8, 15])
+def test_the_largest_sums_of_four_bits_do_not_meet_in_their_word(
+    value: int, sign: float, library: ctypes.CDLL
+) -> None:
+    """32 products of -8 and 127 are 256 short of what 16 bits hold."""
+    weight = grouped(64, 96, 32, dtype=FLOAT)
+    weight = replace(weight, values=torch.full_like(weight.values, value))
+    x = torch.full((7, 96), sign)
+    exact = x @ weight.dequantize().T
+    torch.testing.assert_close(GroupedLinear(library, weight)(x), exact, rtol=1e-4, atol=5e-3)
 
 
 def test_no_activation_gives_no_output(library: ctypes.CDLL) -> None:

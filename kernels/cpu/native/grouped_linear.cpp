@@ -17,8 +17,7 @@ namespace {
 constexpr int kTileRows = 6;           // 12 sums of bytes and 12 of floats of 32 registers
 constexpr int64_t kRowBlock = 192;     // rows whose bytes stay in the second-level cache
 constexpr int64_t kRowsPerTask = 8;    // of the rounding to bytes
-constexpr int kPrefetchBytes = 3072;   // see tile.h
-constexpr int kLine = 64;              // of the cache, in bytes
+constexpr int kPrefetchBytes = 3072;  // see tile.h
 
 struct Product {
   const GroupedMatrix& matrix;
@@ -162,8 +161,10 @@ template <class Out>
 void store_half(const Product& job, int64_t row, int64_t column, __m512 sum) {
   const GroupedMatrix& matrix = job.matrix;
   const __mmask16 mask = first_lanes(matrix.num_outputs - column);
-  sum = _mm512_mul_ps(sum, _mm512_loadu_ps(matrix.factors + column));
-  if (matrix.bias) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, matrix.bias + column));
+  const __m512 factors = _mm512_loadu_ps(matrix.factors + column);
+  // fused by hand, so that no compiler fuses them for one number of rows and not for another
+  sum = matrix.bias ? _mm512_fmadd_ps(sum, factors, _mm512_maskz_loadu_ps(mask, matrix.bias + column))
+                    : _mm512_mul_ps(sum, factors);
   auto* to = static_cast<typename Out::Value*>(job.out) + row * matrix.num_outputs + column;
   Out::store_some(to, sum, mask);
 }

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "element.h"
+#include "kv_rows.h"
 
 namespace splitserve {
 
@@ -54,8 +54,9 @@ inline __m512 largest_of(const __m512* vectors, int count) {
   return largest;
 }
 
-// Brings the state of a row to a new maximum, where one of `top` is above the lazy one.
-inline void raise_maximum(__m512 top, RowSoftmax& row) {
+// Brings the state of a row to a new maximum, where one of `top` is above the lazy one. It is a call,
+// so that no compiler fuses its product with the sum that follows in one variant and not in another.
+__attribute__((noinline)) inline void raise_maximum(__m512 top, RowSoftmax& row) {
   row.decay = 1.0f;
   if (!_mm512_cmp_ps_mask(top, _mm512_set1_ps(row.max + kSlack), _CMP_GT_OQ)) return;
   const float best = _mm512_reduce_max_ps(top);
@@ -65,10 +66,9 @@ inline void raise_maximum(__m512 top, RowSoftmax& row) {
   _mm512_store_ps(row.sum, _mm512_mul_ps(_mm512_load_ps(row.sum), decay));
 }
 
-// Scores of R rows for 16 V tokens -> weights in E's type, those of a row 64 values after those of
-// the row before. `value_scales`, where there are any, go into the weights. `Simple`: no scales, and
-// all rows see all tokens. Returns whether earlier sums of the rows must be multiplied by their
-// `decay`.
+// Scores of R rows for 16 V tokens -> weights in E's type, kChunk values apart from row to row.
+// `value_scales`, where there are any, go into the weights. `Simple`: no scales, and all rows see all
+// tokens. Returns whether earlier sums of the rows must be multiplied by their `decay`.
 //
 // A sum is that of vectors 0 and 1, plus that of 2 and 3: tokens that are not seen add zeros, so the
 // bits do not depend on V.
@@ -78,7 +78,6 @@ inline __attribute__((always_inline)) bool soften(__m512 (&scores)[R][V], __m512
                                                   const float* value_scales,
                                                   const Visible (&visible)[R], RowSoftmax* rows,
                                                   typename E::Value* weights) {
-  constexpr int64_t kStride = 64;
   if (!Simple && key_scales)
     for (auto& row : scores)
       for (int v = 0; v < V; ++v)
@@ -113,7 +112,7 @@ inline __attribute__((always_inline)) bool soften(__m512 (&scores)[R][V], __m512
     if (!Simple && value_scales)
       for (int v = 0; v < V; ++v)
         weight[v] = _mm512_mul_ps(weight[v], _mm512_loadu_ps(value_scales + 16 * v));
-    E::template store_all<V>(weights + r * kStride, weight);
+    E::template store_all<V>(weights + r * kChunk, weight);
   }
   return grew != 0;
 }

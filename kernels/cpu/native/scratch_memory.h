@@ -6,6 +6,8 @@
 
 namespace splitserve {
 
+constexpr int64_t kLine = 64;  // of the cache, in bytes
+
 class ScratchMemory {
  public:
   // At least `num_bytes`, aligned to a cache line; what was there before may be gone.
@@ -19,7 +21,6 @@ class ScratchMemory {
   }
 
  private:
-  static constexpr int64_t kLine = 64;
   std::unique_ptr<char[]> memory_;
   int64_t capacity_ = 0;
 };

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t kLocalBytes = 640 << 10;  // of a second-level cache of 1 MiB
 constexpr int64_t kLeastRows = 36;          // that make it worth reading all weights for them
-constexpr int64_t kLine = 64;               // of the cache, in bytes
 constexpr int64_t kRowStep = 6;             // what products take at once
 
 int64_t local_row_bytes(const Program& program) {
