@@ -23,13 +23,13 @@ from benchmarks.cpu_floor import CpuFloor, measure_floor
 from benchmarks.goals import DECODE_1_MS, DECODE_16_MS, PREFILL_512_MS
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from benchmarks.step_shape import StepShape
+from cluster.models.cache.store import ModelStore
 from cluster.models.card import DecoderConfig
-from cluster.models.store import ModelStore
-from engine.decoder import Decoder
-from engine.kv_pool import KvLayout, KvPool
-from engine.ragged_batch import RaggedBatch
-from engine.threads import TORCH_THREADS_BESIDE_THE_TEAM
-from engine.weight_format import WeightFormat
+from engine.contract.weight_format import WeightFormat
+from engine.memory.kv_pool import KvLayout, KvPool
+from engine.model.decoder import Decoder
+from engine.model.ragged_batch import RaggedBatch
+from engine.process.threads import TORCH_THREADS_BESIDE_THE_TEAM
 from kernels.cpu.team import TEAM
 
 BLOCK_SIZE = 16

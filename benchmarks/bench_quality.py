@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.plot import plot_bars
 from benchmarks.report import Row, print_table, write_json
-from engine.offline_replica import OfflineSetup
-from engine.quality.measurements import Measurements, measure
+from cli.quality.measurements import Measurements, measure
+from engine.offline.replica import OfflineSetup
 
 FORMATS = ("auto/auto", "int8/auto", "int4/auto", "auto/int8", "auto/fp8", "int4/int8")
 LENGTHS = (512, 1024, 2048)

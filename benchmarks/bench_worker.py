@@ -24,7 +24,7 @@ from benchmarks.local_fleet import local_fleet
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from benchmarks.step_shape import StepShape
 from benchmarks.stream_client import complete, complete_all, step_ms
-from cluster.models.store import ModelStore
+from cluster.models.cache.store import ModelStore
 from kernels.cpu.team import TEAM
 
 PROMPT, CONTEXT, NEW_TOKENS, NUM_STREAMS = 512, 224, 64, 16

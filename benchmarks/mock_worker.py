@@ -17,8 +17,8 @@ from cluster.generation import EngineLoad
 from cluster.identity import Role, new_incarnation
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
+from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.store import ModelStore
 from cluster.pairing import Pairing
 from cluster.rpc import RpcServer
 from cluster.version import PROTOCOL_VERSION, VERSION

@@ -9,7 +9,7 @@ import torch
 from benchmarks.cpu_floor import CpuFloor
 from cluster.models.card import DecoderConfig
 from cluster.models.footprint import parameters
-from engine.kv_pool import KvLayout
+from engine.memory.kv_pool import KvLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cli.errors_shown import shows_errors
 from cli.option_flags import EPILOG, with_flags_of
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
-from cluster.launcher.parent_death import die_with_parent
+from cluster.process.parent_death import die_with_parent
 from cluster.version import VERSION
 
 app = typer.Typer(
@@ -171,7 +171,7 @@ def quality(
     output: Output = "table",
 ) -> None:
     """Compare a quantized model with itself unquantized; exit code 1 past a threshold."""
-    from cli.quality import QualityRequest, run_quality
+    from cli.quality.command import QualityRequest, run_quality
 
     request = QualityRequest(
         model=model,

@@ -50,7 +50,7 @@ def check_kv_format(kv: str) -> None:
 
 def memory_rows(card: ModelCard, formats: Formats, memory_bytes: int) -> list[MemoryRow]:
     """The formats asked for, then smaller ones. Raises ConfigError for an unknown format."""
-    from engine.spec import resolve_dtype, resolve_weights
+    from engine.contract.spec import resolve_dtype, resolve_weights
 
     check_kv_format(formats.kv)
     dtype = resolve_dtype(card, formats.dtype)

@@ -12,8 +12,8 @@ from cli.model_memory import Formats, MemoryRow, free_memory, memory_rows, num_p
 from cli.progress_view import ProgressView
 from cli.sizes import size_in_words
 from cli.table import Table
+from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.store import ModelStore
 
 
 def list_models(output: str) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cluster.config import RouterOptions, WorkerOptions
 from cluster.errors import ConfigError, SplitserveError
-from cluster.startup import report_failed
+from cluster.process.startup import report_failed
 
 Options = TypeVar("Options")
 

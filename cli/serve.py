@@ -20,7 +20,7 @@ from cluster.config import ServeOptions
 from cluster.errors import DiskFull
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
-from cluster.models.store import ModelStore, default_home
+from cluster.models.cache.store import ModelStore, default_home
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.devices import visible_gpus

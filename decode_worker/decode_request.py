@@ -25,17 +25,17 @@ from cluster.errors import (
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import bind_request, get_logger
+from cluster.process.lifespan import WorkLease
 from cluster.wire import sampling_from_wire
-from cluster.worker.lifespan import WorkLease
 from decode_worker.handoff import Handoff, HandoffPlan, HandoffState
 from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.request_clock import RequestClock
 from decode_worker.session_outlet import SessionOutlet
-from engine.commands import Cancel, Finish, GenerateRequest, PrefillMode
-from engine.host.request_table import RequestEvent
-from engine.host.role import RunningWorker
-from engine.messages import Fetched, RequestEnded, Reserved, Started, TokenEvent
+from engine.contract.commands import Cancel, Finish, GenerateRequest, PrefillMode
+from engine.contract.messages import Fetched, RequestEnded, Reserved, Started, TokenEvent
 from protos import worker_pb2
+from worker.engine.listeners import RequestEvent
+from worker.role import RunningWorker
 
 FAULTS_OF_THE_REQUEST = (DeadlineExceeded, Cancelled, InvalidRequest, OutOfBlocks)
 """Say nothing about the prefill worker where they happened."""

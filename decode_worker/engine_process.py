@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from decode_worker.kv_intake import KvIntake
-from engine.extension import EngineParts, Extension
-from engine.process import engine_main
+from engine.process.extension import EngineParts, Extension
+from engine.process.main import engine_main
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool

@@ -31,8 +31,8 @@ from decode_worker.block_ledger import BlockLedger, BlockRun
 from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.request_clock import RequestClock, SourceTimes
-from engine.commands import Command, Fetch, GenerateRequest, PrefillLocally, Seed
-from engine.messages import Fetched, Reserved
+from engine.contract.commands import Command, Fetch, GenerateRequest, PrefillLocally, Seed
+from engine.contract.messages import Fetched, Reserved
 from protos import handoff_pb2, worker_pb2
 
 _log = get_logger("decode_worker.handoff")

@@ -17,9 +17,9 @@ from msgspec import structs
 from cluster.errors import SplitserveError
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
-from engine.commands import Cancel, Command, Connect, Deliver, Disconnect, Fetch
-from engine.extension import EngineParts
-from engine.messages import Fetched, Frame
+from engine.contract.commands import Cancel, Command, Connect, Deliver, Disconnect, Fetch
+from engine.contract.messages import Fetched, Frame
+from engine.process.extension import EngineParts
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.fetch_job import FetchJob, FetchResult
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.config import WorkerOptions
 from decode_worker.service import DecodeWorker
-from engine.host.worker_process import run_worker
+from worker.process import run_worker
 
 
 def run(options: WorkerOptions) -> int:

@@ -19,7 +19,7 @@ from cluster.logs import get_logger
 from cluster.pairing import Pairing, check_pairing
 from cluster.rpc import error_of, open_channel
 from cluster.wire import pairing_from_wire, pairing_to_wire, peer_from_wire
-from engine.commands import Command, Connect, Disconnect
+from engine.contract.commands import Command, Connect, Disconnect
 from protos import handoff_pb2, handoff_pb2_grpc, worker_pb2
 
 HANDSHAKE_TIMEOUT_S = 5.0

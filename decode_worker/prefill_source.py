@@ -18,7 +18,7 @@ from cluster.rpc import error_of
 from cluster.sampling import MAX_LOGPROBS
 from cluster.wire import token_from_wire
 from decode_worker.prefill_peers import PrefillPeer
-from engine.commands import ChoiceToken
+from engine.contract.commands import ChoiceToken
 from protos import handoff_pb2
 
 MAX_TOOK_MS = 24 * 3600 * 1000.0

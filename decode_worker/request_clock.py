@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from cluster.generation import Timing
-from engine.messages import Fetched, RequestEnded
+from engine.contract.messages import Fetched, RequestEnded
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from cluster.rpc import RpcServer, abort
 from decode_worker.decode_request import DecodeParts
 from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.session import Session
-from engine.host.role import RunningWorker
-from engine.messages import Frame
+from engine.contract.messages import Frame
 from protos import worker_pb2, worker_pb2_grpc
+from worker.role import RunningWorker
 
 SERVICE = "splitserve.worker.v1.DecodeWorker"
 _log = get_logger("decode_worker")

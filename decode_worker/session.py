@@ -14,14 +14,14 @@ from cluster.generation import Usage
 from cluster.logs import bind_request, get_logger
 from decode_worker.decode_request import DecodeParts, DecodeRequest
 from decode_worker.session_outlet import SessionOutlet
-from engine.host.request_door import (
+from engine.contract.messages import Frame
+from protos import worker_pb2
+from worker.admission import (
     MAX_REQUEST_ID_CHARS,
     check_size,
     check_targets,
     check_timeout,
 )
-from engine.messages import Frame
-from protos import worker_pb2
 
 _log = get_logger("decode_worker.session")
 

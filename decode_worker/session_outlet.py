@@ -20,7 +20,7 @@ from cluster.wire import (
     token_to_wire,
     usage_to_wire,
 )
-from engine.messages import TokenEvent
+from engine.contract.messages import TokenEvent
 from protos import worker_pb2
 
 

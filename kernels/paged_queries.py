@@ -1,4 +1,4 @@
-"""The part of a ragged batch that attention reads. `engine.ragged_batch.RaggedBatch` is one."""
+"""The part of a ragged batch that attention reads; `engine.model.ragged_batch` has such."""
 
 from __future__ import annotations
 

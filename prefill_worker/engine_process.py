@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.extension import EngineParts, Extension
-from engine.process import engine_main
+from engine.process.extension import EngineParts, Extension
+from engine.process.main import engine_main
 from kernels.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport

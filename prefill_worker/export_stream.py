@@ -16,9 +16,9 @@ import time
 from cluster.errors import InternalError, SplitserveError, from_code
 from cluster.generation import Timing, Usage
 from cluster.wire import token_to_wire
-from engine.host.request_table import RequestEvent
-from engine.messages import Prefilled, RequestEnded, Started, TokenEvent
+from engine.contract.messages import Prefilled, RequestEnded, Started, TokenEvent
 from protos import handoff_pb2
+from worker.engine.listeners import RequestEvent
 
 
 class ExportState(enum.Enum):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
-from engine.commands import Command
-from engine.extension import EngineParts
-from engine.messages import Frame, Prefilled
+from engine.contract.commands import Command
+from engine.contract.messages import Frame, Prefilled
+from engine.process.extension import EngineParts
 from kvtransfer.transport import PoolDescription
 from kvtransfer.verification import Digest, digest_bytes
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cluster.config import WorkerOptions
-from engine.host.worker_process import run_worker
 from prefill_worker.service import PrefillWorker
+from worker.process import run_worker
 
 
 def run(options: WorkerOptions) -> int:

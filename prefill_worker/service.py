@@ -22,12 +22,12 @@ from cluster.logs import bind_request, get_logger
 from cluster.pairing import check_pairing
 from cluster.rpc import RpcServer, abort
 from cluster.wire import pairing_from_wire, pairing_to_wire, peer_to_wire, sampling_from_wire
-from cluster.worker.metrics import WorkerMetrics
-from engine.commands import GenerateRequest, PrefillMode, ReleaseExport
-from engine.host.request_door import MAX_REQUEST_ID_CHARS, MAX_TIMEOUT_MS, check_size
-from engine.host.role import RunningWorker
+from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
 from protos import handoff_pb2, handoff_pb2_grpc
+from worker.admission import MAX_REQUEST_ID_CHARS, MAX_TIMEOUT_MS, check_size
+from worker.metrics import WorkerMetrics
+from worker.role import RunningWorker
 
 SERVICE = "splitserve.worker.v1.PrefillWorker"
 DEFAULT_TIMEOUT_S = 300.0

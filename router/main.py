@@ -11,8 +11,8 @@ from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.logs import configure_logging
 from cluster.models.card import ModelCard
-from cluster.startup import report_progress
-from cluster.worker.signals import StopRequests, listen_for_signals
+from cluster.process.signals import StopRequests, listen_for_signals
+from cluster.process.startup import report_progress
 from router.fleet_plane import FleetPlane
 from router.front.model_loading import find_card, load_served_model
 from router.front.readiness import context_limit

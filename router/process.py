@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
 from cluster.logs import get_logger
+from cluster.process.signals import StopRequests
+from cluster.process.startup import report_ready
 from cluster.rpc import RpcServer
-from cluster.startup import report_ready
-from cluster.worker.signals import StopRequests
 from protos import inference_pb2_grpc
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer

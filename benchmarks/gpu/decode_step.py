@@ -19,12 +19,12 @@ from benchmarks.gpu.timing import GpuFloor, gpu_row
 from benchmarks.report import Row
 from cluster.models.card import DecoderConfig
 from cluster.sampling import SamplingParams
-from engine.cuda_runner import CudaRunner, GraphLimits
-from engine.graph_backend import CudaGraphs, GraphBackend
-from engine.kv_pool import KvLayout, KvPool
-from engine.logits import SamplingRow
-from engine.model_runner import LaunchingRunner, ModelRunner
-from engine.ragged_batch import RaggedBatch
+from engine.memory.kv_pool import KvLayout, KvPool
+from engine.model.ragged_batch import RaggedBatch
+from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.graph_backend import CudaGraphs, GraphBackend
+from engine.runner.model_runner import LaunchingRunner, ModelRunner
+from engine.sampling.logits import SamplingRow
 
 FACTOR = 1.3
 CONTEXT = 1024

@@ -7,8 +7,8 @@ from typing import cast
 import torch
 
 from cluster.models.card import DecoderConfig
-from engine.decoder import Decoder
-from engine.weights.decoder_weights import (
+from engine.model.decoder import Decoder
+from engine.model.weights.decoder_weights import (
     AttentionWeights,
     DecoderWeights,
     LayerWeights,

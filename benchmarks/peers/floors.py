@@ -11,8 +11,8 @@ import torch
 
 from benchmarks.cpu_floor import CpuFloor, best_of, measure_floor
 from benchmarks.step_shape import StepShape
+from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.store import ModelStore
 
 MATRIX = 2048
 _BITS = {"full": 16.0, "int8": 9.0, "int4": 5.0}

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.peers.contestant import HERE, home, python_of
-from cluster.models.store import ModelStore
+from cluster.models.cache.store import ModelStore
 
 
 def gguf_path() -> Path:

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable
 
 from cluster.generation import GeneratedToken
-from cluster.models.chat_template import load_chat_template
-from cluster.models.store import ModelStore
-from cluster.models.tokenizer import load_tokenizer
-from engine.offline import generate
-from engine.offline_replica import OfflineSetup, greedy_request, offline_engine
+from cluster.models.cache.store import ModelStore
+from cluster.models.text.chat_template import load_chat_template
+from cluster.models.text.tokenizer import load_tokenizer
+from engine.offline.queue import generate
+from engine.offline.replica import OfflineSetup, greedy_request, offline_engine
 
 QUESTIONS = (
     "What is the capital of France?",

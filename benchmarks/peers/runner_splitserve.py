@@ -7,8 +7,8 @@ import sys
 
 from benchmarks.peers.turns import answers_only, take_turns
 from cluster.version import VERSION
-from engine.offline import generate
-from engine.offline_replica import OfflineSetup, greedy_request, offline_engine
+from engine.offline.queue import generate
+from engine.offline.replica import OfflineSetup, greedy_request, offline_engine
 
 _WEIGHTS = {
     "auto": "weights as stored (a GGUF: Q4_1 and Q8_0), activations int8 and partly int16",

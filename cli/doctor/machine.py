@@ -15,7 +15,7 @@ import psutil
 from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cli.sizes import size_in_words
 from cluster.errors import ConfigError
-from cluster.models.store import default_home
+from cluster.models.cache.store import default_home
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.ports import claimed_port
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from typing import Any
 
-from cluster.launcher.own_python import module_argv, module_environ
 from cluster.options import without_options
+from cluster.process.own_python import module_argv, module_environ
 
 TIMEOUT_S = 120.0
 

@@ -4,7 +4,7 @@
 
 A child's stdin is closed, its output goes through `ChildOutput`, its start reports come over a
 pipe. A terminal's Ctrl-C reaches the supervisor only; when the supervisor is killed, the kernel
-ends the children (`cluster/launcher/parent_death.py`).
+ends the children (`cluster/process/parent_death.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import msgspec
 
 from cluster.errors import ConfigError
 from cluster.launcher.output import ChildOutput
-from cluster.launcher.parent_death import PARENT_PID
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
 from cluster.options import without_options
-from cluster.startup import REPORT_FD, StartupReport, parse_report
+from cluster.process.parent_death import PARENT_PID
+from cluster.process.startup import REPORT_FD, StartupReport, parse_report
 
 OnWarning = Callable[[str, str, str], None]
 """Called with (process name, level, text)."""

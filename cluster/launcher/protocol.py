@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cluster.startup import StartupReport
+from cluster.process.startup import StartupReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

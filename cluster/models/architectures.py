@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cluster.errors import UnsupportedModel
-from cluster.models import gguf_config, hf_config
 from cluster.models.card import CheckpointFormat, ModelCard
+from cluster.models.gguf import config as gguf_config
+from cluster.models.hf import config as hf_config
 
 
 def supported_architectures(format: CheckpointFormat) -> tuple[str, ...]:

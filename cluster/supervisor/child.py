@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from cluster.errors import SplitserveError
 from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
-from cluster.startup import StartupFailed, StartupProgress, StartupReady
-from cluster.supervisor.backoff import Backoff
+from cluster.process.backoff import Backoff
+from cluster.process.startup import StartupFailed, StartupProgress, StartupReady
 from cluster.supervisor.failure import ProcessFailure, explain
 from cluster.supervisor.news import Loading, Restarting, Serving, Watcher
 

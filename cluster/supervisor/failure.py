@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cluster.launcher.output import structured_event
 from cluster.launcher.protocol import ProcessExit
-from cluster.startup import StartupFailed
+from cluster.process.startup import StartupFailed
 
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(: .*)?")
 _REMEDIES = {

@@ -7,9 +7,9 @@ import math
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
-from cluster.launcher.own_python import module_argv, module_environ
 from cluster.launcher.protocol import ProcessSpec
 from cluster.options import command_line
+from cluster.process.own_python import module_argv, module_environ
 from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import gpu_environ
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from cluster.launcher.protocol import Launcher, ProcessSpec
-from cluster.supervisor.backoff import Backoff
+from cluster.process.backoff import Backoff
 from cluster.supervisor.child import Child
 from cluster.supervisor.news import Stopping, Watcher
 

@@ -33,7 +33,7 @@ _LEAST_ROWS: Final = 64
 
 
 class StepQueries(PagedQueries, Protocol):
-    """The tensors of a step; `engine.ragged_batch.RaggedBatch` is one. All are contiguous."""
+    """The tensors of a step; `engine.model.ragged_batch.RaggedBatch` is one. All are contiguous."""
 
     @property
     def token_ids(self) -> torch.Tensor: ...  # int64 [num_tokens]

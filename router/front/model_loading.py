@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable
 
 from cluster.config import ModelOptions
+from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.chat_template import load_chat_template
-from cluster.models.store import ModelStore
-from cluster.models.tokenizer import load_tokenizer
-from cluster.startup import report_progress
+from cluster.models.text.chat_template import load_chat_template
+from cluster.models.text.tokenizer import load_tokenizer
+from cluster.process.startup import report_progress
 from cluster.version import VERSION
 from router.front.served_model import ServedModel
 from router.text.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from benchmarks.gpu.timing import GpuFloor
 from kernels.reference.experts import ReferenceExperts
 from kernels.triton.sample import sample
 from kernels.weights import Fp8Weight
-from tests.engine.rerun_graphs import RerunGraphs
+from tests.engine.runner.rerun_graphs import RerunGraphs
 
 CPU = torch.device("cpu")
 FLOOR = GpuFloor(name="x", copy_bytes_per_s=3e12, bf16_flops_per_s=8e14, launch_s=2e-6)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from cluster.models.cache.store import ModelStore
 from cluster.models.footprint import footprint, kv_bytes_per_token, parameters
-from cluster.models.store import ModelStore
 from tests.cli.run_cli import cli
 
 

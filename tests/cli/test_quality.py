@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.models.store import ModelStore
+from cluster.models.cache.store import ModelStore
 from tests.cli.run_cli import cli
 
 

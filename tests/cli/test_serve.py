@@ -26,7 +26,7 @@ from tests.cluster.child_programs import (
 )
 
 DIES_WITH_PARENT = (
-    "from cluster.launcher.parent_death import die_with_parent; die_with_parent();"
+    "from cluster.process.parent_death import die_with_parent; die_with_parent();"
     + SERVES_UNTIL_SIGTERM
 )
 DEADLINE_S = 30.0

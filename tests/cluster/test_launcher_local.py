@@ -16,7 +16,7 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.launcher.local import LocalLauncher, LocalProcess
 from cluster.launcher.protocol import ProcessSpec
-from cluster.startup import StartupFailed, StartupProgress, StartupReady, StartupReport
+from cluster.process.startup import StartupFailed, StartupProgress, StartupReady, StartupReport
 from tests.cluster.child_programs import (
     IGNORES_SIGTERM,
     KILLED,
@@ -164,7 +164,7 @@ async def test_a_killed_process_is_told_from_one_that_exited(launched: list[Loca
 
 PARENT = """
 import os, signal, subprocess, sys
-child = "from cluster.launcher.parent_death import die_with_parent as d; d(); import signal; "
+child = "from cluster.process.parent_death import die_with_parent as d; d(); import signal; "
 child += "print('up', flush=True); signal.pause()"
 environ = {**os.environ, "SPLITSERVE_PARENT_PID": str(os.getpid())}
 running = subprocess.Popen([sys.executable, "-c", child], env=environ, stdout=subprocess.PIPE)
@@ -186,7 +186,7 @@ def test_a_child_dies_when_its_parent_is_killed() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux's")
 def test_a_child_whose_parent_is_already_gone_does_not_start() -> None:
-    source = "from cluster.launcher.parent_death import die_with_parent as d; d(); print('alive')"
+    source = "from cluster.process.parent_death import die_with_parent as d; d(); print('alive')"
     environ = {**os.environ, "SPLITSERVE_PARENT_PID": "1"}
     done = subprocess.run(
         [sys.executable, "-c", source], env=environ, capture_output=True, check=False

@@ -14,8 +14,8 @@ import pytest
 
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
-from cluster.startup import StartupFailed
-from cluster.supervisor.backoff import HEALTHY_AFTER_S, Backoff
+from cluster.process.backoff import HEALTHY_AFTER_S, Backoff
+from cluster.process.startup import StartupFailed
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.failure import explain
 from cluster.supervisor.news import Loading, News, Restarting, Serving, Stopping

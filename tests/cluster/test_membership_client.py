@@ -9,7 +9,7 @@ from cluster.identity import Role
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.pairing import Pairing
-from tests.engine_host.worker_bench import NotingRouter, noting_router
+from tests.worker.worker_bench import NotingRouter, noting_router
 
 MEMBER = Member(
     worker_id="decode-a",

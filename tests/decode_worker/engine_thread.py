@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from cluster.config import EngineOptions
-from engine.commands import Command, Stop
-from engine.engine import Engine
-from engine.extension import EngineParts, Extension, ExtensionFactory
-from engine.fake_runner import fake_replica
-from engine.loop import EngineLoop
-from engine.messages import EngineMessage, Frame, LoadProgress, Ready, Stepped
+from engine.contract.commands import Command, Stop
+from engine.contract.messages import EngineMessage, Frame, LoadProgress, Ready, Stepped
+from engine.process.extension import EngineParts, Extension, ExtensionFactory
+from engine.process.fake_runner import fake_replica
+from engine.process.loop import EngineLoop
+from engine.step.engine import Engine
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 48

@@ -11,8 +11,8 @@ from cluster.generation import GeneratedToken
 from cluster.pairing import Pairing
 from cluster.rpc import RpcServer, abort
 from cluster.wire import pairing_to_wire, peer_to_wire, token_to_wire
-from engine.host.scripted_link import scripted_peer
 from protos import handoff_pb2, handoff_pb2_grpc, worker_pb2
+from worker.engine.scripted_link import scripted_peer
 
 DIGEST = b"d" * 16
 PATIENCE_S = 5.0

@@ -15,17 +15,14 @@ import pytest
 
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
+from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
-from cluster.worker.lifespan import Lifespan, WorkerState
-from cluster.worker.metrics import WorkerMetrics
 from decode_worker.kv_intake import KvIntake
 from decode_worker.service import DecodeWorker
-from engine.commands import GenerateRequest
-from engine.host.host import EngineHost
-from engine.host.role import RunningWorker
-from engine.offline import generate
+from engine.contract.commands import GenerateRequest
+from engine.offline.queue import generate
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
@@ -35,6 +32,9 @@ from prefill_worker.service import PrefillWorker
 from protos import worker_pb2, worker_pb2_grpc
 from tests.decode_worker.decode_bench import RouterEnd
 from tests.decode_worker.engine_thread import BLOCK_SIZE, ThreadLink, fake_engine
+from worker.engine.host import EngineHost
+from worker.metrics import WorkerMetrics
+from worker.role import RunningWorker
 
 ROOT = bytes(range(16))
 PAIRING = Pairing(

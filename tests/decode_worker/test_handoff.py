@@ -6,8 +6,16 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import InternalError, OutOfBlocks, WorkerLost
-from engine.commands import Cancel, Connect, Disconnect, Fetch, PrefillLocally, PrefillMode, Seed
-from engine.commands import Submit as EngineSubmit
+from engine.contract.commands import (
+    Cancel,
+    Connect,
+    Disconnect,
+    Fetch,
+    PrefillLocally,
+    PrefillMode,
+    Seed,
+)
+from engine.contract.commands import Submit as EngineSubmit
 from tests.decode_worker.decode_bench import PAIRING, running_decode_worker
 from tests.decode_worker.scripted_prefill import DIGEST, running_prefill
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from decode_worker.kv_intake import KvIntake
-from engine.commands import Cancel, Connect, Deliver, Fetch
-from engine.extension import EngineParts
-from engine.messages import Frame
+from engine.contract.commands import Cancel, Connect, Deliver, Fetch
+from engine.contract.messages import Frame
+from engine.process.extension import EngineParts
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool

@@ -6,9 +6,9 @@ import pytest
 
 from cluster.errors import Cancelled, status_of
 from cluster.generation import EngineLoad
-from cluster.worker.lifespan import WorkerState
-from engine.commands import Cancel, Finish, PrefillMode, Submit
-from engine.messages import Frame
+from cluster.process.lifespan import WorkerState
+from engine.contract.commands import Cancel, Finish, PrefillMode, Submit
+from engine.contract.messages import Frame
 from protos import generation_pb2, worker_pb2
 from tests.decode_worker.decode_bench import ended_event, running_decode_worker, token_event
 

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from cluster.models.store import ModelStore
+from cluster.models.cache.store import ModelStore
 
 NUM_NEW_TOKENS = 16
 PROMPT_LENGTHS = (

@@ -11,18 +11,18 @@ import grpc
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
+from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
-from cluster.worker.lifespan import Lifespan, WorkerState
-from cluster.worker.metrics import WorkerMetrics
-from engine.commands import Submit
-from engine.host.host import EngineHost
-from engine.host.role import RunningWorker
-from engine.host.scripted_link import ScriptedLink
-from engine.messages import Frame, Prefilled, RequestEnded, Started, TokenEvent
+from engine.contract.commands import Submit
+from engine.contract.messages import Frame, Prefilled, RequestEnded, Started, TokenEvent
 from prefill_worker.service import PrefillWorker
 from protos import handoff_pb2, handoff_pb2_grpc
+from worker.engine.host import EngineHost
+from worker.engine.scripted_link import ScriptedLink
+from worker.metrics import WorkerMetrics
+from worker.role import RunningWorker
 
 PAIRING = Pairing(
     weights_digest="aa",

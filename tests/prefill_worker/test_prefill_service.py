@@ -12,11 +12,11 @@ from cluster.errors import (
     status_of,
 )
 from cluster.generation import GeneratedToken, Usage
+from cluster.process.lifespan import WorkerState
 from cluster.rpc import error_of
 from cluster.wire import pairing_to_wire
-from cluster.worker.lifespan import WorkerState
-from engine.commands import PrefillMode, ReleaseExport, Submit
-from engine.messages import Frame, RequestEnded, Started, TokenEvent
+from engine.contract.commands import PrefillMode, ReleaseExport, Submit
+from engine.contract.messages import Frame, RequestEnded, Started, TokenEvent
 from protos import generation_pb2, handoff_pb2
 from tests.prefill_worker.prefill_bench import (
     KEY,

@@ -1,0 +1,83 @@
+"""Two settings of one model side by side, and whether the difference may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cli.quality.measurements import Measurements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """What quantization may cost."""
+
+    max_perplexity_increase: float
+    """In percent of the reference's."""
+    min_agreement: float
+    """Share of tokens at which both would say the same."""
+    max_recall_loss: float
+    """Share of the needles."""
+    max_json_loss: float
+    """Share of the answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One test. `passed` is None where there is no threshold."""
+
+    test: str
+    reference: float | None
+    subject: float
+    change: str
+    passed: bool | None
+
+
+def judge(reference: Measurements, subject: Measurements, limits: Thresholds) -> list[Line]:
+    """Every test; the needles by length and depth come after the sum of them."""
+    return [
+        _perplexity(reference, subject, limits),
+        _agreement(reference, subject, limits),
+        _loss("needles found", reference.recall, subject.recall, limits.max_recall_loss),
+        *_needles(reference, subject),
+        _loss(
+            "JSON answers that parse",
+            reference.json_validity,
+            subject.json_validity,
+            limits.max_json_loss,
+        ),
+    ]
+
+
+def has_passed(lines: Sequence[Line]) -> bool:
+    """No test went past its threshold."""
+    return all(line.passed is not False for line in lines)
+
+
+def _perplexity(reference: Measurements, subject: Measurements, limits: Thresholds) -> Line:
+    before, after = reference.reading.perplexity, subject.reading.perplexity
+    percent = (after / before - 1) * 100
+    passed = percent <= limits.max_perplexity_increase
+    return Line("perplexity of the shipped text", before, after, f"{percent:+.2f} %", passed)
+
+
+def _agreement(reference: Measurements, subject: Measurements, limits: Thresholds) -> Line:
+    share = subject.reading.agreement(reference.reading)
+    return Line("same likeliest token", None, share, "", share >= limits.min_agreement)
+
+
+def _loss(test: str, before: float, after: float, allowed: float) -> Line:
+    return Line(test, before, after, f"{after - before:+.2f}", before - after <= allowed + 1e-9)
+
+
+def _needles(reference: Measurements, subject: Measurements) -> list[Line]:
+    return [
+        Line(
+            f"  {cell.num_tokens} tokens, depth {cell.depth:.2f}",
+            float(reference.found[cell]),
+            float(subject.found[cell]),
+            "" if reference.found[cell] == subject.found[cell] else "differs",
+            None,
+        )
+        for cell in subject.found
+    ]

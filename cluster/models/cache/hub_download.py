@@ -1,0 +1,126 @@
+"""Fetches a model of the Hugging Face hub into a plain folder: safetensors and text files only.
+
+An interrupted download goes on where it stopped: the hub's client keeps partial files in the
+folder. The caller holds the cache lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
+from cluster.models.cache.download_watch import watched
+from cluster.models.cache.files import disk_errors, landing, require_digest, require_free, sha256_of
+from cluster.models.cache.progress import Progress
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoSibling
+
+    from cluster.models.cache.source import HubSource
+
+COMPLETE = ".complete"
+"""Holds the commit; written last."""
+PATTERNS = ("*.json", "*.safetensors", "tokenizer.*", "*.jinja", "*.model")
+"""Never a pickle (.bin, .pt, .pth)."""
+TIMEOUT_S = 20.0
+_AGAIN = "fetch it again with `splitserve models pull`"
+
+
+def fetch_hub_model(source: HubSource, folder: Path, progress: Progress) -> None:
+    """Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()  # ours goes through `progress`
+    with _hub_errors(source), disk_errors(folder):
+        info = HfApi(endpoint=_endpoint()).model_info(
+            source.repository, revision=source.revision, files_metadata=True, timeout=TIMEOUT_S
+        )
+        files = [file for file in info.siblings or [] if _wanted(file.rfilename)]
+        _require_safetensors(source, files)
+        total = sum(file.size or 0 for file in files)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / COMPLETE).unlink(missing_ok=True)
+        require_free(folder, max(0, total - sum(_present_bytes(folder, file) for file in files)))
+        with watched(folder, total, progress):
+            snapshot_download(
+                source.repository,
+                revision=info.sha,
+                local_dir=folder,
+                allow_patterns=[file.rfilename for file in files],
+                endpoint=_endpoint(),
+            )
+        progress("download", total, total)
+        for file in files:
+            _check(folder, file, progress)
+        with landing(folder / COMPLETE) as mark:
+            mark.write((info.sha or "").encode())
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _wanted(name: str) -> bool:
+    """Files of the top folder only."""
+    return "/" not in name and any(fnmatch(name, pattern) for pattern in PATTERNS)
+
+
+def _require_safetensors(source: HubSource, files: list[RepoSibling]) -> None:
+    if not any(file.rfilename.endswith(".safetensors") for file in files):
+        raise UnsupportedModel(
+            f"hf://{source.repository} has no .safetensors files; pickled weights are never read"
+        )
+
+
+def _present_bytes(folder: Path, file: RepoSibling) -> int:
+    path = folder / file.rfilename
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _check(folder: Path, file: RepoSibling, progress: Progress) -> None:
+    """Size always, content where the hub states a SHA-256 (weights) or a git blob id (text)."""
+    path = folder / file.rfilename
+    size = _present_bytes(folder, file)
+    if file.size is not None and size != file.size:
+        raise ChecksumMismatch(f"{path} has {size:,} bytes, expected {file.size:,}; {_AGAIN}")
+    if file.lfs is not None:
+        require_digest(str(path), sha256_of(path, progress), file.lfs.sha256, remedy=_AGAIN)
+    elif file.blob_id is not None:
+        content = path.read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+        if blob.hexdigest() != file.blob_id:
+            raise ChecksumMismatch(f"{path} is not git object {file.blob_id}; {_AGAIN}")
+
+
+def _http_error() -> type[Exception]:
+    """The base of what the hub's HTTP client raises; httpx or httpx2, by its version."""
+    from huggingface_hub import errors
+
+    return next(cls for cls in errors.HfHubHTTPError.__mro__ if cls.__name__ == "HTTPError")
+
+
+@contextmanager
+def _hub_errors(source: HubSource) -> Iterator[None]:
+    """What the hub's client raises, in our words; errors of ours and of the disk pass."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except (
+        _http_error(),
+        errors.LocalEntryNotFoundError,
+        errors.RevisionResolutionError,
+        errors.XetDownloadError,
+        ConnectionError,
+    ) as error:
+        raise SourceUnreachable(
+            f"hf://{source.repository}@{source.revision} cannot be fetched: {str(error)[:500]} "
+            "Check the name, the network and HF_TOKEN, or pass a local folder as the model"
+        ) from error

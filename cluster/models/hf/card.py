@@ -1,0 +1,80 @@
+"""A Hugging Face folder as a model card."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import BadCheckpoint
+from cluster.models.cache.weights_digest import DigestCache
+from cluster.models.card import CheckpointFormat, ModelCard
+from cluster.models.hf.config import decoder_of_hf
+from cluster.models.hf.folder import dtype_of_files, weight_files_of
+from cluster.models.hf.quantization import label_of, quantization_of_hf
+from cluster.models.hf.special_tokens import id_of_special_token
+from cluster.models.json_file import read_json_object, read_optional_json
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+def card_of_folder(folder: Path, *, name: str, source: str, digests: DigestCache) -> ModelCard:
+    """config.json first: an unsupported model is refused before its weights are looked at."""
+    values, where = read_json_object(folder / "config.json"), str(folder / "config.json")
+    architecture, config = decoder_of_hf(values, where)
+    quantization = quantization_of_hf(values, where)
+    if not (folder / "tokenizer.json").is_file():
+        raise BadCheckpoint(f"{folder} lacks tokenizer.json; slow tokenizers are not read")
+    files = weight_files_of(folder)
+    stored_dtype = dtype_of_files(files, quantized=quantization is not None)
+    return ModelCard(
+        name=name,
+        source=source,
+        format=CheckpointFormat.SAFETENSORS,
+        weight_files=files,
+        metadata_path=folder,
+        architecture=architecture,
+        config=config,
+        checkpoint_dtype=stored_dtype if quantization is None else label_of(quantization),
+        weights_digest=digests.of((*files, folder / "config.json")),
+        tokenizer_digest=_tokenizer_digest(folder),
+        eos_token_ids=_eos_ids(folder, values, config.vocab_size),
+        bos_token_id=_bos_id(folder, values, config.vocab_size),
+        weight_bytes=sum(path.stat().st_size for path in files),
+        quantization=quantization,
+    )
+
+
+def _tokenizer_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for name in TOKENIZER_FILES:
+        path = folder / name
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(f"{name}:{len(content)}:".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _eos_ids(folder: Path, config: dict[str, Any], vocab_size: int) -> tuple[int, ...]:
+    """Those of generation_config.json, else config.json's; and the tokenizer's own."""
+    generation = read_optional_json(folder / "generation_config.json")
+    stated = generation.get("eos_token_id")
+    ids = _ids(config.get("eos_token_id") if stated is None else stated, folder, vocab_size)
+    own = id_of_special_token(folder, "eos_token")
+    return tuple(dict.fromkeys([*ids, *([] if own is None else [own])]))
+
+
+def _bos_id(folder: Path, config: dict[str, Any], vocab_size: int) -> int | None:
+    ids = _ids(config.get("bos_token_id"), folder, vocab_size)
+    return ids[0] if ids else id_of_special_token(folder, "bos_token")
+
+
+def _ids(value: Any, folder: Path, vocab_size: int) -> list[int]:
+    """One id or a list of them."""
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    for token_id in ids:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise BadCheckpoint(
+                f"{folder}: token id {token_id!r}; it must be 0 to {vocab_size - 1}"
+            )
+    return ids

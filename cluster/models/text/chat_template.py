@@ -1,0 +1,127 @@
+"""A conversation as the text that the model was trained on: the checkpoint's own jinja template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+
+from cluster.errors import BadCheckpoint, InvalidRequest
+from cluster.models.card import CheckpointFormat, ModelCard
+from cluster.models.fields import Fields
+from cluster.models.gguf.header import read_gguf_header
+from cluster.models.hf.special_tokens import special_tokens_of
+from cluster.models.json_file import read_optional_json
+from cluster.models.text.template_budget import template_budget
+from cluster.models.text.template_sandbox import TemplateEnvironment
+
+MAX_TEMPLATE_CHARS = 1 << 20
+MAX_CHARS = 8 << 20
+_GGUF_SPECIAL = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
+
+
+class ChatTemplate:
+    """Compiled once; `render` may be called from any thread."""
+
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], *, where: str = "chat template"
+    ) -> None:
+        """Raises BadCheckpoint for a template that does not compile."""
+        if len(source) > MAX_TEMPLATE_CHARS:
+            raise BadCheckpoint(
+                f"{where}: the chat template has {len(source):,} characters; allowed: "
+                f"{MAX_TEMPLATE_CHARS:,}"
+            )
+        try:
+            self._template = TemplateEnvironment().from_string(source)
+        except (TemplateError, RecursionError, SyntaxError) as error:
+            raise BadCheckpoint(f"{where}: the chat template does not compile: {error}") from error
+        self._special_tokens = dict(special_tokens)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """The prompt. Messages are {"role", "content"} of plain JSON values.
+
+        Raises InvalidRequest when the template refuses them, or would run or write without end.
+        """
+        values = {
+            **self._special_tokens,
+            "messages": [dict(message) for message in messages],
+            "tools": None if tools is None else list(tools),
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            with template_budget():
+                return self._collect(values)
+        except InvalidRequest:
+            raise
+        except Exception as error:  # a template can raise whatever its expressions raise
+            raise InvalidRequest(
+                f"the model's chat template cannot render these messages: {str(error)[:500]}; "
+                "check their roles and order",
+                param="messages",
+            ) from error
+
+    def _collect(self, values: Mapping[str, Any]) -> str:
+        pieces: list[str] = []
+        num_chars = 0
+        for piece in self._template.generate(values):
+            pieces.append(piece)
+            num_chars += len(piece)
+            if num_chars > MAX_CHARS:
+                raise InvalidRequest(
+                    f"the rendered chat has over {MAX_CHARS:,} characters; shorten the messages",
+                    param="messages",
+                )
+        return "".join(pieces)
+
+
+def load_chat_template(card: ModelCard) -> ChatTemplate | None:
+    """None when the checkpoint has none (a base model). Raises BadCheckpoint for a broken one."""
+    if card.format is CheckpointFormat.GGUF:
+        source, special = _of_gguf(card)
+    else:
+        source, special = _of_folder(card), special_tokens_of(card.metadata_path)
+    if source is None:
+        return None
+    return ChatTemplate(source, special, where=str(card.metadata_path))
+
+
+def _of_gguf(card: ModelCard) -> tuple[str | None, dict[str, str]]:
+    header = read_gguf_header(card.metadata_path)
+    fields = Fields(header.metadata, str(header.path))
+    tokens = fields.texts("tokenizer.ggml.tokens")
+    special = {}
+    for name, key in _GGUF_SPECIAL.items():
+        token_id = fields.integer(f"tokenizer.ggml.{key}", len(tokens))
+        if 0 <= token_id < len(tokens):
+            special[name] = tokens[token_id]
+    if "tokenizer.chat_template" not in fields:
+        return None, special
+    return fields.text("tokenizer.chat_template"), special
+
+
+def _of_folder(card: ModelCard) -> str | None:
+    """chat_template.jinja before tokenizer_config.json, whose value may be a list of named ones."""
+    path = card.metadata_path / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    stated = read_optional_json(card.metadata_path / "tokenizer_config.json").get("chat_template")
+    if isinstance(stated, list):
+        named = {item.get("name"): item.get("template") for item in stated if type(item) is dict}
+        stated = named.get("default")
+    if stated is not None and not isinstance(stated, str):
+        raise BadCheckpoint(f"{card.metadata_path}: chat_template is not a text")
+    return stated

@@ -1,0 +1,76 @@
+"""Text as it grows: one token in, the text that is certain now out.
+
+    tokens   f0 9f  98 80 | " hel" | "lo"
+    text     held   "😀"  | " hel" | "lo"
+
+A token may end in the middle of a UTF-8 character; its text is held back until the rest comes, or
+until `finish()`. The pieces put together are what decoding all tokens at once gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tokenizers.decoders import DecodeStream
+
+if TYPE_CHECKING:
+    from cluster.models.text.tokenizer import Tokenizer
+
+REPLACEMENT = "�"
+MAX_HELD_TOKENS = 16
+"""A character has four bytes at most: so many tokens without one are not going to become text."""
+
+
+class IncrementalDetokenizer:
+    """Of one choice. Not thread-safe. Special tokens have no text.
+
+    `prompt_tail_ids`: the last tokens of the prompt, for tokenizers that write a space only between
+    words; their text is not repeated.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt_tail_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._context = self._clean(prompt_tail_ids)
+        self._held: list[int] = []
+        self._stream = self._new_stream()
+
+    def step(self, token_id: int) -> str:
+        """The text that this token completes; "" while it is held back. Never raises for an id."""
+        if token_id in self._tokenizer.special_ids or not self._tokenizer.knows(token_id):
+            return ""
+        self._held.append(token_id)
+        try:
+            text = self._stream.step(self._tokenizer.backend, token_id)
+        except Exception:  # "Invalid prefix encountered": earlier text has changed
+            return self._restart()
+        if text is None:
+            return self._restart() if len(self._held) >= MAX_HELD_TOKENS else ""
+        self._context, self._held = self._held, []
+        return text
+
+    def finish(self) -> str:
+        """What is still held, with U+FFFD for what never became a character. Ends the stream."""
+        return self._restart() if self._held else ""
+
+    def _restart(self) -> str:
+        text = self._held_text()
+        self._context, self._held = self._clean(self._held), []
+        self._stream = self._new_stream()
+        return text
+
+    def _held_text(self) -> str:
+        """The held tokens' text after their context; alone where the context's text changed."""
+        before = self._tokenizer.decode(self._context)
+        together = self._tokenizer.decode([*self._context, *self._held])
+        if together.startswith(before):
+            return together[len(before) :]
+        return self._tokenizer.decode(self._held)
+
+    def _clean(self, token_ids: Sequence[int]) -> list[int]:
+        """Ids whose text ends with a whole character; none otherwise."""
+        known = [token_id for token_id in token_ids if self._tokenizer.knows(token_id)]
+        return [] if self._tokenizer.decode(known).endswith(REPLACEMENT) else known
+
+    def _new_stream(self) -> DecodeStream:
+        return DecodeStream(ids=self._context or None, skip_special_tokens=True)

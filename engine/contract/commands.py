@@ -1,0 +1,152 @@
+"""What a server process says to its engine process; `messages.py` has the conversation."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from cluster.generation import GeneratedToken
+from cluster.kv_peer import KvPeer
+from cluster.sampling import SamplingParams
+
+
+class PrefillMode(enum.StrEnum):
+    """Who computes the prompt, and what happens to its blocks."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+    EXPORT = "export"
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as an engine sees it. `cache_root` is the root of the block names (16 bytes)."""
+
+    request_id: str
+    token_ids: list[int]
+    sampling: SamplingParams
+    cache_root: bytes
+    mode: PrefillMode = PrefillMode.LOCAL
+    first_block: int = 0
+    """EXPORT: index of the first block that the reader lacks; earlier ones are not announced."""
+    timeout_ms: float = 300_000.0
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """A new request."""
+
+    request: GenerateRequest
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Ends a request in any state, at once; unknown ids are ignored."""
+
+    request_id: str
+
+
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """These choices of a LOCAL or REMOTE request have had their last token, as with a stop token.
+
+    A choice that is over, or whose first token is not known yet, is ignored. With its last choice
+    the request ends, without an error.
+    """
+
+    request_id: str
+    choices: list[int]
+
+
+class Deliver(msgspec.Struct, frozen=True, tag=True):
+    """Blocks [first_index, first_index + num_blocks) of a REMOTE request hold verified KV."""
+
+    request_id: str
+    first_index: int
+    num_blocks: int
+
+
+class ChoiceToken(msgspec.Struct, frozen=True):
+    """One token of one choice."""
+
+    choice: int
+    token: GeneratedToken
+
+
+class Seed(msgspec.Struct, frozen=True, tag=True):
+    """The first token of every choice of a REMOTE request, sampled by the prefill worker.
+
+    The engine answers with a TokenEvent for each at once, before the KV is complete, and applies
+    the rules for the end of a choice: the server relays the engine's frames and nothing else.
+    """
+
+    request_id: str
+    tokens: list[ChoiceToken]
+
+
+class PrefillLocally(msgspec.Struct, frozen=True, tag=True):
+    """No prefill worker is left for this REMOTE request; first tokens that were seeded stay."""
+
+    request_id: str
+
+
+class ReleaseExport(msgspec.Struct, frozen=True, tag=True):
+    """The reader of an EXPORT request has gone, for whatever reason: unpin and end.
+
+    Ends without an error once the prompt is computed, as cancelled before that.
+    """
+
+    request_id: str
+
+
+class Inspect(msgspec.Struct, frozen=True, tag=True):
+    """Asks for an Inspection in the next frame."""
+
+    token: int
+    check_invariants: bool = False
+    snapshot_cache: bool = False
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Ends the engine process after the current step."""
+
+
+class Connect(msgspec.Struct, frozen=True, tag=True):
+    """For the intake: a prefill worker's pool, named by its incarnation."""
+
+    incarnation: str
+    peer: KvPeer
+
+
+class Disconnect(msgspec.Struct, frozen=True, tag=True):
+    """For the intake: that incarnation is gone; reads from it fail."""
+
+    incarnation: str
+
+
+class Fetch(msgspec.Struct, frozen=True, tag=True):
+    """For the intake: read these blocks of a REMOTE request, verify them, then Deliver.
+
+    Parallel lists over the blocks of the sequence from `first_index` on. `digests` is little-endian
+    uint64 [num_blocks, num_layers, num_planes, num_kv_heads].
+    """
+
+    request_id: str
+    incarnation: str
+    first_index: int
+    block_ids: list[int]
+    generations: list[int]
+    digests: bytes
+
+
+Command = (
+    Submit
+    | Cancel
+    | Finish
+    | Deliver
+    | Seed
+    | PrefillLocally
+    | ReleaseExport
+    | Inspect
+    | Connect
+    | Disconnect
+    | Fetch
+    | Stop
+)

@@ -1,0 +1,98 @@
+"""What an engine process is told before it starts. No torch: the server writes it, the child reads.
+
+The spec travels over the child's standard input; Ready, or StartFailed, comes back on the channel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cluster.config import EngineOptions
+from cluster.errors import ConfigError
+from cluster.identity import Role
+from cluster.models.card import ModelCard
+from cluster.pairing import Pairing
+from engine.contract.weight_format import AUTO, resolve_weights
+
+__all__ = ["EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
+KV_DTYPES = ("float32", "bfloat16")
+
+
+class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One model replica. `dtype` is resolved: see `resolve_dtype`."""
+
+    card: ModelCard
+    dtype: str
+    weights: str = AUTO
+    """Resolved: see `resolve_weights`; "auto" is resolved when the model is loaded."""
+    kv: str = "auto"
+    """Of the KV cache: "auto" (as dtype), "int8" or "fp8"."""
+    role: Role
+    worker_id: str
+    incarnation: str
+    """Of the worker: names the transfer agent."""
+    kv_transport: str = "nixl"
+    options: EngineOptions = msgspec.field(default_factory=EngineOptions)
+
+    @property
+    def pairing(self) -> Pairing:
+        """The facts that this replica's KV blocks depend on."""
+        config = self.card.config
+        return Pairing(
+            weights_digest=self.card.weights_digest,
+            tokenizer_digest=self.card.tokenizer_digest,
+            dtype=self.dtype,
+            weights=self.weights,
+            kv_dtype=self.kv,
+            num_planes=config.kv_planes,
+            block_size_tokens=self.options.block_size_tokens,
+            num_layers=config.num_layers,
+            num_kv_heads=config.kv_heads,
+            head_dim=config.kv_dim,
+        )
+
+
+class EngineLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """The spec, and how to reach the parent."""
+
+    spec: EngineSpec
+    parent_pid: int
+    commands_address: str
+    """ZMQ endpoint: commands to the engine."""
+    frames_address: str
+    """ZMQ endpoint: messages from the engine."""
+
+    def pack(self) -> bytes:
+        """Msgpack, for the child's standard input."""
+        return msgspec.msgpack.encode(self, enc_hook=_path_to_text)
+
+    @staticmethod
+    def unpack(packed: bytes) -> EngineLaunch:
+        """The inverse of `pack`; raises msgspec.ValidationError on anything else."""
+        return msgspec.msgpack.decode(packed, type=EngineLaunch, dec_hook=_text_to_path)
+
+
+def resolve_dtype(card: ModelCard, dtype: str) -> str:
+    """What "auto" means for this checkpoint: its own dtype, and bfloat16 for half and quantized."""
+    if dtype == "auto":
+        return "float32" if card.checkpoint_dtype == "float32" else "bfloat16"
+    if dtype not in KV_DTYPES:
+        raise ConfigError(
+            f"dtype is {dtype!r}; choose auto, {' or '.join(KV_DTYPES)}", param="dtype"
+        )
+    return dtype
+
+
+def _path_to_text(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in an engine spec")
+
+
+def _text_to_path(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise TypeError(f"{kind.__name__} has no place in an engine spec")

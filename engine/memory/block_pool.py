@@ -1,0 +1,184 @@
+"""Who may use which block of the KV pool. Integers only; the bytes are engine/memory/kv_pool.py's.
+
+                      allocate                       release, without a name
+    FREE ------------------------> ACTIVE / -----------------------> FREE
+                                   EXPORTED /
+    CACHED ----------------------> RECEIVING ----------------------> CACHED
+        reuse: name forgotten          ^        release, named
+        share: name kept               '-- a lease may turn from one hold to another
+
+FREE and CACHED blocks stand in one list, oldest first: what the prefix cache loses next. A block's
+generation is bumped before its slot is given to another sequence, so that a remote reader who
+compares generations after reading never believes bytes of the wrong sequence.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from engine.memory.lease import BlockLease, Hold
+from engine.memory.prefix_cache import PrefixCache
+
+
+class BlockState(enum.Enum):
+    """What a block is used for."""
+
+    FREE = "free"
+    CACHED = "cached"
+    ACTIVE = "active"
+    EXPORTED = "exported"
+    RECEIVING = "receiving"
+
+
+_STATE_OF_HOLD = {
+    Hold.RECEIVING: BlockState.RECEIVING,
+    Hold.EXPORTED: BlockState.EXPORTED,
+    Hold.ACTIVE: BlockState.ACTIVE,
+}
+"""In order of precedence: a block that is both shared and exported counts as exported."""
+
+
+class BlockPool:
+    """Conserves blocks: every one is free, cached, or held by at least one lease."""
+
+    def __init__(self, num_blocks: int, cache: PrefixCache) -> None:
+        self.num_blocks = num_blocks
+        self.generations = torch.zeros(num_blocks, dtype=torch.int64)
+        self._cache = cache
+        self._unused: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._states = [BlockState.FREE] * num_blocks
+        self._holds = {hold: array("i", bytes(4 * num_blocks)) for hold in Hold}
+        self._counts_of_holds = tuple(self._holds.values())
+        self._counts = dict.fromkeys(BlockState, 0) | {BlockState.FREE: num_blocks}
+        self._leases: set[BlockLease] = set()
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that an allocation can have: free and cached ones."""
+        return len(self._unused)
+
+    @property
+    def leases(self) -> frozenset[BlockLease]:
+        """Those that are alive."""
+        return frozenset(self._leases)
+
+    def count(self, state: BlockState) -> int:
+        """Blocks in this state."""
+        return self._counts[state]
+
+    def state(self, block_id: int) -> BlockState:
+        """What the block is used for."""
+        return self._states[block_id]
+
+    def num_holders(self, block_id: int) -> int:
+        """Leases that hold the block."""
+        active, exported, receiving = self._counts_of_holds
+        return active[block_id] + exported[block_id] + receiving[block_id]
+
+    def is_unused(self, block_id: int) -> bool:
+        """True when no lease holds the block."""
+        return block_id in self._unused
+
+    def lease(
+        self, owner: str, hold: Hold, *, shared: Sequence[int] = (), num_new: int = 0
+    ) -> BlockLease | None:
+        """Shares `shared` (as they are) and takes `num_new` fresh blocks; None: not enough now."""
+        num_revived = sum(block_id in self._unused for block_id in shared)
+        if num_new + num_revived > self.num_available:
+            return None
+        lease = BlockLease(self, owner, hold)
+        self.register(lease)
+        self.hold(shared, hold)
+        lease.block_ids.extend(shared)
+        lease.block_ids.extend(self.take(num_new, hold) or ())
+        return lease
+
+    def take(self, num_blocks: int, hold: Hold) -> list[int] | None:
+        """For leases: fresh blocks, oldest first, their names forgotten; None: not enough now."""
+        if num_blocks > self.num_available:
+            return None
+        taken = [self._unused.popitem(last=False)[0] for _ in range(num_blocks)]
+        if taken:
+            self.generations[taken] += 1
+        for block_id in taken:
+            self._cache.forget(block_id)
+        self.hold(taken, hold)
+        return taken
+
+    def hold(self, block_ids: Iterable[int], hold: Hold) -> None:
+        """For leases: counts one more holder of each."""
+        for block_id in block_ids:
+            self._unused.pop(block_id, None)
+            self._holds[hold][block_id] += 1
+            self._settle(block_id)
+
+    def drop(self, block_ids: Iterable[int], hold: Hold) -> None:
+        """For leases: counts one holder less of each; the first given is reused last."""
+        for block_id in reversed(list(block_ids)):
+            self._holds[hold][block_id] -= 1
+            self._settle(block_id)
+            if self._states[block_id] in (BlockState.FREE, BlockState.CACHED):
+                self._unused[block_id] = None
+                is_free = self._states[block_id] is BlockState.FREE
+                self._unused.move_to_end(block_id, last=not is_free)
+
+    def turn(self, block_ids: Iterable[int], old: Hold, new: Hold) -> None:
+        """For leases: one holder of each now holds it for another purpose."""
+        for block_id in block_ids:
+            self._holds[old][block_id] -= 1
+            self._holds[new][block_id] += 1
+            self._settle(block_id)
+
+    def retire(self, lease: BlockLease) -> None:
+        """For leases: this one is released."""
+        self._leases.discard(lease)
+
+    def register(self, lease: BlockLease) -> None:
+        """For leases: a new one, or a fork."""
+        self._leases.add(lease)
+
+    def forget_name(self, block_id: int) -> None:
+        """The only holder is about to write into a named block."""
+        self._cache.forget(block_id)
+
+    def is_named(self, block_id: int) -> bool:
+        """True when the prefix cache may give the block to others."""
+        return block_id in self._cache
+
+    def _settle(self, block_id: int) -> None:
+        """Brings the state of a block in line with its holders."""
+        state = self._expected_state(block_id)
+        self._counts[self._states[block_id]] -= 1
+        self._counts[state] += 1
+        self._states[block_id] = state
+
+    def _expected_state(self, block_id: int) -> BlockState:
+        for hold, state in _STATE_OF_HOLD.items():
+            if self._holds[hold][block_id]:
+                return state
+        return BlockState.CACHED if block_id in self._cache else BlockState.FREE
+
+    def check_invariants(self) -> list[str]:
+        """Broken promises, in words; empty is good. Costs a walk over all blocks."""
+        found = self._cache.check_invariants()
+        holders = {hold: [0] * self.num_blocks for hold in Hold}
+        for lease in self._leases:
+            for block_id in lease.block_ids:
+                holders[lease.hold][block_id] += 1
+        for hold, counts in holders.items():
+            if counts != list(self._holds[hold]):
+                found.append(f"blocks held as {hold.value} differ from what the leases say")
+        for block_id, state in enumerate(self._states):
+            if state is not self._expected_state(block_id):
+                found.append(f"block {block_id} is {state.value} without a reason")
+            if (self.num_holders(block_id) == 0) is not (block_id in self._unused):
+                found.append(f"block {block_id} is neither held nor unused, or both")
+        tally = {state: self._states.count(state) for state in BlockState}
+        if tally != self._counts or sum(tally.values()) != self.num_blocks:
+            found.append(f"block counts {self._counts} do not add up to {tally}")
+        return found

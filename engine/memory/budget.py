@@ -1,0 +1,177 @@
+"""How many KV blocks fit, decided before a weight is read.
+
+    free memory * share = weights + KV pool + workspace + headroom
+
+The share is for engines that start side by side on one device: each sees the same free memory.
+On a CPU the machine's memory is shared with other processes, so the default pool is modest; on a
+GPU the device is the replica's own and the pool takes what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from cluster.errors import ConfigError, OutOfBlocks
+from cluster.models.card import DecoderConfig
+from cluster.models.footprint import weight_bytes, workspace_bytes
+from engine.contract.weight_format import WeightFormat
+from engine.memory.kv_pool import KvLayout
+from engine.memory.remedies import MIB, remedies
+from kernels.paged_queries import QUANTIZED_KV
+
+CPU_POOL_BYTES = 1 << 30
+CPU_POOL_SHARE = 0.25  # of the memory available, if that is less
+HEADROOM_SHARE = 0.05  # of the memory available: the process itself, fragmentation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest:
+    """What a replica wants."""
+
+    config: DecoderConfig
+    layout: KvLayout
+    device: torch.device
+    max_context_tokens: int
+    max_batch_tokens: int
+    kv_memory_bytes: int | None = None
+    memory_share: float = 1.0
+    dtype: torch.dtype | None = None
+    """Of activations and full weights; default: as the pool's."""
+    weights: WeightFormat = WeightFormat.FULL
+    stored_bytes: int | None = None
+    """Size of the weight files: what weights in their stored format take."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What the model computes in."""
+        return self.layout.dtype if self.dtype is None else self.dtype
+
+    @property
+    def dtype_name(self) -> str:
+        """`compute_dtype` as the options call it."""
+        return str(self.compute_dtype).removeprefix("torch.")
+
+    @property
+    def kv(self) -> str:
+        """The pool's format as the options call it."""
+        if self.layout.dtype not in QUANTIZED_KV:
+            return "auto"
+        return "int8" if self.layout.dtype is torch.int8 else "fp8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudget:
+    """What it gets; all in bytes but `num_blocks`."""
+
+    num_blocks: int
+    available_bytes: int
+    weight_bytes: int
+    workspace_bytes: int
+    headroom_bytes: int
+    kv_bytes: int
+
+
+def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> MemoryBudget:
+    """The pool's size. `available_bytes`, before the share, defaults to what the device has free.
+
+    Raises ConfigError when the weights, or one sequence of the largest context beside them, do not
+    fit in memory, naming what would; OutOfBlocks when an explicit `kv_memory_bytes` does not hold
+    one block.
+    """
+    free = available_bytes if available_bytes is not None else free_bytes(request.device)
+    available = int(free * request.memory_share)
+    weights = weight_bytes(
+        request.config,
+        dtype=request.dtype_name,
+        weights=request.weights,
+        stored_bytes=request.stored_bytes,
+    )
+    workspace = workspace_bytes(
+        request.config, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
+    )
+    headroom = int(available * HEADROOM_SHARE)
+    room = available - weights - workspace - headroom
+    budget = MemoryBudget(
+        num_blocks=_pool_bytes(request, available, room) // request.layout.block_bytes,
+        available_bytes=available,
+        weight_bytes=weights,
+        workspace_bytes=workspace,
+        headroom_bytes=headroom,
+        kv_bytes=_pool_bytes(request, available, room)
+        // request.layout.block_bytes
+        * request.layout.block_bytes,
+    )
+    _check_fit(request, budget, room)
+    return budget
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can be had now."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
+def context_blocks(tokens: int, block_size: int) -> int:
+    """Blocks that one sequence of `tokens` occupies."""
+    return -(-tokens // block_size)
+
+
+def _pool_bytes(request: MemoryRequest, available: int, room: int) -> int:
+    if request.kv_memory_bytes is not None:
+        return request.kv_memory_bytes
+    if request.device.type != "cpu":
+        return max(room, 0)
+    modest = min(CPU_POOL_BYTES, int(available * CPU_POOL_SHARE), max(room, 0))
+    one_sequence = (
+        context_blocks(request.max_context_tokens, request.layout.block_size)
+        * request.layout.block_bytes
+    )
+    return max(modest, min(one_sequence, max(room, 0)))
+
+
+def _check_fit(request: MemoryRequest, budget: MemoryBudget, room: int) -> None:
+    block_bytes, block_size = request.layout.block_bytes, request.layout.block_size
+    if request.kv_memory_bytes is not None and budget.num_blocks < 1:
+        raise OutOfBlocks(
+            f"kv_memory_bytes is {request.kv_memory_bytes}; one block of {block_size} tokens "
+            f"takes {block_bytes}; raise --kv-memory-bytes to at least that",
+            param="kv_memory_bytes",
+        )
+    if budget.kv_bytes > max(room, 0):
+        raise ConfigError(_pool_too_large(request, budget, room))
+    fitting_tokens = budget.num_blocks * block_size
+    if fitting_tokens < request.max_context_tokens:
+        raise ConfigError(
+            _context_too_large(request, budget, fitting_tokens), param="max_context_tokens"
+        )
+
+
+def _pool_too_large(request: MemoryRequest, budget: MemoryBudget, room: int) -> str:
+    return (
+        f"weights and a KV pool of {budget.kv_bytes // MIB} MiB do not fit: after the weights "
+        f"({budget.weight_bytes // MIB} MiB), workspace and headroom {max(room, 0) // MIB} MiB "
+        f"are left{_of_share(request)}; lower --kv-memory-bytes to that"
+    )
+
+
+def _context_too_large(request: MemoryRequest, budget: MemoryBudget, fitting_tokens: int) -> str:
+    ways = "".join(f", or {way}" for way in remedies(request, budget))
+    if fitting_tokens == 0:
+        return (
+            f"no KV block fits beside {budget.weight_bytes // MIB} MiB of weights"
+            f"{_of_share(request)}; use a smaller model or a larger machine{ways}"
+        )
+    return (
+        f"one sequence of {request.max_context_tokens} tokens does not fit in the KV pool; the "
+        f"largest max_context_tokens that does is {fitting_tokens}{_of_share(request)}{ways}"
+    )
+
+
+def _of_share(request: MemoryRequest) -> str:
+    if request.memory_share == 1.0:
+        return ""
+    return f" in this engine's {request.memory_share:.0%} of the free memory (--memory-share)"

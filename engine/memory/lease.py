@@ -1,0 +1,95 @@
+"""A lease on blocks: the block table of one sequence, and the duty to give the blocks back.
+
+    with pool.lease("request", Hold.ACTIVE, num_new=4) as lease: ...
+
+Moved explicitly from owner to owner; released once, whoever calls first.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from engine.memory.block_pool import BlockPool
+
+
+class Hold(enum.Enum):
+    """Why a lease holds its blocks."""
+
+    ACTIVE = "active"
+    EXPORTED = "exported"
+    RECEIVING = "receiving"
+
+
+class BlockLease:
+    """`block_ids` is in the order of the sequence; read it, but change it by methods only."""
+
+    __slots__ = ("_pool", "block_ids", "hold", "owner")
+
+    def __init__(self, pool: BlockPool, owner: str, hold: Hold) -> None:
+        self._pool = pool
+        self.owner = owner
+        self.hold = hold
+        self.block_ids: array[int] = array("i")
+
+    def __len__(self) -> int:
+        return len(self.block_ids)
+
+    def extend(self) -> bool:
+        """One more fresh block at the end; False: none is available now."""
+        taken = self._pool.take(1, self.hold)
+        self.block_ids.extend(taken or ())
+        return taken is not None
+
+    def fork(self, owner: str) -> BlockLease:
+        """Another lease on the same blocks, for another sequence with the same beginning."""
+        other = BlockLease(self._pool, owner, self.hold)
+        self._pool.hold(self.block_ids, self.hold)
+        other.block_ids.extend(self.block_ids)
+        self._pool.register(other)
+        return other
+
+    def is_shared(self, index: int) -> bool:
+        """True when the block at `index` of the sequence has other holders."""
+        return self._pool.num_holders(self.block_ids[index]) > 1
+
+    def own(self, index: int) -> tuple[int, int] | None:
+        """Makes the block at `index` writable; needs one available block when it is shared.
+
+        Returns (source, target) when the caller must copy the bytes, else None.
+        """
+        source = self.block_ids[index]
+        if not self.is_shared(index):
+            self._pool.forget_name(source)
+            return None
+        taken = self._pool.take(1, self.hold)
+        assert taken is not None, "the scheduler plans a block for every copy"
+        self.block_ids[index] = taken[0]
+        self._pool.drop((source,), self.hold)
+        return source, taken[0]
+
+    def turn(self, hold: Hold) -> None:
+        """The same blocks, for another purpose."""
+        if hold is not self.hold:
+            self._pool.turn(self.block_ids, self.hold, hold)
+            self.hold = hold
+
+    def release(self) -> None:
+        """Gives every block back; the second call does nothing."""
+        self._pool.drop(self.block_ids, self.hold)
+        self.block_ids = array("i")
+        self._pool.retire(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,86 @@
+"""What would make a model fit that does not: smaller formats, or more devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cluster.models.footprint import Footprint, footprint
+
+if TYPE_CHECKING:
+    from engine.memory.budget import MemoryBudget, MemoryRequest
+
+MIB = 1 << 20
+MAX_DEVICES = 64
+_SMALLER = {"float32": ("bfloat16",), "bfloat16": ()}
+_SMALLER_WEIGHTS = {"full": ("int8", "int4"), "fp8": ("int4",), "int8": ("int4",)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Formats to try, and the flags that ask for them."""
+
+    flags: str
+    dtype: str
+    weights: str
+    kv: str
+
+
+def remedies(request: MemoryRequest, budget: MemoryBudget) -> list[str]:
+    """In words: the mildest change of formats that helps, and how many devices would do.
+
+    A change helps when one sequence of the largest context fits, or, where nothing reaches that,
+    when any context does; the context is then named.
+    """
+    available = budget.available_bytes - budget.headroom_bytes
+    wanted = request.max_context_tokens
+    reached = [
+        (c, _footprint(request, c).largest_context(available, wanted)) for c in _try(request)
+    ]
+    whole = [f"use {change.flags}" for change, tokens in reached if tokens == wanted]
+    part = [f"use {c.flags} for {tokens} tokens" for c, tokens in reached if 0 < tokens < wanted]
+    return (whole or part[-1:])[:1] + _split(request, available)
+
+
+def _try(request: MemoryRequest) -> list[_Change]:
+    """From mild to strong."""
+    dtype, weights, kv = request.dtype_name, request.weights.value, request.kv
+    found = [_Change(f"--dtype {d}", d, weights, kv) for d in _SMALLER.get(dtype, ())]
+    base = found[-1] if found else _Change("", dtype, weights, kv)
+    if kv == "auto":
+        found.append(_Change(f"{base.flags} --kv int8".strip(), base.dtype, weights, "int8"))
+    for smaller in _SMALLER_WEIGHTS.get(weights, ()):
+        flags = f"{base.flags} --weights {smaller}".strip()
+        found.append(_Change(flags, base.dtype, smaller, kv))
+        if kv == "auto":
+            found.append(_Change(f"{flags} --kv int8", base.dtype, smaller, "int8"))
+    return found
+
+
+def _split(request: MemoryRequest, available: int) -> list[str]:
+    """The fewest devices of this size that hold it, weights and KV heads divided among them."""
+    if request.device.type != "cuda":
+        return []
+    plain = _Change("", request.dtype_name, request.weights.value, request.kv)
+    whole, wanted = _footprint(request, plain), request.max_context_tokens
+    counts = (n for n in range(2, MAX_DEVICES + 1) if request.config.num_kv_heads % n == 0)
+    for count in counts:
+        part = Footprint(
+            weight_bytes=whole.weight_bytes // count,
+            kv_bytes_per_token=whole.kv_bytes_per_token // count,
+            workspace_bytes=whole.workspace_bytes,
+        )
+        if part.largest_context(available, wanted) == wanted:
+            return [f"split it over {count} such devices"]
+    return []
+
+
+def _footprint(request: MemoryRequest, change: _Change) -> Footprint:
+    return footprint(
+        request.config,
+        dtype=change.dtype,
+        weights=change.weights,
+        kv=change.kv,
+        stored_bytes=request.stored_bytes,
+        max_batch_tokens=request.max_batch_tokens,
+    )

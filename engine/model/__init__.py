@@ -1,0 +1,1 @@
+"""The decoder: layers, weights, and the batch that a step runs."""

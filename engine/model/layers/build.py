@@ -1,0 +1,103 @@
+"""A layer from its weights: the one place that knows which variant a configuration asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cluster.models.card import Activation, DecoderConfig
+from engine.model.layers.attention import Attention
+from engine.model.layers.branch_norm import BranchNorm, NormedAttention, NormedFeedForward
+from engine.model.layers.decoder_layer import DecoderLayer
+from engine.model.layers.feed_forward import FeedForward, GatedMlp
+from engine.model.layers.grouped_query_attention import GroupedQueryAttention
+from engine.model.layers.head_norm import HeadNorm
+from engine.model.layers.latent_attention import build_latent_attention
+from engine.model.layers.mixture import build_mixture
+from engine.model.rope_table import RopeTables
+from engine.model.weights.decoder_weights import AttentionWeights, LayerWeights, MlpWeights
+from engine.model.weights.latent_weights import LatentWeights
+from engine.model.weights.mixture_weights import MixtureWeights
+from kernels.dispatch import KernelSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBuilder:
+    """Makes the layers of one decoder. Takes weights over; the caller keeps no reference."""
+
+    config: DecoderConfig
+    kernels: KernelSet
+    rope: RopeTables
+
+    def layer(self, index: int, weights: LayerWeights) -> DecoderLayer:
+        """The layer at `index`, counted from the embedding."""
+        return DecoderLayer(
+            input_norm=weights.input_norm,
+            attention=self._attention(index, weights),
+            post_attention_norm=weights.feed_forward_norm,
+            feed_forward=self._feed_forward(weights),
+        )
+
+    def _attention(self, index: int, weights: LayerWeights) -> Attention:
+        attention = self._bare_attention(index, weights.attention)
+        norm = weights.attention_branch_norm
+        return attention if norm is None else NormedAttention(attention, self._branch_norm(norm))
+
+    def _feed_forward(self, weights: LayerWeights) -> FeedForward:
+        feed_forward = self._bare_feed_forward(weights.feed_forward)
+        norm = weights.feed_forward_branch_norm
+        if norm is None:
+            return feed_forward
+        return NormedFeedForward(feed_forward, self._branch_norm(norm))
+
+    def _bare_attention(self, index: int, weights: AttentionWeights | LatentWeights) -> Attention:
+        if isinstance(weights, AttentionWeights):
+            return self._grouped_query_attention(index, weights)
+        return build_latent_attention(self.kernels, weights, self.config, self.rope.plain)
+
+    def _bare_feed_forward(self, weights: MlpWeights | MixtureWeights) -> FeedForward:
+        if isinstance(weights, MlpWeights):
+            return self._mlp(weights)
+        assert self.config.mixture is not None
+        return build_mixture(self.kernels, weights, self.config.mixture)
+
+    def _grouped_query_attention(
+        self, index: int, weights: AttentionWeights
+    ) -> GroupedQueryAttention:
+        config, scale = self.config, self.config.attention_scale
+        window = config.window
+        is_windowed = window is not None and index in window.layers
+        return GroupedQueryAttention(
+            kernels=self.kernels,
+            qkv=self.kernels.pack_linear(weights.qkv, weights.qkv_bias),
+            o=self.kernels.pack_linear(weights.o, weights.o_bias),
+            cos_sin=self.rope.windowed if is_windowed else self.rope.plain,
+            scale=config.head_dim**-0.5 if scale is None else scale,
+            window=window.num_tokens if window is not None and is_windowed else None,
+            head_norm=self._head_norm(weights),
+        )
+
+    def _head_norm(self, weights: AttentionWeights) -> HeadNorm | None:
+        if weights.query_norm is None or weights.key_norm is None:
+            return None
+        return HeadNorm(
+            kernel=self.kernels.head_norm,
+            query_weight=weights.query_norm,
+            key_weight=weights.key_norm,
+            eps=self.config.rms_norm_eps,
+            num_heads=self.config.num_heads,
+            num_kv_heads=self.config.num_kv_heads,
+        )
+
+    def _mlp(self, weights: MlpWeights) -> GatedMlp:
+        is_gelu = self.config.activation is Activation.GELU_TANH
+        return GatedMlp(
+            self.kernels.pack_linear(weights.gate_up, weights.gate_up_bias),
+            self.kernels.pack_linear(weights.down, weights.down_bias),
+            self.kernels.gelu_mul if is_gelu else self.kernels.silu_mul,
+            self.config.activation,
+        )
+
+    def _branch_norm(self, weight: torch.Tensor) -> BranchNorm:
+        return BranchNorm(kernel=self.kernels.rms_norm, weight=weight, eps=self.config.rms_norm_eps)

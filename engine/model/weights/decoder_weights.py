@@ -1,0 +1,188 @@
+"""The weights of a decoder, layer by layer, fused as the decoder multiplies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cluster.errors import BadCheckpoint
+from cluster.models.architectures import require_architecture
+from cluster.models.card import DecoderConfig, ModelCard
+from engine.contract.weight_format import WeightFormat
+from engine.model.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.model.weights.latent_weights import LatentWeights, latent_weights
+from engine.model.weights.mixture_weights import MixtureWeights, mixture_weights
+from engine.model.weights.tensor_names import (
+    ATTENTION_BRANCH_NORM,
+    EMBEDDING,
+    FEED_FORWARD_BRANCH_NORM,
+    FINAL_NORM,
+    INPUT_NORM,
+    LM_HEAD,
+    ROPE_DIVISORS,
+    expected_shapes,
+    feed_forward_norm,
+    is_prediction_layer,
+    layer_prefix,
+)
+from engine.model.weights.weight_reader import WeightReader
+from kernels.weights import Weight
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_IGNORED_SUFFIX = "rotary_emb.inv_freq"  # old checkpoints store what the config implies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionWeights:
+    """Of grouped-query attention. Matrices are [out, in], norms float32 with their offset."""
+
+    qkv: Weight  # [(num_heads + 2 * num_kv_heads) * head_dim, hidden]
+    qkv_bias: torch.Tensor | None
+    o: Weight  # [hidden, num_heads * head_dim]
+    o_bias: torch.Tensor | None
+    query_norm: torch.Tensor | None  # [head_dim]
+    key_norm: torch.Tensor | None  # [head_dim]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlpWeights:
+    """Of a gated feed-forward."""
+
+    gate_up: Weight  # [2 * intermediate, hidden]
+    gate_up_bias: torch.Tensor | None
+    down: Weight  # [hidden, intermediate]
+    down_bias: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWeights:
+    """One decoder layer. Norms are float32 [hidden], with their offset."""
+
+    input_norm: torch.Tensor
+    attention: AttentionWeights | LatentWeights
+    attention_branch_norm: torch.Tensor | None
+    """Of attention's output, before it is added (Gemma 3)."""
+    feed_forward_norm: torch.Tensor
+    """Of the residual, before the feed-forward."""
+    feed_forward: MlpWeights | MixtureWeights
+    feed_forward_branch_norm: torch.Tensor | None
+
+
+class DecoderWeights:
+    """Reads tensors when they are asked for, so that one layer at a time is held twice.
+
+    Opening checks names and shapes of all tensors. Raises UnsupportedModel or BadCheckpoint.
+    """
+
+    def __init__(
+        self,
+        card: ModelCard,
+        dtype: torch.dtype,
+        device: torch.device,
+        form: WeightFormat = WeightFormat.FULL,
+    ) -> None:
+        require_architecture(card)
+        self.config = card.config
+        self.dtype, self.device = dtype, device
+        self._checkpoint = open_checkpoint(card)
+        check_tensors(self._checkpoint, card.config)
+        self._reader = WeightReader(self._checkpoint, form, dtype=dtype, device=device)
+
+    def embedding(self) -> Weight:
+        """[vocab, hidden]."""
+        return self._reader.end(EMBEDDING)
+
+    def lm_head(self) -> Weight | None:
+        """[vocab, hidden]; None when it is the embedding."""
+        return None if self.config.tie_word_embeddings else self._reader.end(LM_HEAD)
+
+    def final_norm(self) -> torch.Tensor:
+        """Float32 [hidden], with its offset."""
+        return self._norm(FINAL_NORM)
+
+    def rope_divisors(self) -> torch.Tensor | None:
+        """float32 [head_dim / 2] on the CPU: what divides the inverse frequencies, if stored."""
+        if ROPE_DIVISORS not in self._checkpoint.names():
+            return None
+        return self._checkpoint.read(ROPE_DIVISORS).float()
+
+    def layer(self, index: int) -> LayerWeights:
+        """The weights of one layer."""
+        prefix, has_branch_norms = layer_prefix(index), self.config.has_post_norms
+        return LayerWeights(
+            input_norm=self._norm(prefix + INPUT_NORM),
+            attention=self._attention(prefix + "self_attn."),
+            attention_branch_norm=self._norm_if(has_branch_norms, prefix + ATTENTION_BRANCH_NORM),
+            feed_forward_norm=self._norm(prefix + feed_forward_norm(self.config)),
+            feed_forward=self._feed_forward(index),
+            feed_forward_branch_norm=self._norm_if(
+                has_branch_norms, prefix + FEED_FORWARD_BRANCH_NORM
+            ),
+        )
+
+    def _feed_forward(self, index: int) -> MlpWeights | MixtureWeights:
+        mixture, prefix = self.config.mixture, layer_prefix(index)
+        if mixture is None or index in mixture.dense_layers:
+            return self._mlp(prefix + "mlp.")
+        return mixture_weights(self._reader, prefix, mixture)
+
+    def _attention(self, prefix: str) -> AttentionWeights | LatentWeights:
+        config, has_qk_norm = self.config, self.config.has_qk_norm
+        if config.latent is not None:
+            return latent_weights(self._reader, prefix, config, config.latent)
+        return AttentionWeights(
+            qkv=self._matrices(prefix, ("q", "k", "v")),
+            qkv_bias=self._biases(prefix, ("q", "k", "v")) if config.attention_bias else None,
+            o=self._reader.matrix(f"{prefix}o_proj.weight"),
+            o_bias=self._biases(prefix, ("o",)) if config.output_bias else None,
+            query_norm=self._norm_if(has_qk_norm, f"{prefix}q_norm.weight"),
+            key_norm=self._norm_if(has_qk_norm, f"{prefix}k_norm.weight"),
+        )
+
+    def _mlp(self, prefix: str) -> MlpWeights:
+        has_bias = self.config.mlp_bias
+        return MlpWeights(
+            gate_up=self._matrices(prefix, ("gate", "up")),
+            gate_up_bias=self._biases(prefix, ("gate", "up")) if has_bias else None,
+            down=self._reader.matrix(f"{prefix}down_proj.weight"),
+            down_bias=self._biases(prefix, ("down",)) if has_bias else None,
+        )
+
+    def _matrices(self, prefix: str, names: tuple[str, ...]) -> Weight:
+        """Matrices on the same input, one below the other."""
+        return self._reader.matrix(*(f"{prefix}{name}_proj.weight" for name in names))
+
+    def _biases(self, prefix: str, names: tuple[str, ...]) -> torch.Tensor:
+        parts = [self._checkpoint.read(f"{prefix}{name}_proj.bias") for name in names]
+        return torch.cat(parts).to(device=self.device, dtype=self.dtype)
+
+    def _norm_if(self, is_there: bool, name: str) -> torch.Tensor | None:
+        return self._norm(name) if is_there else None
+
+    def _norm(self, name: str) -> torch.Tensor:
+        return self._checkpoint.read(name).to(self.device).float() + self.config.norm_offset
+
+
+def check_tensors(checkpoint: Checkpoint, config: DecoderConfig) -> None:
+    """Raises BadCheckpoint naming the first tensor that is missing, extra or of a wrong shape."""
+    expected, found = expected_shapes(config), checkpoint.names()
+    for name, shape in expected.items():
+        if name not in found:
+            raise BadCheckpoint(f"the checkpoint lacks {name}; download the model again")
+        if checkpoint.shape(name) != shape:
+            raise BadCheckpoint(
+                f"{name} has shape {checkpoint.shape(name)}; the model's configuration says {shape}"
+            )
+    optional = {ROPE_DIVISORS, LM_HEAD}  # some files of tied models repeat the embedding
+    unused = found - expected.keys() - optional
+    extra = sorted(
+        name
+        for name in unused
+        if not (name.endswith(_IGNORED_SUFFIX) or is_prediction_layer(name, config))
+    )
+    if extra:
+        raise BadCheckpoint(
+            f"the checkpoint has {len(extra)} tensor(s) that a decoder of this configuration "
+            f"does not use, such as {extra[0]}; the file and its configuration do not fit together"
+        )

@@ -1,0 +1,78 @@
+"""The tensors that a quantized matrix of a safetensors checkpoint is stored as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cluster.errors import BadCheckpoint
+from engine.model.weights.checkpoint import Checkpoint
+from kernels.weights import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """One module's tensors, by the last part of their names: "qweight", "scales"..."""
+
+    module: str
+    """Name of the matrix without ".weight"."""
+    names: Mapping[str, str]
+    """By part: the tensor's full name."""
+    checkpoint: Checkpoint
+
+    def __contains__(self, part: str) -> bool:
+        return part in self.names
+
+    def shape(self, part: str) -> tuple[int, ...]:
+        """Raises BadCheckpoint when the part is missing."""
+        return self.checkpoint.shape(self._name(part))
+
+    def read(self, part: str, *shape: int) -> torch.Tensor:
+        """The tensor; raises BadCheckpoint when it is missing or not of this shape."""
+        tensor = self.checkpoint.read(self._name(part))
+        if tensor.shape != shape:
+            raise self.bad(f"its {part} has shape {tuple(tensor.shape)}; needed: {shape}")
+        return tensor
+
+    def integers(self, part: str, *shape: int) -> torch.Tensor:
+        """As `read`, of int32."""
+        tensor = self.read(part, *shape)
+        if tensor.dtype is not torch.int32:
+            raise self.bad(f"its {part} is {tensor.dtype}; needed: torch.int32")
+        return tensor
+
+    def matrix_shape(self, part: str) -> tuple[int, int]:
+        """As `shape`, of what must have two dimensions."""
+        shape = self.shape(part)
+        if len(shape) != 2:
+            raise self.bad(f"its {part} has shape {shape}; needed: a matrix")
+        return shape[0], shape[1]
+
+    def bad(self, problem: str) -> BadCheckpoint:
+        """The error to raise."""
+        return BadCheckpoint(f"{self.module} is damaged: {problem}; download the model again")
+
+    def _name(self, part: str) -> str:
+        if part not in self.names:
+            raise self.bad(f"it lacks {part}")
+        return self.names[part]
+
+
+class StoredLayout(Protocol):
+    """How a quantization method stores a matrix."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Last parts of the names that belong to a quantized matrix."""
+
+    def holds(self, names: Mapping[str, str]) -> bool:
+        """Whether a module with tensors of these names, by part, is quantized."""
+
+    def shape(self, stored: StoredMatrix) -> tuple[int, int]:
+        """[out, in], without reading the matrix. Raises BadCheckpoint."""
+
+    def read(self, stored: StoredMatrix) -> Weight:
+        """Exactly what is stored. Raises BadCheckpoint when the parts do not fit together."""

@@ -1,0 +1,1 @@
+"""An engine without a server, for tools and benchmarks."""

@@ -1,0 +1,99 @@
+"""The engine's main loop, on the main thread of its process.
+
+    receive -> extension -> apply -> step -> enrich -> send
+
+It never waits on a network. It blocks only when a step cannot achieve anything, and then only for
+the next command: not at all while there is work, briefly while the extension is busy.
+"""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from engine.contract.commands import Command, Stop
+from engine.contract.messages import Frame, Stepped
+from engine.process.channel import CommandSource, MessageSink
+from engine.process.extension import TurnPart
+from engine.step.engine import Engine
+from engine.step.lifecycle import Clock
+
+_LOG = structlog.get_logger()
+
+_BUSY_POLL_MS = 1.0
+"""Reads are in flight: their completion is noticed by polling."""
+_WAITING_MS = 20.0
+"""Requests are alive but wait for somebody: deadlines still have to be seen."""
+_IDLE_MS = 200.0
+_CHECK_INTERVAL_S = 1.0
+
+
+class EngineLoop:
+    """Channel, engine and extension, tied together. `run` returns after Stop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        extension: TurnPart,
+        *,
+        source: CommandSource,
+        sink: MessageSink,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._extension = extension
+        self._source = source
+        self._sink = sink
+        self._clock = clock
+        self._is_stopping = False
+        self._was_idle = True
+        self._checked_s = clock()
+
+    def run(self) -> None:
+        """Turns until Stop."""
+        while not self._is_stopping:
+            self.turn()
+
+    def turn(self) -> None:
+        """Receive, step, send: once."""
+        for command in self._source.receive(self._patience_ms()):
+            self._dispatch(command)
+        for command in self._extension.poll():
+            self._engine.apply(command)
+        frame = self._step()
+        self._extension.enrich(frame)
+        if not frame.is_empty:
+            self._sink.send(Stepped(frame))
+        self._check_when_idle()
+
+    def _patience_ms(self) -> float:
+        if self._engine.has_work:
+            return 0.0
+        if self._extension.busy:
+            return _BUSY_POLL_MS
+        return _IDLE_MS if self._engine.is_idle else _WAITING_MS
+
+    def _dispatch(self, command: Command) -> None:
+        if isinstance(command, Stop):
+            self._is_stopping = True
+        elif not self._extension.handle(command):
+            self._engine.apply(command)
+
+    def _step(self) -> Frame:
+        try:
+            return self._engine.step()
+        except Exception:
+            _LOG.exception("step failed outside any request: all requests end")
+            self._engine.fail_all()
+            return self._engine.step()
+
+    def _check_when_idle(self) -> None:
+        """Looks for broken invariants as the engine becomes idle, at most once a second."""
+        is_idle = self._engine.is_idle
+        is_due = is_idle and not self._was_idle
+        self._was_idle = is_idle
+        if is_due and self._clock() - self._checked_s >= _CHECK_INTERVAL_S:
+            self._checked_s = self._clock()
+            for violation in self._engine.check_invariants():
+                _LOG.error("broken invariant", violation=violation)

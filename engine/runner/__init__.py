@@ -1,0 +1,1 @@
+"""Who runs a batch: eagerly, or as captured CUDA graphs."""

@@ -1,0 +1,143 @@
+"""A decoder on a GPU: decode steps are replayed graphs, everything else runs as it is.
+
+    load     capture one graph per padded batch size, the largest first, all in one pool of memory
+    step     only decodes, not more than the largest size -> pad, copy the numbers, replay
+             else                                         -> copy the batch, run the decoder
+    launch   as a step of decodes; then sample, keep the tokens for the next, send them to the host
+
+Batches arrive on the host. Logits are on the device, and valid until the next step. All work is the
+current stream's, so that steps follow each other; nothing of a launch waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.memory.kv_pool import KvPool
+from engine.model.decoder import Decoder
+from engine.model.ragged_batch import RaggedBatch
+from engine.runner.decode_buffers import BufferShape, DecodeBuffers
+from engine.runner.flight import SampledFlight
+from engine.runner.graph_backend import GraphBackend
+from engine.sampling.device_draw import draw_on_device
+from engine.sampling.logits import SamplingRow
+from kernels.block_copy import block_copy
+
+Progress = Callable[[str, float], None]
+
+_STEP = 8
+"""Between sizes from 8 on: padding then costs less than half of the rows of a tensor-core tile."""
+
+
+def graph_sizes(max_num_seqs: int) -> list[int]:
+    """Batch sizes that are captured: 1, 2, 4, 8, 16, 24, ..., and `max_num_seqs` itself."""
+    sizes = [size for size in (1, 2, 4) if size < max_num_seqs]
+    return [*sizes, *range(_STEP, max_num_seqs, _STEP), max_num_seqs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLimits:
+    """What is captured."""
+
+    max_num_seqs: int
+    max_context_tokens: int
+
+
+class CudaRunner:
+    """A LaunchingRunner. The pool's last block belongs to it: padding writes there."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        pool: KvPool,
+        *,
+        limits: GraphLimits,
+        backend: GraphBackend,
+        progress: Progress,
+    ) -> None:
+        self._decoder = decoder
+        self._pool = pool
+        shape = BufferShape(
+            num_rows=limits.max_num_seqs,
+            max_context_tokens=limits.max_context_tokens,
+            block_size=pool.layout.block_size,
+            scratch_block=pool.num_blocks - 1,
+        )
+        device = pool.tensor.device
+        self._buffers = DecodeBuffers(shape, device)
+        vocab_size = decoder.config.vocab_size
+        self._logits = torch.empty(limits.max_num_seqs, vocab_size, device=device)
+        self._graphs = self._capture(backend, progress)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        if pairs:
+            ids = torch.tensor(pairs).to(self._pool.tensor.device)  # [num_pairs, 2]
+            sources, targets = ids.T.contiguous()
+            block_copy(self._pool.tensor, sources, self._pool.tensor, targets)
+
+    @torch.inference_mode()
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner."""
+        num_seqs = batch.num_decodes
+        only_decodes = len(batch.token_ids) == len(batch.logit_rows) == num_seqs
+        if not only_decodes or num_seqs > self._buffers.shape.num_rows:
+            return self._decoder.forward(_moved(batch, self._pool.tensor.device), self._pool)
+        return self._replay(batch)
+
+    @torch.inference_mode()
+    def launch(
+        self,
+        batch: RaggedBatch,
+        rows: Sequence[SamplingRow],
+        sources: Sequence[int | None],
+    ) -> SampledFlight:
+        """See LaunchingRunner."""
+        maxima, ids = draw_on_device(self._replay(batch, sources), rows)
+        self._buffers.keep_sampled(ids)
+        return SampledFlight(maxima, ids)
+
+    def _replay(
+        self, batch: RaggedBatch, sources: Sequence[int | None] | None = None
+    ) -> torch.Tensor:
+        size = min(size for size in self._graphs if size >= batch.num_decodes)
+        self._buffers.fill(batch, size, sources)
+        self._graphs[size]()
+        return self._logits[: batch.num_decodes]
+
+    @torch.inference_mode()
+    def _capture(self, backend: GraphBackend, progress: Progress) -> dict[int, Callable[[], None]]:
+        graphs = {}
+        sizes = graph_sizes(self._buffers.shape.num_rows)
+        for done, size in enumerate(reversed(sizes)):
+            progress("capture graphs", done / len(sizes))
+            graphs[size] = backend.capture(self._step_of(size))
+        progress("capture graphs", 1.0)
+        return graphs
+
+    def _step_of(self, size: int) -> Callable[[], None]:
+        """The whole step of `size` rows. Logits are copied to a place of their own: kept where the
+        decoder leaves them, those of every size would stay in memory."""
+        batch = self._buffers.batch(size)
+
+        def step() -> None:
+            self._buffers.unpack(size)
+            self._logits[:size].copy_(self._decoder.forward(batch, self._pool))
+
+        return step
+
+
+def _moved(batch: RaggedBatch, device: torch.device) -> RaggedBatch:
+    return replace(
+        batch,
+        token_ids=batch.token_ids.to(device),
+        positions=batch.positions.to(device),
+        slots=batch.slots.to(device),
+        query_starts=batch.query_starts.to(device),
+        context_lens=batch.context_lens.to(device),
+        block_tables=batch.block_tables.to(device),
+        logit_rows=batch.logit_rows.to(device),
+    )

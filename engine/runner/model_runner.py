@@ -1,0 +1,94 @@
+"""The seam between policy and tensors: what the engine asks of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from engine.memory.kv_pool import KvPool
+from engine.model.decoder import Decoder
+from engine.model.ragged_batch import RaggedBatch
+from engine.sampling.logits import SamplingRow
+
+
+class ModelRunner(Protocol):
+    """Called by the engine, from its one thread, at most once a step each."""
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies whole blocks, (source, target), before the step's forward."""
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """Writes the batch's KV; returns logits, float32 [num_logits, vocab_size]."""
+
+
+class Flight(Protocol):
+    """A step that was launched: its tokens are chosen where its logits are."""
+
+    def tokens(self) -> list[int | None]:
+        """Waits for the step: a token per row, None where logits had no finite maximum.
+
+        Called once. Raises what the device has to say about the step.
+        """
+
+
+@runtime_checkable
+class LaunchingRunner(ModelRunner, Protocol):
+    """A runner whose decode steps need not wait for the host to read the tokens before.
+
+    Everything that it is asked to do happens in the order in which it was asked. It takes batches
+    on the host.
+    """
+
+    def launch(
+        self,
+        batch: RaggedBatch,
+        rows: Sequence[SamplingRow],
+        sources: Sequence[int | None],
+    ) -> Flight:
+        """Computes and samples a step of decodes alone, and returns without waiting for it.
+
+        One of `rows`, all simple, and of `sources` for each sequence of the batch. A source is the
+        row of the flight launched last whose token is this row's input; None: the batch has it.
+        The batch's tensors may change, and `rows` be forgotten, once this has returned.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A loaded model and its pool, as the engine process needs them."""
+
+    runner: ModelRunner
+    kv: torch.Tensor  # [num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    max_context_tokens: int
+    """Prompt and completion of one request; never more than the pool holds."""
+    load_phases_ms: dict[str, float] = field(default_factory=dict)
+    batch_device: torch.device | None = None
+    """Where the runner takes its batches; None: where the pool is."""
+
+
+class DecoderRunner:
+    """A decoder over its KV pool."""
+
+    def __init__(self, decoder: Decoder, pool: KvPool) -> None:
+        self._decoder = decoder
+        self._pool = pool
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        copy_blocks(self._pool.tensor, pairs)
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner."""
+        return self._decoder.forward(batch, self._pool)
+
+
+def copy_blocks(kv: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+    """`kv` is [num_blocks, ...]; no block may be both a source and a target."""
+    if pairs:
+        sources, targets = (torch.tensor(ids, device=kv.device) for ids in zip(*pairs, strict=True))
+        kv[targets] = kv[sources]

@@ -1,0 +1,159 @@
+"""From a spec to a loaded model: device, memory budget, weights, KV pool, one warm-up step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from cluster.config import EngineOptions
+from cluster.errors import ConfigError
+from cluster.models.card import DecoderConfig
+from engine.contract.spec import EngineSpec
+from engine.contract.weight_format import WeightFormat, resolve_weights
+from engine.memory.budget import MemoryRequest, plan_memory
+from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
+from engine.model.decoder import Decoder
+from engine.model.ragged_batch import RaggedBatch
+from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.graph_backend import CudaGraphs
+from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
+
+Progress = Callable[[str, float], None]
+"""(phase, fraction done), many times; fractions count within their phase."""
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
+    """Raises a ModelError for the checkpoint, ConfigError for options that do not fit."""
+    phases = PhaseTimer(progress)
+    config, options = spec.card.config, spec.options
+    device, dtype = resolve_device(options.device), _DTYPES[spec.dtype]
+    kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
+    layout = KvLayout.of(config, options.block_size_tokens, kv_dtype)
+    context_tokens = resolve_context(config, options, layout)
+    phases("plan memory", 0.0)
+    budget = plan_memory(
+        MemoryRequest(
+            config=config,
+            layout=layout,
+            dtype=dtype,
+            device=device,
+            max_context_tokens=context_tokens,
+            max_batch_tokens=options.max_batch_tokens,
+            kv_memory_bytes=options.kv_memory_bytes,
+            memory_share=options.memory_share,
+            weights=WeightFormat(resolve_weights(spec.card, spec.weights, spec.dtype, device.type)),
+            stored_bytes=spec.card.weight_bytes,
+        )
+    )
+    decoder = Decoder.load(
+        spec.card,
+        dtype,
+        device,
+        phases,
+        weights=spec.weights,
+        max_context_tokens=max(context_tokens, layout.block_size),  # the warm-up fills a block
+    )
+    phases("allocate KV pool", 0.0)
+    is_replayed = device.type == "cuda"
+    pool = KvPool(layout, budget.num_blocks + is_replayed, device)  # one for padding rows
+    phases("warm up", 0.0)
+    decoder.forward(_warm_up_batch(layout.block_size, device), pool)
+    phases("warm up", 1.0)
+    limits = GraphLimits(max_num_seqs=options.max_num_seqs, max_context_tokens=context_tokens)
+    return Replica(
+        runner=_runner_of(decoder, pool, limits, phases),
+        batch_device=torch.device("cpu"),
+        kv=pool.tensor[: budget.num_blocks],
+        vocab_size=config.vocab_size,
+        eos_token_ids=spec.card.eos_token_ids,
+        max_context_tokens=min(context_tokens, budget.num_blocks * layout.block_size),
+        load_phases_ms=phases.finish(),
+    )
+
+
+def _runner_of(
+    decoder: Decoder, pool: KvPool, limits: GraphLimits, progress: Progress
+) -> ModelRunner:
+    """On CUDA decode steps are replayed, within the limits."""
+    device = pool.tensor.device
+    if device.type != "cuda":
+        return DecoderRunner(decoder, pool)
+    backend = CudaGraphs(device)
+    return CudaRunner(decoder, pool, limits=limits, backend=backend, progress=progress)
+
+
+def resolve_device(name: str) -> torch.device:
+    """What "auto" means here. Raises ConfigError for a device that is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise ConfigError(f"device is {name!r}; choose auto, cpu or cuda", param="device")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but this machine has none; choose cpu", param="device")
+    return torch.device(name)
+
+
+def resolve_context(config: DecoderConfig, options: EngineOptions, layout: KvLayout) -> int:
+    """The context limit in tokens: the option, or the model's as far as an explicit pool reaches.
+
+    Raises ConfigError for more than the model was made for.
+    """
+    limit = config.max_context_tokens
+    if options.max_context_tokens is not None:
+        if options.max_context_tokens > limit:
+            raise ConfigError(
+                f"max_context_tokens is {options.max_context_tokens}; the model's limit is {limit}",
+                param="max_context_tokens",
+            )
+        return options.max_context_tokens
+    if options.kv_memory_bytes is not None:
+        return min(limit, options.kv_memory_bytes // layout.block_bytes * layout.block_size)
+    return limit
+
+
+class PhaseTimer:
+    """A Progress that passes on, and remembers how long each phase took."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._durations_ms: dict[str, float] = {}
+        self._phase: str | None = None
+        self._since_s = time.monotonic()
+
+    def __call__(self, phase: str, fraction: float) -> None:
+        """A phase begins, goes on, or is done."""
+        self._close(phase)
+        self._progress(phase, fraction)
+
+    def finish(self) -> dict[str, float]:
+        """Milliseconds per phase, in order."""
+        self._close(None)
+        return self._durations_ms
+
+    def _close(self, following: str | None) -> None:
+        now_s = time.monotonic()
+        if self._phase is not None:
+            spent = self._durations_ms.get(self._phase, 0.0)
+            self._durations_ms[self._phase] = spent + (now_s - self._since_s) * 1e3
+        self._phase, self._since_s = following, now_s
+
+
+def _warm_up_batch(block_size: int, device: torch.device) -> RaggedBatch:
+    """One prompt of a block's length in block 0, which nobody owns yet."""
+    positions = torch.arange(block_size, device=device)
+    return RaggedBatch(
+        token_ids=torch.zeros_like(positions),
+        positions=positions,
+        slots=positions,
+        query_starts=torch.tensor([0, block_size], dtype=torch.int32, device=device),
+        context_lens=torch.tensor([block_size], dtype=torch.int32, device=device),
+        block_tables=torch.zeros(1, 1, dtype=torch.int32, device=device),
+        logit_rows=positions[-1:],
+        num_decodes=0,
+        max_query_len=block_size,
+        max_context_len=block_size,
+    )

@@ -1,0 +1,55 @@
+"""Tokens drawn where the logits are: the rows' parameters go there in one copy, nothing waits.
+
+The random numbers are those of `draw.py`. Weights are whole numbers here and float sums
+there, so that the two may differ where a number falls on the border of two tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from engine.memory.page_locked import send
+from engine.sampling.logits import SamplingRow
+from engine.sampling.random_numbers import uniforms
+from kernels.reference.row_argmax import row_argmax
+from kernels.reference.sample import Draws
+from kernels.sample import sample
+
+_MOST = 2**31 - 1
+
+
+def draw_on_device(
+    logits: torch.Tensor, rows: Sequence[SamplingRow]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """float32 [num_rows, vocab_size], one for each of `rows` -> (maxima float32 [num_rows],
+    ids int64 [num_rows]); greedy rows get the first of their maxima."""
+    if all(row.params.is_greedy for row in rows):
+        return row_argmax(logits)
+    return sample(logits, draws_of(rows, logits.device))
+
+
+def draws_of(rows: Sequence[SamplingRow], device: torch.device) -> Draws:
+    """The parameters of the rows, and the numbers for their next tokens."""
+    params = [row.params for row in rows]
+    columns = np.empty((5, len(rows)), dtype=np.float64)
+    columns[0] = [0.0 if p.is_greedy else p.temperature for p in params]
+    columns[1] = [min(p.top_k, _MOST) for p in params]
+    columns[2] = [p.top_p for p in params]
+    columns[3] = [p.min_p for p in params]
+    columns[4] = uniforms(
+        [p.seed for p in params],
+        [row.choice for row in rows],
+        [row.position for row in rows],
+    )
+    temperatures, top_k, top_p, min_p, numbers = send(torch.from_numpy(columns), device)
+    return Draws(
+        temperatures=temperatures.float(),
+        top_k=top_k.int(),
+        top_p=top_p,
+        min_p=min_p.float(),
+        numbers=numbers,
+        has_limits=any(p.top_k or p.top_p < 1.0 for p in params),
+    )

@@ -1,0 +1,112 @@
+"""From logits to tokens.
+
+    raw logits -> penalties, bias -> logprobs are taken here -> bans -> temperature -> truncation
+               -> inverse of the cumulative distribution at a counter-based random number
+
+A step whose rows are all greedy and ask for nothing else is one argmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from cluster.generation import GeneratedToken
+from engine.sampling.device_draw import draw_on_device
+from engine.sampling.draw import Drawer
+from engine.sampling.logits import SamplingRow, adjust, ban_ends
+from kernels.reference.row_argmax import row_argmax as argmax_on_device
+from kernels.row_argmax import row_argmax
+
+
+class Sampler:
+    """Knows the model's end-of-text tokens; keeps nothing of a request between calls."""
+
+    def __init__(self, eos_token_ids: Sequence[int]) -> None:
+        self._eos_token_ids = tuple(eos_token_ids)
+        self._drawer = Drawer()
+
+    def sample(
+        self, logits: torch.Tensor, rows: Sequence[SamplingRow]
+    ) -> list[GeneratedToken | None]:
+        """`logits` is float32 [num_logits, vocab_size]; one token per row.
+
+        None for a row whose logits hold no finite maximum: the model failed there.
+        """
+        wanted = [row.logit_row for row in rows]
+        if all(row.is_plain for row in rows):
+            found = row_argmax(logits, wanted)
+            return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
+        adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
+        allowed = self._allowed(adjusted, rows)
+        tokens = self._on_device(allowed, rows) if allowed.is_cuda else self._here(allowed, rows)
+        return _with_logprobs(tokens, adjusted, rows)
+
+    def _here(
+        self, allowed: torch.Tensor, rows: Sequence[SamplingRow]
+    ) -> list[GeneratedToken | None]:
+        values, ids = argmax_on_device(allowed)
+        is_finite = values.isfinite().tolist()
+        drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy and is_finite[i]]
+        if drawn:
+            ids[drawn] = self._drawer.draw(_rows_of(allowed, drawn), [rows[i] for i in drawn])
+        return _tokens(ids.tolist(), is_finite)
+
+    def _on_device(
+        self, allowed: torch.Tensor, rows: Sequence[SamplingRow]
+    ) -> list[GeneratedToken | None]:
+        values, ids = draw_on_device(allowed, rows)
+        is_finite, token_ids = torch.stack((values.isfinite().long(), ids)).tolist()  # one wait
+        return _tokens(token_ids, is_finite)
+
+    def _allowed(self, adjusted: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
+        banned = [i for i, row in enumerate(rows) if row.bans_ends]
+        if not banned:
+            return adjusted
+        allowed = adjusted.clone()
+        for i in banned:
+            ban_ends(allowed[i], rows[i], self._eos_token_ids)
+        return allowed
+
+
+def _rows_of(logits: torch.Tensor, rows: list[int]) -> torch.Tensor:
+    return logits if rows == list(range(len(logits))) else logits[rows]
+
+
+def _adjusted(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
+    if not any(row.is_adjusted for row in rows):
+        return logits
+    logits = logits.clone()
+    for i, row in enumerate(rows):
+        if row.is_adjusted:
+            adjust(logits[i], row)
+    return logits
+
+
+def _tokens(ids: list[int], is_finite: list[bool]) -> list[GeneratedToken | None]:
+    return [
+        GeneratedToken(token_id) if finite else None
+        for token_id, finite in zip(ids, is_finite, strict=True)
+    ]
+
+
+def _with_logprobs(
+    tokens: list[GeneratedToken | None], adjusted: torch.Tensor, rows: Sequence[SamplingRow]
+) -> list[GeneratedToken | None]:
+    """Adds natural logarithms of the probabilities, after penalties and bias."""
+    asked = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
+    if not asked:
+        return tokens
+    wanted = [rows[i].params.logprobs or 0 for i in asked]
+    logits = _rows_of(adjusted, asked)  # [num_rows, vocab_size]
+    whole = logits.logsumexp(dim=-1, keepdim=True)
+    top = logits.topk(min(max(wanted), logits.shape[-1]), dim=-1)
+    ids, values = top.indices.tolist(), (top.values - whole).tolist()
+    for row, i in enumerate(asked):
+        token = tokens[i]
+        if token is not None:
+            logprob = float(logits[row, token.token_id] - whole[row, 0])
+            likeliest = tuple(zip(ids[row], values[row], strict=True))[: wanted[row]]
+            tokens[i] = GeneratedToken(token.token_id, logprob, likeliest)
+    return tokens

@@ -1,0 +1,269 @@
+"""One model replica: commands in, one step at a time, one frame out. No network, no threads.
+
+    apply(command)...      any number, between steps
+    step() -> Frame        tidy, schedule, place, forward, sample, publish
+
+A runner that can launch decode steps without waiting is kept ahead (run_ahead.py): then the
+tokens of a launched step come with the next call of `step`.
+
+A request that fails ends alone. A forward that fails ends the requests of that step; the engine
+lives on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import structlog
+import torch
+
+from cluster.config import EngineOptions
+from cluster.errors import DeadlineExceeded, InternalError
+from engine.contract.commands import Command, Inspect, Submit
+from engine.contract.messages import Frame, Inspection
+from engine.runner.model_runner import LaunchingRunner, Replica
+from engine.step import handoff
+from engine.step.batch_builder import BatchBuilder
+from engine.step.lifecycle import Clock, SequenceState
+from engine.step.load_meter import LoadMeter
+from engine.step.load_report import LoadReport
+from engine.step.outbox import Outbox
+from engine.step.placement import Placement
+from engine.step.plan import StepPlan
+from engine.step.planner import Planner
+from engine.step.preparation import Preparation, StepWork
+from engine.step.reception import Reception, RequestCommand
+from engine.step.request import Request
+from engine.step.request_table import Holds, RequestTable
+from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
+from engine.step.sequence import Sequence
+from engine.step.token_choice import Generation
+
+_LOG = structlog.get_logger()
+_WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODING)
+
+
+def no_reads(request_id: str) -> bool:
+    """A Holds for an engine that receives nothing."""
+    return False
+
+
+class Engine:
+    """The conductor. Every call from one thread."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        options: EngineOptions,
+        *,
+        clock: Clock = time.monotonic,
+        holds: Holds = no_reads,
+    ) -> None:
+        self._replica = replica
+        self._clock = clock
+        self.placement = Placement(
+            num_blocks=replica.kv.shape[0],
+            block_size=options.block_size_tokens,
+            prefix_cache=options.prefix_cache,
+        )
+        batch_device = replica.batch_device or replica.kv.device
+        self._batches = BatchBuilder(options.block_size_tokens, batch_device)
+        self.table = RequestTable(clock, holds)
+        self._planner = Planner(options, self.table, self.placement)
+        self._outbox = Outbox(self.table)
+        self._preparation = Preparation(self.table, self.placement, self._outbox)
+        self._generation = Generation(replica, self.table, self._outbox, clock=clock)
+        self._reception = Reception(
+            replica,
+            self.table,
+            self._outbox,
+            placement=self.placement,
+            generation=self._generation,
+        )
+        self._ahead = self._run_ahead_of(replica)
+        self._meter = LoadMeter()
+        self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
+        self._is_stalled = True
+
+    @property
+    def has_work(self) -> bool:
+        """True when a step at once may achieve something."""
+        return not self._is_stalled
+
+    @property
+    def is_idle(self) -> bool:
+        """True when no request is alive and nothing waits to be said."""
+        return len(self.table) == 0 and self._outbox.frame.is_empty and not self._is_flying
+
+    def apply(self, command: Command) -> None:
+        """Takes one command; never raises. Commands for an extension are ignored."""
+        self._is_stalled = False
+        if isinstance(command, Submit):
+            self._reception.submit(command.request)
+        elif isinstance(command, Inspect):
+            self._outbox.frame.inspections.append(self._inspect(command))
+        elif isinstance(command, RequestCommand):
+            self._reception.steer(command)
+
+    def step(self) -> Frame:
+        """One step. Never raises for what a request did."""
+        self._meter.begin(self._clock())
+        self._tidy()
+        if self._ahead is not None and self._ahead.in_flight is not None:
+            self._fly(self._ahead, self._ahead.in_flight)
+        else:
+            self._walk()
+        return self._publish()
+
+    def receiving_blocks(self, request_id: str) -> list[int] | None:
+        """The slots that reads for this REMOTE request may be started into; None: no more reads."""
+        request = self.table.get(request_id)
+        if request is None or request.goes_local:
+            return None
+        if request.leader.life.state is not SequenceState.RECEIVING:
+            return None
+        return list(request.leader.blocks.block_ids)
+
+    def fail_all(self) -> None:
+        """After an exception out of `step`, which is a bug: nobody is left without an answer."""
+        self._fail(self.table)
+
+    def check_invariants(self) -> list[str]:
+        """Broken promises of pool, cache and table, in words; empty is good."""
+        found = self.placement.pool.check_invariants() + self.table.check_invariants()
+        if self.table.leases() != self.placement.pool.leases:
+            found.append("the pool's leases are not those that requests answer for")
+        return found
+
+    @property
+    def _is_flying(self) -> bool:
+        return self._ahead is not None and self._ahead.in_flight is not None
+
+    def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
+        if not isinstance(replica.runner, LaunchingRunner):
+            return None
+        return RunAhead(
+            replica.runner,
+            planner=self._planner,
+            batches=self._batches,
+            placement=self.placement,
+            table=self.table,
+            generation=self._generation,
+        )
+
+    def _inspect(self, command: Inspect) -> Inspection:
+        return Inspection(
+            token=command.token,
+            violations=self.check_invariants() if command.check_invariants else [],
+            snapshot=self.placement.cache.snapshot() if command.snapshot_cache else [],
+        )
+
+    def _tidy(self) -> None:
+        """Ends requests past their deadline; takes back blocks whose last read is done."""
+        now_s = self._clock()
+        for request in self.table:
+            if now_s >= request.deadline_s:
+                timeout_ms = request.body.timeout_ms
+                error = DeadlineExceeded(f"the request did not end within {timeout_ms:.0f} ms")
+                self._outbox.end(request, SequenceState.EXPIRED, error)
+            elif request.goes_local:
+                self._reception.turn_local_if_free(request)
+        self.table.sweep()
+
+    def _walk(self) -> None:
+        """One step from plan to tokens; or to a launch: its tokens come with the next call."""
+        plan = self._planner.plan()
+        work = self._preparation.carry_out(plan)
+        is_launched = self._ahead is not None and self._has_launched(self._ahead, work)
+        if work.spans and not is_launched:
+            self._compute(work)
+        self._is_stalled = plan.is_empty
+        self._measure(plan)
+
+    def _fly(self, ahead: RunAhead, landing: LaunchedStep) -> None:
+        """Launches the step after the one in flight, if it can be; then reads the one in flight."""
+        step = ahead.next_step()
+        if step is not None:
+            ahead.make_room(step)
+            self._preparation.admit(step.admitted)
+            self._launch(ahead, step)
+        self._land(ahead, landing)
+        self._is_stalled = False
+        # what the device does between calls is no gap
+        self._meter.end(
+            self._clock(), has_work=False, num_chunk_tokens=0, num_decodes=len(landing.row_of)
+        )
+
+    def _has_launched(self, ahead: RunAhead, work: StepWork) -> bool:
+        step = ahead.step_of(work.sequences) if work.is_plain_decode else None
+        if step is not None:
+            self._launch(ahead, step)
+        return step is not None
+
+    def _launch(self, ahead: RunAhead, step: DecodeStep) -> None:
+        """An exception ends the requests of this step only."""
+        try:
+            ahead.launch(step)
+        except Exception:
+            _LOG.exception("launch failed", num_sequences=len(step.sequences))
+            self._fail(self._requests_of(step.sequences))
+
+    def _land(self, ahead: RunAhead, landing: LaunchedStep) -> None:
+        """An exception ends the requests of this step only."""
+        try:
+            ahead.land()
+        except Exception:
+            _LOG.exception("launched step failed", num_sequences=len(landing.row_of))
+            self._fail(self._requests_of(landing.alive))
+        self.table.sweep()
+
+    def _compute(self, work: StepWork) -> None:
+        """Forward, then tokens. An exception ends the requests of this step only."""
+        try:
+            logits = self._forward(work)
+            completed = [span.sequence for span in work.spans if span.completes]
+            for span in work.spans:
+                self.placement.record(span.sequence, span.end)
+            self._generation.advance(logits, completed)
+            self._announce(work)
+        except Exception:
+            _LOG.exception("step failed", num_sequences=len(work.spans))
+            self._fail(self._requests_of(work.sequences))
+
+    def _forward(self, work: StepWork) -> torch.Tensor:
+        self._replica.runner.copy_blocks(work.copies)
+        batch = self._batches.build(work.spans, work.num_decodes)
+        return self._replica.runner.forward(batch)
+
+    def _announce(self, work: StepWork) -> None:
+        for request in self._requests_of(work.sequences):
+            if request.is_export:
+                prefilled = handoff.announce(request, self.placement)
+                self._outbox.frame.prefilled += [prefilled] if prefilled else []
+
+    def _requests_of(self, sequences: Iterable[Sequence]) -> list[Request]:
+        """Their requests that are not over, each once."""
+        ids = dict.fromkeys([sequence.request_id for sequence in sequences])
+        return [request for i in ids if (request := self.table.get(i)) is not None]
+
+    def _fail(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            self._outbox.fail(request, InternalError("the engine failed while it worked on this"))
+
+    def _measure(self, plan: StepPlan) -> None:
+        counts = self.table.counts
+        is_flying = self._is_flying  # its decodes are counted when it lands
+        work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
+        self._meter.num_preemptions += len(plan.preempted)
+        self._meter.end(
+            self._clock(),
+            has_work=work_left and not is_flying,
+            num_chunk_tokens=sum(chunk.num_tokens for chunk in plan.chunks),
+            num_decodes=0 if is_flying else len(plan.decodes),
+        )
+
+    def _publish(self) -> Frame:
+        self._outbox.frame.cache = self.placement.cache.take_change()
+        self._outbox.frame.load = self.load.due(at_once=bool(self._outbox.frame.ended))
+        return self._outbox.take()

@@ -1,0 +1,60 @@
+"""Both ends of a prompt that is computed in one engine and decoded in another.
+
+EXPORT   each chunk -> Prefilled; first tokens; EXPORTED until ReleaseExport
+REMOTE   Reserved -> Deliver... and Seed, in any order -> decoding
+                          '- PrefillLocally -> goes on from the longest verified prefix
+"""
+
+from __future__ import annotations
+
+from engine.contract.commands import Deliver
+from engine.contract.messages import Prefilled, Reserved
+from engine.memory.lease import Hold
+from engine.step.lifecycle import SequenceState
+from engine.step.placement import Placement
+from engine.step.request import Request
+
+
+def reserved(request: Request, placement: Placement) -> Reserved:
+    """A REMOTE request was admitted: which blocks it lacks, and where they go."""
+    leader = request.leader
+    first_block = leader.num_computed // placement.block_size
+    return Reserved(request.request_id, first_block, list(leader.blocks.block_ids))
+
+
+def deliver(request: Request, command: Deliver, placement: Placement) -> None:
+    """Verified blocks arrived, in any order; the gapless part from the start becomes usable."""
+    leader, size = request.leader, placement.block_size
+    request.delivered.update(range(command.first_index, command.first_index + command.num_blocks))
+    index = leader.num_computed // size
+    while index in request.delivered and index < len(leader.blocks):
+        index += 1
+    if index * size > leader.num_computed:
+        placement.record(leader, min(index * size, leader.num_prompt))
+
+
+def is_complete(request: Request) -> bool:
+    """True when a REMOTE request has all that decoding needs."""
+    has_prompt = request.leader.num_computed == request.leader.num_prompt
+    return has_prompt and request.first_tokens is not None
+
+
+def turn_local(request: Request) -> None:
+    """No more blocks will come, and no read is in flight: the rest is computed here."""
+    leader = request.leader
+    request.is_remote = request.goes_local = False
+    leader.blocks.turn(Hold.ACTIVE)
+    leader.num_computed = min(leader.num_computed, leader.num_prompt - 1)
+    leader.life.advance(SequenceState.PREFILLING)
+
+
+def announce(request: Request, placement: Placement) -> Prefilled | None:
+    """The blocks of an EXPORT request that became final and that its reader lacks."""
+    leader, first = request.leader, request.num_announced
+    last = leader.num_computed // placement.block_size
+    if leader.num_computed == leader.num_prompt:
+        last = len(leader.blocks)
+    if last <= first:
+        return None
+    request.num_announced = last
+    return Prefilled(request.request_id, first, list(leader.blocks.block_ids[first:last]))

@@ -1,0 +1,56 @@
+"""The engine's state in numbers, said when it has changed and not more than 20 times a second."""
+
+from __future__ import annotations
+
+from cluster.generation import EngineLoad
+from engine.memory.block_pool import BlockPool, BlockState
+from engine.step.lifecycle import Clock, SequenceState
+from engine.step.load_meter import LoadMeter
+from engine.step.request_table import RequestTable
+
+_INTERVAL_S = 0.05
+
+
+class LoadReport:
+    """Knows what was said last."""
+
+    def __init__(
+        self, pool: BlockPool, table: RequestTable, meter: LoadMeter, *, clock: Clock
+    ) -> None:
+        self._pool = pool
+        self._table = table
+        self._meter = meter
+        self._clock = clock
+        self._last: EngineLoad | None = None
+        self._said_s = -_INTERVAL_S
+
+    def due(self, *, at_once: bool) -> EngineLoad | None:
+        """The load when it is news; `at_once` skips the interval."""
+        now_s = self._clock()
+        if now_s - self._said_s < _INTERVAL_S and not at_once:
+            return None
+        load = self.now()
+        if load == self._last:
+            return None
+        self._last, self._said_s = load, now_s
+        return load
+
+    def now(self) -> EngineLoad:
+        """The numbers of this moment. `kv_bytes_per_s` is the extension's to fill in."""
+        counts, pool, meter = self._table.counts, self._pool, self._meter
+        return EngineLoad(
+            num_running=counts[SequenceState.DECODING],
+            num_waiting=counts[SequenceState.QUEUED] + counts[SequenceState.RECEIVING],
+            waiting_prefill_tokens=self._table.num_waiting_tokens(),
+            total_blocks=pool.num_blocks,
+            free_blocks=pool.count(BlockState.FREE),
+            cached_blocks=pool.count(BlockState.CACHED),
+            active_blocks=pool.count(BlockState.ACTIVE),
+            exported_blocks=pool.count(BlockState.EXPORTED),
+            receiving_blocks=pool.count(BlockState.RECEIVING),
+            num_leases=counts[SequenceState.EXPORTED] + counts[SequenceState.RECEIVING],
+            prefill_tokens_per_s=meter.prefill.per_s,
+            decode_step_ms=meter.decode.mean_ms,
+            num_preemptions=meter.num_preemptions,
+            step_gap_p99_ms=meter.step_gap_p99_ms,
+        )

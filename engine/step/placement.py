@@ -1,0 +1,106 @@
+"""Which sequence has which blocks: reserving, growing, copying before a write, naming, preempting.
+
+Between the scheduler's counts and the pool's integers; knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+from cluster.cache_change import CachedBlock
+from engine.memory.block_pool import BlockPool
+from engine.memory.lease import Hold
+from engine.memory.prefix_cache import PrefixCache
+from engine.step.lifecycle import SequenceState
+from engine.step.plan import RunningView, WaitingView
+from engine.step.request import Request
+from engine.step.sequence import Sequence
+
+
+class Placement:
+    """Owns the pool and the prefix cache of one replica."""
+
+    def __init__(self, *, num_blocks: int, block_size: int, prefix_cache: bool) -> None:
+        self.block_size = block_size
+        self.cache = PrefixCache(enabled=prefix_cache)
+        self.pool = BlockPool(num_blocks, self.cache)
+
+    def waiting_view(self, request: Request, sequence: Sequence) -> WaitingView:
+        """What admitting the sequence would cost now. Changes nothing."""
+        matched = self._match(request, sequence)
+        in_use = sum(not self.pool.is_unused(block_id) for block_id in matched)
+        return WaitingView(
+            key=sequence.key,
+            num_uncached=len(sequence.token_ids) - len(matched) * self.block_size,
+            blocks_wanted=self._num_blocks(sequence) - in_use,
+            seats=request.num_seats,
+            is_remote=request.is_remote,
+        )
+
+    def running_view(
+        self, request: Request, sequence: Sequence, *, is_tight: bool, num_ahead: int = 0
+    ) -> RunningView:
+        """What the sequence needs for its next token. `is_tight`: preemption may be needed.
+
+        `num_ahead`: tokens after `num_computed` that a step in flight computes.
+        """
+        lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
+        wanted = index == len(lease) or lease.is_shared(index)
+        freed = sum(not lease.is_shared(i) for i in range(len(lease))) if is_tight else 0
+        return RunningView(
+            key=sequence.key,
+            num_remaining=sequence.num_remaining,
+            is_decode=sequence.life.state is SequenceState.DECODING,
+            blocks_wanted=int(wanted),
+            blocks_freed=freed,
+            is_preemptible=not request.is_export,  # a reader may be at its blocks already
+        )
+
+    def admit(self, request: Request, sequence: Sequence) -> bool:
+        """Reserves blocks for all tokens of a queued sequence; False: not enough now."""
+        hold = Hold.RECEIVING if request.is_remote else Hold.ACTIVE
+        matched = self._match(request, sequence)
+        num_new = self._num_blocks(sequence) - len(matched)
+        lease = self.pool.lease(sequence.request_id, hold, shared=matched, num_new=num_new)
+        if lease is None:
+            return False
+        sequence.lease = lease
+        sequence.num_computed = len(matched) * self.block_size
+        return True
+
+    def must_copy(self, sequence: Sequence, num_ahead: int) -> bool:
+        """True when `make_room` would have a block copied."""
+        lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
+        return index < len(lease) and lease.is_shared(index)
+
+    def make_room(self, sequence: Sequence, num_ahead: int = 0) -> tuple[int, int] | None:
+        """Makes the block of the next token exist and writable: (source, target) to copy, or None.
+
+        The scheduler has planned the block that this may take; `num_ahead` as in `running_view`.
+        """
+        lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
+        if index < len(lease):
+            return lease.own(index)
+        has_grown = lease.extend()
+        assert has_grown, "the scheduler plans a block for every sequence that grows"
+        return None
+
+    def record(self, sequence: Sequence, num_computed: int) -> None:
+        """The KV of the first `num_computed` tokens is in the pool: names the new full blocks."""
+        names = sequence.names(self.block_size)
+        first = sequence.num_computed // self.block_size
+        for index in range(first, num_computed // self.block_size):
+            start = index * self.block_size
+            entry = CachedBlock(
+                name=names[index],
+                parent=names[index - 1] if index else None,
+                token_ids=sequence.token_ids[start : start + self.block_size],
+            )
+            self.cache.store(sequence.blocks.block_ids[index], entry)
+        sequence.num_computed = num_computed
+
+    def _match(self, request: Request, sequence: Sequence) -> list[int]:
+        """Cached blocks of the sequence's beginning; one token stays to be computed here."""
+        num_tokens = len(sequence.token_ids) - (not request.is_remote)
+        return self.cache.match(sequence.names(self.block_size), num_tokens // self.block_size)
+
+    def _num_blocks(self, sequence: Sequence) -> int:
+        return -(-len(sequence.token_ids) // self.block_size)

@@ -1,0 +1,64 @@
+"""What the scheduler is asked: about requests now, or as a step in flight leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from cluster.config import EngineOptions
+from engine.step.placement import Placement
+from engine.step.plan import Budget, RunningView, StepPlan
+from engine.step.request import Request
+from engine.step.request_table import RequestTable
+from engine.step.scheduler import schedule
+from engine.step.sequence import Sequence
+
+
+class Planner:
+    """From table and pool to a plan. Changes nothing."""
+
+    def __init__(self, options: EngineOptions, table: RequestTable, placement: Placement) -> None:
+        self._options = options
+        self._table = table
+        self._placement = placement
+
+    def plan(self) -> StepPlan:
+        """The next step, when no other is under way."""
+        running = list(self._table.running())
+        budget = self._budget(self._table.seats_taken())
+        is_tight = len(running) > budget.num_available
+        views = [self._placement.running_view(r, s, is_tight=is_tight) for r, s in running]
+        return self._schedule(views, budget)
+
+    def plan_after(self, flying: Container[Sequence]) -> StepPlan:
+        """The step after one that computes the last known token of each sequence of `flying`.
+
+        Those that surely end with their next token have no part in it; of the others it is assumed
+        that they go on. Blocks that come free when the step lands are not counted on.
+        """
+        running = list(self._table.running())
+        staying = [(r, s) for r, s in running if not (s in flying and ends_with_next(r, s))]
+        num_ending = len(running) - len(staying)
+        budget = self._budget(self._table.seats_taken() - num_ending)
+        is_tight = len(staying) > budget.num_available
+        views = [
+            self._placement.running_view(r, s, is_tight=is_tight, num_ahead=int(s in flying))
+            for r, s in staying
+        ]
+        return self._schedule(views, budget)
+
+    def _budget(self, seats_taken: int) -> Budget:
+        return Budget(
+            max_batch_tokens=self._options.max_batch_tokens,
+            max_num_seqs=self._options.max_num_seqs,
+            num_available=self._placement.pool.num_available,
+            seats_taken=seats_taken,
+        )
+
+    def _schedule(self, views: list[RunningView], budget: Budget) -> StepPlan:
+        waiting = (self._placement.waiting_view(r, s) for r, s in self._table.waiting())
+        return schedule(views, waiting, budget)
+
+
+def ends_with_next(request: Request, sequence: Sequence) -> bool:
+    """True when the sequence's next token is its last, whatever it is."""
+    return sequence.num_generated + 1 >= request.params.max_tokens

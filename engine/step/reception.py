@@ -1,0 +1,117 @@
+"""Commands, applied between steps."""
+
+from __future__ import annotations
+
+import structlog
+
+from cluster.errors import Cancelled, InternalError, SplitserveError
+from engine.contract.commands import (
+    Cancel,
+    Deliver,
+    Finish,
+    GenerateRequest,
+    PrefillLocally,
+    ReleaseExport,
+    Seed,
+)
+from engine.runner.model_runner import Replica
+from engine.step import handoff
+from engine.step.lifecycle import SequenceState
+from engine.step.outbox import Outbox
+from engine.step.placement import Placement
+from engine.step.request import Request
+from engine.step.request_check import check_request
+from engine.step.request_table import RequestTable
+from engine.step.token_choice import Generation
+
+_LOG = structlog.get_logger()
+
+RequestCommand = Cancel | Finish | Deliver | Seed | PrefillLocally | ReleaseExport
+"""What concerns one request that was submitted before."""
+
+
+class Reception:
+    """Changes requests as commands say. A failure ends the request that it concerns."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        table: RequestTable,
+        outbox: Outbox,
+        *,
+        placement: Placement,
+        generation: Generation,
+    ) -> None:
+        self._replica = replica
+        self._table = table
+        self._outbox = outbox
+        self._placement = placement
+        self._generation = generation
+
+    def submit(self, body: GenerateRequest) -> None:
+        """Queues a request, or ends it at once when it can never be served."""
+        if self._table.get(body.request_id) is not None:
+            _LOG.warning("request submitted twice", request_id=body.request_id)
+            return
+        try:
+            check_request(
+                body,
+                vocab_size=self._replica.vocab_size,
+                max_context_tokens=self._replica.max_context_tokens,
+                pool_tokens=self._placement.pool.num_blocks * self._placement.block_size,
+            )
+        except SplitserveError as error:
+            self._outbox.refuse(body, error)
+        else:
+            self._table.add(body)
+
+    def steer(self, command: RequestCommand) -> None:
+        """Applies a command to its request; one that is unknown, or over, is ignored."""
+        request = self._table.get(command.request_id)
+        if request is None:
+            return
+        try:
+            self._steer(request, command)
+        except Exception:
+            _LOG.exception(
+                "command failed",
+                command=type(command).__name__,
+                request_id=request.request_id,
+            )
+            self._outbox.fail(request, InternalError("the engine failed in this request's work"))
+
+    def turn_local_if_free(self, request: Request) -> None:
+        """Goes on here after PrefillLocally, unless reads into the blocks are in flight."""
+        if not self._table.has_reads(request):
+            handoff.turn_local(request)
+            self._outbox.started(request, request.leader)
+
+    def _steer(self, request: Request, command: RequestCommand) -> None:
+        state = request.leader.life.state
+        match command:
+            case Cancel():
+                error = Cancelled("the caller cancelled the request")
+                self._outbox.end(request, SequenceState.CANCELLED, error)
+            case Finish() if not request.is_export:
+                self._generation.finish(request, command.choices)
+            case ReleaseExport() if state is SequenceState.EXPORTED:
+                self._outbox.end(request, SequenceState.FINISHED)
+            case ReleaseExport():
+                error = Cancelled("the reader left before the prompt was computed")
+                self._outbox.end(request, SequenceState.CANCELLED, error)
+            case PrefillLocally() if state is SequenceState.RECEIVING:
+                request.goes_local = True
+                self.turn_local_if_free(request)
+            case PrefillLocally():
+                request.is_remote = False
+            case Deliver() if state is SequenceState.RECEIVING:
+                handoff.deliver(request, command, self._placement)
+                self._open_if_complete(request)
+            case Seed() if state is SequenceState.RECEIVING and request.first_tokens is None:
+                tokens = {item.choice: item.token for item in command.tokens}
+                self._generation.seed(request, tokens)
+                self._open_if_complete(request)
+
+    def _open_if_complete(self, request: Request) -> None:
+        if not request.is_over and handoff.is_complete(request):
+            self._generation.open(request)

@@ -1,0 +1,101 @@
+"""One request: what was asked, its sequences, and what is owed to the caller.
+
+one leading sequence computes (or receives) the prompt
+    -> first token of each choice: sampled here, or seeded by the prefill worker
+    -> open: one sequence per unfinished choice, on shared prompt blocks
+"""
+
+from __future__ import annotations
+
+from cluster.generation import GeneratedToken, Usage
+from cluster.sampling import SamplingParams
+from engine.contract.commands import GenerateRequest, PrefillMode
+from engine.step.lifecycle import SequenceState
+from engine.step.sequence import Sequence
+
+
+class Request:
+    """The engine's record; lives from Submit until RequestEnded."""
+
+    def __init__(self, body: GenerateRequest, leader: Sequence, *, deadline_s: float) -> None:
+        self.body = body
+        self.deadline_s = deadline_s
+        self.sequences = [leader]
+        """Those that are not over; the leader alone before the request is open."""
+        self.is_open = False
+        self.is_remote = body.mode is PrefillMode.REMOTE
+        """The prompt is computed elsewhere; ends with PrefillLocally, or when it has arrived."""
+        self.goes_local = False
+        """PrefillLocally has come, but reads into the blocks are still in flight."""
+        self.is_started = False
+        self.is_over = False
+        self.first_tokens: dict[int, GeneratedToken] | None = None
+        """Choices that go on after their first token; None: not known yet."""
+        self.delivered: set[int] = set()
+        """Indices of prompt blocks whose KV arrived."""
+        self.num_announced = body.first_block
+        """EXPORT: blocks before this index need no (further) announcement."""
+        self.num_completion_tokens = 0
+        self.num_cached_tokens = 0
+        self.first_token_s: float | None = None
+        self._first_life = leader.life
+
+    @property
+    def request_id(self) -> str:
+        """The caller's name for it."""
+        return self.body.request_id
+
+    @property
+    def params(self) -> SamplingParams:
+        """How tokens are chosen."""
+        return self.body.sampling
+
+    @property
+    def is_export(self) -> bool:
+        """Only the prompt is computed, for a reader elsewhere."""
+        return self.body.mode is PrefillMode.EXPORT
+
+    @property
+    def leader(self) -> Sequence:
+        """The sequence that has the prompt."""
+        return self.sequences[0]
+
+    @property
+    def num_seats(self) -> int:
+        """Sequences that one sequence of this request stands for, now or soon."""
+        return 1 if self.is_open or self.is_export else self.params.n
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        prompt = len(self.body.token_ids)
+        return Usage(prompt, self.num_completion_tokens, self.num_cached_tokens)
+
+    def open(self) -> None:
+        """Gives every unfinished choice its own sequence, on the leader's blocks."""
+        leader, tokens = self.leader, self.first_tokens or {}
+        choices = list(tokens)
+        self.sequences += [leader.fork(choice) for choice in choices[1:]]
+        leader.choice = choices[0]
+        for sequence in self.sequences:
+            sequence.token_ids.append(tokens[sequence.choice].token_id)
+        self.is_open = self.is_started = True
+        self.is_remote = False
+
+    def queue_ms(self) -> float:
+        """From Submit until blocks were reserved."""
+        left = [self._entered(s) for s in (SequenceState.RECEIVING, SequenceState.PREFILLING)]
+        return self._elapsed_ms(SequenceState.QUEUED, min((t for t in left if t), default=None))
+
+    def prefill_ms(self) -> float:
+        """From the first chunk until the first token; 0 when the prompt came from elsewhere."""
+        return self._elapsed_ms(SequenceState.PREFILLING, self.first_token_s)
+
+    def _entered(self, state: SequenceState) -> float | None:
+        return self._first_life.entered_s(state)
+
+    def _elapsed_ms(self, since: SequenceState, until_s: float | None) -> float:
+        since_s = self._entered(since)
+        if since_s is None or until_s is None:
+            return 0.0
+        return max(0.0, (until_s - since_s) * 1e3)

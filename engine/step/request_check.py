@@ -1,0 +1,58 @@
+"""What is checked before a request enters the engine, and when a choice ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster.block_hash import NAME_BYTES
+from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks
+from cluster.generation import FinishReason
+from cluster.sampling import SamplingParams
+from engine.contract.commands import GenerateRequest, PrefillMode
+from engine.sampling.logits import end_token_ids
+
+
+def check_request(
+    body: GenerateRequest, *, vocab_size: int, max_context_tokens: int, pool_tokens: int
+) -> None:
+    """Raises InvalidRequest, ContextTooLong or OutOfBlocks with the value and the limit."""
+    body.sampling.check(vocab_size)
+    _check_prompt(body, vocab_size)
+    completion = 0 if body.mode is PrefillMode.EXPORT else body.sampling.max_tokens
+    num_tokens = len(body.token_ids) + completion
+    stored = num_tokens - (completion > 0)  # the last token's KV is never needed
+    if stored > pool_tokens:
+        raise OutOfBlocks(
+            f"prompt and completion need KV for {stored} tokens, the pool holds {pool_tokens}; "
+            "shorten the prompt, lower max_tokens, or give the engine more kv_memory_bytes"
+        )
+    if num_tokens > max_context_tokens:
+        raise ContextTooLong(
+            f"prompt and completion are {num_tokens} tokens, the context is "
+            f"{max_context_tokens}; shorten the prompt or lower max_tokens",
+            param="max_tokens",
+        )
+
+
+def _check_prompt(body: GenerateRequest, vocab_size: int) -> None:
+    if not body.token_ids:
+        raise InvalidRequest("the prompt is empty; send at least one token", param="prompt")
+    worst = max(body.token_ids, key=lambda token_id: abs(token_id - vocab_size // 2))
+    if not 0 <= worst < vocab_size:
+        raise InvalidRequest(
+            f"the prompt has token id {worst}; allowed: 0 to {vocab_size - 1}", param="prompt"
+        )
+    if len(body.cache_root) != NAME_BYTES:
+        raise InvalidRequest(
+            f"cache_root has {len(body.cache_root)} bytes; it must have {NAME_BYTES}",
+            param="cache_root",
+        )
+
+
+def finish_reason(
+    token_id: int, num_generated: int, params: SamplingParams, eos_token_ids: Sequence[int]
+) -> FinishReason | None:
+    """Why a choice ends with this token, its `num_generated`-th; None: it goes on."""
+    if num_generated > params.min_tokens and token_id in end_token_ids(params, eos_token_ids):
+        return FinishReason.STOP
+    return FinishReason.LENGTH if num_generated >= params.max_tokens else None

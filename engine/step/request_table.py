@@ -1,0 +1,148 @@
+"""Every request that is not over, by arrival; and how a request ends.
+
+The states of the sequences are the queues: "waiting" are the QUEUED ones, "running" those that
+prefill or decode. Blocks of a request that ends while reads into them, or a step that computes it,
+are in flight linger until those are done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from engine.contract.commands import GenerateRequest
+from engine.memory.lease import BlockLease, Hold
+from engine.step.lifecycle import FINAL, Clock, Life, SequenceState
+from engine.step.request import Request
+from engine.step.sequence import Sequence
+
+_RUNNING = (SequenceState.PREFILLING, SequenceState.DECODING)
+_UNCOMPUTED = (SequenceState.QUEUED, SequenceState.PREFILLING)
+
+Holds = Callable[[str], bool]
+"""Request id -> True while reads into its blocks are in flight (engine/process/extension.py)."""
+
+
+class RequestTable:
+    """Owns requests from Submit until RequestEnded. Iterates oldest first."""
+
+    def __init__(self, clock: Clock, holds: Holds) -> None:
+        self._clock = clock
+        self._holds = holds
+        self._requests: dict[str, Request] = {}
+        self._lingering: list[BlockLease] = []
+        self._num_arrived = 0
+        self.counts: Counter[SequenceState] = Counter()
+        self.computing: frozenset[BlockLease] = frozenset()
+        """Leases whose blocks steps in flight write to: kept up by who launches and lands these."""
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(list(self._requests.values()))
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def get(self, request_id: str) -> Request | None:
+        """None for an id that is unknown or over."""
+        return self._requests.get(request_id)
+
+    def add(self, body: GenerateRequest) -> Request:
+        """A new request, queued behind all others."""
+        self._num_arrived += 1
+        leader = Sequence(
+            body.request_id,
+            body.token_ids,
+            cache_root=body.cache_root,
+            arrival=self._num_arrived,
+            life=Life(self._clock, self.counts),
+        )
+        deadline_s = self._clock() + body.timeout_ms / 1e3
+        request = Request(body, leader, deadline_s=deadline_s)
+        self._requests[body.request_id] = request
+        return request
+
+    def waiting(self) -> Iterator[tuple[Request, Sequence]]:
+        """Queued sequences, oldest request first."""
+        return self._in_states((SequenceState.QUEUED,))
+
+    def running(self) -> Iterator[tuple[Request, Sequence]]:
+        """Sequences that may compute, oldest request first."""
+        return self._in_states(_RUNNING)
+
+    def seats_taken(self) -> int:
+        """Sequences that decode, or will when their prompt is there."""
+        seated = self._in_states((*_RUNNING, SequenceState.RECEIVING))
+        return sum(request.num_seats for request, _ in seated)
+
+    def num_waiting_tokens(self) -> int:
+        """Tokens that this engine has still to compute before it can decode."""
+        return sum(
+            sequence.num_remaining
+            for request, sequence in self._in_states(_UNCOMPUTED)
+            if not request.is_remote
+        )
+
+    def finish_sequence(self, request: Request, sequence: Sequence) -> None:
+        """One choice of several is complete."""
+        self._let_go(sequence)
+        sequence.life.advance(SequenceState.FINISHED)
+        request.sequences.remove(sequence)
+
+    def end(self, request: Request, state: SequenceState) -> None:
+        """Ends every sequence, frees the blocks, forgets the request."""
+        assert state in FINAL, f"a request cannot end as {state.value}"
+        for sequence in request.sequences:
+            self._let_go(sequence)
+            sequence.life.advance(state)
+        request.sequences = []
+        request.is_over = True
+        del self._requests[request.request_id]
+
+    def has_reads(self, request: Request) -> bool:
+        """True while reads into the request's blocks are in flight."""
+        return self._holds(request.request_id)
+
+    def sweep(self) -> None:
+        """Frees lingering blocks that nothing in flight writes to. Once per step."""
+        if self._lingering:
+            done = [lease for lease in self._lingering if not self._is_written(lease)]
+            self._lingering = [lease for lease in self._lingering if lease not in done]
+            for lease in done:
+                lease.release()
+
+    def leases(self) -> set[BlockLease]:
+        """Every lease that somebody here answers for."""
+        held = {s.lease for request in self for s in request.sequences if s.lease is not None}
+        return held | set(self._lingering)
+
+    def check_invariants(self) -> list[str]:
+        """Broken promises, in words; empty is good."""
+        states = Counter(s.life.state for request in self for s in request.sequences)
+        alive = {state: count for state, count in self.counts.items() if state not in FINAL}
+        found = [f"request {r.request_id} has no sequence" for r in self if not r.sequences]
+        if +Counter(alive) != states:
+            found.append(f"counted sequences {alive} differ from those in the table {states}")
+        for request in self:
+            found += [
+                f"sequence {s.request_id}/{s.choice} is {s.life.state.value} "
+                f"{'with' if s.lease else 'without'} blocks"
+                for s in request.sequences
+                if (s.life.state is SequenceState.QUEUED) is not (s.lease is None)
+            ]
+        return found
+
+    def _let_go(self, sequence: Sequence) -> None:
+        if sequence.lease is not None and self._is_written(sequence.lease):
+            self._lingering.append(sequence.lease)
+            sequence.lease = None
+        sequence.release()
+
+    def _is_written(self, lease: BlockLease) -> bool:
+        receives = lease.hold is Hold.RECEIVING and self._holds(lease.owner)
+        return receives or lease in self.computing
+
+    def _in_states(self, states: tuple[SequenceState, ...]) -> Iterator[tuple[Request, Sequence]]:
+        for request in self:
+            for sequence in request.sequences:
+                if sequence.life.state in states:
+                    yield request, sequence

@@ -1,0 +1,102 @@
+"""One sequence: tokens known so far, how many of them have KV in the pool, and where.
+
+    token_ids   | prompt ............ | generated ... |
+    KV in pool  | num_computed ............... | num_remaining |
+
+When nothing remains after a step, the next token is sampled and appended: one remains again. A
+preempted sequence gives its blocks back and starts over with all its tokens as if they were prompt.
+"""
+
+from __future__ import annotations
+
+from cluster.block_hash import chain_names, pack_tokens
+from engine.memory.lease import BlockLease
+from engine.step.lifecycle import Life
+
+
+class Sequence:
+    """One choice of a request. `arrival` orders requests; it does not change."""
+
+    __slots__ = (
+        "_names",
+        "arrival",
+        "cache_root",
+        "choice",
+        "lease",
+        "life",
+        "num_computed",
+        "num_prompt",
+        "request_id",
+        "token_ids",
+    )
+
+    def __init__(
+        self, request_id: str, prompt: list[int], *, cache_root: bytes, arrival: int, life: Life
+    ) -> None:
+        self.request_id = request_id
+        self.choice = 0
+        self.arrival = arrival
+        self.cache_root = cache_root
+        self.token_ids = list(prompt)
+        self.num_prompt = len(prompt)
+        self.num_computed = 0
+        self.lease: BlockLease | None = None
+        self.life = life
+        self._names: list[bytes] = []
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Unique, and older sequences sort first."""
+        return self.arrival, self.choice
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens after the prompt."""
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens without KV."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def generated(self) -> list[int]:
+        """The tokens after the prompt."""
+        return self.token_ids[self.num_prompt :]
+
+    @property
+    def blocks(self) -> BlockLease:
+        """The lease of a sequence that has blocks."""
+        assert self.lease is not None, f"{self.request_id} has no blocks"
+        return self.lease
+
+    def names(self, block_size: int) -> list[bytes]:
+        """The names of all full blocks of `token_ids`; each is hashed once."""
+        done = len(self._names)
+        if (done + 1) * block_size <= len(self.token_ids):
+            fresh = pack_tokens(self.token_ids[done * block_size :])
+            parent = self._names[-1] if self._names else self.cache_root
+            self._names += chain_names(fresh, parent=parent, block_size_tokens=block_size)
+        return self._names
+
+    def release(self) -> None:
+        """Gives the blocks back, if there are any; what was computed is gone."""
+        if self.lease is not None:
+            self.lease.release()
+        self.lease = None
+        self.num_computed = 0
+
+    def fork(self, choice: int) -> Sequence:
+        """Another choice with the same tokens, on the same blocks."""
+        other = Sequence(
+            self.request_id,
+            self.token_ids[: self.num_prompt],
+            cache_root=self.cache_root,
+            arrival=self.arrival,
+            life=self.life.fork(),
+        )
+        other.choice = choice
+        other.num_computed = self.num_computed
+        other.lease = self.blocks.fork(self.request_id)
+        other._names = list(self._names)
+        return other

@@ -1,0 +1,189 @@
+"""What happens when a sequence's last known token has been computed: the next one is chosen.
+
+leader of a closed request   first token of every choice -> export, or open one sequence each
+sequence of an open request  one more token -> goes on, or is finished
+                             a Finish from outside -> is finished
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Ordered
+
+import structlog
+import torch
+
+from cluster.errors import InternalError
+from cluster.generation import GeneratedToken
+from engine.memory.lease import Hold
+from engine.runner.model_runner import Replica
+from engine.sampling.logits import SamplingRow
+from engine.sampling.sampler import Sampler
+from engine.step.lifecycle import Clock, SequenceState
+from engine.step.outbox import Outbox
+from engine.step.request import Request
+from engine.step.request_check import finish_reason
+from engine.step.request_table import RequestTable
+from engine.step.sequence import Sequence
+
+_LOG = structlog.get_logger()
+
+
+class Generation:
+    """Gives tokens to sequences, and applies the rules for their end."""
+
+    def __init__(
+        self, replica: Replica, table: RequestTable, outbox: Outbox, *, clock: Clock
+    ) -> None:
+        self._vocab_size = replica.vocab_size
+        self._eos_token_ids = replica.eos_token_ids
+        self._sampler = Sampler(replica.eos_token_ids)
+        self._table = table
+        self._outbox = outbox
+        self._clock = clock
+
+    def advance(self, logits: torch.Tensor, completed: Ordered[Sequence]) -> None:
+        """`logits` is float32 [len(completed), vocab_size]: one row per sequence."""
+        rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
+        drawn = iter(self._draw(logits, [row for group in rows for row in group]))
+        for sequence, group in zip(completed, rows, strict=True):
+            tokens = {row.choice: next(drawn) for row in group}
+            request = self._table.get(sequence.request_id)
+            if request is not None:  # else it has failed with another of its choices
+                self._give(request, sequence, tokens)
+
+    def give(self, sequences: Ordered[Sequence], token_ids: Ordered[int | None]) -> None:
+        """Tokens of open requests that were chosen where the logits are; None: there was none.
+
+        Those of sequences that are over are dropped.
+        """
+        for sequence, token_id in zip(sequences, token_ids, strict=True):
+            request = self._table.get(sequence.request_id)
+            if request is not None and not sequence.life.is_over:
+                token = None if token_id is None else GeneratedToken(token_id)
+                self._give(request, sequence, {sequence.choice: token})
+
+    def seed(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
+        """First tokens that a prefill worker sampled. Raises InternalError when they do not fit."""
+        if set(tokens) != set(range(request.params.n)):
+            raise InternalError(f"seeded choices {sorted(tokens)}, expected {request.params.n}")
+        worst = max(token.token_id for token in tokens.values())
+        if worst >= self._vocab_size:
+            raise InternalError(f"seeded token {worst} is not in {self._vocab_size} tokens")
+        self._take_first_tokens(request, tokens)
+
+    def open(self, request: Request) -> None:
+        """Every unfinished choice decodes from now on, in a sequence of its own."""
+        request.open()
+        for sequence in request.sequences:
+            sequence.blocks.turn(Hold.ACTIVE)
+            sequence.life.advance(SequenceState.DECODING)
+
+    def finish(self, request: Request, choices: Iterable[int]) -> None:
+        """Choices that somebody else has seen the end of: their blocks are free at once."""
+        for choice in choices:
+            if request.is_open:
+                for sequence in [s for s in request.sequences if s.choice == choice]:
+                    self._finish_sequence(request, sequence)
+            elif request.first_tokens:
+                self._forget_first_token(request, request.first_tokens, choice)
+
+    def _forget_first_token(
+        self, request: Request, first_tokens: dict[int, GeneratedToken], choice: int
+    ) -> None:
+        """Before the request is open, a choice is no more than its first token."""
+        first_tokens.pop(choice, None)
+        if not first_tokens:
+            self._outbox.end(request, SequenceState.FINISHED)
+
+    def _finish_sequence(self, request: Request, sequence: Sequence) -> None:
+        if len(request.sequences) > 1:
+            self._table.finish_sequence(request, sequence)
+        else:
+            self._outbox.end(request, SequenceState.FINISHED)
+
+    def _rows(self, sequence: Sequence, logit_row: int) -> list[SamplingRow]:
+        """What to sample from this sequence's logits."""
+        request = self._table.get(sequence.request_id)
+        choices: Iterable[int] = ()
+        if request is not None and request.is_open:
+            choices = (sequence.choice,)
+        elif request is not None and request.first_tokens is None:
+            choices = range(request.params.n)
+        return [
+            SamplingRow(
+                logit_row=logit_row,
+                params=request.params,
+                choice=choice,
+                token_ids=sequence.token_ids,
+                num_prompt=sequence.num_prompt,
+            )
+            for choice in choices
+            if request is not None
+        ]
+
+    def _draw(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[GeneratedToken | None]:
+        """All rows at once; row by row when that fails, so that only the culprit gets None."""
+        if not rows:
+            return []
+        try:
+            return self._sampler.sample(logits, rows)
+        except Exception:
+            _LOG.exception("sampling failed: each row is tried alone", num_rows=len(rows))
+            return [self._draw_one(logits, row) for row in rows]
+
+    def _draw_one(self, logits: torch.Tensor, row: SamplingRow) -> GeneratedToken | None:
+        try:
+            return self._sampler.sample(logits, [row])[0]
+        except Exception:
+            _LOG.exception("sampling failed", choice=row.choice)
+            return None
+
+    def _give(
+        self, request: Request, sequence: Sequence, drawn: dict[int, GeneratedToken | None]
+    ) -> None:
+        tokens = {choice: token for choice, token in drawn.items() if token is not None}
+        if len(tokens) < len(drawn):
+            position = len(sequence.token_ids)
+            error = InternalError(f"no token could be chosen at position {position}")
+            self._outbox.fail(request, error)
+        elif request.is_open:
+            self._append(request, sequence, tokens[sequence.choice])
+        else:
+            if request.first_tokens is None:
+                self._take_first_tokens(request, tokens)
+            self._leave_prefill(request)
+
+    def _append(self, request: Request, sequence: Sequence, token: GeneratedToken) -> None:
+        sequence.token_ids.append(token.token_id)
+        reason = finish_reason(
+            token.token_id, sequence.num_generated, request.params, self._eos_token_ids
+        )
+        self._outbox.token(request, sequence.choice, token, reason)
+        if reason is None:
+            if sequence.life.state is SequenceState.PREFILLING:  # it had been preempted
+                sequence.life.advance(SequenceState.DECODING)
+        else:
+            self._finish_sequence(request, sequence)
+
+    def _take_first_tokens(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
+        """Announces them; the request ends here when no choice goes on."""
+        request.first_token_s = self._clock()
+        request.first_tokens = {}
+        for choice, token in sorted(tokens.items()):
+            reason = finish_reason(token.token_id, 1, request.params, self._eos_token_ids)
+            self._outbox.token(request, choice, token, reason)
+            if reason is None:
+                request.first_tokens[choice] = token
+        if not request.first_tokens:
+            self._outbox.end(request, SequenceState.FINISHED)
+
+    def _leave_prefill(self, request: Request) -> None:
+        """The prompt is computed and the first tokens are known."""
+        if request.is_over:
+            return
+        if request.is_export:
+            request.leader.blocks.turn(Hold.EXPORTED)
+            request.leader.life.advance(SequenceState.EXPORTED)
+        else:
+            self.open(request)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import errno
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster.errors import ChecksumMismatch, DiskFull, SourceUnreachable, UnsupportedModel
+from cluster.models.cache import files
+from cluster.models.cache.store import ModelStore
+from tests.cluster.models.fake_hub import REPOSITORY, FakeHub, serving
+
+SOURCE = f"hf://{REPOSITORY}"
+
+
+@pytest.fixture
+def hub(tiny_folder: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    tiny_folder.files["README.md"] = "text"
+    folder = tiny_folder.write()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04pickle")
+    with serving(FakeHub(folder)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield hub
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "home")
+
+
+def test_a_repository_becomes_a_folder_of_safe_files(hub: FakeHub, store: ModelStore) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    card = store.resolve(SOURCE, lambda *step: seen.append(step))
+    folder = store.root / "hub" / "someone--tiny-model" / "main"
+    assert (card.name, card.metadata_path) == ("tiny-model", folder)
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    assert names == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        ".complete",
+    }
+    total = sum(len(hub.files[name]) for name in names - {".complete"})
+    assert ("download", total, total) in seen
+    assert "pytorch_model.bin" not in hub.requested
+
+
+def test_what_is_cached_is_used_when_the_hub_is_gone(
+    hub: FakeHub, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = store.resolve(SOURCE)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert store.resolve(SOURCE) == store.show(SOURCE) == card
+    assert [e.source for e in store.list_models()] == ["smollm2", f"{SOURCE}@main"]
+    with pytest.raises(SourceUnreachable, match="pass a local folder"):
+        store.pull(SOURCE)
+
+
+def test_a_repository_that_is_not_there_is_unreachable(hub: FakeHub, store: ModelStore) -> None:
+    with pytest.raises(SourceUnreachable, match="hf://someone/else@main cannot be fetched"):
+        store.resolve("hf://someone/else")
+
+
+def test_an_altered_weight_file_is_a_checksum_mismatch(hub: FakeHub, store: ModelStore) -> None:
+    whole = hub.files["model.safetensors"]
+    hub.altered["model.safetensors"] = whole[:-1] + bytes([whole[-1] ^ 1])
+    with pytest.raises(ChecksumMismatch, match=r"model\.safetensors has SHA-256"):
+        store.resolve(SOURCE)
+    assert not list(store.root.rglob(".complete"))
+
+
+def test_an_altered_text_file_is_a_checksum_mismatch(hub: FakeHub, store: ModelStore) -> None:
+    whole = hub.files["config.json"]
+    hub.altered["config.json"] = whole.replace(b"128", b"999")
+    with pytest.raises(ChecksumMismatch, match=r"config\.json is not git object"):
+        store.resolve(SOURCE)
+
+
+def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
+    hub: FakeHub, store: ModelStore
+) -> None:
+    del hub.files["model.safetensors"]
+    with pytest.raises(UnsupportedModel, match="no .safetensors files"):
+        store.resolve(SOURCE)
+    assert hub.requested == []
+
+
+def test_too_little_room_is_known_before_the_download(
+    hub: FakeHub, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage(10, 0, 12))
+    with pytest.raises(DiskFull, match="12 bytes are free"):
+        store.resolve(SOURCE)
+    assert hub.requested == []
+
+
+def test_a_disk_that_fills_while_fetching_is_a_full_disk(
+    hub: FakeHub, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", full)
+    with pytest.raises(DiskFull, match="SPLITSERVE_HOME"):
+        store.resolve(SOURCE)
+
+
+def test_a_download_that_was_cut_goes_on_where_it_stopped(
+    hub: FakeHub, store: ModelStore, tiny_folder: Any
+) -> None:
+    """The hub's client writes pieces of 10 MB: the file has to be larger."""
+    tiny_folder.shards["model.safetensors"]["w"] = np.zeros(6_000_000, dtype=np.float32)
+    hub.files["model.safetensors"] = (tiny_folder.write() / "model.safetensors").read_bytes()
+    hub.cut_after["model.safetensors"] = 12_000_000
+    store.resolve(SOURCE)
+    assert [line for line in hub.ranges if line.startswith("model.safetensors bytes=1")]

@@ -1,0 +1,61 @@
+"""Names of blocks: longest prefix, net changes, snapshots."""
+
+from __future__ import annotations
+
+from cluster.cache_change import CacheChange, CachedBlock
+from engine.memory.prefix_cache import PrefixCache
+
+
+def entry(name: bytes, parent: bytes | None = None) -> CachedBlock:
+    return CachedBlock(name, parent, [1, 2])
+
+
+def test_a_match_ends_at_the_first_unknown_name_and_at_the_limit() -> None:
+    cache = PrefixCache()
+    for block_id, name in enumerate([b"a", b"b", b"d"]):
+        cache.store(block_id, entry(name))
+    assert cache.match([b"a", b"b", b"c", b"d"], 4) == [0, 1]
+    assert cache.match([b"a", b"b"], 1) == [0]
+    assert cache.match([b"x"], 1) == []
+
+
+def test_a_name_stays_with_the_first_block_that_had_it() -> None:
+    cache = PrefixCache()
+    cache.store(3, entry(b"a"))
+    cache.store(4, entry(b"a"))
+    assert cache.match([b"a"], 1) == [3]
+    cache.forget(4)
+    assert cache.match([b"a"], 1) == [3]
+
+
+def test_a_change_is_told_once_and_net_of_what_was_undone() -> None:
+    cache = PrefixCache()
+    cache.store(0, entry(b"a"))
+    cache.store(1, entry(b"b"))
+    cache.forget(1)
+    assert cache.take_change() == CacheChange(stored=[entry(b"a")])
+    assert cache.take_change() is None
+    cache.forget(0)
+    cache.store(2, entry(b"a"))
+    assert cache.take_change() is None
+    cache.forget(2)
+    assert cache.take_change() == CacheChange(removed=[b"a"])
+
+
+def test_a_snapshot_names_parents_before_their_children() -> None:
+    cache = PrefixCache()
+    cache.store(0, entry(b"c", b"b"))
+    cache.store(1, entry(b"orphan", b"gone"))
+    cache.store(2, entry(b"b", b"a"))
+    cache.store(3, entry(b"a"))
+    names = [block.name for block in cache.snapshot()]
+    assert sorted(names) == [b"a", b"b", b"c", b"orphan"]
+    assert names.index(b"a") < names.index(b"b") < names.index(b"c")
+
+
+def test_a_cache_that_is_switched_off_remembers_nothing() -> None:
+    cache = PrefixCache(enabled=False)
+    cache.store(0, entry(b"a"))
+    assert cache.match([b"a"], 1) == []
+    assert cache.take_change() is None
+    assert len(cache) == 0

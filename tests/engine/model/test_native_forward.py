@@ -1,0 +1,130 @@
+"""The decoder in one native call against the same decoder operation by operation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import engine.model.decoder
+from engine.memory.kv_pool import KvLayout, KvPool
+from engine.model.decoder import Decoder
+from engine.model.ragged_batch import RaggedBatch
+from kernels.cpu.team import TEAM
+from kernels.dispatch import REFERENCE, KernelSet
+from tests.engine.model import family_models
+from tests.engine.model.tiny_llama import (
+    BLOCK_SIZE,
+    decoder_config,
+    ragged_batch,
+    random_model,
+    saved_card,
+    tiny_config,
+)
+from tests.kernels.kernel_sets import DTYPES, cpu_set
+
+STEPS: list[list[tuple[list[int], int, list[int]]]] = [
+    [([5, 7, 9, 11, 13, 2, 4], 0, [9, 1]), ([3] * 13, 0, [20, 21, 22, 23])],
+    [([8], 7, [9, 1]), ([6], 13, [20, 21, 22, 23])],
+    [([8], 8, [9, 1, 30]), ([1, 2, 3, 4, 5], 14, [20, 21, 22, 23, 24]), ([60, 0], 0, [40])],
+]
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Qwen2ForCausalLM": {},
+    "Qwen3ForCausalLM": {},
+    "MistralForCausalLM": {"sliding_window": 5},
+    "Gemma3ForCausalLM": {"sliding_window": 6},
+}
+
+
+def decoder(
+    folder: Path, kernels: KernelSet, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, **c: Any
+) -> tuple[Decoder, KvPool]:
+    model = random_model(tiny_config(**c))
+    monkeypatch.setattr(engine.model.decoder, "kernels_for", lambda _: kernels)
+    layout = KvLayout.of(decoder_config(model.config), BLOCK_SIZE, dtype)
+    return Decoder.load(saved_card(model, folder), dtype, "cpu"), KvPool(layout, 64, "cpu")
+
+
+def last_rows(chunks: list[tuple[list[int], int, list[int]]]) -> RaggedBatch:
+    batch = ragged_batch(chunks)
+    return replace(batch, logit_rows=batch.query_starts[1:].long() - 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_one_call_gives_the_bits_of_the_operations_for_prompts_decodes_and_both(
+    dtype: torch.dtype,
+    biased: bool,
+    num_threads: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TEAM, "num_threads", num_threads)
+    kernels = cpu_set("avx512")
+    family = {"attention_bias": biased, "mlp_bias": biased, "tie_word_embeddings": not biased}
+    one, kv = decoder(tmp_path, kernels, dtype, monkeypatch, **family)
+    many, other_kv = decoder(
+        tmp_path, replace(kernels, new_tape=None), dtype, monkeypatch, **family
+    )
+    assert one.is_one_call and not many.is_one_call
+    for chunks in STEPS:
+        batch = last_rows(chunks)
+        assert torch.equal(one.forward(batch, kv), many.forward(batch, other_kv))
+    assert torch.equal(kv.tensor, other_kv.tensor)
+
+
+def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = replace(cpu_set("avx512"), pack_linear=REFERENCE.pack_linear)
+    model, kv = decoder(tmp_path, kernels, torch.float32, monkeypatch)
+    plain, plain_kv = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch)
+    assert not model.is_one_call and not plain.is_one_call
+    for chunks in STEPS:
+        batch = last_rows(chunks)
+        expected = plain.forward(batch, plain_kv)
+        torch.testing.assert_close(model.forward(batch, kv), expected, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_norms_gates_scales_and_windows_of_families_have_a_native_form(
+    family: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = cpu_set("avx512")
+    card = family_models.saved_card(
+        family_models.random_model(family, **FAMILIES[family]), tmp_path
+    )
+    layout = KvLayout.of(card.config, BLOCK_SIZE, dtype)
+    kv, other_kv = KvPool(layout, 64, "cpu"), KvPool(layout, 64, "cpu")
+    one = Decoder.load(card, dtype, "cpu")
+    monkeypatch.setattr(
+        engine.model.decoder, "kernels_for", lambda _: replace(kernels, new_tape=None)
+    )
+    many = Decoder.load(card, dtype, "cpu")
+    assert one.is_one_call and not many.is_one_call
+    for chunks in STEPS:
+        batch = last_rows(chunks)
+        assert torch.equal(one.forward(batch, kv), many.forward(batch, other_kv))
+    assert torch.equal(kv.tensor, other_kv.tensor)
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn])
+def test_a_quantized_pool_gives_the_same_bits_too(
+    kv_dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = cpu_set("avx512")
+    one, _ = decoder(tmp_path, kernels, torch.float32, monkeypatch)
+    many, _ = decoder(tmp_path, replace(kernels, new_tape=None), torch.float32, monkeypatch)
+    layout = KvLayout.of(one.config, BLOCK_SIZE, kv_dtype)
+    kv, other_kv = KvPool(layout, 64, "cpu"), KvPool(layout, 64, "cpu")
+    for chunks in STEPS:
+        batch = last_rows(chunks)
+        assert torch.equal(one.forward(batch, kv), many.forward(batch, other_kv))
+    assert torch.equal(kv.tensor.view(torch.uint8), other_kv.tensor.view(torch.uint8))

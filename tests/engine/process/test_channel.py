@@ -1,0 +1,129 @@
+"""Commands and messages over real sockets, whole and in order."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from cluster.generation import FinishReason, GeneratedToken
+from cluster.kv_peer import KvPeer
+from engine.contract.commands import (
+    Cancel,
+    ChoiceToken,
+    Command,
+    Connect,
+    Deliver,
+    Disconnect,
+    Fetch,
+    Inspect,
+    PrefillLocally,
+    ReleaseExport,
+    Seed,
+    Stop,
+    Submit,
+)
+from engine.contract.messages import EngineMessage, Frame, Stepped, TokenEvent
+from engine.process.channel import ZmqChannel
+from tests.engine.step.engine_scenario import request
+
+PEER = KvPeer(
+    agent_name="a",
+    agent_metadata=b"\x00\xff",
+    transport="loopback",
+    pool_address=2**63,
+    block_bytes=64,
+    num_blocks=2,
+    generations_address=1,
+    device_id=0,
+    memory="DRAM",
+    host="h",
+)
+COMMANDS: list[Command] = [
+    Submit(request("a", [1, 2], logit_bias={3: -1.5}, stop_token_ids=(4,), seed=2**64 - 1)),
+    Cancel("a"),
+    Deliver("a", 1, 2),
+    Seed("a", [ChoiceToken(0, GeneratedToken(3, -0.5, ((3, -0.5),)))]),
+    PrefillLocally("a"),
+    ReleaseExport("a"),
+    Inspect(7, check_invariants=True),
+    Connect("i", PEER),
+    Disconnect("i"),
+    Fetch("a", "i", 0, [1], [2**40], b"\x01" * 8),
+    Stop(),
+]
+
+
+class Server:
+    """The other end, with plain sockets."""
+
+    def __init__(self, folder: Path) -> None:
+        self._context = zmq.Context()
+        self.commands = self._context.socket(zmq.PUSH)
+        self.frames = self._context.socket(zmq.PULL)
+        self.commands.bind(f"ipc://{folder}/c")
+        self.frames.bind(f"ipc://{folder}/f")
+
+    def close(self) -> None:
+        self.commands.close(linger=0)
+        self.frames.close(linger=0)
+        self._context.term()
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[Server, ZmqChannel]]:
+    folder = Path(tempfile.mkdtemp(prefix="line-"))
+    server = Server(folder)
+    channel = ZmqChannel(commands_address=f"ipc://{folder}/c", frames_address=f"ipc://{folder}/f")
+    yield server, channel
+    channel.close()
+    server.close()
+    shutil.rmtree(folder)
+
+
+def receive_all(channel: ZmqChannel, num_commands: int) -> list[Command]:
+    commands: list[Command] = []
+    while len(commands) < num_commands:
+        fresh = channel.receive(5000)
+        assert fresh, "nothing came for five seconds"
+        commands += fresh
+    return commands
+
+
+def test_every_command_arrives_as_it_was_sent_and_in_order(
+    line: tuple[Server, ZmqChannel],
+) -> None:
+    server, channel = line
+    for command in COMMANDS:
+        server.commands.send(msgspec.msgpack.encode(command))
+    assert receive_all(channel, len(COMMANDS)) == COMMANDS
+    assert channel.receive(0) == []
+
+
+def test_garbage_between_commands_is_left_out(line: tuple[Server, ZmqChannel]) -> None:
+    server, channel = line
+    for packed in (b"\xc1", msgspec.msgpack.encode({"type": "Nonsense"}), b""):
+        server.commands.send(packed)
+    server.commands.send(msgspec.msgpack.encode(Stop()))
+    commands: list[Command] = []
+    while not commands:
+        commands = channel.receive(5000)
+    assert commands == [Stop()]
+
+
+def test_sending_never_waits_for_a_reader(line: tuple[Server, ZmqChannel]) -> None:
+    server, channel = line
+    event = TokenEvent("a", 0, GeneratedToken(3), FinishReason.STOP)
+    for _ in range(5000):
+        channel.send(Stepped(Frame(tokens=[event])))
+    decoder: msgspec.msgpack.Decoder[EngineMessage] = msgspec.msgpack.Decoder(EngineMessage)
+    for _ in range(5000):
+        assert server.frames.poll(5000)
+        message = decoder.decode(server.frames.recv())
+        assert isinstance(message, Stepped)
+        assert message.frame.tokens == [event]

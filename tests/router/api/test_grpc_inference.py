@@ -1,0 +1,212 @@
+"""The gRPC front: the same pipeline, typed errors, deadlines, health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_status import rpc_status
+
+from cluster.errors import QueueFull
+from cluster.rpc import RpcServer, open_channel
+from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from router.front.in_flight import InFlight
+from router.front.pipeline import CompletionPipeline
+from router.grpc_front.inference_service import SERVICE_NAME, InferenceService
+from tests.router.api.front_fakes import (
+    EOS,
+    MODEL,
+    FakeSource,
+    Script,
+    byte_model,
+    fails,
+    hangs,
+    says,
+    talks_forever,
+    until,
+)
+
+
+@dataclass
+class GrpcFront:
+    """A running gRPC front and a channel to it."""
+
+    source: FakeSource
+    in_flight: InFlight
+    server: RpcServer
+    channel: grpc.aio.Channel
+    stub: Any
+
+
+@asynccontextmanager
+async def running_grpc(script: Script) -> AsyncIterator[GrpcFront]:
+    model = byte_model()
+    source = FakeSource(script)
+    pipeline = CompletionPipeline(model, source)
+    in_flight = InFlight()
+    service = InferenceService(model, pipeline, in_flight, default_timeout_s=30.0)
+    server = RpcServer("127.0.0.1", 0)
+    server.add(inference_pb2_grpc.add_InferenceServicer_to_server, service, SERVICE_NAME)
+    port = await server.start()
+    channel = open_channel(f"127.0.0.1:{port}")
+    try:
+        stub = inference_pb2_grpc.InferenceStub(channel)
+        yield GrpcFront(source, in_flight, server, channel, stub)
+    finally:
+        await channel.close()
+        await server.stop(0)
+        pipeline.close()
+
+
+def text_request(text: str = "Hi", **sampling: Any) -> inference_pb2.GenerateRequest:
+    params = generation_pb2.SamplingParams(**sampling)
+    return inference_pb2.GenerateRequest(text=text, request_id="mine", sampling=params)
+
+
+async def failure_of(call: Any) -> tuple[grpc.StatusCode, str, str]:
+    """(status, stable code, message) of a call that must fail."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _ in call:
+            pass
+    info = error_details_pb2.ErrorInfo()
+    status = rpc_status.from_call(caught.value)
+    if status is not None:
+        status.details[0].Unpack(info)
+    return caught.value.code(), info.reason, caught.value.details() or ""
+
+
+async def test_a_text_gives_chunks_an_end_and_a_summary() -> None:
+    async with running_grpc(says("Héllo")) as front:
+        answers = [answer async for answer in front.stub.Generate(text_request())]
+    chunks = [answer.chunk for answer in answers if answer.HasField("chunk")]
+    assert "".join(chunk.text for chunk in chunks) == "Héllo"
+    tokens = [token.token_id for chunk in chunks for token in chunk.tokens]
+    assert tokens == [*"Héllo".encode(), EOS]
+    assert answers[-2].choice_end.finish_reason == generation_pb2.FINISH_REASON_STOP
+    assert answers[-1].complete.usage.completion_tokens == 7
+    assert answers[-1].complete.usage.cached_tokens == 3
+    assert answers[-1].complete.timing.ttft_ms == 12.5
+    assert {answer.request_id for answer in answers} == {"mine"}
+
+
+async def test_chats_and_token_ids_are_inputs_too() -> None:
+    async with running_grpc(says("ok")) as front:
+        message = inference_pb2.ChatMessage(role="user", content="Hi")
+        chat = inference_pb2.GenerateRequest(chat=inference_pb2.Chat(messages=[message]))
+        ids = inference_pb2.GenerateRequest(tokens=inference_pb2.TokenIds(ids=[72, 105]))
+        for request in (chat, ids):
+            assert [answer async for answer in front.stub.Generate(request)]
+        seen = [bytes(request.token_ids) for request in front.source.requests]
+    assert seen == [b"user:Hi\n", b"Hi"]
+
+
+async def test_stop_strings_work_as_over_http() -> None:
+    async with running_grpc(talks_forever("ab. ")) as front:
+        call = front.stub.Generate(text_request(stop=[". a"]))
+        answers = [answer async for answer in call]
+        assert "".join(answer.chunk.text for answer in answers) == "ab"
+        complete = answers[-1].complete
+        assert (complete.usage.completion_tokens, complete.usage.cached_tokens) == (5, 3)
+        assert (complete.timing.ttft_ms, complete.timing.queue_ms) == (12.5, 2.0)
+        await until(lambda: front.source.num_closed == 1, "the generation is closed")
+
+
+@pytest.mark.parametrize(
+    ("request_message", "code", "reason"),
+    [
+        (inference_pb2.GenerateRequest(), "INVALID_ARGUMENT", "invalid_request"),
+        (text_request(""), "INVALID_ARGUMENT", "invalid_request"),
+        (text_request("x" * 600), "INVALID_ARGUMENT", "context_length_exceeded"),
+        (text_request(temperature=float("nan")), "INVALID_ARGUMENT", "invalid_request"),
+        (text_request(top_p=2.0), "INVALID_ARGUMENT", "invalid_request"),
+        (text_request(n=17), "INVALID_ARGUMENT", "invalid_request"),
+        (text_request(max_tokens=0), "INVALID_ARGUMENT", "invalid_request"),
+        (text_request(stop=[""]), "INVALID_ARGUMENT", "invalid_request"),
+        (text_request(logit_bias={1: float("inf")}), "INVALID_ARGUMENT", "invalid_request"),
+        (inference_pb2.GenerateRequest(model="x", text="a"), "NOT_FOUND", "model_not_found"),
+        (
+            inference_pb2.GenerateRequest(tokens=inference_pb2.TokenIds(ids=[2**32 - 1])),
+            "INVALID_ARGUMENT",
+            "invalid_request",
+        ),
+        (
+            inference_pb2.GenerateRequest(chat=inference_pb2.Chat()),
+            "INVALID_ARGUMENT",
+            "invalid_request",
+        ),
+    ],
+    ids=range(12),
+)
+async def test_wrong_requests_get_a_status_and_a_stable_code(
+    request_message: inference_pb2.GenerateRequest, code: str, reason: str
+) -> None:
+    async with running_grpc(says("ok")) as front:
+        status, found, message = await failure_of(front.stub.Generate(request_message))
+    assert (status.name, found) == (code, reason)
+    assert message
+
+
+async def test_errors_of_the_dispatcher_keep_their_code() -> None:
+    for error, name in ((QueueFull("full"), "queue_full"), (KeyError("x"), "internal_error")):
+        async with running_grpc(fails(error, after="Hel")) as front:
+            _status, reason, _message = await failure_of(front.stub.Generate(text_request()))
+            assert reason == name
+
+
+async def test_a_clients_cancel_closes_the_generation() -> None:
+    async with running_grpc(talks_forever()) as front:
+        call = front.stub.Generate(text_request())
+        await call.read()
+        call.cancel()
+        await until(lambda: front.source.num_closed == 1, "the generation is closed", 2.0)
+        await until(lambda: front.in_flight.count == 0, "nothing is in flight")
+
+
+async def test_the_clients_deadline_bounds_the_request() -> None:
+    async with running_grpc(hangs()) as front:
+        call = front.stub.Generate(text_request(), timeout=0.3)
+        status, _reason, _message = await failure_of(call)
+        assert status is grpc.StatusCode.DEADLINE_EXCEEDED
+        # The deadline travels as a duration, rounded up, and starts anew at the receiver.
+        assert 0 < front.source.requests[0].timeout_s <= 0.31
+        await until(lambda: front.source.num_closed == 1, "the generation is closed", 2.0)
+
+
+async def test_equal_request_ids_stay_two_requests() -> None:
+    async with running_grpc(says("ok")) as front:
+        calls = [front.stub.Generate(text_request()) for _ in range(2)]
+        await asyncio.gather(*(anext(aiter(call)) for call in calls))
+        first, second = (request.request_id for request in front.source.requests)
+        assert first != second
+
+
+async def test_models_health_and_reflection_answer() -> None:
+    async with running_grpc(says("ok")) as front:
+        models = await front.stub.ListModels(inference_pb2.ListModelsRequest())
+        assert [model.id for model in models.models] == [MODEL]
+        health = health_pb2_grpc.HealthStub(front.channel)
+        asked = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
+        not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
+        assert (await health.Check(asked)).status == not_serving
+        await front.server.set_ready(True)
+        assert (await health.Check(asked)).status == health_pb2.HealthCheckResponse.SERVING
+        reflection = reflection_pb2_grpc.ServerReflectionStub(front.channel)
+        question = reflection_pb2.ServerReflectionRequest(list_services="")
+        replies = [reply async for reply in reflection.ServerReflectionInfo(iter([question]))]
+        names = [service.name for service in replies[0].list_services_response.service]
+        assert SERVICE_NAME in names
+
+
+async def test_a_draining_router_refuses_calls() -> None:
+    async with running_grpc(says("ok")) as front:
+        front.in_flight.close_door()
+        status, reason, _ = await failure_of(front.stub.Generate(text_request()))
+        assert (status, reason) == (grpc.StatusCode.UNAVAILABLE, "draining")

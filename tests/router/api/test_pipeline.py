@@ -1,0 +1,277 @@
+"""The pipeline behind both fronts: encoding, drain, merging, endings and log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from cluster.errors import (
+    ContextTooLong,
+    Draining,
+    InternalError,
+    InvalidRequest,
+    WorkerLost,
+)
+from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
+from cluster.sampling import SamplingParams
+from router.front.events import GenerationEnd, TextEvent
+from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
+from router.front.generation_request import (
+    ChatPrompt,
+    GenerationRequest,
+    TextPrompt,
+    TokenPrompt,
+    combined_salt,
+    seed_of,
+)
+from router.front.in_flight import InFlight
+from router.front.pipeline import CompletionPipeline
+from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
+from router.front.served_model import ServedModel
+from router.stream import ChoiceTokens, RoutedRequest, StoppedChoices, StreamEvent
+from tests.router.api.front_fakes import (
+    ByteTokenizer,
+    FakeSource,
+    Script,
+    byte_model,
+    fails,
+    says,
+    talks_forever,
+)
+
+
+def request(text: str = "Hi", **changes: Any) -> GenerationRequest:
+    given: dict[str, Any] = {
+        "request_id": "r1",
+        "prompt": TextPrompt(text),
+        "sampling": SamplingParams(max_tokens=1),
+        "max_tokens": None,
+        "timeout_s": 5.0,
+    }
+    return GenerationRequest(**{**given, **changes})
+
+
+async def events_of(script: Script, **changes: Any) -> list[TextEvent]:
+    pipeline = CompletionPipeline(byte_model(), FakeSource(script))
+    try:
+        prepared = await pipeline.prepare(request(**changes))
+        return [event async for event in pipeline.stream(prepared)]
+    finally:
+        pipeline.close()
+
+
+class NotingTokenizer(ByteTokenizer):
+    """Remembers which threads encode."""
+
+    def __init__(self) -> None:
+        self.threads: list[bool] = []
+
+    def encode(self, text: str, add_special: bool = False) -> list[int]:
+        self.threads.append(threading.current_thread() is threading.main_thread())
+        return super().encode(text, add_special)
+
+
+async def test_long_prompts_are_encoded_off_the_event_loop() -> None:
+    tokenizer = NotingTokenizer()
+    model = ServedModel(
+        name="m",
+        tokenizer=tokenizer,
+        template=None,
+        vocab_size=300,
+        context_limit=lambda: 100_000,
+        max_token_bytes=8,
+        fingerprint="fp",
+    )
+    encoder = PromptEncoder(model)
+    await encoder.encode(TextPrompt("x" * INLINE_CHARS))
+    await encoder.encode(TextPrompt("x" * (INLINE_CHARS + 1)))
+    assert tokenizer.threads == [True, False]
+    with pytest.raises(InvalidRequest, match="no chat template"):
+        await encoder.encode(ChatPrompt((("user", "Hi"),)))
+    encoder.close()
+
+
+async def test_a_prompt_that_cannot_fit_is_refused_without_being_encoded() -> None:
+    encoder = PromptEncoder(byte_model())
+    with pytest.raises(ContextTooLong, match="characters"):
+        await encoder.encode(TextPrompt("x" * 100_000))
+    with pytest.raises(ContextTooLong, match="512"):
+        await encoder.encode(TokenPrompt((1,) * 512))
+    encoder.close()
+
+
+async def test_a_drain_waits_for_the_running_and_refuses_the_new() -> None:
+    in_flight = InFlight()
+    with in_flight.entered():
+        in_flight.close_door()
+        with pytest.raises(Draining), in_flight.entered():
+            pass
+        assert not await in_flight.wait_idle(0.01)
+    assert await in_flight.wait_idle(0.01)
+
+
+async def test_merged_streams_keep_their_own_order_and_close_together() -> None:
+    source = FakeSource(says("ab"))
+    pipeline = CompletionPipeline(byte_model(), source)
+    streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2", "3")]
+    texts = ["", "", ""]
+    async for index, event in merge(streams):
+        if not isinstance(event, GenerationEnd):
+            texts[index] += event.text
+    assert texts == ["ab"] * 3
+    assert source.num_closed == 3
+    pipeline.close()
+
+
+async def test_a_failure_of_one_merged_stream_ends_all() -> None:
+    def lost_or_not(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        bad = bytes(routed.token_ids) == b"bad"
+        return fails(WorkerLost("lost"))(routed) if bad else talks_forever()(routed)
+
+    source = FakeSource(lost_or_not)
+    pipeline = CompletionPipeline(byte_model(), source)
+    streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("good", "bad")]
+    with pytest.raises(WorkerLost):
+        async with aclosing(merge(streams)) as merged:
+            async for _ in merged:
+                pass
+    assert source.num_closed == 2
+    pipeline.close()
+
+
+async def test_merged_streams_wait_for_a_reader_that_is_slow() -> None:
+    num_made = 0
+
+    async def counted(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        nonlocal num_made
+        while True:
+            await asyncio.sleep(0)
+            num_made += 1
+            yield ChoiceTokens(0, [GeneratedToken(65)])
+
+    pipeline = CompletionPipeline(byte_model(), FakeSource(counted))
+    streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2")]
+    async with aclosing(merge(streams)) as merged:
+        await anext(merged)
+        for _ in range(20 * MAX_BUFFERED_EVENTS):
+            await asyncio.sleep(0)
+        assert num_made <= MAX_BUFFERED_EVENTS + 4
+    pipeline.close()
+
+
+async def test_a_stream_that_ends_without_a_summary_is_our_error() -> None:
+    async def silent(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        yield ChoiceTokens(0, [GeneratedToken(65)])
+
+    with pytest.raises(InternalError, match="without a result"):
+        await events_of(silent)
+
+
+async def test_tokens_for_a_choice_that_does_not_exist_are_our_error() -> None:
+    async def strange(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        yield ChoiceTokens(3, [GeneratedToken(65)])
+
+    with pytest.raises(InternalError, match="choice 3 of 1"):
+        await events_of(strange)
+
+
+async def test_a_request_ended_by_stop_strings_is_summed_up_by_its_source() -> None:
+    events = await events_of(talks_forever("ab."), stop=("b.",))
+    end = events[-1]
+    assert isinstance(end, GenerationEnd)
+    assert end.usage == Usage(2, 3, cached_tokens=3)
+    assert end.timing == Timing(ttft_ms=12.5, queue_ms=2.0, decode_worker="d0")
+
+
+async def test_the_source_hears_of_a_stop_string_before_the_text_goes_on() -> None:
+    source = FakeSource(talks_forever("a."))
+    pipeline = CompletionPipeline(byte_model(), source)
+    prepared = await pipeline.prepare(request(stop=(".",)))
+    async with aclosing(pipeline.stream(prepared)) as events:
+        first = await anext(events)
+        assert not isinstance(first, GenerationEnd)
+        assert (first.text, first.finish_reason) == ("a", FinishReason.STOP)
+        assert source.finished == [0]
+    pipeline.close()
+
+
+async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -> None:
+    async def never_sums_up(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        yield ChoiceTokens(0, [GeneratedToken(byte) for byte in b"a."])
+        await asyncio.Event().wait()
+
+    class Silent(FakeSource):
+        async def generate(
+            self, routed: RoutedRequest, stopped: StoppedChoices | None = None
+        ) -> AsyncGenerator[StreamEvent, None]:
+            async for event in self.script(routed):
+                yield event
+
+    pipeline = CompletionPipeline(byte_model(), Silent(never_sums_up))
+    prepared = await pipeline.prepare(request(stop=(".",)))
+    async with aclosing(pipeline.stream(prepared)) as events, asyncio.timeout(2):
+        first = await anext(events)
+        assert not isinstance(first, GenerationEnd)
+        assert first.finish_reason is FinishReason.STOP
+    pipeline.close()
+
+
+async def test_one_stopped_choice_does_not_end_the_others() -> None:
+    async def two(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        yield ChoiceTokens(0, [GeneratedToken(byte) for byte in b"a."])
+        yield ChoiceTokens(1, [GeneratedToken(byte) for byte in b"ab"])
+        yield ChoiceTokens(0, [GeneratedToken(byte) for byte in b"more"])
+        yield ChoiceTokens(1, [GeneratedToken(byte) for byte in b"c"], FinishReason.LENGTH)
+
+    events = await events_of(
+        two, stop=(".",), sampling=SamplingParams(max_tokens=1, n=2), max_tokens=100
+    )
+    texts = ["", ""]
+    for event in events[:-1]:
+        assert not isinstance(event, GenerationEnd)
+        texts[event.choice] += event.text
+    assert texts == ["a", "abc"]
+    assert isinstance(events[-1], GenerationEnd)
+    assert events[-1].usage.completion_tokens == 5
+
+
+async def test_a_request_leaves_two_log_lines_with_its_id() -> None:
+    with capture_logs() as lines:
+        await events_of(says("ok"))
+    assert [line["event"] for line in lines] == ["request accepted", "request ended"]
+    assert {line["request_id"] for line in lines} == {"r1"}
+    assert lines[1]["outcome"] == "completed"
+    assert lines[1]["completion_tokens"] == 3
+    assert lines[1]["ttft_ms"] == 12.5
+
+
+async def test_failures_and_departures_are_logged_once_with_their_outcome() -> None:
+    with capture_logs() as lines, pytest.raises(WorkerLost):
+        await events_of(fails(WorkerLost("lost"), after="x"))
+    assert [line.get("outcome") for line in lines] == [None, "worker_lost"]
+    pipeline = CompletionPipeline(byte_model(), FakeSource(talks_forever()))
+    prepared = await pipeline.prepare(request())
+    with capture_logs() as lines:
+        async with aclosing(pipeline.stream(prepared)) as events:
+            await anext(events)
+    assert [line.get("outcome") for line in lines] == [None, "cancelled"]
+    pipeline.close()
+
+
+def test_seeds_of_either_sign_map_to_64_bits() -> None:
+    assert seed_of(-1) == 2**64 - 1
+    assert seed_of(7) == 7
+    assert seed_of(2**64 - 1) == 2**64 - 1
+    assert seed_of(None) != seed_of(None)
+
+
+def test_no_client_salt_can_name_another_tenant() -> None:
+    assert combined_salt("a", "") == "a"
+    salts = {combined_salt(tenant, salt) for tenant in ("", "a", "1:a") for salt in ("x", "1:x")}
+    assert len(salts) == 6

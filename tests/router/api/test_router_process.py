@@ -1,0 +1,155 @@
+"""A router process with a fleet of fakes: start, readiness, drain, taken ports."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+
+import grpc
+import httpx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry, Counter
+
+from cluster.config import RouterOptions
+from cluster.errors import ConfigError
+from cluster.process.signals import StopRequests
+from cluster.rpc import RpcServer, open_channel
+from router.front.readiness import context_limit
+from router.grpc_front.inference_service import SERVICE_NAME
+from router.process import Addresses, RouterProcess
+from tests.router.api.front_fakes import FakeSource, Script, byte_model, hangs, says, until
+
+
+@dataclass
+class FakeWorkers:
+    """Ready or not, as the test says; notes whether it was closed."""
+
+    source: FakeSource
+    missing: str | None = None
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    closed: bool = False
+
+    def why_not_ready(self) -> str | None:
+        return self.missing
+
+    def register(self, server: RpcServer) -> None:
+        """No services of its own."""
+
+    async def start(self) -> None:
+        Counter("fleet_starts", "Starts.", registry=self.registry).inc()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Running:
+    process: RouterProcess
+    workers: FakeWorkers
+    addresses: Addresses
+    task: asyncio.Task[int]
+
+
+@asynccontextmanager
+async def running_router(script: Script, **options: float) -> AsyncIterator[Running]:
+    workers = FakeWorkers(FakeSource(script))
+    chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
+    process = RouterProcess(chosen, byte_model(), workers, StopRequests())
+    task = asyncio.create_task(process.run())
+    await asyncio.wait((task, process.addresses), return_when=asyncio.FIRST_COMPLETED)
+    try:
+        yield Running(process, workers, process.addresses.result(), task)
+    finally:
+        process.stop_requests.on_sigint()
+        assert await task == 0
+        assert workers.closed
+
+
+async def test_a_router_serves_http_grpc_and_metrics_and_ends_on_a_signal() -> None:
+    async with running_router(says("ok")) as router:
+        async with httpx.AsyncClient(base_url=f"http://{router.addresses.http}") as client:
+            assert (await client.get("/health")).status_code == 200
+            assert "fleet_starts_total 1.0" in (await client.get("/metrics")).text
+            answer = await client.post("/v1/completions", json={"prompt": "Hi"})
+            assert answer.json()["choices"][0]["text"] == "ok"
+        await until_grpc_is(router, health_pb2.HealthCheckResponse.SERVING)
+
+
+async def test_both_healths_follow_the_workers() -> None:
+    async with (
+        running_router(says("ok")) as router,
+        httpx.AsyncClient(base_url=f"http://{router.addresses.http}") as client,
+    ):
+        router.workers.missing = "no decode worker has joined"
+        answer = await client.get("/health")
+        assert answer.status_code == 503
+        assert "no decode worker" in answer.json()["error"]["message"]
+        await until_grpc_is(router, health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
+async def test_a_drain_finishes_what_runs_and_refuses_what_is_new() -> None:
+    gate = asyncio.Event()
+
+    async def waits(routed: object) -> AsyncIterator[object]:
+        await gate.wait()
+        async for event in says("late")(routed):  # type: ignore[arg-type]
+            yield event
+
+    async with (
+        running_router(waits) as router,  # type: ignore[arg-type]
+        httpx.AsyncClient(base_url=f"http://{router.addresses.http}") as client,
+    ):
+        running = asyncio.create_task(client.post("/v1/completions", json={"prompt": "Hi"}))
+        await until(lambda: len(router.workers.source.requests) == 1, "the request is dispatched")
+        router.process.stop_requests.on_sigterm()
+        await until(lambda: router.process.is_draining, "the router drains")
+        refused = await client.post("/v1/completions", json={"prompt": "Hi"})
+        assert refused.json()["error"]["code"] == "draining"
+        assert (await client.get("/health")).status_code == 503
+        gate.set()
+        assert (await running).json()["choices"][0]["text"] == "late"
+        assert await router.task == 0
+
+
+async def test_a_drain_is_bounded() -> None:
+    async with (
+        running_router(hangs(), drain_timeout_s=0.1) as router,
+        httpx.AsyncClient(base_url=f"http://{router.addresses.http}") as client,
+    ):
+        running = asyncio.create_task(client.post("/v1/completions", json={"prompt": "Hi"}))
+        await until(lambda: len(router.workers.source.requests) == 1, "the request is dispatched")
+        router.process.stop_requests.on_sigterm()
+        assert await router.task == 0
+        await asyncio.gather(running, return_exceptions=True)
+        assert router.workers.source.num_closed == 1
+
+
+@pytest.mark.parametrize("name", ["port", "grpc_port"])
+async def test_a_taken_port_is_one_clear_error(name: str) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        options = RouterOptions(**{"port": 0, "grpc_port": 0, name: port})
+        process = RouterProcess(
+            options, byte_model(), FakeWorkers(FakeSource(says("ok"))), StopRequests()
+        )
+        with pytest.raises(ConfigError, match=str(port)):
+            await process.run()
+
+
+def test_the_context_is_no_longer_than_the_workers_have_room_for() -> None:
+    for room, expected in ((2048, 2048), (10_000, 8192), (None, 8192)):
+        assert context_limit(8192, lambda room=room: room)() == expected
+
+
+async def until_grpc_is(router: Running, wanted: int) -> None:
+    channel: grpc.aio.Channel = open_channel(router.addresses.grpc)
+    health = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
+    async with asyncio.timeout(5):
+        while (await health.Check(request)).status != wanted:
+            await asyncio.sleep(0.02)
+    await channel.close()

@@ -1,0 +1,111 @@
+"""Events of an engine reach who asked, once and in order."""
+
+import asyncio
+
+import pytest
+
+from cluster.errors import WorkerLost
+from cluster.generation import GeneratedToken, Usage
+from cluster.sampling import SamplingParams
+from engine.contract.commands import Cancel, GenerateRequest, Inspect
+from engine.contract.messages import Frame, Inspection, RequestEnded, TokenEvent
+from worker.engine.host import EngineHost
+from worker.engine.scripted_link import ScriptedLink
+
+
+class Listener:
+    """Keeps what it gets; fails at the first token if told to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.events = []
+        self.ended = asyncio.Event()
+        self._fails = fails
+
+    def receive(self, event) -> None:
+        if self._fails and isinstance(event, TokenEvent):
+            raise RuntimeError("a bug")
+        self.events.append(event)
+        if isinstance(event, RequestEnded):
+            self.ended.set()
+
+
+@pytest.fixture
+async def link():
+    return ScriptedLink()
+
+
+@pytest.fixture
+async def host(link):
+    running = EngineHost(link)
+    await running.start()
+    yield running
+    await running.stop()
+
+
+def submit(host: EngineHost, listener: Listener) -> str:
+    engine_id = host.name_for("a")
+    host.submit(
+        GenerateRequest(
+            request_id=engine_id,
+            token_ids=[1],
+            sampling=SamplingParams(max_tokens=1),
+            cache_root=bytes(16),
+        ),
+        listener,
+    )
+    return engine_id
+
+
+def token(engine_id: str) -> TokenEvent:
+    return TokenEvent(engine_id, 0, GeneratedToken(3))
+
+
+def ended(engine_id: str) -> RequestEnded:
+    return RequestEnded(request_id=engine_id, usage=Usage(1, 1, 0))
+
+
+async def test_a_request_gets_its_own_events_and_one_end(host, link):
+    one, two = Listener(), Listener()
+    first, second = submit(host, one), submit(host, two)
+    link.say(Frame(tokens=[token(second), token(first)], ended=[ended(first)]))
+    link.say(Frame(tokens=[token(first)], ended=[ended(first), ended(second)]))
+    async with asyncio.timeout(5):
+        await two.ended.wait()
+    assert [type(event) for event in one.events] == [TokenEvent, RequestEnded]
+    assert host.num_requests == 0
+
+
+async def test_a_listener_that_fails_ends_its_request_alone(host, link):
+    bad, good = Listener(fails=True), Listener()
+    first, second = submit(host, bad), submit(host, good)
+    link.say(Frame(tokens=[token(first), token(second)], ended=[ended(second)]))
+    async with asyncio.timeout(5):
+        await good.ended.wait()
+        await bad.ended.wait()
+    assert bad.events[-1].error_code == "internal_error"
+    assert (await link.wait_for(Cancel)).request_id == first
+    assert not host.lost.done()
+
+
+async def test_an_engine_that_dies_ends_every_request_and_every_question(host, link):
+    listener = Listener()
+    submit(host, listener)
+    asked = asyncio.create_task(host.violations())
+    await link.wait_for(Inspect)
+    link.die("exit code 1")
+    with pytest.raises(WorkerLost, match="exit code 1"):
+        await asked
+    assert listener.events[-1].error_code == "worker_lost"
+    late = Listener()
+    submit(host, late)
+    assert late.events[-1].error_code == "worker_lost"
+    with pytest.raises(WorkerLost):
+        await host.snapshot()
+
+
+async def test_a_question_is_answered_by_the_frame_with_its_number(host, link):
+    asked = asyncio.create_task(host.violations())
+    inspect = await link.wait_for(Inspect)
+    link.say(Frame(inspections=[Inspection(inspect.token + 7, ["not ours"], [])]))
+    link.say(Frame(inspections=[Inspection(inspect.token, ["ours"], [])]))
+    assert await asked == ["ours"]

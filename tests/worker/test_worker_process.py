@@ -1,0 +1,175 @@
+"""A worker process from its start to its end, over a scripted engine."""
+
+import asyncio
+import os
+import signal
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from cluster.errors import Draining, UnsupportedModel
+from cluster.generation import EngineLoad, Usage
+from cluster.identity import Role
+from cluster.rpc import error_of, open_channel
+from engine.contract.commands import Inspect, ReleaseExport, Submit
+from engine.contract.messages import Frame, Inspection, RequestEnded
+from protos import handoff_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.prefill_worker.prefill_bench import prefill_request
+from tests.worker.worker_bench import noting_router, options_for, running_worker
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+SERVICES = {
+    Role.PREFILL: "splitserve.worker.v1.PrefillWorker",
+    Role.DECODE: "splitserve.worker.v1.DecodeWorker",
+}
+
+
+@pytest.fixture
+async def router():
+    async with noting_router() as running:
+        yield running
+
+
+async def health(channel, role: Role):
+    request = health_pb2.HealthCheckRequest(service=SERVICES[role])
+    return (await health_pb2_grpc.HealthStub(channel).Check(request)).status
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_a_worker_gets_ready_joins_and_leaves_at_sigterm(router, role):
+    async with running_worker(options_for(role, router.address)) as worker:
+        address = await worker.ready()
+        await router.until(lambda: router.beats)
+        (member,) = router.joins
+        assert (member.address, member.role, member.model) == (address, role.value, "tiny")
+        assert member.kv_events_address.startswith("tcp://")
+        assert member.pairing.block_size_tokens == 4
+        async with open_channel(address) as channel:
+            assert await health(channel, role) == SERVING
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await worker.ended() == 0
+        assert [leave.incarnation for leave in router.leaves] == [member.incarnation]
+        assert worker.link.is_stopped
+
+
+async def test_a_drain_tells_the_router_refuses_new_work_and_finishes_the_old(router):
+    async with running_worker(options_for(Role.PREFILL, router.address)) as worker:
+        async with open_channel(await worker.ready()) as channel:
+            stub = handoff_pb2_grpc.PrefillWorkerStub(channel)
+            await router.until(lambda: router.joins)
+            incarnation = router.joins[0].incarnation
+            running = stub.Prefill(prefill_request(incarnation=incarnation))
+            await worker.link.wait_for(Submit)
+            worker.process.stop_requests.on_sigterm()
+            await router.until(lambda: router.beats and router.beats[-1].draining)
+            assert await health(channel, Role.PREFILL) != SERVING
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Prefill(prefill_request(incarnation=incarnation)).read()
+            assert isinstance(error_of(refused.value), Draining)
+            assert not worker.exit_code.done()
+            running.cancel()
+            await worker.link.wait_for(ReleaseExport)
+        assert await worker.ended() == 0
+
+
+async def test_a_drain_ends_at_its_timeout(router):
+    options = options_for(Role.PREFILL, router.address, drain_timeout_s=0.1)
+    async with running_worker(options) as worker, open_channel(await worker.ready()) as channel:
+        await router.until(lambda: router.joins)
+        request = prefill_request(incarnation=router.joins[0].incarnation)
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(request)
+        await worker.link.wait_for(Submit)
+        worker.process.stop_requests.on_sigterm()
+        assert await worker.ended() == 0
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call.read()
+
+
+async def test_a_second_sigterm_stops_at_once(router):
+    async with (
+        running_worker(options_for(Role.PREFILL, router.address)) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        await router.until(lambda: router.joins)
+        request = prefill_request(incarnation=router.joins[0].incarnation)
+        call = handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(request)
+        await worker.link.wait_for(Submit)
+        worker.process.stop_requests.on_sigterm()
+        worker.process.stop_requests.on_sigterm()
+        assert await worker.ended() == 0
+        call.cancel()
+
+
+async def test_when_the_engine_dies_the_process_ends_with_1_and_leaves(router):
+    async with running_worker(options_for(Role.DECODE, router.address)) as worker:
+        async with open_channel(await worker.ready()) as channel:
+            session = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
+            submit = worker_pb2.Submit(request_id="a", token_ids=[1], timeout_ms=5000)
+            submit.sampling.max_tokens = 1
+            await session.write(worker_pb2.RouterMessage(submit=submit))
+            await worker.link.wait_for(Submit)
+            worker.link.die("SIGKILL")
+            frame = await session.read()
+            assert frame.ended[0].error.code == "worker_lost"
+        assert await worker.ended() == 1
+        await router.until(lambda: router.leaves)
+
+
+async def test_an_engine_that_cannot_start_is_reported_as_its_own_error():
+    error = UnsupportedModel("architecture 'mamba' is not supported")
+    async with running_worker(options_for(Role.DECODE), start_error=error) as worker:
+        with pytest.raises(UnsupportedModel, match="mamba"):
+            await worker.ended()
+        assert worker.link.is_stopped
+
+
+async def test_a_worker_without_a_router_stands_alone():
+    async with (
+        running_worker(options_for(Role.DECODE)) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        assert await health(channel, Role.DECODE) == SERVING
+
+
+async def test_status_answers_with_the_engines_numbers_and_violations():
+    async with (
+        running_worker(options_for(Role.DECODE, worker_id="d1")) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        worker.link.say(Frame(load=EngineLoad(num_running=3, total_blocks=8)))
+        admin = worker_pb2_grpc.WorkerAdminStub(channel)
+        asked = asyncio.create_task(
+            _unary(admin.Status(worker_pb2.StatusRequest(check_invariants=True)))
+        )
+        inspect = await worker.link.wait_for(Inspect)
+        worker.link.say(Frame(inspections=[Inspection(inspect.token, ["block 3 is lost"], [])]))
+        status = await asked
+    assert (status.worker_id, status.role, status.state) == ("d1", "decode", "ready")
+    assert status.load.num_running == 3
+    assert list(status.violations) == ["block 3 is lost"]
+    assert (status.pid, status.engine_pid) == (os.getpid(), 1)
+
+
+async def test_an_operators_drain_answers_when_the_last_request_is_finished(router):
+    async with (
+        running_worker(options_for(Role.DECODE, router.address)) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        session = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
+        submit = worker_pb2.Submit(request_id="a", token_ids=[1], timeout_ms=5000)
+        submit.sampling.max_tokens = 1
+        await session.write(worker_pb2.RouterMessage(submit=submit))
+        engine_id = (await worker.link.wait_for(Submit)).request.request_id
+        drain = asyncio.create_task(
+            _unary(worker_pb2_grpc.WorkerAdminStub(channel).Drain(worker_pb2.DrainRequest()))
+        )
+        await router.until(lambda: router.beats and router.beats[-1].draining)
+        assert not drain.done()
+        worker.link.say(Frame(ended=[RequestEnded(request_id=engine_id, usage=Usage(1, 1, 0))]))
+        assert (await drain).state == "draining"
+        assert not worker.exit_code.done()
+
+
+async def _unary(call):
+    return await call

@@ -1,0 +1,1 @@
+"""A worker's server process: what both roles share."""

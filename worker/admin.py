@@ -1,0 +1,85 @@
+"""WorkerAdmin: a worker's answers to an operator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from cluster.errors import SplitserveError
+from cluster.generation import EngineLoad
+from cluster.identity import Role, WorkerKey
+from cluster.process.lifespan import Lifespan
+from cluster.rpc import RpcServer, abort
+from cluster.version import VERSION
+from cluster.wire import load_to_wire
+from protos import worker_pb2, worker_pb2_grpc
+from worker.engine_view import EngineView
+
+SERVICE = "splitserve.worker.v1.WorkerAdmin"
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSubject:
+    """Who is asked about; the engine comes once there is one."""
+
+    key: WorkerKey
+    role: Role
+    engine: EngineView
+
+
+class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
+    """Status and Drain. `begin_drain` is called once per Drain call and must be idempotent."""
+
+    def __init__(self, lifespan: Lifespan, begin_drain: Callable[[], None]) -> None:
+        self._lifespan = lifespan
+        self._begin_drain = begin_drain
+        self._subject: AdminSubject | None = None
+
+    def register(self, server: RpcServer) -> None:
+        """Adds the service to a server that has not started."""
+        server.add(worker_pb2_grpc.add_WorkerAdminServicer_to_server, self, SERVICE)
+
+    def open_for(self, subject: AdminSubject) -> None:
+        """The engine is being started: from now on answers are about it."""
+        self._subject = subject
+
+    async def Status(
+        self, request: worker_pb2.StatusRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.StatusResponse:
+        """The worker in numbers; with `check_invariants` the engine looks for broken ones."""
+        try:
+            violations = await self._violations() if request.check_invariants else []
+        except SplitserveError as error:
+            await abort(context, error)
+        return self._status(violations)
+
+    async def Drain(
+        self, request: worker_pb2.DrainRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.StatusResponse:
+        """Stops admitting; answers when the last request is finished. The process goes on."""
+        self._begin_drain()
+        await self._lifespan.wait_idle(None)  # the call's deadline cancels this wait
+        return self._status([])
+
+    async def _violations(self) -> list[str]:
+        return await self._subject.engine.violations() if self._subject else []
+
+    def _status(self, violations: list[str]) -> worker_pb2.StatusResponse:
+        subject = self._subject
+        load = subject.engine.load if subject else EngineLoad()
+        return worker_pb2.StatusResponse(
+            worker_id=subject.key.worker_id if subject else "",
+            incarnation=subject.key.incarnation if subject else "",
+            role=subject.role if subject else "",
+            state=self._lifespan.state,
+            load=load_to_wire(load),
+            kv_transport=subject.engine.kv_transport if subject else "",
+            violations=violations,
+            version=VERSION,
+            pid=os.getpid(),
+            engine_pid=subject.engine.pid if subject else 0,
+            uptime_s=self._lifespan.uptime_s,
+        )

@@ -1,0 +1,184 @@
+"""One engine process as its server sees it: submit and send, and events come to the listeners.
+
+    link.frames -> request table -> listeners -> frame observers
+    server      -> outbox        -> link.send
+
+`send` only queues, so that it can be called from a listener and from a `finally`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+
+from cluster.cache_change import CachedBlock
+from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
+from cluster.generation import EngineLoad
+from cluster.logs import get_logger
+from engine.contract.commands import Cancel, Command, GenerateRequest, Inspect, Submit
+from engine.contract.messages import Frame, Inspection, LoadProgress, Ready
+from worker.engine.link import EngineLink
+from worker.engine.listeners import RequestListener, RequestTable
+
+INSPECT_TIMEOUT_S = 10.0
+"""An engine answers within a step; ten seconds without one means that it hangs."""
+
+FrameObserver = Callable[[Frame], None]
+_log = get_logger("worker.engine")
+
+
+class EngineHost:
+    """Owns the link. All calls from the event loop that `start` ran in."""
+
+    def __init__(self, link: EngineLink) -> None:
+        self._link = link
+        self._table = RequestTable()
+        self._outbox: asyncio.Queue[Command] = asyncio.Queue()
+        self._observers: list[FrameObserver] = []
+        self._inspections: dict[int, asyncio.Future[Inspection]] = {}
+        self._tokens = itertools.count(1)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._load = EngineLoad()
+        self._kv_transport = ""
+        self._lost: asyncio.Future[SplitserveError] = asyncio.get_running_loop().create_future()
+
+    @property
+    def pid(self) -> int:
+        """Of the engine process; 0 before the start."""
+        return self._link.pid or 0
+
+    @property
+    def load(self) -> EngineLoad:
+        """The latest that the engine told."""
+        return self._load
+
+    @property
+    def kv_transport(self) -> str:
+        """The transport in use, in words; empty when not known."""
+        return self._kv_transport
+
+    @property
+    def lost(self) -> asyncio.Future[SplitserveError]:
+        """Done, with the cause, once the engine has died by itself."""
+        return self._lost
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that the engine has not ended."""
+        return len(self._table)
+
+    def observe(self, observer: FrameObserver) -> None:
+        """`observer` is called with every frame, after its events were handed out."""
+        self._observers.append(observer)
+
+    async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
+        """Starts the engine; returns when its model is loaded. Raises what the engine reports."""
+        ready = await self._link.start(on_progress)
+        self._kv_transport = ready.kv_transport
+        self._load = EngineLoad(total_blocks=ready.total_blocks, free_blocks=ready.total_blocks)
+        self._tasks = [
+            asyncio.create_task(self._send_commands()),
+            asyncio.create_task(self._read_frames()),
+        ]
+        return ready
+
+    def name_for(self, request_id: str) -> str:
+        """An engine-wide unique id for one submission of `request_id`."""
+        return self._table.name_for(request_id)
+
+    def submit(self, request: GenerateRequest, listener: RequestListener) -> None:
+        """The request's id comes from `name_for`. The listener gets exactly one RequestEnded."""
+        self._table.add(request.request_id, listener)
+        if self._lost.done():
+            self._table.end_one(request.request_id, self._lost.result())
+            self._tell_observers(Frame())
+        else:
+            self.send(Submit(request))
+
+    def send(self, command: Command) -> None:
+        """Queues a command, in order; dropped when the engine is gone."""
+        self._outbox.put_nowait(command)
+
+    async def violations(self) -> list[str]:
+        """Runs the engine's own checks; empty is good."""
+        return (await self._inspect(check=True, snapshot=False)).violations
+
+    async def snapshot(self) -> list[CachedBlock]:
+        """Every cached block, parents first."""
+        return (await self._inspect(check=False, snapshot=True)).snapshot
+
+    async def stop(self) -> None:
+        """Ends the engine's process; requests that still run end with WorkerLost. Idempotent."""
+        await self._link.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        self._abandon(WorkerLost("the worker has stopped; send the request to another one"))
+
+    async def _inspect(self, *, check: bool, snapshot: bool) -> Inspection:
+        if self._lost.done():
+            raise WorkerLost(self._lost.result().message)
+        token = next(self._tokens)
+        answer: asyncio.Future[Inspection] = asyncio.get_running_loop().create_future()
+        self._inspections[token] = answer
+        self.send(Inspect(token, check_invariants=check, snapshot_cache=snapshot))
+        try:
+            async with asyncio.timeout(INSPECT_TIMEOUT_S):
+                return await answer
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the engine did not answer within {INSPECT_TIMEOUT_S} s; it may hang"
+            ) from None
+        finally:
+            self._inspections.pop(token, None)
+
+    async def _send_commands(self) -> None:
+        with contextlib.suppress(WorkerLost):  # the reader of frames reports it
+            while True:
+                await self._link.send(await self._outbox.get())
+
+    async def _read_frames(self) -> None:
+        """Ends with the engine; a frame that cannot be read is the engine's end, too."""
+        try:
+            async for frame in self._link.frames():
+                self._take(frame)
+            cause = await self._link.died
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            _log.exception("the engine's frames cannot be handled")
+            cause = f"{type(error).__name__}: {error}"
+        lost = WorkerLost(f"the engine died: {cause}")
+        _log.error("the engine died", cause=cause, num_requests=len(self._table))
+        self._lost.set_result(lost)
+        self._abandon(lost)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.load is not None:
+            self._load = frame.load
+        self._kv_transport = frame.kv_transport or self._kv_transport
+        for engine_id in self._table.route(frame):
+            self.send(Cancel(engine_id))
+        for inspection in frame.inspections:
+            answer = self._inspections.get(inspection.token)
+            if answer is not None and not answer.done():
+                answer.set_result(inspection)
+        self._tell_observers(frame)
+
+    def _abandon(self, error: SplitserveError) -> None:
+        self._table.end_all(error)
+        for answer in self._inspections.values():
+            if not answer.done():
+                answer.set_exception(error)
+        self._tell_observers(Frame())
+
+    def _tell_observers(self, frame: Frame) -> None:
+        """One that fails must not take the requests with it."""
+        for observer in self._observers:
+            try:
+                observer(frame)
+            except Exception:
+                _log.exception("an observer of the engine's frames failed")

@@ -1,0 +1,38 @@
+"""The seam between a server process and its engine process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from engine.contract.commands import Command
+from engine.contract.messages import Frame, LoadProgress, Ready
+
+
+class EngineLink(Protocol):
+    """One engine process, as `EngineClient` gives it. All calls from the event loop.
+
+    `start` raises the typed error of an engine that cannot start; the caller still calls `stop`.
+    `stop` asks the process to end, waits for it, and is idempotent.
+    """
+
+    @property
+    def pid(self) -> int | None:
+        """Of the engine process, once it was started."""
+
+    @property
+    def died(self) -> asyncio.Future[str]:
+        """Done, with how, once the process has ended without `stop`."""
+
+    async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
+        """Starts the process and returns when it has loaded its model."""
+
+    async def send(self, command: Command) -> None:
+        """Commands arrive in the order of the calls. Raises WorkerLost when nobody is there."""
+
+    def frames(self) -> AsyncIterator[Frame]:
+        """Every frame, in order; ends when the process does. One reader."""
+
+    async def stop(self) -> None:
+        """See above."""

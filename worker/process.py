@@ -1,0 +1,248 @@
+"""A worker process of either role, from its start to its end.
+
+    gRPC listens (not ready) -> model found -> engine loaded -> metrics, events -> ready -> join
+    SIGTERM: refuse, finish what runs -> leave -> end streams -> stop the engine -> exit 0
+    the engine dies, at any time: health goes down, requests end with WorkerLost -> exit 1
+
+What was started is closed in reverse. The supervisor restarts a process that exits with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.config import WorkerOptions
+from cluster.identity import WorkerKey, new_incarnation
+from cluster.kv_events.publisher import KvEventPublisher
+from cluster.logs import configure_logging, get_logger
+from cluster.membership.client import MembershipClient, Pulse
+from cluster.membership.member import Member
+from cluster.metrics_server import start_metrics_server
+from cluster.models.card import ModelCard
+from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.signals import StopRequests, listen_for_signals
+from cluster.process.startup import report_ready
+from cluster.rpc import RpcServer
+from engine.contract.messages import Frame, Ready
+from engine.contract.spec import EngineSpec
+from worker.admin import AdminSubject, WorkerAdmin
+from worker.engine.client import EngineClient
+from worker.engine.host import EngineHost
+from worker.engine.link import EngineLink
+from worker.metrics import WorkerMetrics
+from worker.role import RoleService, RunningWorker
+from worker.start import facts_of, find_model, member_of, report_load, spec_of
+
+STOP_GRACE_S = 1.0
+"""For streams whose last message is being written."""
+LinkFactory = Callable[[str, EngineSpec], EngineLink]
+ModelFinder = Callable[[WorkerOptions], Awaitable[ModelCard]]
+_log = get_logger("worker")
+
+
+def run_worker(options: WorkerOptions, role: RoleService) -> int:
+    """Runs until a signal (0) or the engine's death (1). Raises what kept it from starting."""
+    configure_logging(options.worker_id or options.role.value)
+    return asyncio.run(_run(options, role))
+
+
+async def _run(options: WorkerOptions, role: RoleService) -> int:
+    return await WorkerProcess(options, role).run()
+
+
+def start_engine_process(entry_module: str, spec: EngineSpec) -> EngineLink:
+    """The LinkFactory of real workers."""
+    return EngineClient(entry_module=entry_module, spec=spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a worker takes from outside; replaced where no model is wanted."""
+
+    find_model: ModelFinder = find_model
+    make_link: LinkFactory = start_engine_process
+
+
+REAL = Surroundings()
+
+
+class WorkerProcess:
+    """One worker; `run` once, on the loop that made it. `stop_requests` is what signals set."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        role: RoleService,
+        surroundings: Surroundings = REAL,
+    ) -> None:
+        self.stop_requests = StopRequests()
+        self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._options = options
+        self._role = role
+        self._surroundings = surroundings
+        self._server = RpcServer(options.host, options.port)
+        self._lifespan = Lifespan()
+        self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
+        self._closers = contextlib.AsyncExitStack()
+        self._membership: MembershipClient | None = None
+        self._health: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """See the head of the file. Raises the error of a start that failed."""
+        with listen_for_signals(self.stop_requests):
+            async with self._closers:
+                try:
+                    return await self._run()
+                finally:
+                    self._lifespan.advance(WorkerState.STOPPED)
+                    await self._server.set_ready(False)
+
+    async def _run(self) -> int:
+        start = asyncio.create_task(self._start())
+        if not await _comes_before(start, self.stop_requests.drain.wait()):
+            start.cancel()
+            await asyncio.gather(start, return_exceptions=True)
+            return 0
+        engine = start.result()
+        if await _comes_before(engine.lost, self.stop_requests.drain.wait()):
+            return self._report_loss(engine)
+        return await self._drain(engine)
+
+    async def _start(self) -> EngineHost:
+        """Everything up, in the order in which each needs the former."""
+        key, address = await self._listen()
+        card = await self._surroundings.find_model(self._options)
+        spec = spec_of(self._options, card, key)
+        engine = EngineHost(self._surroundings.make_link(self._role.entry_module, spec))
+        self._closers.push_async_callback(engine.stop)
+        self._admin.open_for(AdminSubject(key, self._options.role, engine))
+        ready = await engine.start(report_load)
+        metrics = WorkerMetrics(self._options.role, key.worker_id)
+        metrics_port = self._serve_metrics(metrics)
+        events = await self._publish_events(engine, metrics)
+        await self._open_role(engine, ready, spec, metrics)
+        name = self._options.model.served_name or card.name
+        self._join(
+            member_of(spec, ready, address=address, events=events, model=name, pid=os.getpid()),
+            engine,
+        )
+        facts = facts_of(spec, ready, metrics_port=metrics_port)
+        _log.info("ready", address=address, **facts)
+        report_ready(address, **facts)
+        self.address.set_result(address)
+        return engine
+
+    async def _listen(self) -> tuple[WorkerKey, str]:
+        self._role.register(self._server)
+        self._admin.register(self._server)
+        port = await self._server.start()
+        self._closers.push_async_callback(self._server.stop, STOP_GRACE_S)
+        name = self._options.worker_id or f"{self._options.role}-{self._options.host}-{port}"
+        return WorkerKey(name, new_incarnation()), f"{self._options.host}:{port}"
+
+    def _serve_metrics(self, metrics: WorkerMetrics) -> int:
+        page = start_metrics_server(
+            self._options.host, self._options.metrics_port, metrics.registry
+        )
+        self._closers.push_async_callback(asyncio.to_thread, page.close)  # it waits half a second
+        return page.port
+
+    async def _publish_events(self, engine: EngineHost, metrics: WorkerMetrics) -> tuple[str, str]:
+        publisher = KvEventPublisher(
+            self._options.host,
+            self._options.kv_events_port,
+            self._options.kv_replay_port,
+            engine.snapshot,
+        )
+        addresses = await publisher.start()
+        self._closers.push_async_callback(publisher.stop)
+
+        def observe(frame: Frame) -> None:
+            if frame.cache is not None:
+                publisher.publish(frame.cache)
+            if frame.load is not None:
+                metrics.engine_load(frame.load)
+            if frame.kv_transport:
+                metrics.transport_is(frame.kv_transport)
+
+        engine.observe(observe)
+        self._closers.push_async_callback(engine.stop)  # before the publisher that it feeds
+        return addresses
+
+    async def _open_role(
+        self, engine: EngineHost, ready: Ready, spec: EngineSpec, metrics: WorkerMetrics
+    ) -> None:
+        self._role.open(
+            RunningWorker(
+                key=WorkerKey(spec.worker_id, spec.incarnation),
+                engine=engine,
+                ready=ready,
+                pairing=spec.pairing,
+                lifespan=self._lifespan,
+                metrics=metrics,
+            )
+        )
+        self._closers.push_async_callback(self._role.close)
+        self._lifespan.advance(WorkerState.READY)
+        await self._server.set_ready(True)
+
+    def _join(self, member: Member, engine: EngineHost) -> None:
+        if self._options.router is None:
+            return
+        client = MembershipClient(self._options.router, member, lambda: self._pulse(engine))
+        self._membership = client
+        beating = asyncio.create_task(client.run())
+        self._closers.push_async_callback(_leave, client, beating)
+
+    def _pulse(self, engine: EngineHost) -> Pulse:
+        return Pulse(
+            load=engine.load,
+            draining=self._lifespan.is_draining,
+            kv_transport=engine.kv_transport,
+        )
+
+    def _begin_drain(self) -> None:
+        """Idempotent; by SIGTERM or by an operator's call."""
+        if not self._lifespan.advance(WorkerState.DRAINING):
+            return
+        _log.info("draining", num_requests=self._lifespan.num_admitted)
+        self._health = asyncio.create_task(self._server.set_ready(False))
+        if self._membership is not None:
+            self._membership.beat_soon()
+
+    async def _drain(self, engine: EngineHost) -> int:
+        self._begin_drain()
+        idle = asyncio.create_task(self._lifespan.wait_idle(self._options.drain_timeout_s))
+        stop_now = asyncio.create_task(self.stop_requests.stop_now.wait())
+        await asyncio.wait((idle, stop_now, engine.lost), return_when=asyncio.FIRST_COMPLETED)
+        for task in (idle, stop_now):
+            task.cancel()
+        if engine.lost.done():
+            return self._report_loss(engine)
+        _log.info("stopping", num_requests_cut_off=self._lifespan.num_admitted)
+        return 0
+
+    def _report_loss(self, engine: EngineHost) -> int:
+        _log.error("stopping: the engine died", error=engine.lost.result().message)
+        return 1
+
+
+async def _leave(client: MembershipClient, beating: asyncio.Task[None]) -> None:
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+    await client.leave()
+
+
+async def _comes_before(wanted: asyncio.Future[Any], other: Awaitable[object]) -> bool:
+    """True when `wanted` is done no later than `other`, which is cancelled in any case."""
+    rival = asyncio.ensure_future(other)
+    try:
+        await asyncio.wait((wanted, rival), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        rival.cancel()
+    return wanted.done()

@@ -1,0 +1,90 @@
+"""The records that a worker makes of its options, its model and its engine while it starts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.config import WorkerOptions
+from cluster.identity import WorkerKey
+from cluster.membership.member import Member
+from cluster.models.cache.store import ModelStore
+from cluster.models.card import ModelCard
+from cluster.process.startup import report_progress
+from cluster.version import VERSION
+from engine.contract.messages import LoadProgress, Ready
+from engine.contract.spec import EngineSpec, resolve_dtype, resolve_weights
+
+
+async def find_model(options: WorkerOptions) -> ModelCard:
+    """The model's card, fetched when it is not here; the supervisor sees how far it is."""
+
+    def report(phase: str, done_bytes: int, total_bytes: int | None) -> None:
+        report_progress(phase, done_bytes / total_bytes if total_bytes else None)
+
+    return await asyncio.to_thread(ModelStore().resolve, options.model.model, report)
+
+
+def report_load(progress: LoadProgress) -> None:
+    """What the engine is at, to the supervisor."""
+    report_progress(progress.phase, progress.fraction)
+
+
+def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSpec:
+    """What the engine's process is told; "auto" is resolved here."""
+    dtype = resolve_dtype(card, options.model.dtype)
+    return EngineSpec(
+        card=card,
+        dtype=dtype,
+        weights=resolve_weights(card, options.model.weights, dtype, options.engine.device),
+        kv=options.model.kv,
+        role=options.role,
+        worker_id=key.worker_id,
+        incarnation=key.incarnation,
+        kv_transport=options.kv_transport,
+        options=options.engine,
+    )
+
+
+def member_of(
+    spec: EngineSpec,
+    ready: Ready,
+    *,
+    address: str,
+    events: tuple[str, str],
+    model: str,
+    pid: int,
+) -> Member:
+    """What the fleet is told; `events` are the addresses of KV events and of their replay."""
+    return Member(
+        worker_id=spec.worker_id,
+        incarnation=spec.incarnation,
+        role=spec.role,
+        address=address,
+        pairing=spec.pairing,
+        model=model,
+        max_context_tokens=ready.max_context_tokens,
+        kv_events_address=events[0],
+        kv_replay_address=events[1],
+        kv_transport=ready.kv_transport,
+        version=VERSION,
+        pid=pid,
+    )
+
+
+def facts_of(spec: EngineSpec, ready: Ready, *, metrics_port: int) -> dict[str, str]:
+    """For the ready line: what "auto" became, and where the start's time went."""
+    phases = " ".join(f"{name}={ms:.0f}ms" for name, ms in ready.load_phases_ms.items())
+    return {
+        "worker_id": spec.worker_id,
+        "role": spec.role.value,
+        "model": spec.card.name,
+        "dtype": spec.dtype,
+        "weights": spec.weights,
+        "kv": spec.dtype if spec.kv == "auto" else spec.kv,
+        "blocks": str(ready.total_blocks),
+        "max_context_tokens": str(ready.max_context_tokens),
+        "kv_transport": ready.kv_transport or "none yet",
+        "metrics_port": str(metrics_port),
+        "engine_pid": str(ready.pid),
+        "load": phases,
+    }
