@@ -1,0 +1,143 @@
+"""Who owns what runs in the background, and who hears of its end.
+
+    keep(name, make)    runs for ever; an end is logged with its cause and it is started again,
+                        each time later (0.1 s .. 5 s); back to the start after a minute of life
+    need(name, work)    the process is of no use without it: its end is told to `on_loss`
+    once(name, work)    runs to its end by itself; a failure is logged with its cause
+    thread(name, run)   a thread that is needed: its end is told to `on_loss`
+
+Nothing else in the project makes a task that outlives the function that made it, or a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.logs import get_logger
+from cluster.process.backoff import Backoff
+
+Work = Coroutine[Any, Any, object]
+_log = get_logger("background")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something needed has ended."""
+
+    name: str
+    cause: BaseException | None
+    """None: it returned, though nobody had asked it to."""
+
+    def __str__(self) -> str:
+        if self.cause is None:
+            return f"{self.name} has ended"
+        return f"{self.name} has failed: {type(self.cause).__name__}: {self.cause}"
+
+
+OnLoss = Callable[[Loss], None]
+"""Called on the event loop's thread, at most once for each thing lost."""
+
+
+class Background:
+    """The tasks and threads of one component. All calls from one event loop, `close` once."""
+
+    def __init__(self, on_loss: OnLoss) -> None:
+        """`on_loss` ends the process, or the component that cannot go on."""
+        self._on_loss = on_loss
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._is_closed = False
+
+    def keep(self, name: str, make: Callable[[], Work]) -> asyncio.Task[None]:
+        """Runs `make()` again whenever it ends. Cancel the task to be rid of it."""
+        return self._own(name, _kept(name, make))
+
+    def need(self, name: str, work: Work) -> asyncio.Task[None]:
+        """An end that `close` or a cancel did not bring about is a loss."""
+        return self._own(name, self._needed(name, work))
+
+    def once(self, name: str, work: Work) -> asyncio.Task[None]:
+        """The task is done when `work` is; its failure is in the log and nowhere else."""
+        return self._own(name, _logged(name, work))
+
+    def thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
+        """Starts a daemon thread. `run` must return after what stops it, before `close`, or
+        its return counts as a loss."""
+        loop = asyncio.get_running_loop()
+
+        def guarded() -> None:
+            cause: BaseException | None = None
+            try:
+                run()
+            except BaseException as error:  # the thread ends here either way
+                cause = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left
+                loop.call_soon_threadsafe(self._lose, Loss(name, cause))
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    async def close(self) -> None:
+        """Cancels all tasks and waits for them. Threads are stopped by whoever started them."""
+        self._is_closed = True
+        await cancel(self._tasks)
+
+    def _own(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    async def _needed(self, name: str, work: Work) -> None:
+        cause: BaseException | None = None
+        try:
+            await work
+        except Exception as error:
+            cause = error
+        self._lose(Loss(name, cause))
+
+    def _lose(self, loss: Loss) -> None:
+        if not self._is_closed:
+            _log.error("lost", what=loss.name, cause=str(loss), exc_info=loss.cause)
+            self._on_loss(loss)
+
+
+async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancels the tasks and waits until each has ended, whatever it ends with."""
+    pending = list(tasks)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+
+
+async def _kept(name: str, make: Callable[[], Work]) -> None:
+    backoff = Backoff(first_s=0.1, longest_s=5.0)
+    while True:
+        began = time.monotonic()
+        cause: Exception | None = None
+        try:
+            await make()
+        except Exception as error:
+            cause = error
+        delay_s = backoff.next_delay_s(healthy_s=time.monotonic() - began)
+        _log.error(
+            "started again after it ended",
+            what=name,
+            cause=repr(cause) if cause else "it returned",
+            delay_s=delay_s,
+            exc_info=cause,
+        )
+        await asyncio.sleep(delay_s)
+
+
+async def _logged(name: str, work: Work) -> None:
+    try:
+        await work
+    except Exception as error:
+        _log.error("failed", what=name, cause=repr(error), exc_info=error)
