@@ -13,7 +13,7 @@ from cluster.logs import configure_logging
 from cluster.models.card import ModelCard
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
-from router.fleet_plane import FleetPlane
+from router.control.plane import FleetPlane
 from router.front.model_loading import find_card, load_served_model
 from router.front.readiness import context_limit
 from router.process import RouterProcess

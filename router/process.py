@@ -23,12 +23,12 @@ from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits, max_connections_here
 from router.app import build_app
+from router.dispatch.stream import TokenSource
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService
-from router.stream import TokenSource
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""

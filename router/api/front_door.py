@@ -18,7 +18,7 @@ from cluster.logs import bind_request, get_logger
 from router.api.asgi import App, Receive, Scope, Send, header_of
 from router.api.delivery import Delivery
 from router.api.errors import error_body, error_headers
-from router.api.request_ids import request_ids
+from router.telemetry.request_ids import request_ids
 
 _log = get_logger("router.api")
 OPERATOR_PATHS = frozenset({"/health", "/metrics", "/version"})

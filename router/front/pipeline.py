@@ -18,12 +18,18 @@ from dataclasses import dataclass, replace
 
 from cluster.errors import ContextTooLong, InternalError, SplitserveError
 from cluster.sampling import SamplingParams
+from router.dispatch.stream import (
+    ChoiceTokens,
+    Completed,
+    RoutedRequest,
+    StoppedChoices,
+    TokenSource,
+)
 from router.front.events import GenerationEnd, TextEvent
 from router.front.generation_request import GenerationRequest, combined_salt
 from router.front.prompt_encoder import PromptEncoder
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
-from router.stream import ChoiceTokens, Completed, RoutedRequest, StoppedChoices, TokenSource
 from router.text.choice import ChoiceText, TextDelta
 from router.text.stop_strings import StopAutomaton
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from cluster.errors import SplitserveError, status_of
 from cluster.logs import get_logger
+from router.dispatch.stream import RoutedRequest
 from router.front.events import GenerationEnd
-from router.stream import RoutedRequest
 
 _log = get_logger("router.front")
 

@@ -10,12 +10,12 @@ from cluster.errors import Cancelled, InternalError, SplitserveError
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
 from protos import inference_pb2
-from router.api.request_ids import RequestIds, request_ids
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
 from router.grpc_front.event_messages import responses_of
 from router.grpc_front.request_reading import read_request
+from router.telemetry.request_ids import RequestIds, request_ids
 
 SERVICE_NAME = "splitserve.v1.Inference"
 READER_TIMEOUT_S = 30.0

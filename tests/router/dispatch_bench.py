@@ -9,8 +9,8 @@ from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.membership.member import Member
 from cluster.sampling import SamplingParams
-from router.fleet_plane import FleetPlane
-from router.stream import RoutedRequest, StreamEvent
+from router.control.plane import FleetPlane
+from router.dispatch.stream import RoutedRequest, StreamEvent
 from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
 
 PROMPT = list(range(1, 10))

@@ -15,11 +15,17 @@ from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits
 from router.app import build_app
+from router.dispatch.running_choices import RunningChoices
+from router.dispatch.stream import (
+    ChoiceTokens,
+    Completed,
+    RoutedRequest,
+    StoppedChoices,
+    StreamEvent,
+)
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
-from router.running_choices import RunningChoices
-from router.stream import ChoiceTokens, Completed, RoutedRequest, StoppedChoices, StreamEvent
 
 EOS = 256
 VOCAB_SIZE = 300

@@ -20,6 +20,7 @@ from cluster.errors import (
 )
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.sampling import SamplingParams
+from router.dispatch.stream import ChoiceTokens, RoutedRequest, StoppedChoices, StreamEvent
 from router.front.events import GenerationEnd, TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
 from router.front.generation_request import (
@@ -34,7 +35,6 @@ from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
 from router.front.served_model import ServedModel
-from router.stream import ChoiceTokens, RoutedRequest, StoppedChoices, StreamEvent
 from tests.router.api.front_fakes import (
     ByteTokenizer,
     FakeSource,

@@ -1,0 +1,1 @@
+"""The services for workers and operators, and everything behind the front put together."""

@@ -1,0 +1,137 @@
+"""How workers join this router, and the router's view of them for operators."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import fields
+
+import grpc
+
+from cluster.errors import InvalidRequest, PairingMismatch, SplitserveError
+from cluster.generation import EngineLoad
+from cluster.identity import WorkerKey
+from cluster.membership.member import MAX_NAME_CHARS, Member, member_from_wire, member_to_wire
+from cluster.membership.store import MembershipStore
+from cluster.rpc import abort
+from cluster.version import VERSION
+from cluster.wire import load_from_wire, load_to_wire
+from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from router.dispatch.admission import Admission
+from router.fleet.fleet import Fleet
+from router.index.prefix_index import PrefixIndex
+
+SERVICE_NAME = "splitserve.worker.v1.Membership"
+
+
+class MembershipService(membership_pb2_grpc.MembershipServicer):
+    """The gRPC servicer. `tokenizer_digest`, when given, is the router's own: a worker with another
+    one would read other tokens than the router wrote, so it may not join."""
+
+    def __init__(
+        self,
+        store: MembershipStore,
+        fleet: Fleet,
+        index: PrefixIndex,
+        admission: Admission,
+        *,
+        beat_interval_s: float,
+        lease_s: float,
+        tokenizer_digest: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._index = index
+        self._admission = admission
+        self._terms = membership_pb2.JoinResponse(beat_interval_s=beat_interval_s, lease_s=lease_s)
+        self._tokenizer_digest = tokenizer_digest
+        self._clock = clock
+        self._started_s = clock()
+
+    async def Join(
+        self, request: membership_pb2.JoinRequest, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.JoinResponse:
+        """Adds a worker; a former incarnation of it is removed whole."""
+        try:
+            member = member_from_wire(request.member)
+            self._check_tokenizer(member)
+            await self._store.join(member)
+        except SplitserveError as error:
+            await abort(context, error)
+        return self._terms
+
+    async def Beat(
+        self, request: membership_pb2.BeatRequest, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.BeatResponse:
+        """Renews a lease. known=false: the worker must join again."""
+        try:
+            load = _checked_load(request.load)
+            _check_length("kv_transport", request.kv_transport)
+        except SplitserveError as error:
+            await abort(context, error)
+        key = WorkerKey(request.worker_id, request.incarnation)
+        known = await self._store.beat(
+            key, load, draining=request.draining, kv_transport=request.kv_transport
+        )
+        if known:
+            self._fleet.note_load(key, load, draining=request.draining)
+        return membership_pb2.BeatResponse(known=known)
+
+    async def Leave(
+        self, request: membership_pb2.LeaveRequest, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.LeaveResponse:
+        """Removes a worker; one that is not known is none the worse."""
+        await self._store.leave(WorkerKey(request.worker_id, request.incarnation))
+        return membership_pb2.LeaveResponse()
+
+    async def Members(
+        self, request: membership_pb2.MembersRequest, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.MembersResponse:
+        """The router's view."""
+        return membership_pb2.MembersResponse(
+            members=self._member_states(),
+            num_queued=self._admission.num_queued,
+            num_in_flight=self._admission.num_running,
+            uptime_s=self._clock() - self._started_s,
+            version=VERSION,
+        )
+
+    def _member_states(self) -> list[membership_pb2.MemberState]:
+        states = []
+        for state in self._store.members():
+            item = self._fleet.find(state.member.key)
+            states.append(
+                membership_pb2.MemberState(
+                    member=member_to_wire(state.member),
+                    load=load_to_wire(item.load if item else state.load),
+                    beat_age_s=max(0.0, self._clock() - state.beat_s),
+                    state="draining" if state.draining else "ready",
+                    num_in_flight=item.num_in_flight if item else 0,
+                    indexed_blocks=self._index.num_blocks_of(state.member.key),
+                )
+            )
+        return states
+
+    def _check_tokenizer(self, member: Member) -> None:
+        theirs = member.pairing.tokenizer_digest
+        if self._tokenizer_digest is not None and theirs != self._tokenizer_digest:
+            raise PairingMismatch(
+                f"{member.worker_id} cannot join: its tokenizer_digest is {theirs!r}, the "
+                f"router's is {self._tokenizer_digest!r}; start both with the same model"
+            )
+
+
+def _checked_load(message: worker_pb2.EngineLoad) -> EngineLoad:
+    load = load_from_wire(message)
+    for item in fields(EngineLoad):
+        value = getattr(load, item.name)
+        if not math.isfinite(value) or value < 0:
+            raise InvalidRequest(f"load.{item.name} is {value}; it must be finite and >= 0")
+    return load
+
+
+def _check_length(name: str, value: str) -> None:
+    if len(value) > MAX_NAME_CHARS:
+        raise InvalidRequest(f"{name} has {len(value)} characters; at most {MAX_NAME_CHARS}")

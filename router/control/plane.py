@@ -1,0 +1,85 @@
+"""Everything behind the router's front, put together: store, fleet, index, policy, dispatcher."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from cluster.config import RouterOptions
+from cluster.membership.memory import MemoryMembership
+from cluster.rpc import RpcServer
+from protos import membership_pb2_grpc, router_admin_pb2_grpc
+from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
+from router.control.membership_service import SERVICE_NAME, MembershipService
+from router.dispatch.admission import Admission
+from router.dispatch.dispatcher import Dispatcher
+from router.fleet.fleet import Fleet
+from router.index.prefix_index import PrefixIndex
+from router.pricing.estimates import Estimates
+from router.telemetry.decisions import DecisionLog
+from router.telemetry.metrics import RouterMetrics
+
+
+class FleetPlane:
+    """The WorkerPlane of `router.process`: workers join over gRPC, requests go to them.
+
+    `tokenizer_digest` is the router's own; workers with another one are refused. None: any.
+    """
+
+    def __init__(self, options: RouterOptions, *, tokenizer_digest: str | None) -> None:
+        self.metrics = RouterMetrics()
+        self.decisions = DecisionLog()
+        self.store = MemoryMembership(options.worker_lease_s)
+        self._index = PrefixIndex(options.index_max_blocks)
+        estimates = Estimates()
+        admission = Admission(options.max_running_requests, options.max_queued_requests)
+        self.fleet = Fleet(self.store, self._index, estimates, self.metrics)
+        self.source = Dispatcher(
+            admission, self.fleet, self._index, estimates, self.metrics, self.decisions
+        )
+        self._service = MembershipService(
+            self.store,
+            self.fleet,
+            self._index,
+            admission,
+            beat_interval_s=options.beat_interval_s,
+            lease_s=options.worker_lease_s,
+            tokenizer_digest=tokenizer_digest,
+        )
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The router's metrics."""
+        return self.metrics.registry
+
+    @property
+    def index(self) -> PrefixIndex:
+        """Who holds which prefix."""
+        return self._index
+
+    def why_not_ready(self) -> str | None:
+        """None when a decode worker takes work; else what is missing."""
+        return self.fleet.why_not_ready()
+
+    def register(self, server: RpcServer) -> None:
+        """Adds the services for workers and operators; before the server starts. They answer while
+        no worker is there: the first one could not join otherwise."""
+        server.add(
+            membership_pb2_grpc.add_MembershipServicer_to_server,
+            self._service,
+            SERVICE_NAME,
+            always_ready=True,
+        )
+        server.add(
+            router_admin_pb2_grpc.add_RouterAdminServicer_to_server,
+            RouterAdminService(self.decisions),
+            ADMIN_SERVICE_NAME,
+            always_ready=True,
+        )
+
+    async def start(self) -> None:
+        """Begins to remove workers that fall silent."""
+        self.fleet.start()
+
+    async def close(self) -> None:
+        """Ends every session and event follower; requests that still run end with WorkerLost."""
+        await self.fleet.close()

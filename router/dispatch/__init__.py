@@ -1,0 +1,1 @@
+"""A request on its way: admitted, routed, sent, relayed, accounted for."""

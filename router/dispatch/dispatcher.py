@@ -1,0 +1,163 @@
+"""The conductor: admit, decide, send, relay, account.
+
+    admit -> wait for a decode worker -> decide -> send -> relay tokens -> Completed
+                                           ^         |        |               ^
+                                           |         |        '- all stopped -'
+                                           '---------' worker lost before any token: once more,
+                                                       on another worker
+
+A request ends once: with Completed, with one error, or because the caller closed the iterator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+
+from cluster.errors import InternalError, NotReady, SplitserveError, WorkerLost, status_of
+from cluster.generation import Timing, Usage
+from cluster.identity import Role, WorkerKey
+from cluster.logs import get_logger
+from router.dispatch.admission import Admission
+from router.dispatch.request_clock import RequestClock
+from router.dispatch.routing import RoutingDesk
+from router.dispatch.running_choices import RunningChoices
+from router.dispatch.running_request import RunningRequest, prefill_worker_of
+from router.dispatch.stream import (
+    ChoiceTokens,
+    Completed,
+    RoutedRequest,
+    StoppedChoices,
+    StreamEvent,
+)
+from router.fleet.fleet import Fleet
+from router.index.prefix_index import PrefixIndex
+from router.pricing.estimates import Estimates
+from router.telemetry.decisions import Decision, DecisionLog
+from router.telemetry.metrics import RouterMetrics
+
+ELSEWHERE = (WorkerLost, NotReady)
+"""Errors that another worker may not have: one began to drain as the request was on its way."""
+MAX_ATTEMPTS = 2
+"""A request that has lost two workers is not tried on a third."""
+_log = get_logger("dispatcher")
+
+
+class Dispatcher:
+    """The TokenSource of a router. All calls from the event loop."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        fleet: Fleet,
+        index: PrefixIndex,
+        estimates: Estimates,
+        metrics: RouterMetrics,
+        decisions: DecisionLog,
+    ) -> None:
+        self._admission = admission
+        self._fleet = fleet
+        self._index = index
+        self._estimates = estimates
+        self._metrics = metrics
+        self._decisions = decisions
+        self._desk = RoutingDesk(fleet, index, estimates)
+        metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
+        metrics.watch_index(lambda: index.num_blocks)
+
+    async def generate(
+        self, request: RoutedRequest, stopped: StoppedChoices | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """See `TokenSource.generate`."""
+        clock = RequestClock(request.arrived_s, on_gap=self._metrics.inter_token.observe)
+        choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
+        lost: frozenset[WorkerKey] = frozenset()
+        with self._counted(), await self._admission.admit(request.tenant_salt, request.deadline_s):
+            while True:
+                decision, run = await self._send(request, clock, lost)
+                choices.run_by(run)
+                try:
+                    while isinstance(event := await run.next(), ChoiceTokens):
+                        if choices.take(event):
+                            clock.tokens(event.choice, len(event.tokens))
+                            yield event
+                    completed = self._complete(decision, choices.summed_up(event), clock)
+                    break
+                except SplitserveError as error:
+                    if choices.are_over:
+                        completed = self._complete_unheard(decision, choices, clock, error)
+                        break
+                    lost |= {run.decode}
+                    if not isinstance(error, ELSEWHERE) or not self._may_retry(clock, lost):
+                        raise
+                    self._metrics.retries.inc()
+                finally:
+                    run.close()
+        yield completed
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Counts how a request ended, unless it ended well."""
+        try:
+            yield
+        except BaseException as end:
+            self._metrics.requests.labels(_outcome_of(end)).inc()
+            raise
+
+    async def _send(
+        self, request: RoutedRequest, clock: RequestClock, lost: frozenset[WorkerKey]
+    ) -> tuple[Decision, RunningRequest]:
+        await self._fleet.wait_for_decode(request.deadline_s)
+        decision = self._desk.decide(request, lost)
+        self._decisions.record(decision)
+        clock.dispatched()
+        run = RunningRequest(request, decision.view, decision.route, self._fleet, self._index)
+        self._metrics.routes.labels(decision.route.reason.value).inc()
+        return decision, run
+
+    def _may_retry(self, clock: RequestClock, lost: frozenset[WorkerKey]) -> bool:
+        if clock.has_token:
+            return False
+        others = [item for item in self._fleet.ready(Role.DECODE) if item.key not in lost]
+        return bool(others) and len(lost) < MAX_ATTEMPTS
+
+    def _complete(
+        self, decision: Decision, told: tuple[Usage, Timing], clock: RequestClock
+    ) -> Completed:
+        usage, timing = told[0], clock.complete(told[1])
+        route = decision.route
+        self._metrics.expected_tokens.inc(decision.expected_tokens)
+        self._estimates.finished(
+            usage, timing, decode=route.decode, prefill=prefill_worker_of(timing, route)
+        )
+        return self._ended_well(decision, usage, timing)
+
+    def _complete_unheard(
+        self,
+        decision: Decision,
+        choices: RunningChoices,
+        clock: RequestClock,
+        error: SplitserveError,
+    ) -> Completed:
+        """The text is complete and its worker lost, or late: what is known here has to do."""
+        _log.warning(
+            "a complete answer was not summed up",
+            request_id=decision.request_id,
+            code=status_of(error).code,
+            error=error.message,
+        )
+        usage = Usage(decision.view.prompt_tokens, choices.num_tokens, cached_tokens=0)
+        worker = Timing(decode_worker=decision.route.decode.worker_id)
+        return self._ended_well(decision, usage, clock.complete(worker))
+
+    def _ended_well(self, decision: Decision, usage: Usage, timing: Timing) -> Completed:
+        self._metrics.finished(usage, timing)
+        self._decisions.finished(decision.request_id, usage, timing)
+        return Completed(usage, timing)
+
+
+def _outcome_of(end: BaseException) -> str:
+    """An error's code; "cancelled" when the caller closed the iterator or was cancelled."""
+    if isinstance(end, SplitserveError):
+        return status_of(end).code
+    return status_of(InternalError("")).code if isinstance(end, Exception) else "cancelled"

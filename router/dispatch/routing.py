@@ -1,0 +1,103 @@
+"""From a request and the fleet to the view that the policy decides on."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from cluster.block_hash import cache_root, pack_tokens
+from cluster.errors import ContextTooLong, NoWorker
+from cluster.identity import Role, WorkerKey
+from router.dispatch.stream import RoutedRequest
+from router.fleet.fleet import RETRY_AFTER_S, Fleet
+from router.fleet.member import FleetMember
+from router.index.prefix_index import PrefixIndex, PrefixMatches
+from router.pricing.estimates import DEFAULT_DECODE_STEP_MS, Estimates, link_bytes_per_s
+from router.pricing.policy import choose_route
+from router.pricing.route import RoutingView, WorkerView
+from router.telemetry.decisions import Decision
+
+
+class RoutingDesk:
+    """Takes a decision; changes nothing but the turn."""
+
+    def __init__(self, fleet: Fleet, index: PrefixIndex, estimates: Estimates) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._estimates = estimates
+        self._turns = count()
+
+    def decide(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> Decision:
+        """The route of a request, avoiding `excluded` workers.
+
+        Raises ContextTooLong when it fits in no decode worker, NoWorker when none takes it now.
+        """
+        decode = self._decode_members(request, excluded)
+        prefill = [
+            item
+            for item in self._fleet.ready(Role.PREFILL)
+            if item.capacity_tokens >= len(request.token_ids) and item.key not in excluded
+        ]
+        view = self._view(request, decode, prefill)
+        return Decision(request.request_id, view, choose_route(view), self._fleet.mismatches)
+
+    def _decode_members(
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey]
+    ) -> list[FleetMember]:
+        ready = [item for item in self._fleet.ready(Role.DECODE) if item.key not in excluded]
+        if not ready:
+            raise NoWorker("no decode worker takes new work", retry_after_s=RETRY_AFTER_S)
+        needed = len(request.token_ids) + request.sampling.max_tokens
+        able = [item for item in ready if item.capacity_tokens >= needed]
+        if not able:
+            limit = max(item.capacity_tokens for item in ready)
+            raise ContextTooLong(
+                f"{len(request.token_ids)} prompt tokens and max_tokens "
+                f"{request.sampling.max_tokens} need {needed} tokens; the limit here is {limit}: "
+                "shorten the prompt or ask for fewer tokens",
+                param="max_tokens",
+            )
+        return able
+
+    def _view(
+        self, request: RoutedRequest, decode: list[FleetMember], prefill: list[FleetMember]
+    ) -> RoutingView:
+        matches = self._matches(request, [*decode, *prefill])
+        link = self._estimates.kv_bytes_per_s
+        return RoutingView(
+            prompt_tokens=len(request.token_ids),
+            max_tokens=request.sampling.max_tokens,
+            block_size_tokens=decode[0].member.pairing.block_size_tokens,
+            decode=tuple(self._worker_view(item, matches, link) for item in decode),
+            prefill=tuple(self._worker_view(item, matches, link) for item in prefill),
+            handoff_ms=self._estimates.handoff_ms,
+            turn=next(self._turns),
+        )
+
+    def _matches(
+        self, request: RoutedRequest, members: list[FleetMember]
+    ) -> dict[str, PrefixMatches]:
+        """By pairing key: workers of unequal pairings name the same tokens differently."""
+        packed = pack_tokens(request.token_ids)
+        sizes = {item.pairing_key: item.member.pairing.block_size_tokens for item in members}
+        return {
+            key: self._index.match(cache_root(key, request.tenant_salt), packed, size)
+            for key, size in sizes.items()
+        }
+
+    def _worker_view(
+        self, item: FleetMember, matches: dict[str, PrefixMatches], link: float | None
+    ) -> WorkerView:
+        load, block_size = item.load, item.member.pairing.block_size_tokens
+        return WorkerView(
+            key=item.key,
+            pairing_key=item.pairing_key,
+            speed=self._estimates.prefill.speed_of(item.key),
+            matched_tokens=matches[item.pairing_key].of(item.key) * block_size,
+            waiting_tokens=max(load.waiting_prefill_tokens, item.pending_prefill_tokens),
+            in_flight_tokens=item.in_flight_tokens,
+            num_running=max(load.num_running, item.num_in_flight),
+            decode_step_ms=load.decode_step_ms or DEFAULT_DECODE_STEP_MS,
+            free_tokens=item.free_tokens,
+            kv_bytes_per_token=item.kv_bytes_per_token,
+            kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
+        )

@@ -1,0 +1,170 @@
+"""One request at its workers: from the decision to the last word.
+
+    sent -> first token (prefill worker released) -> ... -> Completed | error -> closed
+                                                      '-> finish of the last choice: a second more
+
+`close` settles everything once: the stream, the workers' counts and the index's expectation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from cluster.block_hash import cache_root, pack_tokens
+from cluster.errors import DeadlineExceeded, WorkerLost
+from cluster.generation import Timing, Usage
+from cluster.identity import WorkerKey
+from cluster.wire import (
+    reason_from_wire,
+    sampling_to_wire,
+    timing_from_wire,
+    token_from_wire,
+    usage_from_wire,
+)
+from protos import worker_pb2
+from router.dispatch.stream import ChoiceTokens, RoutedRequest
+from router.fleet.fleet import Fleet
+from router.fleet.member import Assignment, FleetMember
+from router.index.prefix_index import Expectation, PrefixIndex
+from router.pricing.route import Route, RoutingView
+
+FINISH_TIMEOUT_S = 1.0
+"""A worker answers the finish of a last choice within a step; one that dies must hold up nobody."""
+
+
+class RunningRequest:
+    """Sent when constructed. Raises WorkerLost when the decode worker went in that moment."""
+
+    def __init__(
+        self,
+        request: RoutedRequest,
+        view: RoutingView,
+        route: Route,
+        fleet: Fleet,
+        index: PrefixIndex,
+    ) -> None:
+        self.decode = route.decode
+        self._request = request
+        member = fleet.find(route.decode)
+        if member is None or member.session is None:
+            raise WorkerLost(f"decode worker {route.decode.worker_id} left; try again")
+        targets = [item for key in route.prefill if (item := fleet.find(key)) is not None]
+        submit = _submit_message(request, member, targets)
+        limit = request.sampling.n * request.sampling.max_tokens
+        self._stream = member.session.submit(submit, max_tokens=limit)
+        self._deadline = asyncio.get_running_loop().call_later(
+            request.deadline_s - time.monotonic(), self._expire
+        )
+        self._assignments = _assign(request, view, member, targets[:1])
+        self._expected_at = _expect(request, member, targets[:1], index)
+        self._holders: frozenset[str] = frozenset()
+
+    async def next(self) -> ChoiceTokens | tuple[Usage, Timing]:
+        """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
+        message = await self._stream.next()
+        for assignment in self._assignments[1:]:
+            assignment.release()  # the prefill worker's part is over with the first token
+        self._assignments[0].prefilled()
+        if isinstance(message, worker_pb2.Ended):
+            usage, timing = usage_from_wire(message.usage), timing_from_wire(message.timing)
+            self._holders = self._holders_of_the_prompt(usage, timing)
+            return usage, timing
+        tokens = [token_from_wire(token) for token in message.tokens]
+        return ChoiceTokens(message.choice, tokens, reason_from_wire(message.finish_reason))
+
+    def finish(self, choice: int, *, is_last: bool) -> None:
+        """No more of a choice, please. After the last one, `next` ends within FINISH_TIMEOUT_S."""
+        self._stream.finish(choice)
+        if is_last:
+            self._deadline.cancel()
+            self._deadline = asyncio.get_running_loop().call_later(
+                FINISH_TIMEOUT_S, self._give_up_on_the_end
+            )
+
+    def close(self) -> None:
+        """Cancels at the worker unless the request has ended there; idempotent."""
+        self._deadline.cancel()
+        self._stream.close()
+        for assignment in self._assignments:
+            assignment.release()
+        for key, expectation in self._expected_at.items():
+            expectation.settle(came_true=key.worker_id in self._holders)
+
+    def _holders_of_the_prompt(self, usage: Usage, timing: Timing) -> frozenset[str]:
+        """Who surely has all of the prompt's KV: whoever computed it, and a decode worker that
+        went beyond the first token. One that ended with it may have stopped reading."""
+        has_decoded = usage.completion_tokens > self._request.sampling.n
+        decode = self.decode.worker_id
+        readers = {decode} if has_decoded else set[str]()
+        return frozenset(readers | {timing.prefill_worker or decode})
+
+    def _give_up_on_the_end(self) -> None:
+        self._stream.fail(
+            WorkerLost(
+                f"decode worker {self.decode.worker_id} did not sum up a finished request within "
+                f"{FINISH_TIMEOUT_S:.0f} s; see its log"
+            )
+        )
+
+    def _expire(self) -> None:
+        self._stream.fail(
+            DeadlineExceeded(
+                f"the request's deadline of {self._request.timeout_s:.1f} s passed at worker "
+                f"{self.decode.worker_id}; allow more time or ask for fewer tokens"
+            )
+        )
+
+
+def prefill_worker_of(timing: Timing, route: Route) -> WorkerKey | None:
+    """The proposed worker that computed the prompt; None when the decode worker did."""
+    named = [key for key in route.prefill if key.worker_id == timing.prefill_worker]
+    return named[0] if named else None
+
+
+def _assign(
+    request: RoutedRequest, view: RoutingView, decode: FleetMember, prefill: list[FleetMember]
+) -> list[Assignment]:
+    """The decode worker's share first, then the first prefill worker's."""
+    num_prompt = len(request.token_ids)
+    matched = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
+    total = num_prompt + request.sampling.n * request.sampling.max_tokens
+
+    def uncached(item: FleetMember) -> int:
+        return max(1, num_prompt - matched.get(item.key, 0))
+
+    local_tokens = 0 if prefill else uncached(decode)
+    return [
+        decode.assign(num_tokens=total, prefill_tokens=local_tokens),
+        *(item.assign(num_tokens=num_prompt, prefill_tokens=uncached(item)) for item in prefill),
+    ]
+
+
+def _expect(
+    request: RoutedRequest, decode: FleetMember, prefill: list[FleetMember], index: PrefixIndex
+) -> dict[WorkerKey, Expectation]:
+    """What the index may count on from now on: requests that follow at once find their prefix."""
+    root = cache_root(decode.pairing_key, request.tenant_salt)
+    packed = pack_tokens(request.token_ids)
+    return {item.key: index.expect([item.key], root, packed) for item in (decode, *prefill)}
+
+
+def _submit_message(
+    request: RoutedRequest, decode: FleetMember, prefill: list[FleetMember]
+) -> worker_pb2.Submit:
+    return worker_pb2.Submit(
+        request_id=request.request_id,
+        token_ids=request.token_ids,
+        sampling=sampling_to_wire(request.sampling),
+        prefill=[
+            worker_pb2.PrefillTarget(
+                worker_id=item.key.worker_id,
+                incarnation=item.key.incarnation,
+                address=item.member.address,
+            )
+            for item in prefill
+        ],
+        cache_root=cache_root(decode.pairing_key, request.tenant_salt),
+        timeout_ms=max(1.0, (request.deadline_s - time.monotonic()) * 1000),
+        traceparent=request.traceparent,
+    )

@@ -1,0 +1,108 @@
+"""One worker process as this router sees it: what it said, and what we have given it to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from cluster.generation import EngineLoad
+from cluster.identity import Role, WorkerKey
+from cluster.membership.member import Member
+from router.fleet.cooldown import Cooldown
+from router.fleet.worker_session import WorkerSession
+
+_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_SCALE_BYTES = 4  # of a row in a quantized cache, whose values take one byte
+
+
+class Assignment:
+    """A request's share of a worker: counted until released, once."""
+
+    __slots__ = ("_member", "_num_tokens", "_prefill_tokens")
+
+    def __init__(self, member: FleetMember, num_tokens: int, prefill_tokens: int) -> None:
+        self._member: FleetMember | None = member
+        self._num_tokens = num_tokens
+        self._prefill_tokens = prefill_tokens
+
+    def prefilled(self) -> None:
+        """The prompt is computed; idempotent."""
+        if self._member is not None:
+            self._member.pending_prefill_tokens -= self._prefill_tokens
+            self._prefill_tokens = 0
+
+    def release(self) -> None:
+        """The worker has nothing more to do for the request; idempotent."""
+        self.prefilled()
+        member, self._member = self._member, None
+        if member is not None:
+            member.num_in_flight -= 1
+            member.in_flight_tokens -= self._num_tokens
+
+
+@dataclass(slots=True, eq=False)
+class FleetMember:
+    """All calls from the event loop. `session` exists for decode workers."""
+
+    member: Member
+    load: EngineLoad = field(default_factory=EngineLoad)
+    draining: bool = False
+    session: WorkerSession | None = None
+    follower: asyncio.Task[None] | None = None
+    """Follows the worker's KV events."""
+    cooldown: Cooldown = field(default_factory=lambda: Cooldown(time.monotonic))
+    """Of a prefill worker: whether its handoffs fail."""
+    num_in_flight: int = 0
+    in_flight_tokens: int = 0
+    pending_prefill_tokens: int = 0
+    key: WorkerKey = field(init=False)
+    """The process."""
+    pairing_key: str = field(init=False)
+    """Two workers pair when these are equal."""
+
+    def __post_init__(self) -> None:
+        self.key = self.member.key
+        self.pairing_key = self.member.pairing.key
+
+    @property
+    def is_decode(self) -> bool:
+        """True for the decode role."""
+        return self.member.role is Role.DECODE
+
+    @property
+    def takes_work(self) -> bool:
+        """True when a request could be sent there now."""
+        is_connected = self.session is None or self.session.is_open
+        return is_connected and not self.draining and not self.cooldown.is_resting
+
+    @property
+    def capacity_tokens(self) -> int:
+        """The longest prompt and completion that can ever run there."""
+        pool_tokens = self.load.total_blocks * self.member.pairing.block_size_tokens
+        limit = self.member.max_context_tokens
+        return min(limit, pool_tokens) if pool_tokens else limit
+
+    @property
+    def free_tokens(self) -> int | None:
+        """Tokens that fit now, evictable blocks included; None before the first report."""
+        if not self.load.total_blocks:
+            return None
+        num_blocks = self.load.free_blocks + self.load.cached_blocks
+        return num_blocks * self.member.pairing.block_size_tokens
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Of the KV cache, over all layers."""
+        pairing = self.member.pairing
+        row_bytes = pairing.head_dim + _SCALE_BYTES
+        if pairing.kv_dtype == "auto":
+            row_bytes = pairing.head_dim * _DTYPE_BYTES.get(pairing.dtype, 2)
+        return pairing.num_layers * pairing.num_planes * pairing.num_kv_heads * row_bytes
+
+    def assign(self, *, num_tokens: int, prefill_tokens: int) -> Assignment:
+        """Counts a request; `prefill_tokens` are those that it computes here."""
+        self.num_in_flight += 1
+        self.in_flight_tokens += num_tokens
+        self.pending_prefill_tokens += prefill_tokens
+        return Assignment(self, num_tokens, prefill_tokens)

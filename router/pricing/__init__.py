@@ -1,0 +1,1 @@
+"""What a route costs, from what was measured."""

@@ -1,0 +1,1 @@
+"""What is kept and counted for whoever looks after the router."""

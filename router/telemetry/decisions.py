@@ -1,0 +1,89 @@
+"""Why a request went where it went: the last decisions, with every term and what came of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from cluster.generation import Timing, Usage
+from router.pricing.route import Route, RoutingView
+from router.telemetry.request_ids import is_known_as
+
+MAX_DECISIONS = 1000
+MAX_CANDIDATES = 16
+"""Of a decision, the cheapest: what is kept of a large fleet must not burden the collector."""
+MAX_ANSWERS = 16
+"""Decisions under one client's id that are shown."""
+
+
+@dataclass(slots=True)
+class Decision:
+    """One routing decision; the outcome is known once the request has ended well."""
+
+    request_id: str
+    view: RoutingView
+    route: Route
+    notes: tuple[str, ...] = ()
+    """What kept workers from being considered, such as a pairing that does not match."""
+    usage: Usage | None = None
+    timing: Timing | None = None
+
+    @property
+    def expected_tokens(self) -> int:
+        """Prompt tokens that the index expected to be cached at the worker that prefills."""
+        key = self.route.prefill[0] if self.route.prefill else self.route.decode
+        workers = (*self.view.decode, *self.view.prefill)
+        return next(item.matched_tokens for item in workers if item.key == key)
+
+
+class DecisionLog:
+    """The last decisions by request id; a retried request keeps its last one."""
+
+    def __init__(self, max_decisions: int = MAX_DECISIONS) -> None:
+        self._decisions: OrderedDict[str, Decision] = OrderedDict()
+        self._max_decisions = max_decisions
+
+    def record(self, decision: Decision) -> None:
+        """A request was routed."""
+        self._decisions.pop(decision.request_id, None)
+        self._decisions[decision.request_id] = _shortened(decision)
+        if len(self._decisions) > self._max_decisions:
+            self._decisions.popitem(last=False)
+
+    def finished(self, request_id: str, usage: Usage, timing: Timing) -> None:
+        """The request ended well."""
+        decision = self._decisions.get(request_id)
+        if decision is not None:
+            decision.usage, decision.timing = usage, timing
+
+    def find(self, request_id: str) -> Decision | None:
+        """None for a request that is unknown, was never routed, or is too long ago."""
+        return self._decisions.get(request_id)
+
+    def known_as(self, echoed_id: str) -> list[Decision]:
+        """Those that may have answered with this X-Request-Id, newest first, a few at most."""
+        newest = reversed(self._decisions.values())
+        return list(
+            islice((d for d in newest if is_known_as(d.request_id, echoed_id)), MAX_ANSWERS)
+        )
+
+
+def _shortened(decision: Decision) -> Decision:
+    """The chosen candidate and the cheapest others, with their workers."""
+    route, view = decision.route, decision.view
+    if len(route.candidates) <= MAX_CANDIDATES:
+        return decision
+    others = [item for item in route.candidates if item != route.chosen]
+    cheapest = sorted(others, key=lambda item: item.cost.total_ms)[: MAX_CANDIDATES - 1]
+    kept = (route.chosen, *cheapest)
+    workers = {key for item in kept for key in (item.decode, item.prefill)}
+    return replace(
+        decision,
+        route=replace(route, candidates=kept),
+        view=replace(
+            view,
+            decode=tuple(item for item in view.decode if item.key in workers),
+            prefill=tuple(item for item in view.prefill if item.key in workers),
+        ),
+    )

@@ -1,0 +1,140 @@
+"""Joining over gRPC, and what operators see."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from cluster.config import RouterOptions
+from cluster.errors import InvalidRequest, PairingMismatch
+from cluster.identity import Role
+from cluster.membership.member import Member, member_to_wire
+from cluster.rpc import RpcServer, error_of, open_channel
+from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from router.control.plane import FleetPlane
+from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
+
+
+@asynccontextmanager
+async def served(
+    **options: float,
+) -> AsyncIterator[tuple[FleetPlane, membership_pb2_grpc.MembershipStub]]:
+    plane = FleetPlane(RouterOptions(**options), tokenizer_digest="bb")  # type: ignore[arg-type]
+    server = RpcServer("127.0.0.1", 0)
+    plane.register(server)
+    port = await server.start()
+    await plane.start()
+    channel = open_channel(f"127.0.0.1:{port}")
+    try:
+        yield plane, membership_pb2_grpc.MembershipStub(channel)
+    finally:
+        await channel.close()
+        await plane.close()
+        await server.stop(0)
+
+
+def member(worker_id: str = "prefill-1", **values: object) -> membership_pb2.Member:
+    base = Member(
+        worker_id=worker_id,
+        incarnation="i1",
+        role=Role.PREFILL,
+        address="127.0.0.1:9",
+        pairing=PAIRING,
+        model="m",
+        max_context_tokens=100,
+    )
+    return member_to_wire(replace(base, **values))  # type: ignore[arg-type]
+
+
+def join(wire: membership_pb2.Member) -> membership_pb2.JoinRequest:
+    return membership_pb2.JoinRequest(member=wire)
+
+
+def beat(**load: float) -> membership_pb2.BeatRequest:
+    return membership_pb2.BeatRequest(
+        worker_id="prefill-1",
+        incarnation="i1",
+        load=worker_pb2.EngineLoad(**load),  # type: ignore[arg-type]
+    )
+
+
+async def test_a_worker_joins_beats_and_leaves_and_operators_see_it() -> None:
+    async with served() as (plane, stub):
+        terms = await stub.Join(join(member()))
+        assert (terms.beat_interval_s, terms.lease_s) == (1.0, 3.0)
+        reply = await stub.Beat(beat(num_running=2, num_waiting=1))
+        assert reply.known
+        view = await stub.Members(membership_pb2.MembersRequest())
+        [state] = view.members
+        assert (state.member.worker_id, state.state) == ("prefill-1", "ready")
+        assert (state.load.num_running, state.load.num_waiting) == (2, 1)
+        assert 0 <= state.beat_age_s < 5
+        draining = beat()
+        draining.draining = True
+        await stub.Beat(draining)
+        view = await stub.Members(membership_pb2.MembersRequest())
+        assert view.members[0].state == "draining"
+        leave = membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1")
+        await stub.Leave(leave)
+        await stub.Leave(leave)
+        assert not (await stub.Members(membership_pb2.MembersRequest())).members
+        assert not (await stub.Beat(beat())).known
+        assert plane.fleet.members == []
+
+
+async def test_silence_removes_a_worker_whole_and_its_requests_with_it() -> None:
+    worker = await FakeDecodeWorker().start()
+    async with served(worker_lease_s=0.2) as (plane, stub):
+        await stub.Join(join(member_to_wire(worker.member())))
+        await until(lambda: plane.why_not_ready() is None)
+        await until(lambda: plane.fleet.members == [], timeout_s=5.0)
+        assert plane.why_not_ready() == "no decode worker has joined"
+    await worker.stop()
+
+
+async def test_workers_that_do_not_pair_are_both_members_and_the_reason_is_kept() -> None:
+    worker = await FakeDecodeWorker().start()
+    async with served() as (plane, stub):
+        await stub.Join(join(member_to_wire(worker.member())))
+        await stub.Join(join(member(pairing=replace(PAIRING, dtype="float32"))))
+        assert len((await stub.Members(membership_pb2.MembersRequest())).members) == 2
+        [reason] = plane.fleet.mismatches
+        assert "dtype is 'float32' there and 'bfloat16' here" in reason
+        await stub.Join(join(member(incarnation="i2")))
+        assert plane.fleet.mismatches == ()
+    await worker.stop()
+
+
+@pytest.mark.parametrize(
+    "wire, kind, text",
+    [
+        (member(address="nowhere"), InvalidRequest, "host:port"),
+        (membership_pb2.Member(), InvalidRequest, "role"),
+        (
+            member(pairing=replace(PAIRING, tokenizer_digest="cc")),
+            PairingMismatch,
+            "'cc', the router's is 'bb'",
+        ),
+    ],
+)
+async def test_a_worker_that_cannot_be_right_is_refused_with_the_reason(
+    wire: membership_pb2.Member, kind: type[Exception], text: str
+) -> None:
+    async with served() as (plane, stub):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Join(join(wire))
+        error = error_of(caught.value)
+        assert isinstance(error, kind)
+        assert text in error.message
+        assert plane.fleet.members == []
+
+
+@pytest.mark.parametrize("load", [{"decode_step_ms": float("nan")}, {"prefill_tokens_per_s": -1.0}])
+async def test_a_beat_with_impossible_numbers_is_refused(load: dict[str, float]) -> None:
+    async with served() as (_, stub):
+        await stub.Join(join(member()))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Beat(beat(**load))
+        assert isinstance(error_of(caught.value), InvalidRequest)

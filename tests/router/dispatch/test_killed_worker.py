@@ -1,0 +1,54 @@
+"""A decode worker that dies without a word."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from cluster.config import RouterOptions
+from cluster.errors import WorkerLost
+from cluster.sampling import SamplingParams
+from router.control.plane import FleetPlane
+from router.dispatch.stream import RoutedRequest
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_request_on_a_worker_that_dies_or_hangs_ends_with_worker_lost_in_time(
+    how: signal.Signals,
+) -> None:
+    command = (sys.executable, "-m", "tests.router.decode_worker_process")
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    plane = FleetPlane(RouterOptions(), tokenizer_digest=None)
+    try:
+        description = FakeDecodeWorker()
+        description.port = int(await asyncio.to_thread(process.stdout.readline))
+        await plane.store.join(description.member())
+        await until(lambda: plane.why_not_ready() is None)
+        request = RoutedRequest(
+            request_id="r1",
+            token_ids=[1, 2, 3],
+            sampling=SamplingParams(max_tokens=50),
+            timeout_s=30.0,
+            arrived_s=time.monotonic(),
+        )
+        async with aclosing(plane.source.generate(request)) as events:
+            await anext(events)
+            process.send_signal(how)
+            started_s = time.monotonic()
+            with pytest.raises(WorkerLost):
+                await anext(events)
+        limit_s = 2.0 if how is signal.SIGKILL else 5.0  # a hang is found by keepalive, in three
+        assert time.monotonic() - started_s < limit_s
+    finally:
+        process.kill()
+        process.communicate()
+        await plane.close()

@@ -1,0 +1,92 @@
+"""A prefill worker whose handoffs fail rests, longer each time, and is trusted again."""
+
+from cluster.identity import WorkerKey
+from cluster.membership.member import Member
+from protos import worker_pb2
+from router.fleet.cooldown import LONGEST_REST_S, Cooldown
+from tests.router.dispatch_bench import collect, prefill_member, request, router
+from tests.router.fake_decode_worker import FakeDecodeWorker, Frame, until
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_rests_double_up_to_a_limit_and_end_by_themselves() -> None:
+    clock = HandClock()
+    cooldown = Cooldown(clock)
+    rests = []
+    for _ in range(9):
+        rest_s = cooldown.failed()
+        assert rest_s is not None
+        assert cooldown.is_resting
+        clock.now_s += rest_s
+        assert not cooldown.is_resting
+        rests.append(rest_s)
+    assert rests[:3] == [0.5, 1.0, 2.0]
+    assert rests[-1] == LONGEST_REST_S
+
+
+def test_failures_during_a_rest_are_the_same_failure() -> None:
+    clock = HandClock()
+    cooldown = Cooldown(clock)
+    cooldown.failed()
+    assert cooldown.failed() is None
+    clock.now_s += 0.5
+    assert not cooldown.is_resting
+    assert cooldown.failed() == 1.0
+
+
+def test_one_success_makes_up_for_all_failures() -> None:
+    clock = HandClock()
+    cooldown = Cooldown(clock)
+    for _ in range(5):
+        clock.now_s += cooldown.failed() or 0.0
+    cooldown.failed()
+    cooldown.succeeded()
+    assert not cooldown.is_resting
+    assert cooldown.failed() == 0.5
+
+
+def handoff_frame(member: Member, *, failed: bool) -> Frame:
+    outcome = worker_pb2.HandoffOutcome(
+        worker_id=member.worker_id, incarnation=member.incarnation, failed=failed
+    )
+    return Frame(handoffs=[outcome])
+
+
+async def test_a_prefill_worker_that_fails_is_not_proposed_until_it_has_rested() -> None:
+    decode, bad = FakeDecodeWorker(answer_at_once=True), prefill_member("prefill-bad")
+    async with router(decode) as plane:
+        clock = HandClock()
+        plane.fleet._clock = clock
+        await plane.store.join(bad)
+        plane.fleet._clock = plane.store._clock
+        await collect(plane, request("r1"))
+        assert [target.worker_id for target in decode.submitted[-1].prefill] == ["prefill-bad"]
+        member = plane.fleet.find(bad.key)
+        assert member is not None
+        decode.send(handoff_frame(bad, failed=True))
+        await until(lambda: member.cooldown.is_resting)
+        await collect(plane, request("r2"))
+        assert not decode.submitted[-1].prefill
+        clock.now_s += 0.6
+        await collect(plane, request("r3"))
+        assert [target.worker_id for target in decode.submitted[-1].prefill] == ["prefill-bad"]
+        decode.send(handoff_frame(bad, failed=True))
+        await until(lambda: member.cooldown.is_resting)
+        decode.send(handoff_frame(bad, failed=False))
+        await until(lambda: not member.cooldown.is_resting)
+
+
+async def test_words_about_unknown_workers_and_decode_workers_change_nothing() -> None:
+    decode = FakeDecodeWorker(answer_at_once=True)
+    async with router(decode) as plane:
+        plane.fleet.note_handoff(WorkerKey("nobody", "i1"), True)
+        plane.fleet.note_handoff(decode.member().key, True)
+        await collect(plane, request("r1"))
+        assert plane.fleet.why_not_ready() is None
