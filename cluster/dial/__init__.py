@@ -1,0 +1,1 @@
+"""The clients' side of the wire: one seam, one gRPC adapter."""

@@ -1,0 +1,90 @@
+"""How one process of a fleet reaches another: the seam under every gRPC client.
+
+    Dialer -- membership     --> MembershipLink   worker to router: join, beat, leave
+           -- session        --> SessionLink      router to decode worker: one stream, both ways
+           -- prefill_worker --> PrefillLink      decode to prefill worker: handshake, leases
+
+Dialling never waits and never fails: a link connects when it is first used. Whoever dialled it
+closes it. Every method raises SplitserveError (a peer that is away, dies, or whose connection is
+closed: WorkerLost) or the caller's own cancellation, and nothing of the library below.
+
+All calls from the event loop. `GrpcDialer` is the real one; a simulator brings its own.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cluster.deadline import Deadline
+from protos import handoff_pb2, membership_pb2, worker_pb2
+
+
+class PrefillStream(Protocol):
+    """One prompt at a prefill worker. One reader; the stream is the lease of the blocks there."""
+
+    async def next(self) -> handoff_pb2.PrefillEvent | None:
+        """The next event; None when the prefill worker has ended the stream in good order."""
+
+    def close(self) -> None:
+        """Releases the blocks there; a `next` under way raises. Idempotent."""
+
+
+class PrefillLink(Protocol):
+    """To one prefill worker, shared by all requests. Closing it ends its streams."""
+
+    async def shake_hands(
+        self, request: handoff_pb2.HandshakeRequest, *, timeout_s: float
+    ) -> handoff_pb2.HandshakeResponse:
+        """Raises PairingMismatch when the two do not fit together."""
+
+    def prefill(self, request: handoff_pb2.PrefillRequest, deadline: Deadline) -> PrefillStream:
+        """Asks for a prompt. The other side is told what is left of the deadline."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
+class SessionLink(Protocol):
+    """To one decode worker. One reader and one writer, which may be different tasks."""
+
+    async def read(self) -> worker_pb2.WorkerFrame | None:
+        """The next frame; None when the worker has ended the session in good order."""
+
+    async def write(self, message: worker_pb2.RouterMessage) -> None:
+        """Returns when the message is on its way; waits while the worker reads slowly."""
+
+    async def close(self) -> None:
+        """Ends the session; a read or write under way raises. Idempotent."""
+
+
+class MembershipLink(Protocol):
+    """To the router. Every call fails with DeadlineExceeded after `timeout_s`."""
+
+    async def join(
+        self, request: membership_pb2.JoinRequest, *, timeout_s: float
+    ) -> membership_pb2.JoinResponse:
+        """Raises what the router has against this worker."""
+
+    async def beat(
+        self, request: membership_pb2.BeatRequest, *, timeout_s: float
+    ) -> membership_pb2.BeatResponse:
+        """Every beat interval."""
+
+    async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
+        """Says goodbye."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
+class Dialer(Protocol):
+    """Where links come from. `address` is host:port."""
+
+    def prefill_worker(self, address: str) -> PrefillLink:
+        """For a decode worker."""
+
+    def session(self, address: str) -> SessionLink:
+        """For a router. The other side sees the session with the first message."""
+
+    def membership(self, address: str) -> MembershipLink:
+        """For a worker of either role."""

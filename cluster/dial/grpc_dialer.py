@@ -1,0 +1,146 @@
+"""The Dialer of a real fleet: gRPC below, typed errors above."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from cluster.deadline import Deadline
+from cluster.dial.dialer import Dialer, MembershipLink, PrefillLink, PrefillStream, SessionLink
+from cluster.errors import WorkerLost
+from cluster.rpc import error_of, open_channel
+from protos import (
+    handoff_pb2,
+    handoff_pb2_grpc,
+    membership_pb2,
+    membership_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+
+
+class GrpcDialer(Dialer):
+    """See Dialer. One channel per link."""
+
+    def prefill_worker(self, address: str) -> PrefillLink:
+        """See Dialer."""
+        return _GrpcPrefillLink(address)
+
+    def session(self, address: str) -> SessionLink:
+        """See Dialer."""
+        return _GrpcSessionLink(address)
+
+    def membership(self, address: str) -> MembershipLink:
+        """See Dialer."""
+        return _GrpcMembershipLink(address)
+
+
+class _GrpcPrefillStream(PrefillStream):
+    def __init__(
+        self,
+        call: grpc.aio.UnaryStreamCall[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
+        address: str,
+    ) -> None:
+        self._call = call
+        self._address = address
+
+    async def next(self) -> handoff_pb2.PrefillEvent | None:
+        with _typed(self._address):
+            event = await self._call.read()
+        return event if isinstance(event, handoff_pb2.PrefillEvent) else None
+
+    def close(self) -> None:
+        self._call.cancel()
+
+
+class _GrpcPrefillLink(PrefillLink):
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel = open_channel(address)
+        self._stub = handoff_pb2_grpc.PrefillWorkerStub(self._channel)
+
+    async def shake_hands(
+        self, request: handoff_pb2.HandshakeRequest, *, timeout_s: float
+    ) -> handoff_pb2.HandshakeResponse:
+        with _typed(self._address):
+            reply: handoff_pb2.HandshakeResponse = await self._stub.Handshake(
+                request, timeout=timeout_s
+            )
+        return reply
+
+    def prefill(self, request: handoff_pb2.PrefillRequest, deadline: Deadline) -> PrefillStream:
+        timeout_s = None if math.isinf(deadline.at_s) else deadline.remaining_s
+        call = self._stub.Prefill(request, timeout=timeout_s)
+        return _GrpcPrefillStream(call, self._address)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class _GrpcSessionLink(SessionLink):
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel = open_channel(address)
+        self._call = worker_pb2_grpc.DecodeWorkerStub(self._channel).Session()
+
+    async def read(self) -> worker_pb2.WorkerFrame | None:
+        with _typed(self._address):
+            frame = await self._call.read()
+        return frame if isinstance(frame, worker_pb2.WorkerFrame) else None
+
+    async def write(self, message: worker_pb2.RouterMessage) -> None:
+        with _typed(self._address):
+            await self._call.write(message)
+
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
+class _GrpcMembershipLink(MembershipLink):
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel = open_channel(address)
+        self._stub = membership_pb2_grpc.MembershipStub(self._channel)
+
+    async def join(
+        self, request: membership_pb2.JoinRequest, *, timeout_s: float
+    ) -> membership_pb2.JoinResponse:
+        with _typed(self._address):
+            reply: membership_pb2.JoinResponse = await self._stub.Join(request, timeout=timeout_s)
+        return reply
+
+    async def beat(
+        self, request: membership_pb2.BeatRequest, *, timeout_s: float
+    ) -> membership_pb2.BeatResponse:
+        with _typed(self._address):
+            reply: membership_pb2.BeatResponse = await self._stub.Beat(request, timeout=timeout_s)
+        return reply
+
+    async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
+        with _typed(self._address):
+            await self._stub.Leave(request, timeout=timeout_s)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+@contextmanager
+def _typed(address: str) -> Iterator[None]:
+    """What gRPC raises becomes our own. A CancelledError is the caller's only if the caller is
+    being cancelled: gRPC raises one as well when a call or its channel was closed beside it."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as failure:
+        raise error_of(failure) from failure
+    except (grpc.aio.UsageError, asyncio.InvalidStateError) as failure:
+        raise WorkerLost(f"the connection to {address} is closed") from failure
+    except asyncio.CancelledError as failure:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise WorkerLost(f"the connection to {address} was closed") from failure
