@@ -25,6 +25,7 @@ from cluster.membership.member import Member
 from cluster.metrics_server import start_metrics_server
 from cluster.models.card import ModelCard
 from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.loop_lag import LoopLag
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_ready
 from cluster.rpc import RpcServer
@@ -87,6 +88,7 @@ class WorkerProcess:
         self._surroundings = surroundings
         self._server = RpcServer(options.host, options.port)
         self._lifespan = Lifespan()
+        self._lag = LoopLag()
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
         self._closers = contextlib.AsyncExitStack()
         self._membership: MembershipClient | None = None
@@ -115,6 +117,8 @@ class WorkerProcess:
 
     async def _start(self) -> EngineHost:
         """Everything up, in the order in which each needs the former."""
+        self._closers.push_async_callback(self._lag.close)
+        self._lag.start()
         key, address = await self._listen()
         card = await self._surroundings.find_model(self._options)
         spec = spec_of(self._options, card, key)
@@ -123,6 +127,7 @@ class WorkerProcess:
         self._admin.open_for(AdminSubject(key, self._options.role, engine))
         ready = await engine.start(report_load)
         metrics = WorkerMetrics(self._options.role, key.worker_id)
+        self._lag.publish(metrics.registry)
         metrics_port = self._serve_metrics(metrics)
         events = await self._publish_events(engine, metrics)
         await self._open_role(engine, ready, spec, metrics)

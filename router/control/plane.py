@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
 from cluster.membership.memory import MemoryMembership
+from cluster.process.loop_lag import LoopLag
 from cluster.rpc import RpcServer
 from protos import membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
@@ -27,6 +28,8 @@ class FleetPlane:
 
     def __init__(self, options: RouterOptions, *, tokenizer_digest: str | None) -> None:
         self.metrics = RouterMetrics()
+        self.lag = LoopLag()
+        self.lag.publish(self.metrics.registry)
         self.decisions = DecisionLog()
         self.store = MemoryMembership(options.worker_lease_s)
         self._index = PrefixIndex(options.index_max_blocks)
@@ -78,8 +81,10 @@ class FleetPlane:
 
     async def start(self) -> None:
         """Begins to remove workers that fall silent."""
+        self.lag.start()
         self.fleet.start()
 
     async def close(self) -> None:
         """Ends every session and event follower; requests that still run end with WorkerLost."""
         await self.fleet.close()
+        await self.lag.close()
