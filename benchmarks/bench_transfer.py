@@ -25,9 +25,9 @@ from cluster.errors import TransferFailed
 from cluster.identity import new_incarnation
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import SPAN_BYTES, BlockReader
-from kvtransfer.fetch_job import FetchJob
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_transport import NixlTransport
+from kvtransfer.read_job import ReadJob
 from kvtransfer.selftest import selftest_peer
 from kvtransfer.selftest_peer import BLOCK_BYTES, BLOCK_SHAPE, Offer
 from kvtransfer.verification import digest_bytes
@@ -51,15 +51,11 @@ class Intake:
 
     def read(self, offer: Offer, first: int, num_blocks: int) -> float:
         """Milliseconds from submit until the result is there; raises TransferFailed."""
-        size = len(offer.digests) // len(offer.generations)
         ids = range(first, first + num_blocks)
-        job = FetchJob(
+        job = ReadJob(
             request_id="bench",
             incarnation=offer.incarnation,
-            first_index=0,
-            remote_block_ids=ids,
-            generations=offer.generations[first : first + num_blocks],
-            digests=offer.digests[first * size : (first + num_blocks) * size],
+            span=offer.span(ids),
             local_block_ids=ids,
         )
         self.arrived.clear()

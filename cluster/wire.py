@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from cluster.block_span import BlockSpan
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Timing, Usage
 from cluster.kv_peer import KvPeer
 from cluster.pairing import Pairing
@@ -151,3 +152,20 @@ def peer_to_wire(peer: KvPeer) -> handoff_pb2.KvPeer:
 def peer_from_wire(message: handoff_pb2.KvPeer) -> KvPeer:
     """The inverse of `peer_to_wire`."""
     return KvPeer(**{f.name: getattr(message, f.name) for f in fields(KvPeer)})
+
+
+def span_to_wire(span: BlockSpan) -> handoff_pb2.BlocksReady:
+    """An announcement."""
+    return handoff_pb2.BlocksReady(
+        first_index=span.first_index,
+        block_ids=span.block_ids,
+        generations=span.generations,
+        digests=span.digests,
+    )
+
+
+def span_from_wire(message: handoff_pb2.BlocksReady) -> BlockSpan:
+    """The inverse of `span_to_wire`. Not checked: ask for its `problem`."""
+    return BlockSpan(
+        message.first_index, list(message.block_ids), list(message.generations), message.digests
+    )

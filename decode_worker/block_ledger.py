@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from cluster.block_span import BlockSpan
 from cluster.errors import TransferFailed
 
 
@@ -24,25 +24,6 @@ class BlockState(enum.Enum):
     VERIFIED = "verified"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRun:
-    """Blocks next to each other in the sequence; parallel lists, as in `BlocksReady`."""
-
-    first_index: int
-    block_ids: list[int]
-    generations: list[int]
-    digests: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """Where the current source has one block."""
-
-    block_id: int
-    generation: int
-    digest: bytes
-
-
 class BlockLedger:
     """Blocks [0, num_blocks) of a sequence; those before `first_block` are there already."""
 
@@ -50,7 +31,7 @@ class BlockLedger:
         verified = min(first_block, num_blocks)
         self._states = [BlockState.VERIFIED] * verified
         self._states += [BlockState.MISSING] * (num_blocks - verified)
-        self._offers: dict[int, _Offer] = {}
+        self._offers: dict[int, BlockSpan] = {}  # block index -> that block, at the current source
         self._reading: dict[int, int] = {}  # first index of a read -> its number of blocks
 
     @property
@@ -76,23 +57,18 @@ class BlockLedger:
                 return index
         return len(self._states)
 
-    def offer(self, run: BlockRun) -> None:
+    def offer(self, span: BlockSpan) -> None:
         """The current source has these blocks. Raises TransferFailed when it makes no sense."""
-        count = len(run.block_ids)
-        self._check(run, count)
-        stride = len(run.digests) // count if count else 0
-        for at, (block_id, generation) in enumerate(
-            zip(run.block_ids, run.generations, strict=True)
-        ):
-            digest = run.digests[at * stride : (at + 1) * stride]
-            self._offers[run.first_index + at] = _Offer(block_id, generation, digest)
+        self._check(span)
+        for at in range(span.num_blocks):
+            self._offers[span.first_index + at] = span.part(at, at + 1)
 
     def forget_offers(self) -> None:
         """The source is given up; its reads under way will still be answered."""
         self._offers.clear()
 
-    def take_reads(self) -> list[BlockRun]:
-        """Runs of offered blocks that are missing: the caller reads them now."""
+    def take_reads(self) -> list[BlockSpan]:
+        """Spans of offered blocks that are missing: the caller reads them now."""
         wanted = sorted(i for i in self._offers if self._states[i] is BlockState.MISSING)
         return [self._start(indices) for indices in _runs(wanted)]
 
@@ -104,17 +80,11 @@ class BlockLedger:
             state = BlockState.VERIFIED if good else BlockState.MISSING
             self._states[first_index + at] = state
 
-    def _start(self, indices: list[int]) -> BlockRun:
-        offers = [self._offers[index] for index in indices]
+    def _start(self, indices: list[int]) -> BlockSpan:
         for index in indices:
             self._states[index] = BlockState.READING
         self._reading[indices[0]] = len(indices)
-        return BlockRun(
-            indices[0],
-            [offer.block_id for offer in offers],
-            [offer.generation for offer in offers],
-            b"".join(offer.digest for offer in offers),
-        )
+        return BlockSpan.joined([self._offers[index] for index in indices])
 
     def _worst(self) -> BlockState:
         for state in (BlockState.MISSING, BlockState.READING):
@@ -122,15 +92,12 @@ class BlockLedger:
                 return state
         return BlockState.VERIFIED
 
-    def _check(self, run: BlockRun, count: int) -> None:
-        if len(run.generations) != count or (count and len(run.digests) % count):
+    def _check(self, span: BlockSpan) -> None:
+        if problem := span.problem():
+            raise TransferFailed(f"a prefill worker announced {problem}")
+        if span.end_index > len(self._states):
             raise TransferFailed(
-                f"a prefill worker announced {count} blocks with {len(run.generations)} "
-                f"generations and {len(run.digests)} digest bytes"
-            )
-        if run.first_index + count > len(self._states):
-            raise TransferFailed(
-                f"a prefill worker announced block {run.first_index + count - 1} of a prompt "
+                f"a prefill worker announced block {span.end_index - 1} of a prompt "
                 f"that has {len(self._states)}"
             )
 

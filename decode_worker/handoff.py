@@ -26,8 +26,8 @@ from cluster.errors import (
 )
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from cluster.wire import sampling_to_wire
-from decode_worker.block_ledger import BlockLedger, BlockRun
+from cluster.wire import sampling_to_wire, span_from_wire
+from decode_worker.block_ledger import BlockLedger
 from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.request_clock import RequestClock, SourceTimes
@@ -232,11 +232,7 @@ class Handoff:
         self._settle(source)
 
     def _take_blocks(self, ready: handoff_pb2.BlocksReady, source: PrefillSource) -> None:
-        self._ledger.offer(
-            BlockRun(
-                ready.first_index, list(ready.block_ids), list(ready.generations), ready.digests
-            )
-        )
+        self._ledger.offer(span_from_wire(ready))
         self._read_what_is_offered(source)
 
     @property
@@ -247,17 +243,8 @@ class Handoff:
         return self._ledger.first_unverified
 
     def _read_what_is_offered(self, source: PrefillSource) -> None:
-        for run in self._ledger.take_reads():
-            self._send(
-                Fetch(
-                    self._engine_id,
-                    source.incarnation,
-                    run.first_index,
-                    run.block_ids,
-                    run.generations,
-                    run.digests,
-                )
-            )
+        for span in self._ledger.take_reads():
+            self._send(Fetch(self._engine_id, source.incarnation, span))
 
     def _take_first_token(self, first: handoff_pb2.FirstToken, source: PrefillSource) -> None:
         if self._is_seeded:

@@ -21,7 +21,7 @@ from engine.contract.commands import Cancel, Command, Connect, Deliver, Disconne
 from engine.contract.messages import Fetched, Frame
 from engine.process.extension import EngineParts
 from kvtransfer.block_reader import BlockReader
-from kvtransfer.fetch_job import FetchJob, FetchResult
+from kvtransfer.read_job import ReadJob, ReadResult
 
 RATE_WEIGHT = 0.2
 """Of the newest read in the moving average of the transfer rate: about five reads of memory."""
@@ -104,7 +104,7 @@ class KvIntake:
 
     def _fetch(self, fetch: Fetch) -> None:
         slots = self._receiving_blocks(fetch.request_id)
-        last = fetch.first_index + len(fetch.block_ids)
+        first, last = fetch.span.first_index, fetch.span.end_index
         if slots is None:
             self._refuse(fetch, "the request does not receive blocks any more")
             return
@@ -112,32 +112,28 @@ class KvIntake:
             self._refuse(fetch, f"block {last - 1} was announced, the prompt has {len(slots)}")
             return
         self._reader.submit(
-            FetchJob(
+            ReadJob(
                 request_id=fetch.request_id,
                 incarnation=fetch.incarnation,
-                first_index=fetch.first_index,
-                remote_block_ids=fetch.block_ids,
-                generations=fetch.generations,
-                digests=fetch.digests,
-                local_block_ids=slots[fetch.first_index : last],
+                span=fetch.span,
+                local_block_ids=slots[first:last],
             )
         )
 
     def _refuse(self, fetch: Fetch, error: str) -> None:
-        self._tell(
-            Fetched(fetch.request_id, fetch.incarnation, fetch.first_index, 0, 0, 0.0, error)
-        )
+        first_index = fetch.span.first_index
+        self._tell(Fetched(fetch.request_id, fetch.incarnation, first_index, 0, 0, 0.0, error))
 
-    def _answer(self, result: FetchResult) -> list[Command]:
+    def _answer(self, result: ReadResult) -> list[Command]:
         """The leading verified blocks count; after the first bad one they are read again."""
-        first = result.verified[0] if result.verified else None
-        is_leading = first is not None and first.first_index == result.first_index
-        num_verified = first.num_blocks if first is not None and is_leading else 0
+        job, first_index = result.job, result.job.span.first_index
+        leading = [run for run in result.verified if run.start == first_index]
+        num_verified = len(leading[0]) if leading else 0
         self._tell(
             Fetched(
-                result.request_id,
-                result.incarnation,
-                result.first_index,
+                job.request_id,
+                job.incarnation,
+                first_index,
                 num_verified,
                 result.num_bytes,
                 result.duration_ms,
@@ -147,12 +143,12 @@ class KvIntake:
         self._note_rate(result)
         if not num_verified:
             return []
-        return [Deliver(result.request_id, result.first_index, num_verified)]
+        return [Deliver(job.request_id, first_index, num_verified)]
 
     def _tell(self, fetched: Fetched) -> None:
         self._fetched.append((time.monotonic(), fetched))
 
-    def _note_rate(self, result: FetchResult) -> None:
+    def _note_rate(self, result: ReadResult) -> None:
         if result.error or result.duration_ms <= 0:
             return
         rate = result.num_bytes / result.duration_ms * 1e3

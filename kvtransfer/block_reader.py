@@ -1,6 +1,6 @@
 """The intake: blocks of other workers, read and verified by a thread of their own.
 
-    engine loop:    submit -> ... poll -> FetchResult, exactly one per job
+    engine loop:    submit -> ... poll -> ReadResult, exactly one per job
     reading thread: read bytes -> digests -> generations -> result
 
 The caller is never held up: its calls put things into queues and take them out.
@@ -17,10 +17,10 @@ from functools import partial
 
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
-from kvtransfer.fetch import FetchTools
-from kvtransfer.fetch_job import FetchJob, FetchResult
-from kvtransfer.fetch_loop import FetchLoop
+from kvtransfer.block_read import ReadTools
 from kvtransfer.local_pool import LocalPool
+from kvtransfer.read_job import ReadJob, ReadResult
+from kvtransfer.reader_core import ReaderCore
 from kvtransfer.transport import Transport
 from kvtransfer.verification import Digest
 
@@ -55,7 +55,7 @@ class BlockReader:
         clock: Callable[[], float] = time.monotonic,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
-        tools = FetchTools(
+        tools = ReadTools(
             transport=transport,
             blocks=pool.blocks,
             block_bytes=pool.block_bytes,
@@ -64,10 +64,10 @@ class BlockReader:
         )
         self._pool = pool
         self._transport = transport
-        self._loop = FetchLoop(tools, timeout_s=timeout_s, clock=clock)
+        self._loop = ReaderCore(tools, timeout_s=timeout_s, clock=clock)
         self._notify = notify
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._results: list[FetchResult] = []
+        self._results: list[ReadResult] = []
         self._unfinished: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._in_use = ""
@@ -103,8 +103,8 @@ class BlockReader:
         """That process is gone: its jobs fail within about a second."""
         self._commands.put(partial(self._loop.disconnect, incarnation))
 
-    def submit(self, job: FetchJob) -> None:
-        """Ends in one FetchResult. Jobs of one peer are read side by side."""
+    def submit(self, job: ReadJob) -> None:
+        """Ends in one ReadResult. Jobs of one peer are read side by side."""
         with self._lock:
             self._unfinished[job.request_id] += 1
         self._commands.put(partial(self._loop.add, job))
@@ -117,7 +117,7 @@ class BlockReader:
         self._commands.put(partial(self._loop.cancel, request_id))
         return self.holds(request_id)
 
-    def poll(self) -> list[FetchResult]:
+    def poll(self) -> list[ReadResult]:
         """Results since the last call."""
         with self._lock:
             results, self._results = self._results, []
@@ -135,14 +135,14 @@ class BlockReader:
         moved = True
         self._execute(self._transport.start_reading)
         while not self._closing:
-            self._take_commands(wait=not moved or not self._loop.num_fetches)
+            self._take_commands(wait=not moved or not self._loop.num_reads)
             results, moved = self._loop.turn()
             self._publish(results)
         self._publish(self._loop.close())
 
     def _take_commands(self, *, wait: bool) -> None:
         """Waits for a command when idle, and for the next look when reads are in flight."""
-        timeout = POLL_INTERVAL_S if self._loop.num_fetches else None
+        timeout = POLL_INTERVAL_S if self._loop.num_reads else None
         try:
             if wait:
                 self._execute(self._commands.get(timeout=timeout))
@@ -158,11 +158,11 @@ class BlockReader:
         except Exception:
             _log.exception("a command of the KV intake failed")
 
-    def _publish(self, results: list[FetchResult]) -> None:
+    def _publish(self, results: list[ReadResult]) -> None:
         if not results:
             return
         self._in_use = self._transport.in_use
         with self._lock:
-            self._unfinished -= Counter(result.request_id for result in results)
+            self._unfinished -= Counter(result.job.request_id for result in results)
             self._results += results
         self._notify()

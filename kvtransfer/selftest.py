@@ -18,9 +18,9 @@ from cluster.errors import TransferFailed
 from cluster.identity import new_incarnation
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
-from kvtransfer.fetch_job import FetchJob, FetchResult
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_transport import NixlTransport
+from kvtransfer.read_job import ReadJob, ReadResult
 from kvtransfer.selftest_peer import BLOCK_BYTES, BLOCK_SHAPE, Offer
 
 START_TIMEOUT_S = 60.0
@@ -105,18 +105,13 @@ def run_selftest(*, megabytes: int = 16, timeout_s: float = 30.0) -> SelftestRep
 
 def read_offer(
     reader: BlockReader, offer: Offer, num_blocks: int, *, timeout_s: float
-) -> FetchResult:
+) -> ReadResult:
     """Reads the first blocks of an offer into the same slots; raises TransferFailed if it fails."""
-    size = len(offer.digests) // len(offer.generations)
-    ids = list(range(num_blocks))
-    job = FetchJob(
+    job = ReadJob(
         request_id="selftest",
         incarnation=offer.incarnation,
-        first_index=0,
-        remote_block_ids=ids,
-        generations=offer.generations[:num_blocks],
-        digests=offer.digests[: num_blocks * size],
-        local_block_ids=ids,
+        span=offer.span(range(num_blocks)),
+        local_block_ids=range(num_blocks),
     )
     reader.submit(job)
     result = _wait(reader, timeout_s)
@@ -125,7 +120,7 @@ def read_offer(
     return result
 
 
-def _wait(reader: BlockReader, timeout_s: float) -> FetchResult:
+def _wait(reader: BlockReader, timeout_s: float) -> ReadResult:
     limit = time.monotonic() + timeout_s
     while time.monotonic() < limit:
         for result in reader.poll():

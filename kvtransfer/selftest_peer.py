@@ -10,6 +10,7 @@ import sys
 import msgspec
 import torch
 
+from cluster.block_span import BlockSpan
 from cluster.identity import new_incarnation
 from cluster.kv_peer import KvPeer
 from kernels.block_digest import block_digest
@@ -30,6 +31,12 @@ class Offer(msgspec.Struct, frozen=True):
     peer: KvPeer
     generations: list[int]
     digests: bytes
+
+    def span(self, block_ids: range) -> BlockSpan:
+        """Some of them, as the first blocks of a sequence."""
+        every = BlockSpan(0, list(range(len(self.generations))), self.generations, self.digests)
+        part = every.part(block_ids.start, block_ids.stop)
+        return BlockSpan(0, part.block_ids, part.generations, part.digests)
 
 
 def random_pool(num_blocks: int, seed: int) -> LocalPool:

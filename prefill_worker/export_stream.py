@@ -15,7 +15,7 @@ import time
 
 from cluster.errors import InternalError, SplitserveError, from_code
 from cluster.generation import Timing, Usage
-from cluster.wire import token_to_wire
+from cluster.wire import span_to_wire, token_to_wire
 from engine.contract.messages import Prefilled, RequestEnded, Started, TokenEvent
 from protos import handoff_pb2
 from worker.engine.listeners import RequestEvent
@@ -116,14 +116,9 @@ class ExportStream:
         self._messages.put_nowait(handoff_pb2.PrefillEvent(accepted=accepted))
 
     def _announce(self, event: Prefilled) -> None:
-        ready = handoff_pb2.BlocksReady(
-            first_index=event.first_index,
-            block_ids=event.block_ids,
-            generations=event.generations,
-            digests=event.digests,
-        )
+        ready = span_to_wire(event.span)
         self._messages.put_nowait(handoff_pb2.PrefillEvent(blocks_ready=ready))
-        self._next_block = max(self._next_block, event.first_index + len(event.block_ids))
+        self._next_block = max(self._next_block, event.span.end_index)
         self._finish_if_done()
 
     def _take_token(self, event: TokenEvent) -> None:

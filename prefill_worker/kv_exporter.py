@@ -8,6 +8,7 @@ The transport is passive here: readers fetch from registered memory without this
 
 from __future__ import annotations
 
+from cluster.block_span import BlockSpan
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
 from engine.contract.commands import Command
@@ -71,13 +72,12 @@ class KvExporter:
 
     def _complete(self, prefilled: Prefilled) -> Prefilled:
         """Without digests, after an error, the reader refuses the blocks and computes them."""
-        block_ids = prefilled.block_ids
+        first_index, block_ids = prefilled.span.first_index, prefilled.span.block_ids
         generations: list[int] = self._parts.generations[block_ids].tolist()
         try:
             digests = digest_bytes(self._digest, self._parts.kv, block_ids)
         except (RuntimeError, ValueError, IndexError):
             _log.exception("blocks cannot be digested", engine_request=prefilled.request_id)
             digests = b""
-        return Prefilled(
-            prefilled.request_id, prefilled.first_index, block_ids, generations, digests
-        )
+        span = BlockSpan(first_index, block_ids, generations, digests)
+        return Prefilled(prefilled.request_id, span)

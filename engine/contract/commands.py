@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from cluster.block_span import BlockSpan
 from cluster.generation import GeneratedToken
 from cluster.kv_peer import KvPeer
 from cluster.sampling import SamplingParams
@@ -124,16 +125,12 @@ class Disconnect(msgspec.Struct, frozen=True, tag=True):
 class Fetch(msgspec.Struct, frozen=True, tag=True):
     """For the intake: read these blocks of a REMOTE request, verify them, then Deliver.
 
-    Parallel lists over the blocks of the sequence from `first_index` on. `digests` is little-endian
-    uint64 [num_blocks, num_layers, num_planes, num_kv_heads].
+    `incarnation` names the peer that has them, as given to Connect.
     """
 
     request_id: str
     incarnation: str
-    first_index: int
-    block_ids: list[int]
-    generations: list[int]
-    digests: bytes
+    span: BlockSpan
 
 
 Command = (

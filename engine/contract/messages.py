@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cluster.block_span import BlockSpan
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Usage
 from cluster.kv_peer import KvPeer
@@ -47,10 +48,7 @@ class Prefilled(msgspec.Struct, frozen=True):
     """
 
     request_id: str
-    first_index: int
-    block_ids: list[int]
-    generations: list[int] = []
-    digests: bytes = b""
+    span: BlockSpan
 
 
 class Fetched(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ REMOTE   Reserved -> Deliver... and Seed, in any order -> decoding
 
 from __future__ import annotations
 
+from cluster.block_span import BlockSpan
 from engine.contract.commands import Deliver
 from engine.contract.messages import Prefilled, Reserved
 from engine.memory.lease import Hold
@@ -57,4 +58,6 @@ def announce(request: Request, placement: Placement) -> Prefilled | None:
     if last <= first:
         return None
     request.num_announced = last
-    return Prefilled(request.request_id, first, list(leader.blocks.block_ids[first:last]))
+    return Prefilled(
+        request.request_id, BlockSpan(first, list(leader.blocks.block_ids[first:last]))
+    )

@@ -117,9 +117,15 @@ class Bench:
 
     def fetched(self, fetch, *, error: str = "", num_verified: int | None = None) -> None:
         """The intake has answered."""
-        count = len(fetch.block_ids) if num_verified is None else num_verified
+        count = fetch.span.num_blocks if num_verified is None else num_verified
         answer = Fetched(
-            fetch.request_id, fetch.incarnation, fetch.first_index, count, 64 * count, 2.0, error
+            fetch.request_id,
+            fetch.incarnation,
+            fetch.span.first_index,
+            count,
+            64 * count,
+            2.0,
+            error,
         )
         self.link.say(Frame(fetched=[answer]))
 

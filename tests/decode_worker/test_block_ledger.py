@@ -4,13 +4,14 @@ import random
 
 import pytest
 
+from cluster.block_span import BlockSpan
 from cluster.errors import TransferFailed
-from decode_worker.block_ledger import BlockLedger, BlockRun
+from decode_worker.block_ledger import BlockLedger
 
 
-def run_of(first_index: int, count: int, mark: int = 0) -> BlockRun:
+def run_of(first_index: int, count: int, mark: int = 0) -> BlockSpan:
     ids = [100 * mark + first_index + i for i in range(count)]
-    return BlockRun(first_index, ids, [7] * count, b"".join(bytes([i % 256]) * 8 for i in ids))
+    return BlockSpan(first_index, ids, [7] * count, b"".join(bytes([i % 256]) * 8 for i in ids))
 
 
 def test_offered_blocks_are_read_once_and_only_where_they_are_missing():
@@ -42,9 +43,9 @@ def test_after_a_failure_the_next_source_fills_only_the_holes():
 @pytest.mark.parametrize(
     "run",
     [
-        BlockRun(0, [1, 2], [7], b""),
-        BlockRun(0, [1, 2], [7, 7], b"123"),
-        BlockRun(3, [1, 2], [7, 7], bytes(16)),
+        BlockSpan(0, [1, 2], [7], b""),
+        BlockSpan(0, [1, 2], [7, 7], b"123"),
+        BlockSpan(3, [1, 2], [7, 7], bytes(16)),
     ],
     ids=["generations", "digests", "beyond-the-prompt"],
 )

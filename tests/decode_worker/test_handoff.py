@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.block_span import BlockSpan
 from cluster.errors import InternalError, OutOfBlocks, WorkerLost
 from engine.contract.commands import (
     Cancel,
@@ -62,8 +63,8 @@ async def test_a_prompt_is_pulled_and_the_stream_closed_when_all_blocks_are_veri
     kinds = [type(command) for command in bench.link.commands]
     assert kinds.index(Connect) < kinds.index(Fetch)
     assert seed.tokens[0].token.token_id == 7
-    assert (one.first_index, one.block_ids, one.digests) == (0, [100], DIGEST)
-    assert (two.first_index, two.block_ids) == (1, [101])
+    assert one.span == BlockSpan(0, [100], [1], DIGEST)
+    assert two.span == BlockSpan(1, [101], [1], DIGEST)
     bench.emit(engine_id, 7)
     assert (await router.next_frame()).tokens[0].tokens[0].token_id == 7
     assert not stream.released.is_set()
@@ -90,7 +91,7 @@ async def test_blocks_that_are_cached_here_are_neither_asked_for_nor_read(bench,
     assert stream.request.first_block == 1
     stream.say_blocks(0, 3)
     fetch = await bench.link.wait_for(Fetch)
-    assert (fetch.first_index, fetch.block_ids) == (1, [101, 102])
+    assert fetch.span == BlockSpan(1, [101, 102], [1, 1], DIGEST * 2)
 
 
 async def test_a_prompt_that_is_wholly_cached_here_needs_nobody_else(bench, near):
@@ -118,7 +119,7 @@ async def test_when_the_worker_dies_the_next_one_goes_on_from_the_first_bad_bloc
     second.say_blocks(1, 1)
     second.say_done()
     fetch = await bench.link.wait_for(Fetch, 2)
-    assert (fetch.incarnation, fetch.first_index) == (far.incarnation, 1)
+    assert (fetch.incarnation, fetch.span.first_index) == (far.incarnation, 1)
     bench.fetched(fetch)
     await released(second)
     bench.end(engine_id)
@@ -171,10 +172,18 @@ async def test_a_block_is_not_read_again_before_the_old_read_is_answered(bench, 
     second = await far.stream()
     second.say_blocks(0, 2)
     new = await bench.link.wait_for(Fetch, 2)
-    assert (new.incarnation, new.first_index, new.block_ids) == (far.incarnation, 1, [101])
+    assert (new.incarnation, new.span.first_index, new.span.block_ids) == (
+        far.incarnation,
+        1,
+        [101],
+    )
     bench.fetched(old, error="peer is gone", num_verified=0)
     again = await bench.link.wait_for(Fetch, 3)
-    assert (again.incarnation, again.first_index, again.block_ids) == (far.incarnation, 0, [100])
+    assert (again.incarnation, again.span.first_index, again.span.block_ids) == (
+        far.incarnation,
+        0,
+        [100],
+    )
 
 
 async def test_when_one_request_finds_a_worker_lost_the_others_on_its_connection_go_on(bench, near):

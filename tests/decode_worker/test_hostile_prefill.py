@@ -90,7 +90,7 @@ async def test_a_lie_gives_up_its_source_and_the_next_one_goes_on(bench, liar, h
     stream.say_first_token(7)
     stream.say_done()
     fetch = await bench.link.wait_for(Fetch)
-    assert (fetch.incarnation, fetch.block_ids) == (honest.incarnation, [100, 101])
+    assert (fetch.incarnation, fetch.span.block_ids) == (honest.incarnation, [100, 101])
     bench.fetched(fetch)
     async with asyncio.timeout(5):
         await stream.released.wait()
@@ -108,7 +108,7 @@ async def test_repeated_and_overlapping_announcements_are_read_once(bench, liar)
     for first_index, count in ((0, 2), (0, 2), (1, 2), (0, 4), (3, 1), (0, 0)):
         stream.say_blocks(first_index, count)
     fetches = [await bench.link.wait_for(Fetch, count) for count in (1, 2, 3)]
-    assert [(f.first_index, len(f.block_ids)) for f in fetches] == [(0, 2), (2, 1), (3, 1)]
+    assert [(f.span.first_index, f.span.num_blocks) for f in fetches] == [(0, 2), (2, 1), (3, 1)]
     stream.say_first_token(7)
     await bench.link.wait_for(Seed)
     assert len(bench.link.told(Fetch)) == 3

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from cluster.block_span import BlockSpan
 from decode_worker.kv_intake import KvIntake
 from engine.contract.commands import Cancel, Connect, Deliver, Fetch
 from engine.contract.messages import Frame
@@ -45,10 +46,12 @@ class Scene:
         return Fetch(
             request_id=request_id,
             incarnation="p",
-            first_index=0,
-            block_ids=block_ids,
-            generations=self.source.generations[block_ids].tolist(),
-            digests=good + bytes(len(digests) - len(good)),
+            span=BlockSpan(
+                0,
+                block_ids,
+                self.source.generations[block_ids].tolist(),
+                good + bytes(len(digests) - len(good)),
+            ),
         )
 
     def turn_until_fetched(self) -> tuple[list, Frame]:

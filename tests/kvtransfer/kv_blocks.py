@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from cluster.block_span import BlockSpan
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
-from kvtransfer.fetch_job import FetchJob, FetchResult
 from kvtransfer.local_pool import LocalPool
+from kvtransfer.read_job import ReadJob, ReadResult
 from kvtransfer.verification import digest_bytes
 
 SHAPE = (2, 2, 3, 4, 8)  # [num_layers, 2, num_kv_heads, block_size, head_dim]
@@ -32,15 +33,17 @@ def announced(
     *,
     request_id: str = "r",
     first_index: int = 0,
-) -> FetchJob:
+) -> ReadJob:
     """A truthful announcement of blocks of `source`, as they are now; its incarnation is "p"."""
-    return FetchJob(
+    return ReadJob(
         request_id=request_id,
         incarnation="p",
-        first_index=first_index,
-        remote_block_ids=list(remote),
-        generations=source.generations[list(remote)].tolist(),
-        digests=digest_bytes(block_digest, source.blocks, remote),
+        span=BlockSpan(
+            first_index,
+            list(remote),
+            source.generations[list(remote)].tolist(),
+            digest_bytes(block_digest, source.blocks, remote),
+        ),
         local_block_ids=list(local),
     )
 
@@ -58,9 +61,9 @@ def wait_until(condition: Callable[[], bool], what: str, *, limit_s: float = 10.
         time.sleep(0.0005)
 
 
-def collect(reader: BlockReader, num_results: int, *, limit_s: float = 10.0) -> list[FetchResult]:
+def collect(reader: BlockReader, num_results: int, *, limit_s: float = 10.0) -> list[ReadResult]:
     """The next results of a reader."""
-    results: list[FetchResult] = []
+    results: list[ReadResult] = []
 
     def arrived() -> bool:
         results.extend(reader.poll())

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
+from msgspec import structs
 
 from cluster.errors import PairingMismatch
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
-from kvtransfer.fetch_job import BlockRun
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport
 from tests.kvtransfer.kv_blocks import announced, collect, same_bits, small_pool, wait_until
@@ -57,7 +57,7 @@ def test_a_job_ends_in_one_result_and_the_caller_is_notified(setup: Setup) -> No
     setup.reader.submit(announced(setup.source, range(4), range(4)))
     assert setup.notified.wait(5.0)
     (result,) = collect(setup.reader, 1)
-    assert result.error == "" and result.verified == (BlockRun(0, 4),)
+    assert result.error == "" and result.verified == (range(0, 4),)
     assert same_bits(setup.target.blocks[:4], setup.source.blocks[:4])
     assert not setup.reader.busy and setup.reader.poll() == []
     assert setup.reader.transport_in_use == "loopback"
@@ -128,7 +128,9 @@ def test_connecting_the_same_peer_again_disturbs_no_read(setup: Setup) -> None:
 
 def test_the_reading_thread_outlives_an_impossible_command(setup: Setup) -> None:
     pool = LocalPool(setup.target.blocks, setup.target.generations)
-    setup.reader.submit(replace(announced(pool, [0], [1]), generations=["x"]))  # type: ignore[list-item]
+    job = announced(pool, [0], [1])
+    broken = structs.replace(job.span, generations=["x"])
+    setup.reader.submit(replace(job, span=broken))
     assert collect(setup.reader, 1)[0].error != ""
     setup.reader.submit(announced(setup.source, [0], [1]))
     assert collect(setup.reader, 1)[0].error == ""

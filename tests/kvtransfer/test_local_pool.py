@@ -9,11 +9,11 @@ import torch
 
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
 from kernels.block_digest import block_digest
-from kvtransfer.fetch_job import BlockRun, runs_of
 from kvtransfer.local_pool import LocalPool, boot_id, check_block_ids
 from kvtransfer.loopback import LoopbackTransport
 from kvtransfer.nixl_transport import NixlTransport
 from kvtransfer.open_transport import open_transport
+from kvtransfer.read_job import runs_of
 from kvtransfer.verification import digest_bytes, matching
 from tests.kvtransfer.kv_blocks import small_pool
 
@@ -72,7 +72,7 @@ def test_a_pool_of_impossible_size_is_refused(num_blocks: int) -> None:
 
 
 def test_positions_become_runs_of_the_sequence() -> None:
-    assert runs_of(10, {3, 0, 1, 5}) == (BlockRun(10, 2), BlockRun(13, 1), BlockRun(15, 1))
+    assert runs_of(10, {3, 0, 1, 5}) == (range(10, 12), range(13, 14), range(15, 16))
     assert runs_of(0, []) == ()
 
 

@@ -14,14 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from msgspec import structs
 
 from cluster.errors import PairingMismatch, TransferFailed
 from cluster.identity import new_incarnation
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
-from kvtransfer.fetch_job import BlockRun, FetchJob
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_transport import NixlTransport
+from kvtransfer.read_job import ReadJob
 from kvtransfer.selftest import SelftestPeer, run_selftest, selftest_peer
 from kvtransfer.selftest_peer import BLOCK_SHAPE, Offer, random_pool
 from tests.kvtransfer.kv_blocks import collect, same_bits, small_pool, wait_until
@@ -53,15 +54,11 @@ def reader(pool: LocalPool) -> Iterator[BlockReader]:
     reader.close()
 
 
-def job_of(offer: Offer, num_blocks: int, *, request_id: str = "r") -> FetchJob:
-    size = len(offer.digests) // len(offer.generations)
-    return FetchJob(
+def job_of(offer: Offer, num_blocks: int, *, request_id: str = "r") -> ReadJob:
+    return ReadJob(
         request_id=request_id,
         incarnation=offer.incarnation,
-        first_index=0,
-        remote_block_ids=range(num_blocks),
-        generations=offer.generations[:num_blocks],
-        digests=offer.digests[: num_blocks * size],
+        span=offer.span(range(num_blocks)),
         local_block_ids=range(num_blocks),
     )
 
@@ -78,7 +75,7 @@ def test_256_blocks_arrive_verified_from_another_process(
     assert reader.busy and reader.holds("r")
     (result,) = collect(reader, 1)
     assert result.error == ""
-    assert result.verified == (BlockRun(0, NUM_BLOCKS),)
+    assert result.verified == (range(NUM_BLOCKS),)
     assert result.num_bytes == NUM_BLOCKS * 368_640
     assert same_bits(pool.blocks, random_pool(NUM_BLOCKS, seed=0).blocks)
     assert not reader.busy and not reader.holds("r")
@@ -105,18 +102,19 @@ def test_jobs_of_several_requests_travel_side_by_side(
         job = job_of(peer.offer, 16, request_id=f"r{index}")
         reader.submit(replace(job, local_block_ids=range(index * 16, index * 16 + 16)))
     results = collect(reader, 8)
-    assert {result.request_id for result in results} == {f"r{index}" for index in range(8)}
+    assert {result.job.request_id for result in results} == {f"r{index}" for index in range(8)}
     assert all(result.error == "" for result in results)
 
 
 def test_a_stale_generation_is_refused(peer: SelftestPeer, reader: BlockReader) -> None:
     job = job_of(peer.offer, 4)
-    generations = [*job.generations[:2], job.generations[2] - 1, job.generations[3]]
+    good = job.span.generations
+    generations = [*good[:2], good[2] - 1, good[3]]
     reader.connect(peer.offer.incarnation, peer.offer.peer)
-    reader.submit(replace(job, generations=generations))
+    reader.submit(replace(job, span=structs.replace(job.span, generations=generations)))
     (result,) = collect(reader, 1)
     assert "1 of 4 blocks" in result.error and "given to another sequence" in result.error
-    assert result.verified == (BlockRun(0, 2), BlockRun(3, 1))
+    assert result.verified == (range(0, 2), range(3, 4))
 
 
 def test_bytes_that_do_not_match_their_digest_are_refused(
@@ -124,10 +122,11 @@ def test_bytes_that_do_not_match_their_digest_are_refused(
 ) -> None:
     job = job_of(peer.offer, 4)
     reader.connect(peer.offer.incarnation, peer.offer.peer)
-    reader.submit(replace(job, digests=bytes([job.digests[0] ^ 1]) + job.digests[1:]))
+    digests = bytes([job.span.digests[0] ^ 1]) + job.span.digests[1:]
+    reader.submit(replace(job, span=structs.replace(job.span, digests=digests)))
     (result,) = collect(reader, 1)
     assert "do not match their digests, read 2 times" in result.error
-    assert result.verified == (BlockRun(1, 3),)
+    assert result.verified == (range(1, 4),)
     assert result.num_bytes == 5 * 368_640
 
 

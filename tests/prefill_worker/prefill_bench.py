@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from cluster.block_span import BlockSpan
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
@@ -59,7 +60,7 @@ class Bench:
             Frame(
                 started=[Started(engine_id, 4)],
                 tokens=[TokenEvent(engine_id, 0, GeneratedToken(7))],
-                prefilled=[Prefilled(engine_id, 0, blocks, generations, digests)],
+                prefilled=[Prefilled(engine_id, BlockSpan(0, blocks, generations, digests))],
             )
         )
 

@@ -99,7 +99,7 @@ def test_a_prompt_prefilled_elsewhere_decodes_to_the_same_tokens(
     while source.has_work:
         frame = source.step()
         for prefilled in frame.prefilled:
-            for index, block_id in enumerate(prefilled.block_ids, prefilled.first_index):
+            for index, block_id in enumerate(prefilled.span.block_ids, prefilled.span.first_index):
                 announced = digest_bytes(block_digest, source_replica.kv, [block_id])
                 local = reserved.block_ids[index]
                 assert matching(block_digest, target_replica.kv, [local], [announced]) == [False]

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import zmq
 
+from cluster.block_span import BlockSpan
 from cluster.generation import FinishReason, GeneratedToken
 from cluster.kv_peer import KvPeer
 from engine.contract.commands import (
@@ -54,7 +55,7 @@ COMMANDS: list[Command] = [
     Inspect(7, check_invariants=True),
     Connect("i", PEER),
     Disconnect("i"),
-    Fetch("a", "i", 0, [1], [2**40], b"\x01" * 8),
+    Fetch("a", "i", BlockSpan(0, [1], [2**40], b"\x01" * 8)),
     Stop(),
 ]
 

@@ -65,9 +65,9 @@ def exported_blocks(frames: list[Frame]) -> dict[int, int]:
     """Sequence index -> block id, of everything that was announced; nothing twice."""
     blocks: dict[int, int] = {}
     for prefilled in (item for frame in frames for item in frame.prefilled):
-        for offset, block_id in enumerate(prefilled.block_ids):
-            assert prefilled.first_index + offset not in blocks
-            blocks[prefilled.first_index + offset] = block_id
+        for offset, block_id in enumerate(prefilled.span.block_ids):
+            assert prefilled.span.first_index + offset not in blocks
+            blocks[prefilled.span.first_index + offset] = block_id
     return blocks
 
 
@@ -113,7 +113,7 @@ def test_a_handed_over_prompt_goes_on_as_if_it_had_stayed(n: int, max_batch_toke
 
 def test_full_blocks_are_announced_as_chunks_end_and_the_partial_one_at_last() -> None:
     frames = export(small_engine(max_batch_tokens=3))
-    announced = [[(p.first_index, len(p.block_ids)) for p in f.prefilled] for f in frames[:3]]
+    announced = [[(p.span.first_index, p.span.num_blocks) for p in f.prefilled] for f in frames[:3]]
     assert announced == [[(0, 1)], [(1, 2)], [(3, 1)]]
     assert [len(frame.tokens) for frame in frames[:3]] == [0, 0, 1]
 
@@ -124,7 +124,7 @@ def test_cached_blocks_are_announced_with_the_first_chunk_and_known_ones_never()
     engine.apply(ReleaseExport("a"))
     step(engine)
     frames = export(engine, first_block=1)
-    announced = [(p.first_index, len(p.block_ids)) for f in frames for p in f.prefilled]
+    announced = [(p.span.first_index, p.span.num_blocks) for f in frames for p in f.prefilled]
     assert announced == [(1, 3)]
     assert frames[0].started[0].cached_tokens == 6
 

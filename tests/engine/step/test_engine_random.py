@@ -119,7 +119,7 @@ class World:
             request_id = prefilled.request_id
             if self.decode.receiving_blocks(request_id) is None:
                 continue  # an intake starts no read for a request that receives no more
-            for index, block_id in enumerate(prefilled.block_ids, prefilled.first_index):
+            for index, block_id in enumerate(prefilled.span.block_ids, prefilled.span.first_index):
                 self.exports[request_id][index] = block_id
                 self.reading.add(request_id)
                 self.wire.append(Deliver(request_id, index, 1))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from kernels.block_digest import block_digest
-from kvtransfer.fetch import FetchTools
-from kvtransfer.fetch_job import BlockRun, FetchResult
-from kvtransfer.fetch_loop import DISCONNECT_GRACE_S, FetchLoop
+from kvtransfer.block_read import ReadTools
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport
+from kvtransfer.read_job import ReadResult
+from kvtransfer.reader_core import DISCONNECT_GRACE_S, ReaderCore
 from kvtransfer.verification import Digest
 from tests.kvtransfer.kv_blocks import announced, same_bits, small_pool
 
@@ -62,18 +64,18 @@ class Setup:
         transport = LoopbackTransport(
             self.target, "d-agent", network=self.network, faults=self.faults
         )
-        tools = FetchTools(
+        tools = ReadTools(
             transport=transport,
             blocks=self.target.blocks,
             block_bytes=self.target.block_bytes,
             digest=digest,
             span_blocks=span_blocks,
         )
-        self.loop = FetchLoop(tools, timeout_s=TIMEOUT_S, clock=lambda: self.now)
+        self.loop = ReaderCore(tools, timeout_s=TIMEOUT_S, clock=lambda: self.now)
         self.loop.connect("p", self.exporter.describe())
 
-    def finish(self, num_results: int = 1, *, max_turns: int = 100) -> list[FetchResult]:
-        results: list[FetchResult] = []
+    def finish(self, num_results: int = 1, *, max_turns: int = 100) -> list[ReadResult]:
+        results: list[ReadResult] = []
         for _ in range(max_turns):
             results += self.loop.turn()[0]
             if len(results) >= num_results:
@@ -92,17 +94,17 @@ def test_blocks_arrive_where_they_were_wanted_and_are_reported_by_sequence_index
     setup.loop.add(announced(setup.source, [3, 9, 4], [7, 0, 2], first_index=5))
     (result,) = setup.finish()
     assert result.error == ""
-    assert result.verified == (BlockRun(5, 3),)
+    assert result.verified == (range(5, 8),)
     assert result.num_bytes == 3 * setup.source.block_bytes
     assert same_bits(setup.target.blocks[[7, 0, 2]], setup.source.blocks[[3, 9, 4]])
-    assert setup.loop.num_fetches == 0
+    assert setup.loop.num_reads == 0
 
 
 def test_a_flipped_byte_is_read_once_more_and_then_right(setup: Setup) -> None:
     setup.faults.flips = 1
     setup.loop.add(announced(setup.source, range(3), range(3)))
     (result,) = setup.finish()
-    assert result.error == "" and result.verified == (BlockRun(0, 3),)
+    assert result.error == "" and result.verified == (range(0, 3),)
     assert setup.faults.num_reads == 2
     assert result.num_bytes == 4 * setup.source.block_bytes
     assert same_bits(setup.target.blocks[:3], setup.source.blocks[:3])
@@ -113,7 +115,7 @@ def test_a_block_that_is_wrong_twice_is_refused_and_the_others_are_kept(setup: S
     setup.loop.add(announced(setup.source, range(4), range(4)))
     (result,) = setup.finish()
     assert "1 of 4 blocks from p do not match their digests, read 2 times" in result.error
-    assert result.verified == (BlockRun(1, 3),)
+    assert result.verified == (range(1, 4),)
 
 
 def test_a_stale_generation_is_refused_without_reading_again(setup: Setup) -> None:
@@ -123,7 +125,7 @@ def test_a_stale_generation_is_refused_without_reading_again(setup: Setup) -> No
     setup.loop.add(job)
     (result,) = setup.finish()
     assert "1 of 4 blocks from p were given to another sequence" in result.error
-    assert result.verified == (BlockRun(0, 2), BlockRun(3, 1))
+    assert result.verified == (range(0, 2), range(3, 4))
     assert setup.faults.num_reads == 1
 
 
@@ -132,7 +134,7 @@ def test_a_slot_given_away_between_bytes_and_generations_is_refused(setup: Setup
     setup.loop.add(announced(setup.source, range(3), range(3)))
     (result,) = setup.finish()
     assert "given to another sequence" in result.error
-    assert result.verified == (BlockRun(0, 1), BlockRun(2, 1))
+    assert result.verified == (range(0, 1), range(2, 3))
 
 
 def test_generations_are_checked_even_when_digests_are_not() -> None:
@@ -140,7 +142,7 @@ def test_generations_are_checked_even_when_digests_are_not() -> None:
     setup.faults.give_away = [0]
     setup.loop.add(announced(setup.source, range(2), range(2)))
     (result,) = setup.finish()
-    assert result.verified == (BlockRun(1, 1),)
+    assert result.verified == (range(1, 2),)
 
 
 def test_a_long_job_is_read_in_spans(setup: Setup) -> None:
@@ -230,27 +232,30 @@ def test_jobs_of_a_peer_that_is_gone_end_within_the_grace(setup: Setup) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"generations": [1]}, "malformed announcement: 2 remote_block_ids, 1 generations"),
-        ({"digests": b""}, "0 bytes of digests for 2 blocks"),
-        ({"digests": b"\0" * 17}, "bytes of digests for 2 blocks"),
-        ({"remote_block_ids": [0, 16]}, "remote block ids reach from 0 to 16; that pool has 16"),
-        ({"remote_block_ids": [0, 2**32 - 1]}, "remote block ids reach from 0 to 4294967295"),
+        ({"span": {"generations": [1]}}, "malformed announcement: 2 blocks with 1 generations"),
+        ({"span": {"digests": b""}}, "0 bytes of digests for 2 blocks"),
+        ({"span": {"digests": b"\0" * 16}}, "bytes of digests for 2 blocks"),
+        ({"span": {"digests": b"\0" * 17}}, "malformed announcement: 2 blocks with 2 generations"),
+        ({"span": {"block_ids": [0, 16]}}, "remote block ids reach from 0 to 16; that pool has 16"),
+        ({"span": {"block_ids": [0, 2**32 - 1]}}, "remote block ids reach from 0 to 4294967295"),
+        ({"local_block_ids": [0]}, "2 blocks into 1 slots"),
         ({"local_block_ids": [0, 16]}, "local block ids reach from 0 to 16"),
         ({"local_block_ids": [3, 3]}, "a local block is named twice"),
         ({"incarnation": "nobody"}, "no connection to nobody"),
         (
-            {"remote_block_ids": [], "generations": [], "local_block_ids": [], "digests": b""},
+            {"span": {"block_ids": [], "generations": [], "digests": b""}, "local_block_ids": []},
             "at least one",
         ),
     ],
 )
 def test_a_wrong_announcement_is_that_jobs_error_and_nothing_else(
-    setup: Setup, change: dict[str, object], problem: str
+    setup: Setup, change: dict[str, Any], problem: str
 ) -> None:
     job = announced(setup.source, range(2), range(2))
-    setup.loop.add(replace(job, **change))  # type: ignore[arg-type]
+    wrong = structs.replace(job.span, **change.get("span", {}))
+    setup.loop.add(replace(job, **(change | {"span": wrong})))
     setup.loop.add(replace(job, request_id="good", local_block_ids=[8, 9]))
-    results = {result.request_id: result for result in setup.finish(2)}
+    results = {result.job.request_id: result for result in setup.finish(2)}
     assert problem in results["r"].error
     assert results["good"].error == ""
 
@@ -275,7 +280,7 @@ def test_at_random_every_job_ends_once_and_what_is_verified_is_what_was_announce
             local = list(range(base, base + 4))
             jobs.append(announced(setup.source, ids, local, request_id=name, first_index=base))
             setup.loop.add(jobs[-1])
-        results: dict[str, FetchResult] = {}
+        results: dict[str, ReadResult] = {}
         for _ in range(60):
             event = rng.random()
             setup.faults.held = event < 0.3
@@ -284,20 +289,16 @@ def test_at_random_every_job_ends_once_and_what_is_verified_is_what_was_announce
             if event > 0.97:
                 setup.loop.cancel("a")
             for result in setup.loop.turn()[0]:
-                assert result.request_id not in results
-                results[result.request_id] = result
+                assert result.job.request_id not in results
+                results[result.job.request_id] = result
         assert set(results) == {"a", "b"}
         for job in jobs:
             result = results[job.request_id]
-            indices = [
-                index
-                for run in result.verified
-                for index in range(run.first_index, run.first_index + run.num_blocks)
-            ]
+            indices = [index for run in result.verified for index in run]
             assert (len(indices) == 4) == (result.error == "")
             for index in indices:
-                position = index - job.first_index
+                position = index - job.span.first_index
                 assert same_bits(
                     setup.target.blocks[job.local_block_ids[position]],
-                    truth[job.remote_block_ids[position]],
+                    truth[job.span.block_ids[position]],
                 )

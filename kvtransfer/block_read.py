@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.errors import TransferFailed
-from kvtransfer.fetch_job import FetchJob, FetchResult, runs_of
+from kvtransfer.read_job import ReadJob, ReadResult, runs_of
 from kvtransfer.transport import Read, ReadState, Transport
 from kvtransfer.verification import Digest, matching
 
@@ -32,7 +32,7 @@ MAX_SPANS_IN_FLIGHT = 4
 """Hides the link's latency; of one job, the others have their own."""
 
 
-class FetchState(enum.Enum):
+class BlockReadState(enum.Enum):
     """See the module's drawing."""
 
     QUEUED = "queued"
@@ -42,10 +42,10 @@ class FetchState(enum.Enum):
 
 
 _NEXT = {
-    FetchState.QUEUED: {FetchState.READING, FetchState.ENDED},
-    FetchState.READING: {FetchState.CHECKING, FetchState.ENDED},
-    FetchState.CHECKING: {FetchState.READING, FetchState.ENDED},
-    FetchState.ENDED: set(),
+    BlockReadState.QUEUED: {BlockReadState.READING, BlockReadState.ENDED},
+    BlockReadState.READING: {BlockReadState.CHECKING, BlockReadState.ENDED},
+    BlockReadState.CHECKING: {BlockReadState.READING, BlockReadState.ENDED},
+    BlockReadState.ENDED: set(),
 }
 
 
@@ -59,8 +59,8 @@ class ReadInFlight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchTools:
-    """What every fetch of a reader works with."""
+class ReadTools:
+    """What every job of a reader works with."""
 
     transport: Transport
     blocks: torch.Tensor  # [num_blocks, ...], the local pool
@@ -70,13 +70,14 @@ class FetchTools:
     span_blocks: int
 
 
-class Fetch:
+class BlockRead:
     """Belongs to the reading thread. `advance` is called until the state is ENDED."""
 
-    def __init__(self, job: FetchJob, tools: FetchTools, *, deadline: float) -> None:
+    def __init__(self, job: ReadJob, tools: ReadTools, *, deadline: float) -> None:
         self.job = job
+        self._span = job.span
         self.deadline = deadline
-        self.state = FetchState.QUEUED
+        self.state = BlockReadState.QUEUED
         self._tools = tools
         self._to_read: deque[list[int]] = deque()
         self._in_flight: list[ReadInFlight] = []
@@ -121,40 +122,37 @@ class Fetch:
                 self._in_flight.remove(flight)
                 self._post_again(flight)
 
-    def result(self) -> FetchResult:
-        """Of an ended fetch."""
+    def result(self) -> ReadResult:
+        """Of an ended read."""
         started = self._ended if self._started is None else self._started
-        return FetchResult(
-            request_id=self.job.request_id,
-            incarnation=self.job.incarnation,
-            first_index=self.job.first_index,
-            num_blocks=self.job.num_blocks,
-            verified=runs_of(self.job.first_index, self._verified),
+        return ReadResult(
+            job=self.job,
+            verified=runs_of(self._span.first_index, self._verified),
             num_bytes=self._num_bytes,
             duration_ms=(self._ended - started) * 1e3,
             error=self._error,
         )
 
     def _step(self, now: float) -> bool:
-        if self.state is FetchState.QUEUED:
+        if self.state is BlockReadState.QUEUED:
             self._started = now
             self._read(range(self.job.num_blocks))
         if self._to_read and len(self._in_flight) < MAX_SPANS_IN_FLIGHT:
             self._post_blocks(self._to_read.popleft())
             self._collect()
             return True
-        if self.state is FetchState.READING and not self._in_flight and not self._to_read:
-            self._move_to(FetchState.CHECKING)
+        if self.state is BlockReadState.READING and not self._in_flight and not self._to_read:
+            self._move_to(BlockReadState.CHECKING)
             self._post_generations(sorted(self._matched | self._mismatched))
             self._collect()
             return True
-        if self.state is FetchState.CHECKING and not self._in_flight:
+        if self.state is BlockReadState.CHECKING and not self._in_flight:
             self._judge(now)
             return True
         return False
 
     def _read(self, positions: Iterable[int]) -> None:
-        self._move_to(FetchState.READING)
+        self._move_to(BlockReadState.READING)
         self._num_readings += 1
         wanted, size = sorted(positions), self._tools.span_blocks
         self._to_read.extend(wanted[i : i + size] for i in range(0, len(wanted), size))
@@ -162,7 +160,7 @@ class Fetch:
     def _post_blocks(self, positions: list[int]) -> None:
         read = self._tools.transport.read_blocks(
             self.job.incarnation,
-            self._pick(self.job.remote_block_ids, positions),
+            self._pick(self._span.block_ids, positions),
             self._pick(self.job.local_block_ids, positions),
         )
         self._in_flight.append(ReadInFlight(read, positions, of_generations=False))
@@ -170,7 +168,7 @@ class Fetch:
     def _post_generations(self, positions: list[int]) -> None:
         read = self._tools.transport.read_generations(
             self.job.incarnation,
-            self._pick(self.job.remote_block_ids, positions),
+            self._pick(self._span.block_ids, positions),
             self._pick(self.job.local_block_ids, positions),
         )
         self._in_flight.append(ReadInFlight(read, positions, of_generations=True))
@@ -210,8 +208,7 @@ class Fetch:
     def _compare(self, positions: list[int]) -> list[bool]:
         if self._tools.digest is None:
             return [True] * len(positions)
-        digests, size = self.job.digests, len(self.job.digests) // self.job.num_blocks
-        announced = [digests[position * size : (position + 1) * size] for position in positions]
+        announced = [self._span.digests_of(position, position + 1) for position in positions]
         local = self._pick(self.job.local_block_ids, positions)
         return matching(self._tools.digest, self._tools.blocks, local, announced)
 
@@ -221,7 +218,7 @@ class Fetch:
         present = {
             position
             for position in self._matched | self._mismatched
-            if int(found[self.job.local_block_ids[position]]) == self.job.generations[position]
+            if int(found[self.job.local_block_ids[position]]) == self._span.generations[position]
         }
         self._num_moved += len(self._matched | self._mismatched) - len(present)
         self._verified |= self._matched & present
@@ -242,10 +239,10 @@ class Fetch:
 
     def _end(self, now: float) -> None:
         self._ended = now
-        self._move_to(FetchState.ENDED)
+        self._move_to(BlockReadState.ENDED)
 
-    def _move_to(self, state: FetchState) -> None:
-        assert state in _NEXT[self.state], f"a fetch cannot go from {self.state} to {state}"
+    def _move_to(self, state: BlockReadState) -> None:
+        assert state in _NEXT[self.state], f"a read cannot go from {self.state} to {state}"
         self.state = state
 
     @staticmethod
