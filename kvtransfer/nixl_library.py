@@ -21,7 +21,7 @@ import torch
 from cluster.errors import ConfigError
 from kvtransfer.ucx_log import UcxLog
 
-WHEELS = ("nixl_cu12", "nixl_cu13", "nixl")
+WHEELS = ("nixl_cu13", "nixl_cu12", "nixl")
 
 
 OUR_LOG_FILES = "/proc/self/fd/"
@@ -84,8 +84,8 @@ def nixl_bindings() -> ModuleType:
             finally:
                 logging.raiseExceptions = raise_exceptions  # the package turns it off for all
     raise ConfigError(
-        f"NIXL cannot be loaded ({'; '.join(failures)}); install nixl-cu12 (nixl-cu13 for CUDA "
-        "13), or use --kv-transport loopback in one process",
+        f"NIXL cannot be loaded ({'; '.join(failures)}); install nixl-cu13 (nixl-cu12 for CUDA "
+        "12), or use --kv-transport loopback in one process",
         param="kv_transport",
     )
 
@@ -98,4 +98,4 @@ def nixl_errors() -> tuple[type[Exception], ...]:
 
 
 def _cuda_major() -> str:
-    return (torch.version.cuda or "12").partition(".")[0]
+    return (torch.version.cuda or "13").partition(".")[0]

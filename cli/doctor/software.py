@@ -30,9 +30,9 @@ def software_checks() -> list[Check]:
 
 def _python() -> Finding:
     text = f"python {platform.python_version()} on {platform.system()} {platform.machine()}"
-    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+    if (3, 11) <= sys.version_info[:2] <= (3, 14):
         return fine(text)
-    return poor(text, "3.11 and 3.12 are tested")
+    return poor(text, "3.11 to 3.14 are supported; 3.11 and 3.12 are tested")
 
 
 def _torch() -> Finding:
