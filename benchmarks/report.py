@@ -128,7 +128,7 @@ def machine() -> dict[str, object]:
         "load_average_1min": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("torch", "grpcio", "nixl-cu12", "numpy")},
+        "versions": {name: _version(name) for name in ("torch", "grpcio", "nixl-cu13", "numpy")},
     }
 
 
