@@ -11,5 +11,9 @@ DECODE_16_MS: Final = 40.0
 """Per step of sixteen sequences."""
 ROUTER_P50_MS: Final = 3.0
 INDEX_P50_US: Final = 40.0
-QUIET_ITL_FACTOR: Final = 1.3
-"""p99 inter-token latency while 2k-token prompts arrive, over that of a quiet fleet."""
+QUIET_ITL_FACTOR: Final = 1.5
+"""p99 inter-token latency while 2k-token prompts arrive, over that of a quiet fleet: 1 + 1."""
+COLOCATED_ITL_FACTOR: Final = 3.0
+"""The same where one worker does both."""
+LONG_TTFT_FACTOR: Final = 1.15
+"""TTFT of those prompts, over that of an earlier version."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -20,9 +21,10 @@ STOP_TIMEOUT_S = 60.0
 
 
 @contextmanager
-def local_fleet(*flags: str, num_workers: int) -> Iterator[int]:
+def local_fleet(*flags: str, num_workers: int, tree: Path | None = None) -> Iterator[int]:
     """Yields the HTTP port once all workers are members; stops every process at the end.
 
+    `tree`: another checkout of this project whose code the fleet runs; None: this one.
     Raises RuntimeError with the end of the log when the fleet does not start.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the fleet ends with us
@@ -30,7 +32,7 @@ def local_fleet(*flags: str, num_workers: int) -> Iterator[int]:
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "serve.log").open("w+") as log:
         command = [sys.executable, "-m", "cli", "serve", *flags, "--log-dir", folder]
         command += ["--port", str(port), "--grpc-port", str(grpc_port)]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=tree, env=_environment(tree))
         try:
             if not _is_ready(process, port, grpc_port, num_workers):
                 raise RuntimeError(f"the fleet did not start: {Path(log.name).read_text()[-2000:]}")
@@ -45,6 +47,10 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _environment(tree: Path | None) -> dict[str, str] | None:
+    return None if tree is None else os.environ | {"PYTHONPATH": str(tree)}
 
 
 def _is_ready(

@@ -36,11 +36,17 @@ class Stream:
         return [(b - a) * 1e3 for a, b in zip(inside, inside[1:], strict=False)]
 
 
-async def complete(port: int, prompt: Sequence[int], max_tokens: int) -> Stream:
-    """Greedy, to the full length. Raises RuntimeError for an answer other than a whole stream."""
+async def complete(
+    port: int, prompt: Sequence[int], max_tokens: int, *, into: Stream | None = None
+) -> Stream:
+    """Greedy, to the full length. Raises RuntimeError for an answer other than a whole stream.
+
+    `into` is filled while the answer comes, for who wants to watch it.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        stream = Stream(sent_s=time.monotonic())
+        stream = into or Stream(sent_s=0.0)
+        stream.sent_s = time.monotonic()
         writer.write(_request(prompt, max_tokens))
         await _read(reader, stream)
         return stream

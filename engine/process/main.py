@@ -20,6 +20,7 @@ import structlog
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.logs import configure_logging
+from cluster.process.priority import step_back
 from engine.contract.messages import LoadProgress, Ready, StartFailed
 from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.process.channel import MessageSink, ZmqChannel
@@ -70,7 +71,7 @@ def run_engine_process(
     load: ReplicaLoader = load_replica,
 ) -> None:
     """Loads, says Ready, and loops until Stop."""
-    os.nice(spec.options.niceness)  # before any thread: they inherit it
+    step_back(spec.options.niceness)  # before any thread: they inherit it
     use_threads_to_load(spec.options.num_threads)
 
     def report(phase: str, fraction: float) -> None:
