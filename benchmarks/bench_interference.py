@@ -128,7 +128,9 @@ def rows_of(fleet: Deployment, before: Deployment | None) -> list[Row]:
         median_row(f"{name}: ITL p50, quiet", taken["quiet p50"], "ms"),
         median_row(f"{name}: ITL p99, quiet", taken["quiet p99"], "ms"),
         median_row(f"{name}: ITL p50, prompts arrive", taken["busy p50"], "ms", quiet),
-        median_row(f"{name}: ITL p99, prompts arrive", taken["busy p99"], "ms", quiet_p99, limit_ms),
+        median_row(
+            f"{name}: ITL p99, prompts arrive", taken["busy p99"], "ms", quiet_p99, limit_ms
+        ),
         median_row(f"{name}: TTFT, 2000 tokens, arriving", taken["long ttft"], "ms", None, ttft_ms),
     ]
 

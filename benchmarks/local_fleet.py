@@ -32,7 +32,9 @@ def local_fleet(*flags: str, num_workers: int, tree: Path | None = None) -> Iter
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "serve.log").open("w+") as log:
         command = [sys.executable, "-m", "cli", "serve", *flags, "--log-dir", folder]
         command += ["--port", str(port), "--grpc-port", str(grpc_port)]
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=tree, env=_environment(tree))
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=tree, env=_environment(tree)
+        )
         try:
             if not _is_ready(process, port, grpc_port, num_workers):
                 raise RuntimeError(f"the fleet did not start: {Path(log.name).read_text()[-2000:]}")
