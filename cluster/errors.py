@@ -16,6 +16,7 @@
     |- DeadlineExceeded            504
     |- Cancelled                   the client left: 499
     |- WorkerLost                  the decode worker died: 502
+    |  '- WrongWorker              another process answers at its address
     |- PairingMismatch             two workers do not fit together
     |- TransferFailed              KV could not be read or did not verify
     |- OutOfBlocks                 a request can never fit in the pool
@@ -105,6 +106,10 @@ class WorkerLost(SplitserveError):
     """The worker that held the request died."""
 
 
+class WrongWorker(WorkerLost):
+    """Another process than the one that was meant answers; the message names both."""
+
+
 class PairingMismatch(SplitserveError):
     """Two workers differ in something that a KV block depends on; the message names both values."""
 
@@ -183,6 +188,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),
     Cancelled: ErrorStatus("cancelled", 499, "CANCELLED", "server_error"),
     WorkerLost: ErrorStatus("worker_lost", 502, "UNAVAILABLE", "server_error"),
+    WrongWorker: ErrorStatus("wrong_worker", 502, "FAILED_PRECONDITION", "server_error"),
     PairingMismatch: ErrorStatus("pairing_mismatch", 503, "FAILED_PRECONDITION", "server_error"),
     TransferFailed: ErrorStatus("kv_transfer_failed", 502, "UNAVAILABLE", "server_error"),
     OutOfBlocks: ErrorStatus("out_of_blocks", 400, "INVALID_ARGUMENT", "invalid_request_error"),

@@ -40,7 +40,15 @@ class Pairing:
 
 
 def check_pairing(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
-    """Raises PairingMismatch with both values of the first field that differs."""
+    """Raises PairingMismatch with both values of the first field that differs.
+
+    The protocol comes first: two versions may mean different things by the other fields.
+    """
+    if ours.protocol_version != theirs.protocol_version:
+        raise PairingMismatch(
+            f"{peer} cannot pair: it speaks protocol version {theirs.protocol_version} and this "
+            f"process version {ours.protocol_version}; run the same version of splitserve on both"
+        )
     for item in fields(Pairing):
         mine, other = getattr(ours, item.name), getattr(theirs, item.name)
         if mine != other:

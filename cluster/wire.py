@@ -6,9 +6,11 @@ from dataclasses import fields
 
 from cluster.block_span import BlockSpan
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Timing, Usage
+from cluster.identity import WorkerKey
 from cluster.kv_peer import KvPeer
 from cluster.pairing import Pairing
 from cluster.sampling import SamplingParams
+from cluster.worker_identity import WorkerIdentity
 from protos import generation_pb2, handoff_pb2, worker_pb2
 
 _TO_WIRE_REASON = {
@@ -168,4 +170,20 @@ def span_from_wire(message: handoff_pb2.BlocksReady) -> BlockSpan:
     """The inverse of `span_to_wire`. Not checked: ask for its `problem`."""
     return BlockSpan(
         message.first_index, list(message.block_ids), list(message.generations), message.digests
+    )
+
+
+def identity_to_wire(identity: WorkerIdentity) -> worker_pb2.WorkerIdentity:
+    """The first word of either side of a session."""
+    return worker_pb2.WorkerIdentity(
+        worker_id=identity.key.worker_id,
+        incarnation=identity.key.incarnation,
+        pairing=pairing_to_wire(identity.pairing),
+    )
+
+
+def identity_from_wire(message: worker_pb2.WorkerIdentity) -> WorkerIdentity:
+    """The inverse of `identity_to_wire`."""
+    return WorkerIdentity(
+        WorkerKey(message.worker_id, message.incarnation), pairing_from_wire(message.pairing)
     )

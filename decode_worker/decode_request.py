@@ -27,6 +27,7 @@ from cluster.identity import WorkerKey
 from cluster.logs import bind_request, get_logger
 from cluster.process.lifespan import WorkLease
 from cluster.wire import sampling_from_wire
+from cluster.worker_identity import WorkerIdentity
 from decode_worker.handoff import Handoff, HandoffPlan, HandoffState
 from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.request_clock import RequestClock
@@ -48,6 +49,11 @@ class DecodeParts:
 
     worker: RunningWorker
     peers: PrefillPeers
+
+    @property
+    def identity(self) -> WorkerIdentity:
+        """What a router must have meant."""
+        return WorkerIdentity(self.worker.key, self.worker.pairing)
 
 
 class DecodeRequest:

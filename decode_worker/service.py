@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from cluster.errors import NotReady
+from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
 from cluster.logs import get_logger
+from cluster.process.background import until_one_ends
 from cluster.rpc import RpcServer, abort
+from cluster.wire import identity_from_wire, identity_to_wire
+from cluster.worker_identity import WorkerIdentity
 from decode_worker.decode_request import DecodeParts
 from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.session import Session
@@ -18,6 +21,8 @@ from protos import worker_pb2, worker_pb2_grpc
 from worker.role import RunningWorker
 
 SERVICE = "splitserve.worker.v1.DecodeWorker"
+FIRST_WORD_TIMEOUT_S = 5.0
+"""A router speaks first, and at once."""
 _log = get_logger("decode_worker")
 
 
@@ -28,7 +33,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     def __init__(self) -> None:
         self._parts: DecodeParts | None = None
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}
 
     def register(self, server: RpcServer) -> None:
         """See RoleService."""
@@ -53,27 +58,56 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         context: grpc.aio.ServicerContext[worker_pb2.RouterMessage, worker_pb2.WorkerFrame],
     ) -> None:
         """Lives as long as the router keeps its stream open; then cancels what came over it."""
-        if self._parts is None:
-            await abort(context, NotReady("this decode worker is still loading", retry_after_s=1.0))
-        session = Session(self._parts)
-        self._sessions.add(session)
-        _log.info("session opened", router=context.peer())
-        halves = (
-            asyncio.create_task(session.read(request_iterator)),
-            asyncio.create_task(session.write(context)),
-        )
+        router = context.peer()
         try:
-            await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+            parts = self._opened()
+            await _hear_who_is_meant(request_iterator, parts.identity)
+            opened = identity_to_wire(parts.identity)
+            await context.write(worker_pb2.WorkerFrame(opened=opened))
+            await self._serve(Session(parts), request_iterator, context)
+        except SplitserveError as error:
+            _log.warning("session refused", router=router, error=error.message)
+            await abort(context, error)
+        except Exception as error:
+            _log.exception("a session failed", router=router)
+            await abort(context, InternalError(f"the session failed: {type(error).__name__}"))
+
+    def _opened(self) -> DecodeParts:
+        if self._parts is None:
+            raise NotReady("this decode worker is still loading", retry_after_s=1.0)
+        return self._parts
+
+    async def _serve(
+        self,
+        session: Session,
+        messages: AsyncIterator[worker_pb2.RouterMessage],
+        context: grpc.aio.ServicerContext[worker_pb2.RouterMessage, worker_pb2.WorkerFrame],
+    ) -> None:
+        self._sessions[session] = None
+        router = context.peer()
+        _log.info("session opened", router=router)
+        try:
+            await until_one_ends(session.read(messages), session.write(context))
         finally:
-            self._sessions.discard(session)
-            _log.info("session closed", router=context.peer(), num_cut_off=session.num_requests)
+            del self._sessions[session]
+            _log.info("session closed", router=router, num_cut_off=session.num_requests)
             session.cancel_all()
-            for half in halves:
-                half.cancel()
-            for end in await asyncio.gather(*halves, return_exceptions=True):
-                if isinstance(end, Exception):
-                    _log.warning("a session broke", router=context.peer(), error=repr(end)[:200])
 
     def _step_done(self, frame: Frame) -> None:
         for session in self._sessions:
             session.step_done(frame)
+
+
+async def _hear_who_is_meant(
+    messages: AsyncIterator[worker_pb2.RouterMessage], we: WorkerIdentity
+) -> None:
+    """Reads the first message. Raises WrongWorker or PairingMismatch when it means somebody else,
+    and InvalidRequest when it says nothing of the kind."""
+    try:
+        async with asyncio.timeout(FIRST_WORD_TIMEOUT_S):
+            first = await anext(messages, worker_pb2.RouterMessage())
+    except TimeoutError:
+        first = worker_pb2.RouterMessage()
+    if not first.HasField("open"):
+        raise InvalidRequest("a session begins with `open`: which worker process is meant")
+    we.check(meant=identity_from_wire(first.open))

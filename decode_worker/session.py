@@ -1,6 +1,7 @@
 """One router's stream: its requests, and the frames that answer them.
 
-OPEN --the stream breaks, or the router closes it--> CLOSED: every request is cancelled
+identities compared --> OPEN --the stream breaks, or either side ends it--> CLOSED: every request
+                                                                            is cancelled
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Session:
                     self._cancel(message.cancel.request_id)
                 case "finish":
                     self._finish(message.finish)
+                case "open":
+                    raise InvalidRequest("`open` is the first message of a session and no other")
 
     async def write(
         self,

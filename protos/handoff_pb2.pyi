@@ -137,14 +137,22 @@ class Done(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Progress(_message.Message):
+    __slots__ = ("waiting_prefill_tokens",)
+    WAITING_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    waiting_prefill_tokens: int
+    def __init__(self, waiting_prefill_tokens: _Optional[int] = ...) -> None: ...
+
 class PrefillEvent(_message.Message):
-    __slots__ = ("accepted", "blocks_ready", "first_token", "done")
+    __slots__ = ("accepted", "blocks_ready", "first_token", "done", "progress")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_READY_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     accepted: Accepted
     blocks_ready: BlocksReady
     first_token: FirstToken
     done: Done
-    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., blocks_ready: _Optional[_Union[BlocksReady, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ...) -> None: ...
+    progress: Progress
+    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., blocks_ready: _Optional[_Union[BlocksReady, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...

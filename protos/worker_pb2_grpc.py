@@ -46,6 +46,9 @@ class DecodeWorkerServicer:
 
     def Session(self, request_iterator, context):
         """One stream per router: requests, cancellations and finishes in, one frame per engine step out.
+        The first message says whom the router means, the first frame who answers. Either side ends
+        the stream where that is not the same process with the same model: wrong_worker or
+        pairing_mismatch.
         When the stream breaks, the worker cancels every request that came over it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -116,6 +116,18 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*pending, return_exceptions=True)
 
 
+async def until_one_ends(*works: Work) -> None:
+    """Runs parts of one thing side by side until the first ends; cancels the others and waits for
+    them. Raises what the first raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(tasks)
+    for task in done:
+        task.result()
+
+
 async def _kept(name: str, make: Callable[[], Work]) -> None:
     backoff = Backoff(first_s=0.1, longest_s=5.0)
     while True:

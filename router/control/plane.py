@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
+from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.membership.memory import MemoryMembership
 from cluster.process.loop_lag import LoopLag
 from cluster.rpc import RpcServer
@@ -35,7 +36,9 @@ class FleetPlane:
         self._index = PrefixIndex(options.index_max_blocks)
         estimates = Estimates()
         admission = Admission(options.max_running_requests, options.max_queued_requests)
-        self.fleet = Fleet(self.store, self._index, estimates, self.metrics)
+        self.fleet = Fleet(
+            self.store, self._index, estimates, self.metrics, dialer=GrpcDialer()
+        )
         self.source = Dispatcher(
             admission, self.fleet, self._index, estimates, self.metrics, self.decisions
         )

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from functools import partial
 
 from cluster.cache_change import CacheChange
-from cluster.errors import NoWorker, PairingMismatch
+from cluster.dial.dialer import Dialer
+from cluster.errors import NoWorker, PairingMismatch, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.kv_events.subscriber import KvEventSubscriber
@@ -48,9 +49,11 @@ class Fleet:
         estimates: Estimates,
         metrics: RouterMetrics,
         *,
+        dialer: Dialer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
+        self._dialer = dialer
         self._index = index
         self._estimates = estimates
         self._metrics = metrics
@@ -176,13 +179,22 @@ class Fleet:
             )
         if item.is_decode:
             item.session = WorkerSession(
-                member.worker_id,
-                member.address,
+                member,
+                self._dialer,
                 on_load=lambda load: self.note_load(member.key, load),
                 on_open=self._changed.set,
                 on_handoff=self.note_handoff,
+                on_mismatch=lambda error: self._turn_away(member.key, error),
             )
             item.session.start()
+
+    def _turn_away(self, key: WorkerKey, error: SplitserveError) -> None:
+        """Somebody else answers at this member's address: it is out until it joins anew."""
+        _log.error("a member is removed", worker_id=key.worker_id, reason=error.message)
+        self._own(asyncio.create_task(self._forget(key)))
+
+    async def _forget(self, key: WorkerKey) -> None:
+        await self._store.leave(key)
 
     def _follower(self, member: Member) -> KvEventSubscriber:
         def apply(change: CacheChange) -> None:
@@ -205,7 +217,9 @@ class Fleet:
         self._mismatches = {
             pair: text for pair, text in self._mismatches.items() if key.worker_id not in pair
         }
-        task = asyncio.create_task(_part_with(item, reason))
+        self._own(asyncio.create_task(_part_with(item, reason)))
+
+    def _own(self, task: asyncio.Task[None]) -> None:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -1,9 +1,11 @@
 """The router's stream to one decode worker: requests out, one frame per engine step back.
 
-    CONNECTING --connected--> OPEN --broken--> CONNECTING ...      close: CLOSED
+    CONNECTING --both have said who they are--> OPEN --broken--> CONNECTING ...      close: CLOSED
+        '--somebody else answers--> `on_mismatch` hears why; CONNECTING ...
 
-When the stream breaks, every request on it ends at once with WorkerLost; the session connects
-again until it is closed, which happens when the worker is no member any more.
+When the stream breaks, or a frame cannot be handled, every request on it ends at once with
+WorkerLost; the session connects again until it is closed, which happens when the worker is no
+member any more.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ import asyncio
 import enum
 from collections.abc import Callable
 
-import grpc
-
-from cluster.errors import InvalidRequest, SplitserveError, WorkerLost
+from cluster.dial.dialer import Dialer, SessionLink
+from cluster.errors import InvalidRequest, PairingMismatch, SplitserveError, WorkerLost, WrongWorker
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from cluster.rpc import error_of, open_channel
-from cluster.wire import load_from_wire
-from protos import worker_pb2, worker_pb2_grpc
+from cluster.membership.member import Member
+from cluster.process.background import Background, Loss, until_one_ends
+from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
+from cluster.worker_identity import WorkerIdentity
+from protos import worker_pb2
 from router.fleet.request_stream import RequestStream
 
 CONNECT_TIMEOUT_S = 2.0
@@ -43,27 +46,30 @@ class WorkerSession:
 
     `on_load` hears the worker's state with every frame that carries one; `on_open` each time that
     the stream becomes usable; `on_handoff` which prefill worker a request has used, and whether it
-    failed.
+    failed; `on_mismatch` that this worker is not what answers at its address.
     """
 
     def __init__(
         self,
-        worker_id: str,
-        address: str,
+        member: Member,
+        dialer: Dialer,
         *,
         on_load: Callable[[EngineLoad], None] = lambda load: None,
         on_open: Callable[[], None] = lambda: None,
         on_handoff: Callable[[WorkerKey, bool], None] = lambda worker, failed: None,
+        on_mismatch: Callable[[SplitserveError], None] = lambda error: None,
     ) -> None:
-        self._worker_id = worker_id
-        self._address = address
+        self._meant = WorkerIdentity(member.key, member.pairing)
+        self._address = member.address
+        self._dialer = dialer
         self._on_load = on_load
         self._on_open = on_open
         self._on_handoff = on_handoff
+        self._on_mismatch = on_mismatch
         self._state = SessionState.CONNECTING
         self._streams: dict[str, RequestStream] = {}
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(on_loss=_never_needed)
 
     @property
     def is_open(self) -> bool:
@@ -77,15 +83,13 @@ class WorkerSession:
 
     def start(self) -> None:
         """Connects in the background."""
-        self._task = asyncio.create_task(self._run(), name=f"session-{self._worker_id}")
+        self._background.keep(f"session with {self._meant.key.worker_id}", self._run)
 
     async def close(self, reason: str) -> None:
         """Ends every request with WorkerLost and stays closed; idempotent."""
         self._state = SessionState.CLOSED
         self._lose(reason)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.close()
 
     def submit(self, submit: worker_pb2.Submit, *, max_tokens: int) -> RequestStream:
         """Sends a request that may produce `max_tokens` over all choices.
@@ -118,45 +122,58 @@ class WorkerSession:
     async def _connect_and_serve(self) -> bool:
         """One connection's life; True when it had become usable."""
         self._outgoing = asyncio.Queue()
-        channel = open_channel(self._address)
+        link = self._dialer.session(self._address)
         reason, was_open = "closed its stream", False
         try:
-            call = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await call.wait_for_connection()
+            await self._introduce(link)
             was_open = True
             self._opened()
-            await self._serve(call)
-        except grpc.aio.AioRpcError as failure:
-            reason = error_of(failure).message
-        except TimeoutError:
-            reason = f"did not answer within {CONNECT_TIMEOUT_S:.0f} s"
+            await until_one_ends(self._read(link), self._write(link))
+        except SplitserveError as error:
+            reason = error.message
+            if isinstance(error, (WrongWorker, PairingMismatch)):
+                self._on_mismatch(error)
+        except Exception as error:
+            _log.exception("a session failed", worker_id=self._meant.key.worker_id)
+            reason = f"sent what cannot be handled ({type(error).__name__}); see the router's log"
         finally:
-            if self._state is SessionState.OPEN:
-                self._state = SessionState.CONNECTING
-                _log.warning("lost a decode worker", worker_id=self._worker_id, reason=reason)
-            self._lose(reason)
-            await channel.close()
+            self._note_broken(reason)
+            await link.close()
         return was_open
+
+    async def _introduce(self, link: SessionLink) -> None:
+        """Says whom the router means and hears who answers. Raises WrongWorker or PairingMismatch
+        when that is somebody else, WorkerLost when nobody does."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await link.write(worker_pb2.RouterMessage(open=identity_to_wire(self._meant)))
+                first = await link.read()
+        except TimeoutError:
+            raise WorkerLost(f"did not answer within {CONNECT_TIMEOUT_S:.0f} s") from None
+        if first is None or not first.HasField("opened"):
+            raise WorkerLost("did not say who it is")
+        identity_from_wire(first.opened).check(meant=self._meant)
 
     def _opened(self) -> None:
         self._state = SessionState.OPEN
-        _log.info("connected to a decode worker", worker_id=self._worker_id, address=self._address)
+        key = self._meant.key
+        _log.info("connected to a decode worker", worker_id=key.worker_id, address=self._address)
         self._on_open()
 
-    async def _serve(self, call: grpc.aio.StreamStreamCall) -> None:
-        writer = asyncio.create_task(self._write(call))
-        try:
-            while (frame := await call.read()) is not grpc.aio.EOF:
-                self._take(frame)
-        finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
-            call.cancel()
+    def _note_broken(self, reason: str) -> None:
+        if self._state is SessionState.OPEN:
+            self._state = SessionState.CONNECTING
+            worker_id = self._meant.key.worker_id
+            _log.warning("lost a decode worker", worker_id=worker_id, reason=reason)
+        self._lose(reason)
 
-    async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
+    async def _read(self, link: SessionLink) -> None:
+        while (frame := await link.read()) is not None:
+            self._take(frame)
+
+    async def _write(self, link: SessionLink) -> None:
         while True:
-            await call.write(await self._outgoing.get())
+            await link.write(await self._outgoing.get())
 
     def _take(self, frame: worker_pb2.WorkerFrame) -> None:
         for tokens in frame.tokens:
@@ -188,4 +205,9 @@ class WorkerSession:
             stream.fail(self._lost(reason))
 
     def _lost(self, reason: str) -> SplitserveError:
-        return WorkerLost(f"decode worker {self._worker_id} at {self._address} {reason}; try again")
+        key = self._meant.key
+        return WorkerLost(f"decode worker {key.worker_id} at {self._address} {reason}; try again")
+
+
+def _never_needed(loss: Loss) -> None:
+    raise AssertionError(f"a session is kept, not needed: {loss}")
