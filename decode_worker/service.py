@@ -15,7 +15,7 @@ from cluster.wire import identity_from_wire, identity_to_wire
 from cluster.worker_identity import WorkerIdentity
 from decode_worker.decode_request import DecodeParts
 from decode_worker.prefill_peers import PrefillPeers
-from decode_worker.session import Session
+from decode_worker.session import RouterSession
 from engine.contract.messages import Frame
 from protos import worker_pb2, worker_pb2_grpc
 from worker.role import RunningWorker
@@ -33,7 +33,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     def __init__(self) -> None:
         self._parts: DecodeParts | None = None
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[RouterSession, None] = {}
 
     def register(self, server: RpcServer) -> None:
         """See RoleService."""
@@ -64,7 +64,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
             await _hear_who_is_meant(request_iterator, parts.identity)
             opened = identity_to_wire(parts.identity)
             await context.write(worker_pb2.WorkerFrame(opened=opened))
-            await self._serve(Session(parts), request_iterator, context)
+            await self._serve(RouterSession(parts), request_iterator, context)
         except SplitserveError as error:
             _log.warning("session refused", router=router, error=error.message)
             await abort(context, error)
@@ -79,7 +79,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     async def _serve(
         self,
-        session: Session,
+        session: RouterSession,
         messages: AsyncIterator[worker_pb2.RouterMessage],
         context: grpc.aio.ServicerContext[worker_pb2.RouterMessage, worker_pb2.WorkerFrame],
     ) -> None:

@@ -27,7 +27,7 @@ from worker.admission import (
 _log = get_logger("decode_worker.session")
 
 
-class Session:
+class RouterSession:
     """All calls from the event loop; `read` and `write` are the two halves of the stream."""
 
     def __init__(self, parts: DecodeParts) -> None:

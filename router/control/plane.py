@@ -36,9 +36,7 @@ class FleetPlane:
         self._index = PrefixIndex(options.index_max_blocks)
         estimates = Estimates()
         admission = Admission(options.max_running_requests, options.max_queued_requests)
-        self.fleet = Fleet(
-            self.store, self._index, estimates, self.metrics, dialer=GrpcDialer()
-        )
+        self.fleet = Fleet(self.store, self._index, estimates, self.metrics, dialer=GrpcDialer())
         self.source = Dispatcher(
             admission, self.fleet, self._index, estimates, self.metrics, self.decisions
         )

@@ -15,7 +15,8 @@ from cluster.pairing import Pairing
 from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
-from cluster.wire import sampling_to_wire
+from cluster.wire import identity_from_wire, identity_to_wire, sampling_to_wire
+from cluster.worker_identity import WorkerIdentity
 from decode_worker.service import DecodeWorker
 from engine.contract.commands import Submit
 from engine.contract.messages import Fetched, Frame, RequestEnded, Reserved, TokenEvent
@@ -40,10 +41,13 @@ PATIENCE_S = 5.0
 
 @dataclass
 class RouterEnd:
-    """One session, as a router holds it."""
+    """One session, as a router holds it; says whom it means before anything else."""
 
     call: grpc.aio.StreamStreamCall
+    meant: WorkerIdentity
     frames: list[worker_pb2.WorkerFrame] = field(default_factory=list)
+    is_open: bool = False
+    opened: WorkerIdentity | None = None
 
     async def submit(self, request_id: str, *targets, num_tokens: int = 8, **sampling) -> None:
         params = SamplingParams(**{"max_tokens": 4} | sampling)
@@ -55,24 +59,32 @@ class RouterEnd:
             cache_root=bytes(16),
             timeout_ms=20_000,
         )
-        await self.call.write(worker_pb2.RouterMessage(submit=submit))
+        await self.say(submit=submit)
 
     async def say(self, **fields) -> None:
         """Any message, also what no router of ours would say."""
+        if not self.is_open:
+            self.is_open = True
+            open_message = worker_pb2.RouterMessage(open=identity_to_wire(self.meant))
+            await self.call.write(open_message)
         await self.call.write(worker_pb2.RouterMessage(**fields))
 
     async def cancel(self, request_id: str) -> None:
         cancel = worker_pb2.Cancel(request_id=request_id)
-        await self.call.write(worker_pb2.RouterMessage(cancel=cancel))
+        await self.say(cancel=cancel)
 
     async def finish(self, request_id: str, *choices: int) -> None:
         finish = worker_pb2.Finish(request_id=request_id, choices=choices)
-        await self.call.write(worker_pb2.RouterMessage(finish=finish))
+        await self.say(finish=finish)
 
     async def next_frame(self) -> worker_pb2.WorkerFrame:
         async with asyncio.timeout(PATIENCE_S):
             frame = await self.call.read()
         assert frame is not grpc.aio.EOF, "the worker ended the session"
+        if frame.HasField("opened"):
+            self.opened = identity_from_wire(frame.opened)
+            return await self.next_frame()
+        assert self.opened == self.meant, "the worker did not say who it is"
         self.frames.append(frame)
         return frame
 
@@ -94,6 +106,10 @@ class RouterEnd:
         ]
 
 
+def router_end(channel: grpc.aio.Channel, meant: WorkerIdentity) -> RouterEnd:
+    return RouterEnd(worker_pb2_grpc.DecodeWorkerStub(channel).Session(), meant)
+
+
 @dataclass
 class Bench:
     """Everything that a test touches."""
@@ -106,7 +122,7 @@ class Bench:
     channel: grpc.aio.Channel
 
     def open_session(self) -> RouterEnd:
-        return RouterEnd(worker_pb2_grpc.DecodeWorkerStub(self.channel).Session())
+        return router_end(self.channel, WorkerIdentity(KEY, PAIRING))
 
     async def submitted(self, count: int = 1) -> str:
         """The engine's id of the `count`-th request."""

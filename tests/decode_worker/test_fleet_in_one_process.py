@@ -19,6 +19,7 @@ from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
+from cluster.worker_identity import WorkerIdentity
 from decode_worker.kv_intake import KvIntake
 from decode_worker.service import DecodeWorker
 from engine.contract.commands import GenerateRequest
@@ -29,8 +30,8 @@ from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackTransport
 from prefill_worker.kv_exporter import KvExporter
 from prefill_worker.service import PrefillWorker
-from protos import worker_pb2, worker_pb2_grpc
-from tests.decode_worker.decode_bench import RouterEnd
+from protos import worker_pb2
+from tests.decode_worker.decode_bench import RouterEnd, router_end
 from tests.decode_worker.engine_thread import BLOCK_SIZE, ThreadLink, fake_engine
 from worker.engine.host import EngineHost
 from worker.metrics import WorkerMetrics
@@ -131,7 +132,7 @@ class Fleet:
             cache_root=ROOT,
             timeout_ms=timeout_ms,
         )
-        await self.router.call.write(worker_pb2.RouterMessage(submit=submit))
+        await self.router.say(submit=submit)
 
     async def all_empty(self) -> None:
         """Every worker is back at rest, within five seconds."""
@@ -161,7 +162,7 @@ async def fleet():
             running(Role.DECODE, "decode-0", DecodeWorker(), intake)
         )
         channel = await stack.enter_async_context(open_channel(decode.address))
-        router = RouterEnd(worker_pb2_grpc.DecodeWorkerStub(channel).Session())
+        router = router_end(channel, WorkerIdentity(decode.key, PAIRING))
         yield Fleet(prefill, decode, faults, router)
 
 

@@ -1,16 +1,40 @@
 """One stream per router: requests and cancellations in, one frame per engine step out."""
 
+import asyncio
 import math
+from dataclasses import replace
 
+import grpc
 import pytest
 
-from cluster.errors import Cancelled, status_of
+from cluster.errors import (
+    Cancelled,
+    InternalError,
+    InvalidRequest,
+    PairingMismatch,
+    SplitserveError,
+    WrongWorker,
+    status_of,
+)
 from cluster.generation import EngineLoad
+from cluster.identity import WorkerKey
 from cluster.process.lifespan import WorkerState
+from cluster.rpc import error_of
+from cluster.wire import identity_from_wire, identity_to_wire
+from cluster.worker_identity import WorkerIdentity
+from decode_worker.session import RouterSession
 from engine.contract.commands import Cancel, Finish, PrefillMode, Submit
 from engine.contract.messages import Frame
 from protos import generation_pb2, worker_pb2
-from tests.decode_worker.decode_bench import ended_event, running_decode_worker, token_event
+from tests.decode_worker.decode_bench import (
+    KEY,
+    PAIRING,
+    PATIENCE_S,
+    ended_event,
+    router_end,
+    running_decode_worker,
+    token_event,
+)
 
 
 @pytest.fixture
@@ -33,6 +57,63 @@ async def test_a_request_without_prefill_workers_is_prefilled_here(bench):
     assert (ended.timing.queue_ms, ended.timing.prefill_ms) == (5.0, 50.0)
     assert ended.timing.decode_worker == "decode-a"
     assert not ended.HasField("error")
+
+
+async def refusal(call) -> SplitserveError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async with asyncio.timeout(PATIENCE_S):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+    return error_of(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("meant", "error", "words"),
+    [
+        (WorkerIdentity(WorkerKey("llama-7", "incarnation-9"), PAIRING), WrongWorker, "llama-7"),
+        (WorkerIdentity(WorkerKey("decode-a", "older"), PAIRING), WrongWorker, "incarnation-1"),
+        (WorkerIdentity(KEY, replace(PAIRING, weights_digest="zz")), PairingMismatch, "'zz'"),
+        (WorkerIdentity(KEY, replace(PAIRING, protocol_version=99)), PairingMismatch, "99"),
+    ],
+    ids=["address-reused", "restarted", "another-model", "another-protocol"],
+)
+async def test_a_session_that_means_another_process_or_model_is_refused_before_any_request(
+    bench, meant, error, words
+):
+    router = router_end(bench.channel, meant)
+    await router.call.write(worker_pb2.RouterMessage(open=identity_to_wire(meant)))
+    refused = await refusal(router.call)
+    assert isinstance(refused, error)
+    assert words in refused.message
+    assert not bench.link.told(Submit)
+
+
+async def test_a_session_says_whom_it_means_first_and_once(bench):
+    silent, twice = bench.open_session(), bench.open_session()
+    await silent.call.write(worker_pb2.RouterMessage(submit=worker_pb2.Submit(request_id="a")))
+    assert isinstance(await refusal(silent.call), InvalidRequest)
+    await twice.say(open=identity_to_wire(twice.meant))
+    assert isinstance(await refusal(twice.call), InvalidRequest)
+    assert not bench.link.told(Submit)
+
+
+async def test_a_worker_says_who_it_is_with_its_first_frame(bench):
+    router = bench.open_session()
+    await router.call.write(worker_pb2.RouterMessage(open=identity_to_wire(router.meant)))
+    frame = await router.call.read()
+    assert identity_from_wire(frame.opened) == WorkerIdentity(KEY, PAIRING)
+
+
+async def test_a_bug_in_a_session_ends_it_with_an_error_and_cancels_its_requests(
+    bench, monkeypatch
+):
+    router = bench.open_session()
+    await router.submit("a")
+    engine_id = await bench.submitted()
+    monkeypatch.setattr(RouterSession, "_cancel", lambda session, request_id: 1 / 0)
+    await router.cancel("a")
+    assert isinstance(await refusal(router.call), InternalError)
+    assert (await bench.link.wait_for(Cancel)).request_id == engine_id
 
 
 async def test_one_step_of_many_requests_is_one_frame(bench):

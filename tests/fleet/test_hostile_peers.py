@@ -126,11 +126,11 @@ async def test_a_decode_worker_refuses_what_it_cannot_run(view):
     async with open_channel(members["decode"].address) as channel:
         for name, change in (REQUESTS | endless).items():
             submit = worker_pb2.Submit(**good | change)
-            _, ended = await submit_alone(channel, submit)
+            _, ended = await submit_alone(channel, members["decode"], submit)
             assert ended.error.code not in ("", "internal_error"), (name, ended.error)
         elsewhere = worker_pb2.PrefillTarget(worker_id="p", incarnation="p", address="127.0.0.1:1")
         tokens, ended = await submit_alone(
-            channel, worker_pb2.Submit(**good | {"prefill": [elsewhere] * 3})
+            channel, members["decode"], worker_pb2.Submit(**good | {"prefill": [elsewhere] * 3})
         )
         assert len(tokens) == 4
         assert not ended.HasField("error")

@@ -148,7 +148,7 @@ class Clients:
         )
         decode = next(m for m in workers if m.role == "decode")
         async with open_channel(decode.address) as channel:
-            tokens, ended = await submit_alone(channel, submit)
+            tokens, ended = await submit_alone(channel, decode, submit)
         if ended.HasField("error"):
             self.tally.error(from_code(ended.error.code, ended.error.message))
             return
@@ -162,13 +162,20 @@ def target_of(member: membership_pb2.Member) -> worker_pb2.PrefillTarget:
     )
 
 
+def identity_of(member: membership_pb2.Member) -> worker_pb2.WorkerIdentity:
+    return worker_pb2.WorkerIdentity(
+        worker_id=member.worker_id, incarnation=member.incarnation, pairing=member.pairing
+    )
+
+
 async def submit_alone(
-    channel: grpc.aio.Channel, submit: worker_pb2.Submit
+    channel: grpc.aio.Channel, member: membership_pb2.Member, submit: worker_pb2.Submit
 ) -> tuple[list[int], worker_pb2.Ended]:
     """One request in a session of its own, as a router would send it."""
     call = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
     tokens: list[int] = []
     try:
+        await call.write(worker_pb2.RouterMessage(open=identity_of(member)))
         await call.write(worker_pb2.RouterMessage(submit=submit))
         while (frame := await call.read()) is not grpc.aio.EOF:
             tokens += [t.token_id for item in frame.tokens for t in item.tokens]

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 
 from cluster.cache_change import CachedBlock
-from cluster.identity import Role
+from cluster.identity import Role, WorkerKey
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.member import Member
 from cluster.pairing import Pairing
 from cluster.rpc import RpcServer
+from cluster.wire import identity_from_wire, identity_to_wire
+from cluster.worker_identity import WorkerIdentity
 from protos import generation_pb2, worker_pb2, worker_pb2_grpc
 
 PAIRING = Pairing(
@@ -55,7 +57,8 @@ def error_frame(request_id: str, code: str, message: str) -> Frame:
 class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
     """`submitted`, `cancelled` and `finished` (request, choice) are what came; `send` answers.
 
-    With `answer_at_once` every request gets its max_tokens tokens 100, 101, ... and its end.
+    It says that it is the process which `member` described last. With `answer_at_once` every
+    request gets its max_tokens tokens 100, 101, ... and its end.
     """
 
     def __init__(self, worker_id: str = "decode-1", *, answer_at_once: bool = False) -> None:
@@ -68,6 +71,8 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         self.timing: dict[str, object] = {}
         self.live: list[CachedBlock] = []
         self.port = 0
+        self.identity = WorkerIdentity(WorkerKey(worker_id, "i1"), PAIRING)
+        self.meant: list[WorkerIdentity] = []
         self._frames: asyncio.Queue[Frame] = asyncio.Queue()
         self._server = RpcServer("127.0.0.1", 0)
         self._events: KvEventPublisher | None = None
@@ -111,7 +116,9 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
             "model": "m",
             "max_context_tokens": 1000,
         }
-        return Member(**fields | values)  # type: ignore[arg-type]
+        member = Member(**fields | values)  # type: ignore[arg-type]
+        self.identity = WorkerIdentity(member.key, member.pairing)
+        return member
 
     async def Session(
         self,
@@ -119,6 +126,8 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         context: grpc.aio.ServicerContext,
     ) -> AsyncIterator[Frame]:
         self.num_sessions += 1
+        self.meant.append(identity_from_wire((await anext(request_iterator)).open))
+        yield Frame(opened=identity_to_wire(self.identity))
         reader = asyncio.create_task(self._read(request_iterator))
         try:
             while True:

@@ -12,13 +12,15 @@ import psutil
 import pytest
 
 from cluster.identity import Role
+from cluster.membership.member import member_from_wire
 from cluster.rpc import open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
+from cluster.worker_identity import WorkerIdentity
 from decode_worker.service import DecodeWorker
 from prefill_worker.service import PrefillWorker
-from protos import membership_pb2, worker_pb2, worker_pb2_grpc
-from tests.decode_worker.decode_bench import RouterEnd
+from protos import membership_pb2, worker_pb2
+from tests.decode_worker.decode_bench import RouterEnd, router_end
 from tests.worker.worker_bench import NotingRouter, noting_router, options_for, tiny_card
 from worker.engine.client import EngineClient
 from worker.process import Surroundings, WorkerProcess
@@ -84,7 +86,7 @@ class Fleet:
             cache_root=name.encode().ljust(16, b"."),
             timeout_ms=30_000,
         )
-        await self.session.call.write(worker_pb2.RouterMessage(submit=submit))
+        await self.session.say(submit=submit)
         return await self.session.ended(name)
 
 
@@ -97,7 +99,8 @@ async def fleet():
         channel = await stack.enter_async_context(open_channel(decode.address))
         await router.until(lambda: len(router.joins) == 2)
         members = {member.worker_id: member for member in router.joins}
-        session = RouterEnd(worker_pb2_grpc.DecodeWorkerStub(channel).Session())
+        member = member_from_wire(members["decode-0"])
+        session = router_end(channel, WorkerIdentity(member.key, member.pairing))
         yield Fleet(prefill, decode, members, session)
 
 

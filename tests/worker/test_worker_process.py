@@ -11,10 +11,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cluster.errors import Draining, UnsupportedModel
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role
+from cluster.membership.member import member_from_wire
 from cluster.rpc import error_of, open_channel
+from cluster.worker_identity import WorkerIdentity
 from engine.contract.commands import Inspect, ReleaseExport, Submit
 from engine.contract.messages import Frame, Inspection, RequestEnded
 from protos import handoff_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.decode_worker.decode_bench import router_end
 from tests.prefill_worker.prefill_bench import prefill_request
 from tests.worker.worker_bench import noting_router, options_for, running_worker
 
@@ -101,17 +104,23 @@ async def test_a_second_sigterm_stops_at_once(router):
         call.cancel()
 
 
+async def session_with(router, channel):
+    """With the worker that has joined."""
+    await router.until(lambda: router.joins)
+    member = member_from_wire(router.joins[0])
+    return router_end(channel, WorkerIdentity(member.key, member.pairing))
+
+
 async def test_when_the_engine_dies_the_process_ends_with_1_and_leaves(router):
     async with running_worker(options_for(Role.DECODE, router.address)) as worker:
         async with open_channel(await worker.ready()) as channel:
-            session = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
+            session = await session_with(router, channel)
             submit = worker_pb2.Submit(request_id="a", token_ids=[1], timeout_ms=5000)
             submit.sampling.max_tokens = 1
-            await session.write(worker_pb2.RouterMessage(submit=submit))
+            await session.say(submit=submit)
             await worker.link.wait_for(Submit)
             worker.link.die("SIGKILL")
-            frame = await session.read()
-            assert frame.ended[0].error.code == "worker_lost"
+            assert (await session.ended("a")).error.code == "worker_lost"
         assert await worker.ended() == 1
         await router.until(lambda: router.leaves)
 
@@ -156,10 +165,10 @@ async def test_an_operators_drain_answers_when_the_last_request_is_finished(rout
         running_worker(options_for(Role.DECODE, router.address)) as worker,
         open_channel(await worker.ready()) as channel,
     ):
-        session = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
+        session = await session_with(router, channel)
         submit = worker_pb2.Submit(request_id="a", token_ids=[1], timeout_ms=5000)
         submit.sampling.max_tokens = 1
-        await session.write(worker_pb2.RouterMessage(submit=submit))
+        await session.say(submit=submit)
         engine_id = (await worker.link.wait_for(Submit)).request.request_id
         drain = asyncio.create_task(
             _unary(worker_pb2_grpc.WorkerAdminStub(channel).Drain(worker_pb2.DrainRequest()))

@@ -3,15 +3,28 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from cluster.errors import InternalError, InvalidRequest, OutOfBlocks, WorkerLost
+from cluster.dial.dialer import SessionLink
+from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.errors import (
+    InternalError,
+    InvalidRequest,
+    OutOfBlocks,
+    PairingMismatch,
+    SplitserveError,
+    WorkerLost,
+    WrongWorker,
+)
 from cluster.generation import EngineLoad
+from cluster.membership.member import Member
 from protos import worker_pb2
 from router.fleet.request_stream import RequestStream
 from router.fleet.worker_session import WorkerSession
 from tests.router.fake_decode_worker import (
+    PAIRING,
     FakeDecodeWorker,
     Frame,
     ended_frame,
@@ -27,7 +40,7 @@ async def connected(
 ) -> AsyncIterator[tuple[FakeDecodeWorker, WorkerSession]]:
     worker = await FakeDecodeWorker().start()
     heard = loads if loads is not None else []
-    session = WorkerSession(worker.worker_id, worker.address, on_load=heard.append)
+    session = WorkerSession(worker.member(), GrpcDialer(), on_load=heard.append)
     session.start()
     try:
         await until(lambda: session.is_open)
@@ -147,3 +160,88 @@ async def test_a_load_in_a_frame_is_heard() -> None:
         worker.send(Frame(load=worker_pb2.EngineLoad(num_running=3)))
         await until(lambda: bool(loads))
         assert loads[0].num_running == 3
+
+
+def strangers(worker: FakeDecodeWorker) -> list[Member]:
+    """Whom a router may mean while `worker` answers."""
+    return [
+        worker.member(worker_id="llama-decode-7", incarnation="i9"),
+        worker.member(incarnation="an-older-process"),
+        worker.member(pairing=replace(PAIRING, weights_digest="zz")),
+    ]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["address-reused", "restarted", "another-model"])
+async def test_a_session_never_opens_with_another_process_than_the_one_meant(which: int) -> None:
+    worker = await FakeDecodeWorker().start()
+    meant = strangers(worker)[which]
+    worker.member()  # it is itself again
+    found: list[SplitserveError] = []
+    session = WorkerSession(meant, GrpcDialer(), on_mismatch=found.append)
+    session.start()
+    await until(lambda: bool(found))
+    assert not session.is_open
+    assert isinstance(found[0], PairingMismatch if which == 2 else WrongWorker)
+    with pytest.raises(WorkerLost):
+        submit(session, "a")
+    await session.close("was closed by the test")
+    assert not worker.submitted
+    await worker.stop()
+
+
+async def test_a_frame_that_cannot_be_handled_ends_the_requests_and_the_session_comes_back() -> (
+    None
+):
+    worker = await FakeDecodeWorker().start()
+
+    def refuse(load: EngineLoad) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    session = WorkerSession(worker.member(), GrpcDialer(), on_load=refuse)
+    session.start()
+    await until(lambda: session.is_open)
+    stream = submit(session, "a")
+    worker.send(Frame(load=worker_pb2.EngineLoad(num_running=3)))
+    with pytest.raises(WorkerLost, match="ZeroDivisionError"):
+        await stream.next()
+    await until(lambda: session.is_open and worker.num_sessions == 2)
+    await session.close("was closed by the test")
+    await worker.stop()
+
+
+class BadlyWriting(SessionLink):
+    """A link whose writer fails by a bug once it has said the first word."""
+
+    def __init__(self, link: SessionLink) -> None:
+        self._link = link
+        self._has_spoken = False
+
+    async def read(self) -> worker_pb2.WorkerFrame | None:
+        return await self._link.read()
+
+    async def write(self, message: worker_pb2.RouterMessage) -> None:
+        if self._has_spoken:
+            raise ZeroDivisionError("a bug of ours")
+        self._has_spoken = True
+        await self._link.write(message)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class BadDialer(GrpcDialer):
+    def session(self, address: str) -> SessionLink:
+        return BadlyWriting(super().session(address))
+
+
+async def test_a_writer_that_fails_by_a_bug_is_not_silent() -> None:
+    worker = await FakeDecodeWorker().start()
+    session = WorkerSession(worker.member(), BadDialer())
+    session.start()
+    await until(lambda: session.is_open)
+    stream = submit(session, "a")
+    with pytest.raises(WorkerLost, match="ZeroDivisionError"):
+        await stream.next()
+    await until(lambda: worker.num_sessions == 2)
+    await session.close("was closed by the test")
+    await worker.stop()
