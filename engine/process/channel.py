@@ -7,6 +7,8 @@ not read yet waits in memory; it is bounded by what the running requests can sti
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -19,10 +21,20 @@ from engine.contract.messages import EngineMessage, Frame, Stepped
 _LOG = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableCommand:
+    """What came instead of a command for this request, which therefore cannot go on."""
+
+    request_id: str
+
+
+Received = Command | UnreadableCommand
+
+
 class CommandSource(Protocol):
     """Where the loop gets its commands."""
 
-    def receive(self, timeout_ms: float) -> list[Command]:
+    def receive(self, timeout_ms: float) -> Sequence[Received]:
         """Everything that is there; waits at most `timeout_ms` for the first (0: not at all)."""
 
 
@@ -49,20 +61,25 @@ class ZmqChannel:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 
-    def receive(self, timeout_ms: float) -> list[Command]:
-        """See CommandSource. A command that cannot be decoded is logged and left out."""
+    def receive(self, timeout_ms: float) -> list[Received]:
+        """See CommandSource. Raises msgspec.MsgspecError for what names no request either: the
+        server and this process do not understand each other."""
         if timeout_ms > 0 and not self._commands.poll(max(1, round(timeout_ms))):
             return []
-        commands: list[Command] = []
+        commands: list[Received] = []
         while True:
             try:
                 packed = self._commands.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return commands
-            try:
-                commands.append(self._decoder.decode(packed))
-            except msgspec.MsgspecError:
-                _LOG.exception("command cannot be decoded", num_bytes=len(packed))
+            commands.append(self._decode(packed))
+
+    def _decode(self, packed: bytes) -> Received:
+        try:
+            return self._decoder.decode(packed)
+        except msgspec.MsgspecError:
+            _LOG.exception("command cannot be decoded", num_bytes=len(packed))
+            return UnreadableCommand(_request_of(packed))
 
     def send(self, message: EngineMessage) -> None:
         """See MessageSink."""
@@ -75,14 +92,30 @@ class ZmqChannel:
         self._context.term()
 
 
+class _Addressed(msgspec.Struct):
+    """As much of a command as says whose it is."""
+
+    request_id: str = ""
+    request: _Addressed | None = None
+
+
+def _request_of(packed: bytes) -> str:
+    """The request that a command is for. Raises msgspec.MsgspecError when it names none."""
+    command = msgspec.msgpack.decode(packed, type=_Addressed)
+    request_id = command.request_id or (command.request.request_id if command.request else "")
+    if not request_id:
+        raise msgspec.ValidationError("a command that cannot be decoded names no request")
+    return request_id
+
+
 class MemoryChannel:
     """Both, inside one process: for tests."""
 
     def __init__(self) -> None:
-        self.commands: deque[Command] = deque()
+        self.commands: deque[Received] = deque()
         self.messages: list[EngineMessage] = []
 
-    def receive(self, timeout_ms: float) -> list[Command]:
+    def receive(self, timeout_ms: float) -> list[Received]:
         """What was put into `commands`; never waits."""
         ready = list(self.commands)
         self.commands.clear()

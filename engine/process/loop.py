@@ -12,12 +12,15 @@ import time
 
 import structlog
 
-from engine.contract.commands import Command, Stop
-from engine.contract.messages import Frame, Stepped
-from engine.process.channel import CommandSource, MessageSink
+from cluster.errors import InternalError, status_of
+from cluster.generation import Usage
+from engine.contract.commands import Cancel, Stop
+from engine.contract.messages import Frame, RequestEnded, Stepped
+from engine.process.channel import CommandSource, MessageSink, Received, UnreadableCommand
 from engine.process.extension import TurnPart
 from engine.step.engine import Engine
 from engine.step.lifecycle import Clock
+from engine.step.step_health import EngineBroken
 
 _LOG = structlog.get_logger()
 
@@ -30,7 +33,11 @@ _CHECK_INTERVAL_S = 1.0
 
 
 class EngineLoop:
-    """Channel, engine and extension, tied together. `run` returns after Stop."""
+    """Channel, engine and extension, tied together. `run` returns after Stop.
+
+    What it raises ends the process: EngineBroken, an extension that raised, a command that nobody
+    can be told of.
+    """
 
     def __init__(
         self,
@@ -74,18 +81,34 @@ class EngineLoop:
             return _BUSY_POLL_MS
         return _IDLE_MS if self._engine.is_idle else _WAITING_MS
 
-    def _dispatch(self, command: Command) -> None:
+    def _dispatch(self, command: Received) -> None:
         if isinstance(command, Stop):
             self._is_stopping = True
+        elif isinstance(command, UnreadableCommand):
+            self._refuse(command)
         elif not self._extension.handle(command):
             self._engine.apply(command)
+
+    def _refuse(self, command: UnreadableCommand) -> None:
+        """The request's one and last word; what the engine says of it afterwards, nobody hears."""
+        error = InternalError("the engine could not read a command for this request")
+        ended = RequestEnded(
+            request_id=command.request_id,
+            usage=Usage(0, 0, 0),
+            error_code=status_of(error).code,
+            error_message=error.message,
+        )
+        self._sink.send(Stepped(Frame(ended=[ended])))
+        self._dispatch(Cancel(command.request_id))
 
     def _step(self) -> Frame:
         try:
             return self._engine.step()
-        except Exception:
+        except EngineBroken:
+            raise
+        except Exception as error:
             _LOG.exception("step failed outside any request: all requests end")
-            self._engine.fail_all()
+            self._engine.fail_all(error)
             return self._engine.step()
 
     def _check_when_idle(self) -> None:

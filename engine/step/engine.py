@@ -6,25 +6,23 @@
 A runner that can launch decode steps without waiting is kept ahead (run_ahead.py): then the
 tokens of a launched step come with the next call of `step`.
 
-A request that fails ends alone. A forward that fails ends the requests of that step; the engine
-lives on.
+A request that fails ends alone, also one that spoils a whole step: the others are computed again,
+each by itself. An engine that gives no tokens any more raises EngineBroken (step_health.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 import structlog
-import torch
 
 from cluster.config import EngineOptions
-from cluster.errors import DeadlineExceeded, InternalError
+from cluster.errors import DeadlineExceeded
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection
 from engine.runner.model_runner import LaunchingRunner, Replica
-from engine.step import handoff
 from engine.step.batch_builder import BatchBuilder
+from engine.step.computation import Computation
 from engine.step.lifecycle import Clock, SequenceState
 from engine.step.load_meter import LoadMeter
 from engine.step.load_report import LoadReport
@@ -34,10 +32,8 @@ from engine.step.plan import StepPlan
 from engine.step.planner import Planner
 from engine.step.preparation import Preparation, StepWork
 from engine.step.reception import Reception, RequestCommand
-from engine.step.request import Request
 from engine.step.request_table import Holds, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
-from engine.step.sequence import Sequence
 from engine.step.token_choice import Generation
 
 _LOG = structlog.get_logger()
@@ -60,7 +56,6 @@ class Engine:
         clock: Clock = time.monotonic,
         holds: Holds = no_reads,
     ) -> None:
-        self._replica = replica
         self._clock = clock
         self.placement = Placement(
             num_blocks=replica.kv.shape[0],
@@ -80,6 +75,14 @@ class Engine:
             self._outbox,
             placement=self.placement,
             generation=self._generation,
+        )
+        self._computation = Computation(
+            replica.runner,
+            self._batches,
+            placement=self.placement,
+            table=self.table,
+            generation=self._generation,
+            outbox=self._outbox,
         )
         self._ahead = self._run_ahead_of(replica)
         self._meter = LoadMeter()
@@ -107,7 +110,7 @@ class Engine:
             self._reception.steer(command)
 
     def step(self) -> Frame:
-        """One step. Never raises for what a request did."""
+        """One step. Never raises for what a request did. Raises EngineBroken."""
         self._meter.begin(self._clock())
         self._tidy()
         if self._ahead is not None and self._ahead.in_flight is not None:
@@ -125,9 +128,12 @@ class Engine:
             return None
         return list(request.leader.blocks.block_ids)
 
-    def fail_all(self) -> None:
-        """After an exception out of `step`, which is a bug: nobody is left without an answer."""
-        self._fail(self.table)
+    def fail_all(self, error: Exception) -> None:
+        """After an exception out of `step`, which is a bug: nobody is left without an answer.
+
+        Raises EngineBroken when it was one too many.
+        """
+        self._computation.fail(list(self.table), error)
 
     def check_invariants(self) -> list[str]:
         """Broken promises of pool, cache and table, in words; empty is good."""
@@ -177,7 +183,7 @@ class Engine:
         work = self._preparation.carry_out(plan)
         is_launched = self._ahead is not None and self._has_launched(self._ahead, work)
         if work.spans and not is_launched:
-            self._compute(work)
+            self._computation.compute(work)
         self._is_stalled = plan.is_empty
         self._measure(plan)
 
@@ -205,51 +211,21 @@ class Engine:
         """An exception ends the requests of this step only."""
         try:
             ahead.launch(step)
-        except Exception:
+        except Exception as error:
             _LOG.exception("launch failed", num_sequences=len(step.sequences))
-            self._fail(self._requests_of(step.sequences))
+            self._computation.fail(self.table.of(step.sequences), error)
 
     def _land(self, ahead: RunAhead, landing: LaunchedStep) -> None:
         """An exception ends the requests of this step only."""
+        waiting = self.table.of(landing.alive)
         try:
-            ahead.land()
-        except Exception:
+            num_given = ahead.land()
+        except Exception as error:
             _LOG.exception("launched step failed", num_sequences=len(landing.row_of))
-            self._fail(self._requests_of(landing.alive))
+            self._computation.fail(self.table.of(landing.alive), error)
+        else:
+            self._computation.note_tokens(num_given, waiting)
         self.table.sweep()
-
-    def _compute(self, work: StepWork) -> None:
-        """Forward, then tokens. An exception ends the requests of this step only."""
-        try:
-            logits = self._forward(work)
-            completed = [span.sequence for span in work.spans if span.completes]
-            for span in work.spans:
-                self.placement.record(span.sequence, span.end)
-            self._generation.advance(logits, completed)
-            self._announce(work)
-        except Exception:
-            _LOG.exception("step failed", num_sequences=len(work.spans))
-            self._fail(self._requests_of(work.sequences))
-
-    def _forward(self, work: StepWork) -> torch.Tensor:
-        self._replica.runner.copy_blocks(work.copies)
-        batch = self._batches.build(work.spans, work.num_decodes)
-        return self._replica.runner.forward(batch)
-
-    def _announce(self, work: StepWork) -> None:
-        for request in self._requests_of(work.sequences):
-            if request.is_export:
-                prefilled = handoff.announce(request, self.placement)
-                self._outbox.frame.prefilled += [prefilled] if prefilled else []
-
-    def _requests_of(self, sequences: Iterable[Sequence]) -> list[Request]:
-        """Their requests that are not over, each once."""
-        ids = dict.fromkeys([sequence.request_id for sequence in sequences])
-        return [request for i in ids if (request := self.table.get(i)) is not None]
-
-    def _fail(self, requests: Iterable[Request]) -> None:
-        for request in requests:
-            self._outbox.fail(request, InternalError("the engine failed while it worked on this"))
 
     def _measure(self, plan: StepPlan) -> None:
         counts = self.table.counts

@@ -34,6 +34,15 @@ class StepWork:
         """In the order of the spans."""
         return [span.sequence for span in self.spans]
 
+    def part_of(self, request_id: str) -> StepWork:
+        """What of it is one request's; its blocks have been copied."""
+        own = [span.sequence.request_id == request_id for span in self.spans]
+        return StepWork(
+            spans=[span for span, is_own in zip(self.spans, own, strict=True) if is_own],
+            num_decodes=sum(own[: self.num_decodes]),
+            copies=[],
+        )
+
 
 class Preparation:
     """Makes plans true, as far as blocks and states go."""

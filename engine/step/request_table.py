@@ -8,7 +8,7 @@ are in flight linger until those are done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from engine.contract.commands import GenerateRequest
 from engine.memory.lease import BlockLease, Hold
@@ -45,6 +45,11 @@ class RequestTable:
     def get(self, request_id: str) -> Request | None:
         """None for an id that is unknown or over."""
         return self._requests.get(request_id)
+
+    def of(self, sequences: Iterable[Sequence]) -> list[Request]:
+        """Their requests that are not over, each once."""
+        ids = dict.fromkeys([sequence.request_id for sequence in sequences])
+        return [request for i in ids if (request := self.get(i)) is not None]
 
     def add(self, body: GenerateRequest) -> Request:
         """A new request, queued behind all others."""

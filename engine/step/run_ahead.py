@@ -128,9 +128,9 @@ class RunAhead:
             copied = self._placement.make_room(sequence, ahead)
             assert copied is None, "a step that copies blocks does not run ahead"
 
-    def land(self) -> None:
+    def land(self) -> int:
         """Reads the oldest step; its sequences go on, or end. It is in flight no more, come what
-        may."""
+        may. Returns how many got a token."""
         launched = self._unread.pop(0)
         try:
             token_ids = launched.flight.tokens()
@@ -138,7 +138,7 @@ class RunAhead:
             self._note_leases()
         for sequence in launched.alive:
             self._placement.record(sequence, sequence.num_computed + 1)
-        self._generation.give(list(launched.row_of), token_ids)
+        return self._generation.give(list(launched.row_of), token_ids)
 
     def _row(self, row: int, known: tuple[Sequence, int | None]) -> SamplingRow:
         sequence, source = known

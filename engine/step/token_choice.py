@@ -25,6 +25,7 @@ from engine.step.request import Request
 from engine.step.request_check import finish_reason
 from engine.step.request_table import RequestTable
 from engine.step.sequence import Sequence
+from engine.step.step_health import is_device_error
 
 _LOG = structlog.get_logger()
 
@@ -42,26 +43,32 @@ class Generation:
         self._outbox = outbox
         self._clock = clock
 
-    def advance(self, logits: torch.Tensor, completed: Ordered[Sequence]) -> None:
-        """`logits` is float32 [len(completed), vocab_size]: one row per sequence."""
+    def advance(self, logits: torch.Tensor, completed: Ordered[Sequence]) -> int:
+        """`logits` is float32 [len(completed), vocab_size]: one row per sequence.
+
+        Returns how many rows gave a token.
+        """
         rows = [self._rows(sequence, row) for row, sequence in enumerate(completed)]
-        drawn = iter(self._draw(logits, [row for group in rows for row in group]))
+        all_drawn = self._draw(logits, [row for group in rows for row in group])
+        drawn = iter(all_drawn)
         for sequence, group in zip(completed, rows, strict=True):
             tokens = {row.choice: next(drawn) for row in group}
             request = self._table.get(sequence.request_id)
             if request is not None:  # else it has failed with another of its choices
                 self._give(request, sequence, tokens)
+        return sum(token is not None for token in all_drawn)
 
-    def give(self, sequences: Ordered[Sequence], token_ids: Ordered[int | None]) -> None:
+    def give(self, sequences: Ordered[Sequence], token_ids: Ordered[int | None]) -> int:
         """Tokens of open requests that were chosen where the logits are; None: there was none.
 
-        Those of sequences that are over are dropped.
+        Those of sequences that are over are dropped. Returns how many there were.
         """
         for sequence, token_id in zip(sequences, token_ids, strict=True):
             request = self._table.get(sequence.request_id)
             if request is not None and not sequence.life.is_over:
                 token = None if token_id is None else GeneratedToken(token_id)
                 self._give(request, sequence, {sequence.choice: token})
+        return sum(token_id is not None for token_id in token_ids)
 
     def seed(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """First tokens that a prefill worker sampled. Raises InternalError when they do not fit."""
@@ -123,19 +130,26 @@ class Generation:
         ]
 
     def _draw(self, logits: torch.Tensor, rows: list[SamplingRow]) -> list[GeneratedToken | None]:
-        """All rows at once; row by row when that fails, so that only the culprit gets None."""
+        """All rows at once; row by row when that fails, so that only the culprit gets None.
+
+        A device that is lost is everybody's fault: that error goes on.
+        """
         if not rows:
             return []
         try:
             return self._sampler.sample(logits, rows)
-        except Exception:
+        except Exception as error:
+            if is_device_error(error):
+                raise
             _LOG.exception("sampling failed: each row is tried alone", num_rows=len(rows))
             return [self._draw_one(logits, row) for row in rows]
 
     def _draw_one(self, logits: torch.Tensor, row: SamplingRow) -> GeneratedToken | None:
         try:
             return self._sampler.sample(logits, [row])[0]
-        except Exception:
+        except Exception as error:
+            if is_device_error(error):
+                raise
             _LOG.exception("sampling failed", choice=row.choice)
             return None
 

@@ -30,7 +30,7 @@ from engine.contract.commands import (
     Submit,
 )
 from engine.contract.messages import EngineMessage, Frame, Stepped, TokenEvent
-from engine.process.channel import ZmqChannel
+from engine.process.channel import Received, UnreadableCommand, ZmqChannel
 from tests.engine.step.engine_scenario import request
 
 PEER = KvPeer(
@@ -87,8 +87,8 @@ def line() -> Iterator[tuple[Server, ZmqChannel]]:
     shutil.rmtree(folder)
 
 
-def receive_all(channel: ZmqChannel, num_commands: int) -> list[Command]:
-    commands: list[Command] = []
+def receive_all(channel: ZmqChannel, num_commands: int) -> list[Received]:
+    commands: list[Received] = []
     while len(commands) < num_commands:
         fresh = channel.receive(5000)
         assert fresh, "nothing came for five seconds"
@@ -106,15 +106,31 @@ def test_every_command_arrives_as_it_was_sent_and_in_order(
     assert channel.receive(0) == []
 
 
-def test_garbage_between_commands_is_left_out(line: tuple[Server, ZmqChannel]) -> None:
+@pytest.mark.parametrize(
+    "packed",
+    [
+        {"type": "Submit", "request": {"request_id": "a", "token_ids": "none"}},
+        {"type": "Seed", "request_id": "a", "tokens": 7},
+        {"type": "Nonsense", "request_id": "a"},
+    ],
+)
+def test_a_command_that_cannot_be_read_still_says_whose_it_was(
+    line: tuple[Server, ZmqChannel], packed: dict[str, object]
+) -> None:
     server, channel = line
-    for packed in (b"\xc1", msgspec.msgpack.encode({"type": "Nonsense"}), b""):
-        server.commands.send(packed)
-    server.commands.send(msgspec.msgpack.encode(Stop()))
-    commands: list[Command] = []
-    while not commands:
-        commands = channel.receive(5000)
-    assert commands == [Stop()]
+    server.commands.send(msgspec.msgpack.encode(packed))
+    server.commands.send(msgspec.msgpack.encode(Cancel("b")))
+    assert receive_all(channel, 2) == [UnreadableCommand("a"), Cancel("b")]
+
+
+@pytest.mark.parametrize("packed", [b"\xc1", msgspec.msgpack.encode({"type": "Nonsense"}), b""])
+def test_what_names_no_request_ends_the_engine(
+    line: tuple[Server, ZmqChannel], packed: bytes
+) -> None:
+    server, channel = line
+    server.commands.send(packed)
+    with pytest.raises(msgspec.MsgspecError):
+        channel.receive(5000)
 
 
 def test_sending_never_waits_for_a_reader(line: tuple[Server, ZmqChannel]) -> None:

@@ -7,9 +7,10 @@ import pytest
 from cluster.kv_peer import KvPeer
 from engine.contract.commands import Command, Deliver, Disconnect, PrefillMode, Stop, Submit
 from engine.contract.messages import Fetched, Frame
-from engine.process.channel import MemoryChannel
+from engine.process.channel import MemoryChannel, Received, UnreadableCommand
 from engine.process.loop import EngineLoop
 from engine.step.engine import Engine
+from engine.step.step_health import EngineBroken
 from tests.engine.step.engine_scenario import (
     VirtualClock,
     check,
@@ -26,7 +27,7 @@ class PatientChannel(MemoryChannel):
         super().__init__()
         self.patience_ms: list[float] = []
 
-    def receive(self, timeout_ms: float) -> list[Command]:
+    def receive(self, timeout_ms: float) -> list[Received]:
         self.patience_ms.append(timeout_ms)
         return super().receive(timeout_ms)
 
@@ -136,3 +137,41 @@ def test_a_bug_in_a_step_answers_every_request_and_the_loop_goes_on(
     events = [event for frame in channel.frames() for event in frame.tokens]
     assert [event.token.token_id for event in events] == expected_tokens(body)
     check(engine)
+
+
+def test_a_bug_in_every_step_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = small_engine()
+    loop, _, _ = make_loop(engine)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(engine.table, "sweep", broken)
+    with pytest.raises((EngineBroken, RuntimeError), match="a bug"):
+        loop.run()
+
+
+def test_an_extension_that_raises_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, _, extension = make_loop(small_engine())
+
+    def dead() -> list[Command]:
+        raise RuntimeError("the intake thread is dead")
+
+    monkeypatch.setattr(extension, "poll", dead)
+    with pytest.raises(RuntimeError, match="intake"):
+        loop.run()
+
+
+def test_a_request_whose_command_cannot_be_read_ends_with_a_typed_error_and_is_gone() -> None:
+    engine = small_engine()
+    loop, channel, extension = make_loop(engine)
+    channel.commands.append(Submit(request("a", [1, 2], mode=PrefillMode.REMOTE)))
+    loop.turn()
+    channel.commands += [UnreadableCommand("a"), UnreadableCommand("unknown")]
+    loop.turn()
+    check(engine)
+    ended = [event for frame in channel.frames() for event in frame.ended]
+    first = {event.request_id: event.error_code for event in reversed(ended)}
+    assert first == {"a": "internal_error", "unknown": "internal_error"}
+    assert [type(command).__name__ for command in extension.seen][-2:] == ["Cancel", "Cancel"]
+    assert len(engine.table) == 0

@@ -14,6 +14,7 @@ from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import Replica
 from engine.sampling.sampler import Sampler
 from engine.step.engine import Engine
+from engine.step.step_health import MAX_FAILED_STEPS, EngineBroken, is_device_error
 from tests.engine.step.engine_scenario import (
     expected_tokens,
     request,
@@ -30,6 +31,9 @@ class BreakableRunner:
     def __init__(self, replica: Replica) -> None:
         self._runner = replica.runner
         self.raises = False
+        self.error: Exception = RuntimeError("the device is gone")
+        self.fatal_token: int | None = None
+        """A forward with this token among the first two of a prompt raises."""
         self.poisoned_token: int | None = None
         """Logits of sequences that end with this token are not numbers."""
 
@@ -37,8 +41,8 @@ class BreakableRunner:
         self._runner.copy_blocks(pairs)
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
-        if self.raises:
-            raise RuntimeError("the device is gone")
+        if self.raises or self.fatal_token in batch.token_ids[batch.positions < 2].tolist():
+            raise self.error
         logits = self._runner.forward(batch)
         logits[batch.token_ids[batch.logit_rows] == self.poisoned_token] = torch.nan
         return logits
@@ -109,3 +113,75 @@ def test_sampling_that_raises_for_one_row_ends_its_request_only(
     monkeypatch.undo()
     assert completions["bad"].ended.error_code == "internal_error"
     assert completions["good"].token_ids() == expected_tokens(good)
+
+
+def test_a_request_that_spoils_its_step_ends_alone() -> None:
+    engine, runner = breakable()
+    runner.fatal_token = 6
+    good = [request("one", [1, 2, 3]), request("two", [3, 2, 1], n=2)]
+    for body in (good[0], request("bad", [1, 6, 3]), good[1]):
+        engine.apply(Submit(body))
+    completions = run_until_ended(engine, ["one", "bad", "two"])
+    assert completions["bad"].ended.error_code == "internal_error"
+    for body in good:
+        assert completions[body.request_id].ended.error_code == ""
+        assert completions[body.request_id].token_ids() == expected_tokens(body)
+    assert engine.placement.pool.num_available == 16
+
+
+def test_a_bad_request_may_come_again_and_again_and_the_engine_lives() -> None:
+    engine, runner = breakable()
+    runner.fatal_token = 6
+    for attempt in range(10 * MAX_FAILED_STEPS):
+        engine.apply(Submit(request(str(attempt), [1, 6, 3])))
+        assert [ended.error_code for ended in step(engine).ended] == ["internal_error"]
+    good = request("good", [1, 2, 3])
+    engine.apply(Submit(good))
+    assert run_until_ended(engine, ["good"])["good"].token_ids() == expected_tokens(good)
+
+
+def fails_until_broken(engine: Engine) -> int:
+    """How many requests met the engine before it gave up; each has a prompt of its own."""
+    for number in range(50):
+        engine.apply(Submit(request(str(number), [1 + number % 5, 1 + number // 5])))
+        try:
+            step(engine)
+        except EngineBroken:
+            return number + 1
+    raise AssertionError("the engine fails every step and lives on")
+
+
+def test_an_engine_whose_every_step_fails_gives_up_after_a_few_requests() -> None:
+    engine, runner = breakable()
+    runner.raises = True
+    assert fails_until_broken(engine) == MAX_FAILED_STEPS
+
+
+def test_an_engine_that_gives_no_tokens_gives_up_as_well() -> None:
+    engine, runner = breakable()
+    runner.forward = lambda batch: torch.full((len(batch.logit_rows), 7), torch.nan)
+    assert fails_until_broken(engine) == MAX_FAILED_STEPS
+
+
+def test_a_token_between_failures_makes_the_engine_good_again() -> None:
+    engine, runner = breakable()
+    runner.fatal_token = 6
+    for number in range(2 * MAX_FAILED_STEPS):
+        engine.apply(Submit(request(f"bad {number}", [6, 1 + number])))
+        step(engine)
+        engine.apply(Submit(request(f"good {number}", [1, 2], max_tokens=1)))
+        step(engine)
+
+
+def test_the_first_device_error_is_enough() -> None:
+    engine, runner = breakable()
+    runner.raises = True
+    runner.error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    assert fails_until_broken(engine) == 1
+
+
+def test_lack_of_memory_and_a_bug_are_no_device_errors() -> None:
+    assert is_device_error(torch.AcceleratorError("CUDA error: device-side assert triggered"))
+    assert is_device_error(RuntimeError("Triton Error [CUDA]: an illegal memory access"))
+    assert not is_device_error(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_device_error(RuntimeError("shapes do not match"))

@@ -1,0 +1,108 @@
+"""The part of a step that computes: copies, forward, tokens; and what happens when that fails.
+
+    compute(work) -> tokens in the outbox, or the requests that failed have ended
+
+A forward that fails is tried again for each request by itself, so that the culprit ends alone.
+"""
+
+from __future__ import annotations
+
+import structlog
+import torch
+
+from cluster.errors import InternalError
+from engine.runner.model_runner import ModelRunner
+from engine.step import handoff
+from engine.step.batch_builder import BatchBuilder
+from engine.step.outbox import Outbox
+from engine.step.placement import Placement
+from engine.step.preparation import StepWork
+from engine.step.request import Request
+from engine.step.request_table import RequestTable
+from engine.step.step_health import StepHealth, is_device_error
+from engine.step.token_choice import Generation
+
+_LOG = structlog.get_logger()
+
+
+class Computation:
+    """One engine's. What it raises is EngineBroken: the engine cannot go on."""
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        batches: BatchBuilder,
+        *,
+        placement: Placement,
+        table: RequestTable,
+        generation: Generation,
+        outbox: Outbox,
+    ) -> None:
+        self._runner = runner
+        self._batches = batches
+        self._placement = placement
+        self._table = table
+        self._generation = generation
+        self._outbox = outbox
+        self._health = StepHealth()
+
+    def compute(self, work: StepWork) -> None:
+        """Forward, then tokens."""
+        try:
+            self._runner.copy_blocks(work.copies)
+        except Exception as error:
+            _LOG.exception("copy of blocks failed", num_blocks=len(work.copies))
+            self.fail(self._table.of(work.sequences), error)
+        else:
+            self._compute_copied(work)
+
+    def fail(self, requests: list[Request], error: Exception) -> None:
+        """Ends them for what went wrong in their step."""
+        for request in requests:
+            self._outbox.fail(request, InternalError("the engine failed while it worked on this"))
+        self._health.failed(error, requests)
+
+    def note_tokens(self, num_given: int, waiting: list[Request]) -> None:
+        """A step whose completed sequences were those of `waiting` gave this many tokens."""
+        if num_given:
+            self._health.succeeded()
+        elif waiting:
+            self._health.failed(ArithmeticError("no logits were numbers"), waiting)
+
+    def _compute_copied(self, work: StepWork) -> None:
+        try:
+            logits = self._runner.forward(self._batches.build(work.spans, work.num_decodes))
+        except Exception as error:
+            self._meet_failure(work, error)
+        else:
+            self._take_logits(work, logits)
+
+    def _meet_failure(self, work: StepWork, error: Exception) -> None:
+        requests = self._table.of(work.sequences)
+        _LOG.error("step failed", num_requests=len(requests), exc_info=error)
+        if len(requests) == 1 or is_device_error(error):
+            self.fail(requests, error)
+            return
+        for request in requests:
+            self._compute_copied(work.part_of(request.request_id))
+
+    def _take_logits(self, work: StepWork, logits: torch.Tensor) -> None:
+        """An exception ends the requests of this step."""
+        completed = [span.sequence for span in work.spans if span.completes]
+        waiting = self._table.of(completed)
+        try:
+            for span in work.spans:
+                self._placement.record(span.sequence, span.end)
+            num_given = self._generation.advance(logits, completed)
+            self._announce(work)
+        except Exception as error:
+            _LOG.exception("step failed", num_sequences=len(work.spans))
+            self.fail(self._table.of(work.sequences), error)
+        else:
+            self.note_tokens(num_given, waiting)
+
+    def _announce(self, work: StepWork) -> None:
+        for request in self._table.of(work.sequences):
+            if request.is_export:
+                prefilled = handoff.announce(request, self._placement)
+                self._outbox.frame.prefilled += [prefilled] if prefilled else []
