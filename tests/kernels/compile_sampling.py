@@ -57,7 +57,7 @@ SAMPLING = [
     Case(
         name="block_digest",
         kernel=block_digest._digest_slice,
-        constants={"TILE": 256},
-        pointers={"words": I64, "block_ids": I64, "weights": I64, "out": I64},
+        constants={"TILE": 512},
+        pointers={"halves": I32, "block_ids": I64, "weights": I32, "out": I64},
     ),
 ]
