@@ -13,6 +13,7 @@ from cluster.logs import configure_logging
 from cluster.models.card import ModelCard
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
+from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.front.model_loading import find_card, load_served_model
 from router.front.readiness import context_limit
@@ -33,7 +34,8 @@ def run(options: RouterOptions) -> int:
 async def _run(options: RouterOptions, card: ModelCard) -> int:
     stop_requests = StopRequests()
     with listen_for_signals(stop_requests):
-        workers = FleetPlane(options, tokenizer_digest=card.tokenizer_digest)
+        own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
+        workers = FleetPlane(options, own, on_loss=stop_requests.on_loss)
         limit = context_limit(
             card.config.max_context_tokens, lambda: longest_request_tokens(workers)
         )

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
 from cluster.logs import get_logger
+from cluster.process.background import Background, cancel
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_ready
 from cluster.rpc import RpcServer
@@ -100,11 +101,15 @@ class RouterProcess:
         return self._in_flight.is_draining
 
     async def run(self) -> int:
-        """Until a signal. Raises ConfigError when a port cannot be had."""
+        """Until a signal: 0; until something needed is lost: 1. Raises ConfigError when a port
+        cannot be had."""
         async with contextlib.AsyncExitStack() as closers:
             await self._open(closers)
             await self.stop_requests.drain.wait()
             await self._drain()
+        if self.stop_requests.loss is not None:
+            _log.error("the router has ended by itself", cause=str(self.stop_requests.loss))
+            return 1
         _log.info("stopped")
         return 0
 
@@ -119,8 +124,9 @@ class RouterProcess:
         closers.push_async_callback(self._workers.close)
         await self._workers.start()
         await http.start()
-        following = asyncio.create_task(self._follow_readiness())
-        closers.push_async_callback(_cancel, following)
+        background = Background(self.stop_requests.on_loss)
+        closers.push_async_callback(background.close)
+        background.need("grpc-readiness", self._follow_readiness())
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
     def _http_server(self) -> HttpServer:
@@ -171,15 +177,9 @@ class RouterProcess:
         idle = asyncio.create_task(self._in_flight.wait_idle(self._options.drain_timeout_s))
         stop_now = asyncio.create_task(self.stop_requests.stop_now.wait())
         await asyncio.wait((idle, stop_now), return_when=asyncio.FIRST_COMPLETED)
-        await _cancel(idle)
-        await _cancel(stop_now)
+        await cancel((idle, stop_now))
         _log.info("stopping", num_requests_cut_off=self._in_flight.count)
 
     def _at(self, port: int) -> str:
         host = self._options.host
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-async def _cancel(task: asyncio.Task[object]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

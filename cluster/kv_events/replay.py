@@ -8,6 +8,7 @@ import zmq
 import zmq.asyncio
 
 from cluster.kv_events.wire import END, MAX_MESSAGE_BYTES, decode_sequence
+from cluster.process.loop_share import LoopShare
 
 ANSWER_TIMEOUT_S = 5.0
 """For the next message of an answer; a snapshot waits for an engine step."""
@@ -17,7 +18,9 @@ ReplayMessage = tuple[int, bytes]
 """Sequence number and payload."""
 
 
-async def ask(context: zmq.asyncio.Context, address: str, start: bytes) -> list[ReplayMessage]:
+async def ask(
+    context: zmq.asyncio.Context, address: str, start: bytes, share: LoopShare
+) -> list[ReplayMessage]:
     """The answer to one request, without its END; `start` as in `cluster.kv_events.wire`.
 
     Raises TimeoutError when nobody answers and ValueError for an answer that is none.
@@ -29,12 +32,12 @@ async def ask(context: zmq.asyncio.Context, address: str, start: bytes) -> list[
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         socket.connect(address)
         await socket.send_multipart((b"", start))
-        return await _read_answer(socket)
+        return await _read_answer(socket, share)
     finally:
         socket.close(linger=0)
 
 
-async def _read_answer(socket: zmq.asyncio.Socket) -> list[ReplayMessage]:
+async def _read_answer(socket: zmq.asyncio.Socket, share: LoopShare) -> list[ReplayMessage]:
     answer: list[ReplayMessage] = []
     while len(answer) < MAX_ANSWER_MESSAGES:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -44,4 +47,5 @@ async def _read_answer(socket: zmq.asyncio.Socket) -> list[ReplayMessage]:
         if frames[2] == END:
             return answer
         answer.append((decode_sequence(frames[2]), frames[3]))
+        await share.breathe()  # a receive that need not wait does not let others run
     raise ValueError(f"a replay answer is longer than {MAX_ANSWER_MESSAGES} messages")

@@ -4,7 +4,8 @@
        ^                     |
        '--- (re)connected ---'                 no answer: BEHIND, nothing believed, asked again
 
-While BEHIND, live messages are left alone: the next snapshot contains them.
+While BEHIND, live messages are left alone: the next snapshot contains them. What is applied goes in
+slices, with turns of the event loop between them; messages that arrive meanwhile wait in order.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from cluster.kv_events.wire import (
     to_changes,
 )
 from cluster.logs import get_logger
+from cluster.process.loop_share import LoopShare
 
 RETRY_S = 1.0
 RECEIVE_QUEUE_MESSAGES = 100_000
@@ -48,7 +50,9 @@ class KvEventSubscriber:
     """Follows one worker's events until cancelled.
 
     `on_change` is called in order from the event loop; after a `cleared` change everything alive
-    is told again. `on_gap` and `on_resync` are called for each gap found and snapshot taken.
+    is told again. A large event comes as several changes, and other work may run between them; a
+    cancelled subscriber says nothing more. `on_gap` and `on_resync` are called for each gap found
+    and snapshot taken. `share`: of the loop, with other subscribers.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class KvEventSubscriber:
         on_resync: Callable[[], None] = lambda: None,
         topic: str = "",
         retry_s: float = RETRY_S,
+        share: LoopShare | None = None,
     ) -> None:
         self._pub_address = pub_address
         self._replay_address = replay_address
@@ -69,6 +74,7 @@ class KvEventSubscriber:
         self._on_resync = on_resync
         self._topic = topic
         self._retry_s = retry_s
+        self._share = share or LoopShare()
         self._state = FollowState.BEHIND
         self._last: int | None = None
         """Number of the last message applied; None: the next one is taken as it comes."""
@@ -79,11 +85,11 @@ class KvEventSubscriber:
         """Whether the callback knows everything."""
         return self._state
 
-    async def run(self) -> None:
-        """Follows until cancelled; an unreachable worker is tried again and again."""
-        context = zmq.asyncio.Context()
+    async def run(self, context: zmq.asyncio.Context) -> None:
+        """Follows until cancelled; an unreachable worker is tried again and again. The sockets are
+        closed at the end, the context is the caller's."""
+        sub: zmq.asyncio.Socket = context.socket(zmq.SUB)
         try:
-            sub: zmq.asyncio.Socket = context.socket(zmq.SUB)
             sub.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
             sub.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MESSAGES)
             sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
@@ -92,7 +98,8 @@ class KvEventSubscriber:
             sub.connect(self._pub_address)
             await self._follow(context, sub, monitor)
         finally:
-            context.destroy(linger=0)
+            sub.disable_monitor()
+            sub.close(linger=0)
 
     async def _follow(
         self, context: zmq.asyncio.Context, sub: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket
@@ -118,7 +125,7 @@ class KvEventSubscriber:
             _, number_frame, payload = frames
             number = decode_sequence(number_frame)
             if self._last is None or number == self._last + 1:
-                self._apply(number, payload)
+                await self._apply(number, payload)
             elif number > self._last:
                 self._on_gap()
                 await self._repair(context, self._last + 1, number)
@@ -130,7 +137,7 @@ class KvEventSubscriber:
         """Asks for what lies between; `seen` is the number that showed the gap."""
         for number, payload in await self._ask(context, encode_sequence(first)) or []:
             if number == first:
-                self._apply(number, payload)
+                await self._apply(number, payload)
                 first += 1
         if first <= seen:
             await self._resync(context)
@@ -144,7 +151,7 @@ class KvEventSubscriber:
             return
         try:
             for number, payload in answer:
-                self._apply(number, payload)
+                await self._apply(number, payload)
         except _MALFORMED as failure:
             _log.warning("a snapshot is malformed", source=self._pub_address, error=str(failure))
             self._forget()
@@ -168,15 +175,21 @@ class KvEventSubscriber:
         if not self._replay_address:
             return None
         try:
-            return await ask(context, self._replay_address, start)
+            return await ask(context, self._replay_address, start, self._share)
         except (TimeoutError, ValueError) as failure:
-            _log.warning("no replay to be had", source=self._replay_address, error=str(failure))
+            _log.warning(
+                "a worker does not answer what it has cached; asking again",
+                source=self._replay_address,
+                error=str(failure),
+            )
             return None
 
-    def _apply(self, number: int, payload: bytes) -> None:
+    async def _apply(self, number: int, payload: bytes) -> None:
+        await self._share.breathe()
         for change in to_changes(decode_batch(payload)):
             self._on_change(change)
             self._knows = True
+            await self._share.breathe()
         self._last = number
 
     def _forget(self) -> None:

@@ -10,7 +10,7 @@ from cluster.errors import QueueFull
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member, MemberState
-from cluster.membership.store import ChangeKind, MembershipChange
+from cluster.membership.store import ChangeKind, Lives, MembershipChange, nobody_lives
 
 MAX_MEMBERS = 1024
 
@@ -37,10 +37,9 @@ class MemoryMembership:
                 f"the fleet has {MAX_MEMBERS} workers, which is the limit of one router",
                 retry_after_s=self._lease_s,
             )
-        self._states[member.worker_id] = MemberState(
-            member=member, load=EngineLoad(), draining=False, beat_s=self._clock()
-        )
-        self._tell(MembershipChange(ChangeKind.JOINED, member))
+        state = MemberState(member=member, load=EngineLoad(), draining=False, beat_s=self._clock())
+        self._states[member.worker_id] = state
+        self._tell(MembershipChange(ChangeKind.JOINED, state))
 
     async def beat(
         self, key: WorkerKey, load: EngineLoad, *, draining: bool, kv_transport: str = ""
@@ -50,12 +49,14 @@ class MemoryMembership:
         if known is None:
             return False
         transport = kv_transport or known.member.kv_transport
-        self._states[key.worker_id] = MemberState(
+        state = MemberState(
             member=replace(known.member, kv_transport=transport),
             load=load,
             draining=draining,
             beat_s=self._clock(),
         )
+        self._states[key.worker_id] = state
+        self._tell(MembershipChange(ChangeKind.REPORTED, state))
         return True
 
     async def leave(self, key: WorkerKey) -> bool:
@@ -65,13 +66,14 @@ class MemoryMembership:
         self._remove(key.worker_id, ChangeKind.LEFT)
         return True
 
-    async def expire(self) -> list[Member]:
+    async def expire(self, lives: Lives = nobody_lives) -> list[Member]:
         """See `MembershipStore.expire`."""
-        oldest = self._clock() - self._lease_s
-        silent = [state.member for state in self._states.values() if state.beat_s < oldest]
-        for member in silent:
+        oldest_s = self._clock() - self._lease_s
+        silent = [state for state in self._states.values() if state.beat_s < oldest_s]
+        gone = [state.member for state in silent if not lives(state)]
+        for member in gone:
             self._remove(member.worker_id, ChangeKind.EXPIRED)
-        return silent
+        return gone
 
     def members(self) -> list[MemberState]:
         """See `MembershipStore.members`."""
@@ -87,7 +89,7 @@ class MemoryMembership:
 
     def _remove(self, worker_id: str, kind: ChangeKind) -> None:
         state = self._states.pop(worker_id)
-        self._tell(MembershipChange(kind, state.member))
+        self._tell(MembershipChange(kind, state))
 
     def _tell(self, change: MembershipChange) -> None:
         for watcher in self._watchers:

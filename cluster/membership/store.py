@@ -3,6 +3,7 @@
     join -> beat, beat, ... -> leave
                  '-- silence for the lease's length -> expired
     join with a new incarnation -> the old process is out (REPLACED), then the new one is in
+    every beat -> REPORTED: watchers learn loads and drains here, and nowhere else
 
 A store never raises for being away: it keeps the last view, and `members` answers from memory.
 """
@@ -26,14 +27,31 @@ class ChangeKind(enum.StrEnum):
     LEFT = "left"
     EXPIRED = "expired"
     REPLACED = "replaced"
+    REPORTED = "reported"
+    """It beat: its load, or whether it drains, is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """One process came or went; for a replaced worker REPLACED comes first, then JOINED."""
+    """One process came, went or beat; for a replaced worker REPLACED comes first, then JOINED."""
 
     kind: ChangeKind
-    member: Member
+    state: MemberState
+    """As of this change; of a process that has gone, its last."""
+
+    @property
+    def member(self) -> Member:
+        """Whom it is about."""
+        return self.state.member
+
+
+Lives = Callable[[MemberState], bool]
+"""Whether there is another sign of life than beats."""
+
+
+def nobody_lives(state: MemberState) -> bool:
+    """Beats are all there is."""
+    return False
 
 
 class MembershipStore(Protocol):
@@ -56,8 +74,11 @@ class MembershipStore(Protocol):
         """Removes the process; False when it was not a member."""
         ...
 
-    async def expire(self) -> list[Member]:
-        """Removes and returns those whose lease has run out. Called at least every half second."""
+    async def expire(self, lives: Lives = nobody_lives) -> list[Member]:
+        """Removes and returns those whose lease has run out and who do not live otherwise.
+
+        Called at least every half second, by whoever has read what had arrived before.
+        """
         ...
 
     def members(self) -> list[MemberState]:

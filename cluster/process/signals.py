@@ -1,4 +1,4 @@
-"""SIGTERM once: finish what runs. SIGTERM again, or SIGINT: stop now."""
+"""SIGTERM once: finish what runs. Once more, SIGINT, or the loss of what is needed: stop now."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cluster.process.background import Loss
+
 
 class StopRequests:
-    """What the operator wants; both events stay set. All calls from the event loop."""
+    """What the operator wants; both events stay set. All calls from the event loop.
+
+    `loss` is why the process ends by itself; None when an operator asked for it.
+    """
 
     def __init__(self) -> None:
+        self.loss: Loss | None = None
         self.drain = asyncio.Event()
         self.stop_now = asyncio.Event()
 
@@ -25,6 +31,12 @@ class StopRequests:
         """An end without a drain."""
         self.drain.set()
         self.stop_now.set()
+
+    def on_loss(self, loss: Loss) -> None:
+        """Something needed has ended: an end without a drain, with a cause; the first one counts.
+        The `on_loss` of a Background."""
+        self.loss = self.loss or loss
+        self.on_sigint()
 
 
 @contextmanager

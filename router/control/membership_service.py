@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import grpc
 
-from cluster.errors import InvalidRequest, PairingMismatch, SplitserveError
+from cluster.deadline import Clock
+from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
-from cluster.membership.member import MAX_NAME_CHARS, Member, member_from_wire, member_to_wire
+from cluster.membership.member import MAX_NAME_CHARS, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore
 from cluster.rpc import abort
 from cluster.version import VERSION
 from cluster.wire import load_from_wire, load_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from router.control.join_rules import JoinRules
 from router.dispatch.admission import Admission
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
@@ -25,9 +25,17 @@ from router.index.prefix_index import PrefixIndex
 SERVICE_NAME = "splitserve.worker.v1.Membership"
 
 
+@dataclass(frozen=True, slots=True)
+class JoinTerms:
+    """Who may join, and what is asked of those who have."""
+
+    rules: JoinRules
+    beat_interval_s: float
+    lease_s: float
+
+
 class MembershipService(membership_pb2_grpc.MembershipServicer):
-    """The gRPC servicer. `tokenizer_digest`, when given, is the router's own: a worker with another
-    one would read other tokens than the router wrote, so it may not join."""
+    """The gRPC servicer. `clock` is the store's."""
 
     def __init__(
         self,
@@ -35,32 +43,31 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         fleet: Fleet,
         index: PrefixIndex,
         admission: Admission,
+        terms: JoinTerms,
         *,
-        beat_interval_s: float,
-        lease_s: float,
-        tokenizer_digest: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._index = index
         self._admission = admission
-        self._terms = membership_pb2.JoinResponse(beat_interval_s=beat_interval_s, lease_s=lease_s)
-        self._tokenizer_digest = tokenizer_digest
+        self._terms = terms
         self._clock = clock
         self._started_s = clock()
 
     async def Join(
         self, request: membership_pb2.JoinRequest, context: grpc.aio.ServicerContext
     ) -> membership_pb2.JoinResponse:
-        """Adds a worker; a former incarnation of it is removed whole."""
+        """Adds a worker; a former incarnation of it is removed whole. See `JoinRules`."""
         try:
             member = member_from_wire(request.member)
-            self._check_tokenizer(member)
+            self._terms.rules.check(member)
             await self._store.join(member)
         except SplitserveError as error:
             await abort(context, error)
-        return self._terms
+        return membership_pb2.JoinResponse(
+            beat_interval_s=self._terms.beat_interval_s, lease_s=self._terms.lease_s
+        )
 
     async def Beat(
         self, request: membership_pb2.BeatRequest, context: grpc.aio.ServicerContext
@@ -75,8 +82,6 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         known = await self._store.beat(
             key, load, draining=request.draining, kv_transport=request.kv_transport
         )
-        if known:
-            self._fleet.note_load(key, load, draining=request.draining)
         return membership_pb2.BeatResponse(known=known)
 
     async def Leave(
@@ -107,20 +112,12 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
                     member=member_to_wire(state.member),
                     load=load_to_wire(item.load if item else state.load),
                     beat_age_s=max(0.0, self._clock() - state.beat_s),
-                    state="draining" if state.draining else "ready",
+                    state=self._fleet.state_of(item) if item else "ready",
                     num_in_flight=item.num_in_flight if item else 0,
                     indexed_blocks=self._index.num_blocks_of(state.member.key),
                 )
             )
         return states
-
-    def _check_tokenizer(self, member: Member) -> None:
-        theirs = member.pairing.tokenizer_digest
-        if self._tokenizer_digest is not None and theirs != self._tokenizer_digest:
-            raise PairingMismatch(
-                f"{member.worker_id} cannot join: its tokenizer_digest is {theirs!r}, the "
-                f"router's is {self._tokenizer_digest!r}; start both with the same model"
-            )
 
 
 def _checked_load(message: worker_pb2.EngineLoad) -> EngineLoad:

@@ -6,12 +6,15 @@ from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
 from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.membership.expiry import AwakeClock, Expiry, Lease
 from cluster.membership.memory import MemoryMembership
+from cluster.process.background import Background, OnLoss
 from cluster.process.loop_lag import LoopLag
 from cluster.rpc import RpcServer
 from protos import membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
-from router.control.membership_service import SERVICE_NAME, MembershipService
+from router.control.join_rules import JoinRules, OwnModel
+from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
 from router.dispatch.admission import Admission
 from router.dispatch.dispatcher import Dispatcher
 from router.fleet.fleet import Fleet
@@ -24,30 +27,46 @@ from router.telemetry.metrics import RouterMetrics
 class FleetPlane:
     """The WorkerPlane of `router.process`: workers join over gRPC, requests go to them.
 
-    `tokenizer_digest` is the router's own; workers with another one are refused. None: any.
+    `own` is the model that the router has loaded: workers with another one are refused. `on_loss`
+    hears when something ends without which the router is of no use.
     """
 
-    def __init__(self, options: RouterOptions, *, tokenizer_digest: str | None) -> None:
+    def __init__(
+        self, options: RouterOptions, own: OwnModel, *, on_loss: OnLoss = lambda loss: None
+    ) -> None:
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
         self.lag.publish(self.metrics.registry)
         self.decisions = DecisionLog()
-        self.store = MemoryMembership(options.worker_lease_s)
+        self._background = Background(on_loss)
+        awake = AwakeClock()
+        self.store = MemoryMembership(options.worker_lease_s, clock=awake)
         self._index = PrefixIndex(options.index_max_blocks)
         estimates = Estimates()
         admission = Admission(options.max_running_requests, options.max_queued_requests)
-        self.fleet = Fleet(self.store, self._index, estimates, self.metrics, dialer=GrpcDialer())
+        self.fleet = Fleet(
+            self.store,
+            self._index,
+            estimates,
+            self.metrics,
+            self._background,
+            dialer=GrpcDialer(),
+            lease=Lease(options.worker_lease_s, awake),
+        )
+        self._expiry = Expiry(self.store, awake, self.fleet.lives)
         self.source = Dispatcher(
             admission, self.fleet, self._index, estimates, self.metrics, self.decisions
         )
-        self._service = MembershipService(
+        rules = JoinRules(
             self.store,
-            self.fleet,
-            self._index,
-            admission,
+            own,
             beat_interval_s=options.beat_interval_s,
-            lease_s=options.worker_lease_s,
-            tokenizer_digest=tokenizer_digest,
+            is_cut_off=self.fleet.is_cut_off,
+            clock=awake,
+        )
+        terms = JoinTerms(rules, options.beat_interval_s, options.worker_lease_s)
+        self._service = MembershipService(
+            self.store, self.fleet, self._index, admission, terms, clock=awake
         )
 
     @property
@@ -83,9 +102,10 @@ class FleetPlane:
     async def start(self) -> None:
         """Begins to remove workers that fall silent."""
         self.lag.start()
-        self.fleet.start()
+        self._background.need("membership-expiry", self._expiry.run())
 
     async def close(self) -> None:
         """Ends every session and event follower; requests that still run end with WorkerLost."""
         await self.fleet.close()
+        await self._background.close()
         await self.lag.close()

@@ -1,13 +1,14 @@
-"""A worker whose handoffs fail is left alone for a while, never for good.
+"""A worker whose work fails is left alone for a while, never for good.
 
-trusted --failed--> resting for 0.5 s, 1 s, 2 s ... 30 s --> trusted again: the next failure
-   ^                                                         rests it twice as long
-   '------------------- succeeded: forgotten ----------------'
+trusted --failed--> resting for 0.5 s, 1 s, 2 s ... 30 s --> half open: one request at a time
+   ^                    ^                                       |         |
+   |                    '----------------- failed --------------'         |
+   '------------------------------ succeeded -----------------------------'
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from cluster.deadline import Clock
 
 FIRST_REST_S = 0.5
 LONGEST_REST_S = 30.0
@@ -16,15 +17,33 @@ LONGEST_REST_S = 30.0
 class Cooldown:
     """Of one process; a restarted worker has a new one. `clock` gives monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._num_failures = 0
         self._until_s: float | None = None
+        self._is_probed = False
 
     @property
     def is_resting(self) -> bool:
         """True while no new work should go there."""
         return self._until_s is not None and self._clock() < self._until_s
+
+    @property
+    def admits(self) -> bool:
+        """True when a request may go there now: trusted, or half open and not being tried."""
+        return not self.is_resting and not self._is_probed
+
+    def sent(self) -> bool:
+        """A request goes there. True when it is the one that tries whether the worker is well:
+        whoever sent it calls `given_back` when it is over, whatever came of it."""
+        if not self._num_failures or not self.admits:
+            return False
+        self._is_probed = True
+        return True
+
+    def given_back(self) -> None:
+        """The request that tried is over; unless it was told otherwise, the next one tries."""
+        self._is_probed = False
 
     def failed(self) -> float | None:
         """Begins a rest and returns its length; None while resting: what was sent before the rest
@@ -39,3 +58,4 @@ class Cooldown:
     def succeeded(self) -> None:
         """It works: the failures before are forgotten."""
         self._num_failures, self._until_s = 0, None
+        self._is_probed = False

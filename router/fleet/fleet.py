@@ -1,6 +1,7 @@
 """The workers of this router, kept in step with the membership store.
 
     joined -> index slot, event follower, session (decode)  -> takes work
+    silent, but its session is open -> stays, and gets new work only when nobody else does
     left, expired, replaced -> session closed (its requests end with WorkerLost), follower
                                stopped, index and estimates forgotten: all in the same call
 
@@ -11,27 +12,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from functools import partial
 
-from cluster.cache_change import CacheChange
+from cluster.deadline import Clock
 from cluster.dial.dialer import Dialer
-from cluster.errors import NoWorker, PairingMismatch, SplitserveError
+from cluster.errors import NoWorker, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
-from cluster.kv_events.subscriber import KvEventSubscriber
 from cluster.logs import get_logger
-from cluster.membership.member import Member
+from cluster.membership.expiry import Lease
+from cluster.membership.member import Member, MemberState
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
-from cluster.pairing import check_pairing
+from cluster.process.background import Background
 from router.fleet.cooldown import Cooldown
+from router.fleet.event_followers import EventFollowers
 from router.fleet.member import FleetMember
+from router.fleet.mismatches import Mismatches
 from router.fleet.worker_session import WorkerSession
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.telemetry.metrics import RouterMetrics
 
-EXPIRY_INTERVAL_S = 0.5
 NO_WORKER_GRACE_S = 3.0
 """How long a request waits for a decode worker: longer than a restarted one takes to join again."""
 RETRY_AFTER_S = 1.0
@@ -40,7 +41,7 @@ _log = get_logger("fleet")
 
 
 class Fleet:
-    """All calls from the event loop. `start` once it runs, `close` at shutdown."""
+    """All calls from the event loop. `close` at shutdown; `lease` is the store's."""
 
     def __init__(
         self,
@@ -48,21 +49,24 @@ class Fleet:
         index: PrefixIndex,
         estimates: Estimates,
         metrics: RouterMetrics,
+        background: Background,
         *,
         dialer: Dialer,
-        clock: Callable[[], float] = time.monotonic,
+        lease: Lease,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._store = store
         self._dialer = dialer
         self._index = index
         self._estimates = estimates
-        self._metrics = metrics
+        self._background = background
+        self._followers = EventFollowers(index, metrics, background)
+        self._lease = lease
         self._clock = clock
         self._members: dict[WorkerKey, FleetMember] = {}
-        self._mismatches: dict[tuple[str, str], str] = {}
+        self._mismatches = Mismatches()
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
-        self._expirer: asyncio.Task[None] | None = None
         store.watch(self._on_change)
         for role in Role:
             metrics.watch_members(role.value, partial(self._num_members, role))
@@ -75,7 +79,7 @@ class Fleet:
     @property
     def mismatches(self) -> tuple[str, ...]:
         """Why some prefill and decode workers are never paired, in words."""
-        return tuple(self._mismatches.values())
+        return self._mismatches.texts
 
     def find(self, key: WorkerKey) -> FleetMember | None:
         """None when that process is not a member."""
@@ -86,8 +90,24 @@ class Fleet:
         return [item for item in self._members.values() if item.member.role is role]
 
     def ready(self, role: Role) -> list[FleetMember]:
-        """Members of one role that take work now."""
-        return [item for item in self.with_role(role) if item.takes_work]
+        """Members of one role that take work now.
+
+        A decode worker that rests or is silent counts when there is no other: nothing is better
+        than what may fail. Without prefill workers the decode workers do their part.
+        """
+        open_ones = [item for item in self.with_role(role) if item.takes_work]
+        trusted = [item for item in open_ones if self._is_trusted(item)]
+        return trusted or (open_ones if role is Role.DECODE else [])
+
+    def state_of(self, item: FleetMember) -> str:
+        """For operators, in one word."""
+        if item.draining:
+            return "draining"
+        if item.is_cut_off:
+            return "connecting"
+        if self._is_silent(item):
+            return "silent"
+        return "resting" if item.cooldown.is_resting else "ready"
 
     def why_not_ready(self) -> str | None:
         """None when a request that came now could be served; else what is missing, in words."""
@@ -112,12 +132,24 @@ class Fleet:
                     retry_after_s=RETRY_AFTER_S,
                 ) from None
 
+    def lives(self, state: MemberState) -> bool:
+        """True for a silent decode worker whose session is open: its transport answers pings, so
+        its requests go on. The session ends when the process or the way to it does."""
+        item = self._members.get(state.member.key)
+        return item is not None and item.is_decode and not item.is_cut_off
+
+    def is_cut_off(self, key: WorkerKey) -> bool:
+        """True when a process's session is not open; prefill workers have none."""
+        item = self._members.get(key)
+        return item is not None and item.is_cut_off
+
     def note_load(self, key: WorkerKey, load: EngineLoad, *, draining: bool | None = None) -> None:
         """A worker said how it is: with a beat (which also knows `draining`) or in a frame."""
         item = self._members.get(key)
         if item is None:
             return
         item.load = load
+        item.heard_s = self._lease.clock()
         self._estimates.prefill.heard(load.prefill_tokens_per_s)
         if draining is not None and draining != item.draining:
             item.draining = draining
@@ -126,36 +158,51 @@ class Fleet:
     def note_handoff(self, key: WorkerKey, failed: bool) -> None:
         """How a handoff from a prefill worker went, as its reader says."""
         item = self._members.get(key)
-        if item is None or item.is_decode:
-            return
+        if item is not None and not item.is_decode:
+            self._judge(item, failed=failed)
+
+    def note_request(self, key: WorkerKey, *, failed: bool) -> None:
+        """A decode worker's first token of a request came, or it failed by the worker's fault."""
+        item = self._members.get(key)
+        if item is not None and item.is_decode:
+            self._judge(item, failed=failed)
+
+    def _judge(self, item: FleetMember, *, failed: bool) -> None:
         if not failed:
             item.cooldown.succeeded()
-        elif (rest_s := item.cooldown.failed()) is not None:
-            _log.warning("a prefill worker rests", worker_id=key.worker_id, rest_s=rest_s)
+            item.slow_start.succeeded()
+            return
+        item.slow_start.failed()
+        if (rest_s := item.cooldown.failed()) is not None:
+            role, worker_id = item.member.role.value, item.key.worker_id
+            _log.warning(
+                "a worker's work failed; it gets none for a while",
+                worker_id=worker_id,
+                role=role,
+                rest_s=rest_s,
+            )
+
+    async def close(self) -> None:
+        """Ends every session and follower; idempotent."""
+        for key in list(self._members):
+            self._remove(key, "is cut off: the router stops")
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._followers.close()
 
     def _num_members(self, role: Role) -> int:
         return len(self.with_role(role))
 
-    def start(self) -> None:
-        """Begins to remove workers that fall silent."""
-        self._expirer = asyncio.create_task(self._expire(), name="membership-expiry")
+    def _is_silent(self, item: FleetMember) -> bool:
+        return self._lease.has_run_out(item.heard_s)
 
-    async def close(self) -> None:
-        """Ends every session and follower; idempotent."""
-        if self._expirer is not None:
-            self._expirer.cancel()
-            await asyncio.gather(self._expirer, return_exceptions=True)
-        for key in list(self._members):
-            self._remove(key, "is cut off: the router stops")
-        await asyncio.gather(*self._closing, return_exceptions=True)
-
-    async def _expire(self) -> None:
-        while True:
-            await self._store.expire()
-            await asyncio.sleep(EXPIRY_INTERVAL_S)
+    def _is_trusted(self, item: FleetMember) -> bool:
+        return item.cooldown.admits and not self._is_silent(item)
 
     def _on_change(self, change: MembershipChange) -> None:
-        member = change.member
+        member, state = change.member, change.state
+        if change.kind is ChangeKind.REPORTED:
+            self.note_load(member.key, state.load, draining=state.draining)
+            return
         _log.info(
             f"worker {change.kind}",
             worker_id=member.worker_id,
@@ -169,14 +216,11 @@ class Fleet:
         self._changed.set()
 
     def _add(self, member: Member) -> None:
-        item = FleetMember(member, cooldown=Cooldown(self._clock))
-        self._note_mismatches(member)
+        item = FleetMember(member, cooldown=Cooldown(self._clock), heard_s=self._lease.clock())
+        self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         if member.kv_events_address:
-            self._index.add_worker(member.key, member.pairing.block_size_tokens)
-            item.follower = asyncio.create_task(
-                self._follower(member).run(), name=f"kv-events-{member.worker_id}"
-            )
+            item.follower = self._followers.follow(member)
         if item.is_decode:
             item.session = WorkerSession(
                 member,
@@ -191,50 +235,22 @@ class Fleet:
     def _turn_away(self, key: WorkerKey, error: SplitserveError) -> None:
         """Somebody else answers at this member's address: it is out until it joins anew."""
         _log.error("a member is removed", worker_id=key.worker_id, reason=error.message)
-        self._own(asyncio.create_task(self._forget(key)))
-
-    async def _forget(self, key: WorkerKey) -> None:
-        await self._store.leave(key)
-
-    def _follower(self, member: Member) -> KvEventSubscriber:
-        def apply(change: CacheChange) -> None:
-            self._metrics.event_orphans.inc(self._index.apply(member.key, change))
-
-        return KvEventSubscriber(
-            member.kv_events_address,
-            member.kv_replay_address,
-            apply,
-            on_gap=self._metrics.event_gaps.inc,
-            on_resync=self._metrics.event_resyncs.inc,
-        )
+        self._background.once(f"turn-away-{key.worker_id}", self._store.leave(key))
 
     def _remove(self, key: WorkerKey, reason: str) -> None:
         item = self._members.pop(key, None)
         if item is None:
             return
+        if item.follower is not None:
+            item.follower.cancel()  # at once: it must not speak of a worker that is forgotten
         self._index.remove_worker(key)
         self._estimates.prefill.forget(key)
-        self._mismatches = {
-            pair: text for pair, text in self._mismatches.items() if key.worker_id not in pair
-        }
-        self._own(asyncio.create_task(_part_with(item, reason)))
-
-    def _own(self, task: asyncio.Task[None]) -> None:
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    def _note_mismatches(self, member: Member) -> None:
-        for other in self._members.values():
-            if other.member.role is member.role:
-                continue
-            pair = (member, other.member) if member.role is Role.DECODE else (other.member, member)
-            decode, prefill = pair
-            try:
-                check_pairing(decode.pairing, prefill.pairing, peer=prefill.worker_id)
-            except PairingMismatch as mismatch:
-                text = f"{decode.worker_id}: {mismatch.message}"
-                self._mismatches[(decode.worker_id, prefill.worker_id)] = text
-                _log.warning("two workers will never be paired", reason=text)
+        self._mismatches.forget(key.worker_id)
+        if item.session is not None:
+            name = f"close-session-{key.worker_id}"
+            task = self._background.once(name, item.session.close(reason))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
 
 _PARTING = {
@@ -242,11 +258,3 @@ _PARTING = {
     ChangeKind.EXPIRED: "fallen silent",
     ChangeKind.REPLACED: "been restarted",
 }
-
-
-async def _part_with(item: FleetMember, reason: str) -> None:
-    if item.session is not None:
-        await item.session.close(reason)
-    if item.follower is not None:
-        item.follower.cancel()
-        await asyncio.gather(item.follower, return_exceptions=True)

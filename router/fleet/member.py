@@ -10,6 +10,7 @@ from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member
 from router.fleet.cooldown import Cooldown
+from router.fleet.slow_start import SlowStart
 from router.fleet.worker_session import WorkerSession
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -19,12 +20,13 @@ _SCALE_BYTES = 4  # of a row in a quantized cache, whose values take one byte
 class Assignment:
     """A request's share of a worker: counted until released, once."""
 
-    __slots__ = ("_member", "_num_tokens", "_prefill_tokens")
+    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens")
 
     def __init__(self, member: FleetMember, num_tokens: int, prefill_tokens: int) -> None:
         self._member: FleetMember | None = member
         self._num_tokens = num_tokens
         self._prefill_tokens = prefill_tokens
+        self._is_probe = member.cooldown.sent()
 
     def prefilled(self) -> None:
         """The prompt is computed; idempotent."""
@@ -39,6 +41,8 @@ class Assignment:
         if member is not None:
             member.num_in_flight -= 1
             member.in_flight_tokens -= self._num_tokens
+            if self._is_probe:
+                member.cooldown.given_back()
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +56,11 @@ class FleetMember:
     follower: asyncio.Task[None] | None = None
     """Follows the worker's KV events."""
     cooldown: Cooldown = field(default_factory=lambda: Cooldown(time.monotonic))
-    """Of a prefill worker: whether its handoffs fail."""
+    """Whether its work fails: requests at a decode worker, handoffs at a prefill worker."""
+    slow_start: SlowStart = field(default_factory=SlowStart)
+    """Of a decode worker."""
+    heard_s: float = 0.0
+    """When it last said how it is, on the fleet's clock."""
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0
@@ -71,10 +79,19 @@ class FleetMember:
         return self.member.role is Role.DECODE
 
     @property
+    def is_cut_off(self) -> bool:
+        """True for a decode worker without an open session."""
+        return self.session is not None and not self.session.is_open
+
+    @property
     def takes_work(self) -> bool:
         """True when a request could be sent there now."""
-        is_connected = self.session is None or self.session.is_open
-        return is_connected and not self.draining and not self.cooldown.is_resting
+        return not self.is_cut_off and not self.draining
+
+    @property
+    def has_room(self) -> bool:
+        """True when one more request is not too many for a worker that is still cold."""
+        return self.slow_start.has_room(self.num_in_flight)
 
     @property
     def capacity_tokens(self) -> int:

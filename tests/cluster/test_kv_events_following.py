@@ -15,6 +15,7 @@ from cluster.kv_events.publisher import KvEventPublisher
 from cluster.kv_events.replay import ask
 from cluster.kv_events.subscriber import FollowState, KvEventSubscriber
 from cluster.kv_events.wire import END, decode_batch, encode_sequence, to_changes
+from cluster.process.loop_share import LoopShare
 
 
 def block(number: int, parent: int | None = None) -> CachedBlock:
@@ -83,13 +84,15 @@ async def following(pub: str, replay: str, listener: Listener) -> AsyncIterator[
         on_resync=listener.note_resync,
         retry_s=0.05,
     )
-    task = asyncio.create_task(subscriber.run())
+    context = zmq.asyncio.Context()
+    task = asyncio.create_task(subscriber.run(context))
     try:
         yield subscriber
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        context.destroy(linger=0)
 
 
 async def test_a_late_subscriber_learns_what_is_alive_and_then_every_change() -> None:
@@ -120,7 +123,7 @@ async def test_the_snapshot_is_numbered_so_that_live_messages_go_on_without_a_ga
     worker.publisher._snapshot = slow_snapshot
     worker.store(block(1))
     context = zmq.asyncio.Context()
-    answering = asyncio.create_task(ask(context, replay, END))
+    answering = asyncio.create_task(ask(context, replay, END, LoopShare()))
     await entered.wait()
     worker.store(block(2, 1))  # while the engine gathers its snapshot
     worker.remove(1)
@@ -142,8 +145,8 @@ async def test_replay_gives_the_buffered_messages_from_a_number_on() -> None:
     for number in range(1, 6):
         worker.store(block(number))
     context = zmq.asyncio.Context()
-    assert [n for n, _ in await ask(context, replay, encode_sequence(4))] == [4, 5]
-    assert [n for n, _ in await ask(context, replay, encode_sequence(0))] == [3, 4, 5]
+    assert [n for n, _ in await ask(context, replay, encode_sequence(4), LoopShare())] == [4, 5]
+    assert [n for n, _ in await ask(context, replay, encode_sequence(0), LoopShare())] == [3, 4, 5]
     context.destroy(linger=0)
     await worker.publisher.stop()
 

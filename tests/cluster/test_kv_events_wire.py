@@ -57,7 +57,7 @@ def test_what_was_encoded_comes_back_as_the_same_changes() -> None:
     blocks = chain("a", "b") + chain("c")
     change = CacheChange(stored=blocks, removed=[name("z")], cleared=True)
     batch = decode_batch(encode_batch(EventBatch(0.0, to_events(change))))
-    changes = to_changes(batch)
+    changes = list(to_changes(batch))
     assert changes[0].cleared
     assert [block for item in changes for block in item.stored] == blocks
     assert changes[-1].removed == [name("z")]
@@ -96,7 +96,7 @@ def test_events_of_other_tiers_and_adapters_do_not_reach_the_index() -> None:
         BlockRemoved([name("a")], medium="STORAGE"),
         AllBlocksCleared(),
     ]
-    assert to_changes(EventBatch(0.0, list(events))) == [CacheChange(cleared=True)]
+    assert list(to_changes(EventBatch(0.0, list(events)))) == [CacheChange(cleared=True)]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_events_of_other_tiers_and_adapters_do_not_reach_the_index() -> None:
 )
 def test_a_stored_event_whose_numbers_cannot_be_right_is_refused(event: BlockStored) -> None:
     with pytest.raises(ValueError):
-        to_changes(EventBatch(0.0, [event]))
+        list(to_changes(EventBatch(0.0, [event])))
 
 
 def test_a_sequence_number_is_eight_bytes() -> None:

@@ -54,7 +54,9 @@ class Watched:
         self.store.watch(self.changes.append)
 
     def kinds(self) -> list[str]:
-        return [change.kind.value for change in self.changes]
+        """Who came and went."""
+        kinds = [change.kind.value for change in self.changes]
+        return [kind for kind in kinds if kind != "reported"]
 
 
 async def test_a_worker_that_misses_beats_for_the_lease_is_removed_whole() -> None:
@@ -107,11 +109,33 @@ async def test_a_beat_carries_load_drain_and_a_transport_that_became_known() -> 
     assert state.member.kv_transport == "nixl"
 
 
+async def test_every_watcher_hears_of_loads_and_drains_beside_joins_and_leaves() -> None:
+    watched = Watched()
+    await watched.store.join(member())
+    await watched.store.beat(member().key, EngineLoad(num_waiting=4), draining=True)
+    last = watched.changes[-1]
+    assert last.kind is ChangeKind.REPORTED
+    assert (last.state.load.num_waiting, last.state.draining) == (4, True)
+    assert not await watched.store.beat(WorkerKey("decode-1", "i0"), EngineLoad(), draining=False)
+    assert watched.changes[-1] is last
+
+
+async def test_a_worker_that_lives_otherwise_is_not_removed_for_missing_beats() -> None:
+    watched = Watched()
+    await watched.store.join(member())
+    await watched.store.join(member("decode-2"))
+    watched.clock.now_s += 3.1
+    gone = await watched.store.expire(lambda state: state.member.worker_id == "decode-1")
+    assert [item.worker_id for item in gone] == ["decode-2"]
+    assert await watched.store.beat(member().key, EngineLoad(), draining=False)
+
+
 async def test_leaving_is_heard() -> None:
     watched = Watched()
     await watched.store.join(member())
     assert await watched.store.leave(member().key)
-    assert watched.changes[-1] == MembershipChange(ChangeKind.LEFT, member())
+    last = watched.changes[-1]
+    assert (last.kind, last.member) == (ChangeKind.LEFT, member())
 
 
 async def test_a_fleet_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.membership.member import Member
 from cluster.sampling import SamplingParams
+from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest, StreamEvent
 from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
@@ -43,7 +44,7 @@ def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
 
 @asynccontextmanager
 async def router(*workers: FakeDecodeWorker, **options: int) -> AsyncIterator[FleetPlane]:
-    plane = FleetPlane(RouterOptions(**options), tokenizer_digest=None)
+    plane = FleetPlane(RouterOptions(**options), OwnModel())
     await plane.start()
     for worker in workers:
         await worker.start()

@@ -1,5 +1,6 @@
 """Joining over gRPC, and what operators see."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -8,20 +9,24 @@ import grpc
 import pytest
 
 from cluster.config import RouterOptions
-from cluster.errors import InvalidRequest, PairingMismatch
+from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
 from cluster.membership.member import Member, member_to_wire
 from cluster.rpc import RpcServer, error_of, open_channel
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
+
+OWN = OwnModel(tokenizer_digest="bb")
 
 
 @asynccontextmanager
 async def served(
+    own: OwnModel = OWN,
     **options: float,
 ) -> AsyncIterator[tuple[FleetPlane, membership_pb2_grpc.MembershipStub]]:
-    plane = FleetPlane(RouterOptions(**options), tokenizer_digest="bb")  # type: ignore[arg-type]
+    plane = FleetPlane(RouterOptions(**options), own)  # type: ignore[arg-type]
     server = RpcServer("127.0.0.1", 0)
     plane.register(server)
     port = await server.start()
@@ -84,30 +89,100 @@ async def test_a_worker_joins_beats_and_leaves_and_operators_see_it() -> None:
         assert plane.fleet.members == []
 
 
-async def test_silence_removes_a_worker_whole_and_its_requests_with_it() -> None:
+async def test_silence_removes_a_worker_whole_once_its_session_is_gone_too() -> None:
     worker = await FakeDecodeWorker().start()
     async with served(worker_lease_s=0.2) as (plane, stub):
         await stub.Join(join(member_to_wire(worker.member())))
         await until(lambda: plane.why_not_ready() is None)
-        await until(lambda: plane.fleet.members == [], timeout_s=5.0)
+        [item] = plane.fleet.members
+        await until(lambda: plane.fleet.state_of(item) == "silent")
+        assert (await plane.store.expire(plane.fleet.lives)) == []
+        assert plane.why_not_ready() is None
+        await worker.stop()
+        await until(lambda: plane.fleet.members == [])
         assert plane.why_not_ready() == "no decode worker has joined"
-    await worker.stop()
 
 
-async def test_a_member_whose_address_another_process_answers_is_out_until_it_joins_anew() -> None:
-    worker = await FakeDecodeWorker().start()
+async def test_silence_removes_a_prefill_worker_which_has_no_session() -> None:
+    async with served(worker_lease_s=0.2) as (plane, stub):
+        await stub.Join(join(member()))
+        assert len(plane.fleet.members) == 1
+        await until(lambda: plane.fleet.members == [])
+
+
+async def test_a_silent_worker_gets_no_new_work_while_another_beats() -> None:
+    silent, beating = FakeDecodeWorker("decode-1"), FakeDecodeWorker("decode-2")
+    async with served(worker_lease_s=1.0) as (plane, stub):
+        for worker in (silent, beating):
+            await worker.start()
+            await stub.Join(join(member_to_wire(worker.member())))
+        await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 2)
+        request = membership_pb2.BeatRequest(worker_id="decode-2", incarnation="i1")
+        item = plane.fleet.find(silent.member().key)
+        assert item is not None
+        while plane.fleet.state_of(item) != "silent":
+            assert (await stub.Beat(request)).known
+            await asyncio.sleep(0.01)
+        assert [one.key.worker_id for one in plane.fleet.ready(Role.DECODE)] == ["decode-2"]
+    await silent.stop()
+    await beating.stop()
+
+
+async def test_a_model_of_other_weights_is_refused_with_both_values() -> None:
     async with served() as (plane, stub):
-        departed = member_to_wire(worker.member(worker_id="llama-decode-7"))
-        worker.member()
-        await stub.Join(join(departed))
-        await until(lambda: bool(worker.meant) and plane.fleet.members == [])
-        beat = membership_pb2.BeatRequest(
-            worker_id="llama-decode-7", incarnation="i1", load=worker_pb2.EngineLoad()
-        )
-        assert not (await stub.Beat(beat)).known
-        await stub.Join(join(member_to_wire(worker.member(incarnation="i2"))))
+        await stub.Join(join(member("prefill-1")))
+        for foreign in (
+            replace(PAIRING, weights_digest="zz"),
+            replace(PAIRING, weights="int8"),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Join(join(member("prefill-2", pairing=foreign)))
+            error = error_of(caught.value)
+            assert isinstance(error, PairingMismatch)
+        assert "weights is 'int8', that of prefill-1 (m) is 'auto'" in error.message
+        assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-1"]
+        await stub.Leave(membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1"))
+        await stub.Join(join(member("prefill-2", pairing=foreign)))  # nobody else is left
+        assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-2"]
+
+
+async def test_a_router_that_knows_its_weights_takes_no_others_even_when_it_has_no_worker() -> None:
+    own = OwnModel(tokenizer_digest="bb", weights_digest="aa")
+    async with served(own) as (plane, stub):
+        foreign = replace(PAIRING, weights_digest="zz")
+        with pytest.raises(grpc.aio.AioRpcError, match="its weights_digest is 'zz', the router's"):
+            await stub.Join(join(member(pairing=foreign)))
+        await stub.Join(join(member()))
+        assert len(plane.fleet.members) == 1
+
+
+async def test_a_second_live_process_under_one_id_is_refused_until_the_first_falls_silent() -> None:
+    async with served(beat_interval_s=0.2, worker_lease_s=60.0) as (plane, stub):
+        await stub.Join(join(member()))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Join(join(member(incarnation="i2", address="127.0.0.1:10")))
+        error = error_of(caught.value)
+        assert isinstance(error, IdTaken)
+        assert "127.0.0.1:10 cannot join: the process at 127.0.0.1:9 has that id" in error.message
+        assert plane.fleet.members[0].key.incarnation == "i1"
+        await stub.Join(join(member()))  # the first may say again that it is there
+        await until(lambda: plane.store.members()[0].beat_s < plane.store._clock() - 0.4)
+        await stub.Join(join(member(incarnation="i2")))
+        assert [item.key.incarnation for item in plane.fleet.members] == ["i2"]
+
+
+async def test_a_decode_worker_whose_session_broke_is_replaced_by_its_successor_at_once() -> None:
+    worker = await FakeDecodeWorker().start()
+    async with served(beat_interval_s=60.0, worker_lease_s=60.0) as (plane, stub):
+        await stub.Join(join(member_to_wire(worker.member())))
         await until(lambda: plane.why_not_ready() is None)
-    await worker.stop()
+        successor = member_to_wire(worker.member(incarnation="i2"))
+        with pytest.raises(grpc.aio.AioRpcError, match="has that id"):
+            await stub.Join(join(successor))
+        await worker.stop()
+        await until(lambda: plane.why_not_ready() is not None)
+        await stub.Join(join(successor))
+        assert [item.key.incarnation for item in plane.fleet.members] == ["i2"]
 
 
 async def test_workers_that_do_not_pair_are_both_members_and_the_reason_is_kept() -> None:
@@ -118,7 +193,7 @@ async def test_workers_that_do_not_pair_are_both_members_and_the_reason_is_kept(
         assert len((await stub.Members(membership_pb2.MembersRequest())).members) == 2
         [reason] = plane.fleet.mismatches
         assert "dtype is 'float32' there and 'bfloat16' here" in reason
-        await stub.Join(join(member(incarnation="i2")))
+        await stub.Leave(membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1"))
         assert plane.fleet.mismatches == ()
     await worker.stop()
 

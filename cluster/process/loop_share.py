@@ -1,0 +1,37 @@
+"""A bounded share of each turn of the event loop, for work that would otherwise hold it.
+
+    work a little, `breathe`, work a little, `breathe` ...
+        within the turn's budget: on at once       spent: in line for the next turn
+
+All who share one budget take turns in the order in which they asked, one in each turn of the loop,
+so that sixteen followers together hold the loop no longer than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from cluster.deadline import Clock
+
+BUDGET_S = 0.002
+"""Streams notice nothing below some 5 ms; a slice that has begun is finished."""
+
+
+class LoopShare:
+    """One per loop. What happens between two calls of `breathe` should take under a millisecond."""
+
+    def __init__(self, budget_s: float = BUDGET_S, *, clock: Clock = time.monotonic) -> None:
+        self._budget_s = budget_s
+        self._clock = clock
+        self._ends_s = clock()
+        self._line = asyncio.Lock()
+
+    async def breathe(self) -> None:
+        """Returns at once while there is budget, else in a later turn of the loop."""
+        if self._clock() < self._ends_s:
+            return
+        async with self._line:
+            while self._clock() >= self._ends_s:
+                await asyncio.sleep(0)
+                self._ends_s = self._clock() + self._budget_s

@@ -1,0 +1,94 @@
+"""Whom this router takes into its fleet: one model under its name, one process under each id.
+
+    first worker --sets--> the fleet's weights --the last one of them goes--> open again
+    what the router itself has loaded is never open
+
+Two live processes under one id would take turns in replacing each other. The one that is there
+stays for as long as it beats; a restarted worker waits until its former self has missed a beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.deadline import Clock
+from cluster.errors import IdTaken, PairingMismatch
+from cluster.identity import WorkerKey
+from cluster.membership.member import Member, MemberState
+from cluster.membership.store import MembershipStore
+
+MISSED_BEATS = 2.0
+"""A process that has not beaten for so many intervals may be replaced before its lease ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnModel:
+    """What the router has loaded. None: it knows nothing of that, and takes the first worker's."""
+
+    tokenizer_digest: str | None = None
+    weights_digest: str | None = None
+
+
+class JoinRules:
+    """Changes nothing. `is_cut_off` says that a process's session was lost."""
+
+    def __init__(
+        self,
+        store: MembershipStore,
+        own: OwnModel,
+        *,
+        beat_interval_s: float,
+        is_cut_off: Callable[[WorkerKey], bool],
+        clock: Clock,
+    ) -> None:
+        """`clock` is the store's."""
+        self._store = store
+        self._own = own
+        self._silence_s = MISSED_BEATS * beat_interval_s
+        self._is_cut_off = is_cut_off
+        self._clock = clock
+
+    def check(self, newcomer: Member) -> None:
+        """Raises PairingMismatch for another model and IdTaken for an id in use; the message names
+        both values."""
+        self._check_own_model(newcomer)
+        for state in self._store.members():
+            if state.member.worker_id == newcomer.worker_id:
+                self._check_id(newcomer, state)
+            else:
+                _check_same_model(newcomer, state.member)
+
+    def _check_own_model(self, newcomer: Member) -> None:
+        for name in ("tokenizer_digest", "weights_digest"):
+            ours, theirs = getattr(self._own, name), getattr(newcomer.pairing, name)
+            if ours is not None and theirs != ours:
+                raise PairingMismatch(
+                    f"{newcomer.worker_id} cannot join: its {name} is {theirs!r}, the router's is "
+                    f"{ours!r}; start both with the same model"
+                )
+
+    def _check_id(self, newcomer: Member, known: MemberState) -> None:
+        member = known.member
+        silent_s = self._clock() - known.beat_s
+        if member.incarnation == newcomer.incarnation or silent_s > self._silence_s:
+            return
+        if self._is_cut_off(member.key):
+            return
+        raise IdTaken(
+            f"{newcomer.worker_id} at {newcomer.address} cannot join: the process at "
+            f"{member.address} has that id and beat {max(0.0, silent_s):.1f} s ago; give each "
+            "worker an id of its own, or wait until the former process has ended"
+        )
+
+
+def _check_same_model(newcomer: Member, other: Member) -> None:
+    """Tokens of one served name come from one set of weights, in one format."""
+    for name in ("weights_digest", "tokenizer_digest", "weights"):
+        theirs, known = getattr(newcomer.pairing, name), getattr(other.pairing, name)
+        if theirs != known:
+            raise PairingMismatch(
+                f"{newcomer.worker_id} ({newcomer.model}) cannot join: its {name} is {theirs!r}, "
+                f"that of {other.worker_id} ({other.model}) is {known!r}, and one router serves "
+                "one model; start it with the same model and weights, or with a router of its own"
+            )

@@ -1,0 +1,72 @@
+"""Everybody's KV events into the index: one context of sockets, one share of the loop for all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import zmq
+import zmq.asyncio
+
+from cluster.cache_change import CacheChange
+from cluster.kv_events.subscriber import KvEventSubscriber
+from cluster.membership.member import Member
+from cluster.membership.memory import MAX_MEMBERS
+from cluster.process.background import Background, cancel
+from cluster.process.loop_share import LoopShare
+from router.index.prefix_index import PrefixIndex
+from router.telemetry.metrics import RouterMetrics
+
+SOCKETS_PER_WORKER = 3
+"""Live events, their monitor, and a question about the past."""
+
+
+class EventFollowers:
+    """All calls from the event loop; `close` at the end."""
+
+    def __init__(self, index: PrefixIndex, metrics: RouterMetrics, background: Background) -> None:
+        self._index = index
+        self._metrics = metrics
+        self._background = background
+        self._share = LoopShare()
+        self._context: zmq.asyncio.Context | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def follow(self, member: Member) -> asyncio.Task[None]:
+        """From now on the index knows what this worker has cached. Cancel the task to stop it; a
+        follower that fails starts again, and learns everything anew."""
+        self._index.add_worker(member.key, member.pairing.block_size_tokens)
+        context = self._open_context()
+        task = self._background.keep(
+            f"kv-events-{member.worker_id}", lambda: self._follow(member, context)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Stops whoever still follows and closes all sockets; idempotent."""
+        await cancel(self._tasks)
+        if self._context is not None:
+            self._context.destroy(linger=0)
+            self._context = None
+
+    async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
+        def apply(change: CacheChange) -> None:
+            self._metrics.event_orphans.inc(self._index.apply(member.key, change))
+
+        apply(CacheChange(cleared=True))  # whatever a follower before this one had believed
+        subscriber = KvEventSubscriber(
+            member.kv_events_address,
+            member.kv_replay_address,
+            apply,
+            on_gap=self._metrics.event_gaps.inc,
+            on_resync=self._metrics.event_resyncs.inc,
+            share=self._share,
+        )
+        await subscriber.run(context)
+
+    def _open_context(self) -> zmq.asyncio.Context:
+        if self._context is None:
+            self._context = zmq.asyncio.Context()
+            self._context.set(zmq.MAX_SOCKETS, SOCKETS_PER_WORKER * MAX_MEMBERS)
+        return self._context

@@ -1,0 +1,39 @@
+"""A worker that has just come, or has just failed, gets its share little by little.
+
+    2 requests at a time --each success: one more--> 64: no limit       failed: 2 again
+
+A cold worker has an empty queue and no load, so that by price alone it would get everything.
+"""
+
+from __future__ import annotations
+
+FIRST_WINDOW = 2
+OPEN_AT = 64
+"""A worker that answers so many at once is warm; engines run about as many sequences."""
+
+
+class SlowStart:
+    """Of one process. A success is a first token, since that has gone through the whole engine."""
+
+    def __init__(self) -> None:
+        self._window = FIRST_WINDOW
+        self._is_proven = False
+
+    @property
+    def is_proven(self) -> bool:
+        """True when something has succeeded there since it came, or since it last failed."""
+        return self._is_proven
+
+    def has_room(self, num_in_flight: int) -> bool:
+        """True when one more may be sent beside those."""
+        return self._window >= OPEN_AT or num_in_flight < self._window
+
+    def succeeded(self) -> None:
+        """One more at a time."""
+        self._is_proven = True
+        self._window = min(OPEN_AT, self._window + 1)
+
+    def failed(self) -> None:
+        """From the beginning."""
+        self._window = FIRST_WINDOW
+        self._is_proven = False
