@@ -26,6 +26,15 @@ class GeneratedToken(msgspec.Struct, frozen=True, gc=False):
     top: tuple[tuple[int, float], ...] = ()
 
 
+class PromptToken(msgspec.Struct, frozen=True, gc=False):
+    """A token of the prompt, scored by the tokens before it. `rank` is 1 for the likeliest."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Counts of tokens; `completion_tokens` is over all choices."""

@@ -35,6 +35,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     n: int = 1
+    prompt_logprobs: int | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -57,6 +58,8 @@ class SamplingParams:
         _between("number of stop_token_ids", len(self.stop_token_ids), 0, MAX_STOP_TOKEN_IDS)
         if self.logprobs is not None:
             _between("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.prompt_logprobs is not None:
+            _between("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         for token_id in self.stop_token_ids:
             _between("stop_token_ids", token_id, 0, vocab_size - 1)
         for token_id, bias in self.logit_bias.items():

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 
 from cluster.block_span import BlockSpan
-from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Timing, Usage
+from cluster.generation import (
+    EngineLoad,
+    FinishReason,
+    GeneratedToken,
+    PromptToken,
+    Timing,
+    Usage,
+)
 from cluster.identity import WorkerKey
 from cluster.kv_peer import KvPeer
 from cluster.pairing import Pairing
@@ -29,6 +36,7 @@ _OPTIONAL_SAMPLING = (
     "logprobs",
     "seed",
     "n",
+    "prompt_logprobs",
 )
 
 
@@ -50,6 +58,7 @@ def sampling_to_wire(params: SamplingParams) -> generation_pb2.SamplingParams:
         stop_token_ids=params.stop_token_ids,
         ignore_eos=params.ignore_eos,
         n=params.n,
+        prompt_logprobs=params.prompt_logprobs,
     )
 
 
@@ -86,6 +95,26 @@ def token_from_wire(message: generation_pb2.GeneratedToken) -> GeneratedToken:
     return GeneratedToken(
         token_id=message.token_id,
         logprob=message.logprob if message.HasField("logprob") else None,
+        top=tuple((item.token_id, item.logprob) for item in message.top),
+    )
+
+
+def prompt_token_to_wire(token: PromptToken) -> generation_pb2.PromptToken:
+    """A scored token of the prompt with its alternatives."""
+    return generation_pb2.PromptToken(
+        token_id=token.token_id,
+        logprob=token.logprob,
+        rank=token.rank,
+        top=[generation_pb2.TokenLogprob(token_id=i, logprob=p) for i, p in token.top],
+    )
+
+
+def prompt_token_from_wire(message: generation_pb2.PromptToken) -> PromptToken:
+    """The inverse of `prompt_token_to_wire`."""
+    return PromptToken(
+        token_id=message.token_id,
+        logprob=message.logprob,
+        rank=message.rank,
         top=tuple((item.token_id, item.logprob) for item in message.top),
     )
 

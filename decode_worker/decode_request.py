@@ -33,7 +33,14 @@ from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.request_clock import RequestClock
 from decode_worker.session_outlet import SessionOutlet
 from engine.contract.commands import Cancel, Finish, GenerateRequest, PrefillMode
-from engine.contract.messages import Fetched, RequestEnded, Reserved, Started, TokenEvent
+from engine.contract.messages import (
+    Fetched,
+    PromptScored,
+    RequestEnded,
+    Reserved,
+    Started,
+    TokenEvent,
+)
 from protos import worker_pb2
 from worker.engine.listeners import RequestEvent
 from worker.role import RunningWorker
@@ -75,7 +82,8 @@ class DecodeRequest:
         self._on_end = on_end
         self._clock = RequestClock()
         self._request = _to_engine(submit, self._engine.name_for(submit.request_id))
-        self._handoff = self._plan_handoff(submit) if submit.prefill else None
+        is_remote = self._request.mode is PrefillMode.REMOTE
+        self._handoff = self._plan_handoff(submit) if is_remote else None
         self._task: asyncio.Task[None] | None = None
         self._fault: SplitserveError | None = None
 
@@ -102,6 +110,8 @@ class DecodeRequest:
         match event:
             case TokenEvent():
                 self._outlet.add_token(self.request_id, event)
+            case PromptScored():
+                self._outlet.add_prompt(self.request_id, event)
             case Reserved() if self._handoff is not None:
                 self._handoff.reserved(event)
             case Fetched() if self._handoff is not None:
@@ -205,11 +215,15 @@ def _handoff_outcome(handoff: Handoff, error: SplitserveError | None) -> str:
 
 
 def _to_engine(submit: worker_pb2.Submit, engine_id: str) -> GenerateRequest:
+    """A prompt whose own tokens are scored is computed here, whoever is proposed: a block that was
+    computed elsewhere has no logits."""
+    sampling = sampling_from_wire(submit.sampling)
+    is_remote = bool(submit.prefill) and sampling.prompt_logprobs is None
     return GenerateRequest(
         request_id=engine_id,
         token_ids=list(submit.token_ids),
-        sampling=sampling_from_wire(submit.sampling),
+        sampling=sampling,
         cache_root=submit.cache_root,
-        mode=PrefillMode.REMOTE if submit.prefill else PrefillMode.LOCAL,
+        mode=PrefillMode.REMOTE if is_remote else PrefillMode.LOCAL,
         timeout_ms=submit.timeout_ms,
     )

@@ -15,12 +15,13 @@ from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.wire import (
     load_to_wire,
+    prompt_token_to_wire,
     reason_to_wire,
     timing_to_wire,
     token_to_wire,
     usage_to_wire,
 )
-from engine.contract.messages import TokenEvent
+from engine.contract.messages import PromptScored, TokenEvent
 from protos import worker_pb2
 
 
@@ -43,6 +44,15 @@ class SessionOutlet:
             self._tokens[key] = tokens
         tokens.tokens.append(token_to_wire(event.token))
         tokens.finish_reason = reason_to_wire(event.finish_reason)
+        self._is_empty = False
+
+    def add_prompt(self, request_id: str, scored: PromptScored) -> None:
+        """Tokens of the prompt with their logprobs."""
+        self._frame.prompts.add(
+            request_id=request_id,
+            first_index=scored.first_index,
+            tokens=map(prompt_token_to_wire, scored.tokens),
+        )
         self._is_empty = False
 
     def add_ended(

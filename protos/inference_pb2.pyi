@@ -53,6 +53,12 @@ class TextChunk(_message.Message):
     tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GeneratedToken]
     def __init__(self, choice: _Optional[int] = ..., text: _Optional[str] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.GeneratedToken, _Mapping]]] = ...) -> None: ...
 
+class ScoredPrompt(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptToken]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[_generation_pb2.PromptToken, _Mapping]]] = ...) -> None: ...
+
 class ChoiceEnd(_message.Message):
     __slots__ = ("choice", "finish_reason")
     CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -70,16 +76,18 @@ class Complete(_message.Message):
     def __init__(self, usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("request_id", "chunk", "choice_end", "complete")
+    __slots__ = ("request_id", "chunk", "choice_end", "complete", "prompt")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     CHOICE_END_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     chunk: TextChunk
     choice_end: ChoiceEnd
     complete: Complete
-    def __init__(self, request_id: _Optional[str] = ..., chunk: _Optional[_Union[TextChunk, _Mapping]] = ..., choice_end: _Optional[_Union[ChoiceEnd, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ...) -> None: ...
+    prompt: ScoredPrompt
+    def __init__(self, request_id: _Optional[str] = ..., chunk: _Optional[_Union[TextChunk, _Mapping]] = ..., choice_end: _Optional[_Union[ChoiceEnd, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., prompt: _Optional[_Union[ScoredPrompt, _Mapping]] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

@@ -84,6 +84,16 @@ class Tokens(_message.Message):
     finish_reason: _generation_pb2.FinishReason
     def __init__(self, request_id: _Optional[str] = ..., choice: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.GeneratedToken, _Mapping]]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ...) -> None: ...
 
+class PromptTokens(_message.Message):
+    __slots__ = ("request_id", "first_index", "tokens")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    first_index: int
+    tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptToken]
+    def __init__(self, request_id: _Optional[str] = ..., first_index: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.PromptToken, _Mapping]]] = ...) -> None: ...
+
 class Ended(_message.Message):
     __slots__ = ("request_id", "usage", "timing", "error")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -115,18 +125,20 @@ class HandoffOutcome(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class WorkerFrame(_message.Message):
-    __slots__ = ("tokens", "ended", "load", "handoffs", "opened")
+    __slots__ = ("tokens", "ended", "load", "handoffs", "opened", "prompts")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     HANDOFFS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[Tokens]
     ended: _containers.RepeatedCompositeFieldContainer[Ended]
     load: EngineLoad
     handoffs: _containers.RepeatedCompositeFieldContainer[HandoffOutcome]
     opened: WorkerIdentity
-    def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ...) -> None: ...
+    prompts: _containers.RepeatedCompositeFieldContainer[PromptTokens]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ...) -> None: ...
 
 class EngineLoad(_message.Message):
     __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms")

@@ -14,6 +14,8 @@ KV_SCALE_BYTES = 4
 """A float32 per row of a quantized pool."""
 LOGIT_ROWS = 64
 """Rows of float32 logits that a step is planned with."""
+SCORED_ROWS = 64
+"""Rows of logits in one step for prompts whose own tokens are scored, over all of them."""
 _GROUP_BITS = {"int8": 8 + 1, "int4": 4 + 1}
 """Per value of a group of 32 with a scale and a minimum of 16 bits each."""
 
@@ -97,11 +99,12 @@ def workspace_bytes(config: DecoderConfig, *, dtype: str, max_batch_tokens: int)
     """Activations of one step.
 
     Live at once at most: the residual (float32), a norm's output and the widest product of a layer
-    with what is made of it; logits are wanted for at most one row per sequence.
+    with what is made of it; logits are wanted for at most one row per sequence, and for a few of
+    a prompt whose own tokens are scored.
     """
     widest = max(3 * _widest_feed_forward(config), _widest_attention(config))
     per_token = 4 * config.hidden_size + ITEM_BYTES[dtype] * (2 * config.hidden_size + widest)
-    return max_batch_tokens * per_token + LOGIT_ROWS * config.vocab_size * 4
+    return max_batch_tokens * per_token + (LOGIT_ROWS + SCORED_ROWS) * config.vocab_size * 4
 
 
 def parameters(config: DecoderConfig) -> Parameters:

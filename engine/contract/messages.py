@@ -19,7 +19,7 @@ import msgspec
 
 from cluster.block_span import BlockSpan
 from cluster.cache_change import CacheChange, CachedBlock
-from cluster.generation import EngineLoad, FinishReason, GeneratedToken, Usage
+from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptToken, Usage
 from cluster.kv_peer import KvPeer
 
 
@@ -30,6 +30,18 @@ class TokenEvent(msgspec.Struct, frozen=True):
     choice: int
     token: GeneratedToken
     finish_reason: FinishReason | None = None
+
+
+class PromptScored(msgspec.Struct, frozen=True):
+    """Tokens of a prompt with their logprobs, in order; all come before its first TokenEvent.
+
+    `first_index` is the place in the prompt of the first of them: 1 at first, as nothing comes
+    before token 0 that could score it.
+    """
+
+    request_id: str
+    first_index: int
+    tokens: list[PromptToken]
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -99,6 +111,7 @@ class Frame(msgspec.Struct, kw_only=True):
     """What one step produced."""
 
     tokens: list[TokenEvent] = []
+    scored: list[PromptScored] = []
     reserved: list[Reserved] = []
     started: list[Started] = []
     prefilled: list[Prefilled] = []
@@ -115,6 +128,7 @@ class Frame(msgspec.Struct, kw_only=True):
         """True when nobody would miss this frame."""
         return not (
             self.tokens
+            or self.scored
             or self.reserved
             or self.started
             or self.prefilled

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cluster.errors import from_code
-from cluster.generation import FinishReason, GeneratedToken
+from cluster.generation import FinishReason, GeneratedToken, PromptToken
 from engine.contract.commands import GenerateRequest, Submit
 from engine.contract.messages import Frame, RequestEnded
 from engine.step.engine import Engine
@@ -17,6 +17,8 @@ class Completion:
     """What one request gave, per choice."""
 
     tokens: dict[int, list[GeneratedToken]] = field(default_factory=dict)
+    prompt: list[PromptToken] = field(default_factory=list)
+    """From the second token on, where `prompt_logprobs` was asked for."""
     finish_reasons: dict[int, FinishReason] = field(default_factory=dict)
     ended: RequestEnded | None = None
 
@@ -41,6 +43,8 @@ def generate(engine: Engine, requests: Iterable[GenerateRequest]) -> list[Comple
 
 def collect(frame: Frame, completions: dict[str, Completion]) -> None:
     """Adds what a frame says to the completions it concerns."""
+    for scored in frame.scored:
+        completions[scored.request_id].prompt += scored.tokens
     for event in frame.tokens:
         completion = completions[event.request_id]
         completion.tokens.setdefault(event.choice, []).append(event.token)

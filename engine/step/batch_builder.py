@@ -25,6 +25,20 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         return self.sequence.num_computed + self.num_tokens
 
     @property
+    def scored_rows(self) -> range:
+        """Its rows whose logits score the next token of the prompt, where that was asked for."""
+        sequence, start = self.sequence, self.sequence.num_computed
+        if sequence.num_scored is None:
+            return range(0)
+        first = max(sequence.num_scored, start)
+        return range(first - start, min(self.end, sequence.num_prompt - 1) - start)
+
+    @property
+    def logit_rows(self) -> list[int]:
+        """Its rows whose logits are wanted: those that score, then the last one if it completes."""
+        return [*self.scored_rows, *([self.num_tokens - 1] if self.completes else [])]
+
+    @property
     def completes(self) -> bool:
         """True when the last known token is among them: logits are wanted."""
         return self.end == len(self.sequence.token_ids)
@@ -60,7 +74,7 @@ def build_batch(
 ) -> RaggedBatch:
     """The first `num_decodes` spans have one token each. Every span's blocks reach up to its end.
 
-    Logit rows are in the order of the spans.
+    Logit rows are in the order of the spans, and of a span as `Span.logit_rows` has them.
     """
     lengths = np.array([span.num_tokens for span in spans], dtype=np.int64)  # [num_seqs]
     starts = np.zeros(len(spans) + 1, dtype=np.int64)  # [num_seqs + 1]
@@ -70,7 +84,11 @@ def build_batch(
     row_of_token = np.repeat(np.arange(len(spans)), lengths)  # [num_tokens]
     positions = np.arange(starts[-1]) + np.repeat(contexts - starts[1:], lengths)  # [num_tokens]
     blocks = tables[row_of_token, positions // block_size].astype(np.int64)  # [num_tokens]
-    wanted = [start - 1 for start, span in zip(starts[1:], spans, strict=True) if span.completes]
+    wanted = [
+        start + row
+        for start, span in zip(starts[:-1], spans, strict=True)
+        for row in span.logit_rows
+    ]
 
     def tensor(values: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.int32]]) -> torch.Tensor:
         return torch.from_numpy(values).to(device)

@@ -17,6 +17,7 @@ from engine.step.batch_builder import BatchBuilder
 from engine.step.outbox import Outbox
 from engine.step.placement import Placement
 from engine.step.preparation import StepWork
+from engine.step.prompt_scores import PromptScores
 from engine.step.request import Request
 from engine.step.request_table import RequestTable
 from engine.step.step_health import StepHealth, is_device_error
@@ -44,6 +45,7 @@ class Computation:
         self._table = table
         self._generation = generation
         self._outbox = outbox
+        self._scores = PromptScores(table, outbox)
         self._health = StepHealth()
 
     def compute(self, work: StepWork) -> None:
@@ -91,6 +93,7 @@ class Computation:
         completed = [span.sequence for span in work.spans if span.completes]
         waiting = self._table.of(completed)
         try:
+            logits = self._scores.take(logits, work.spans)
             for span in work.spans:
                 self._placement.record(span.sequence, span.end)
             num_given = self._generation.advance(logits, completed)

@@ -98,8 +98,11 @@ class Placement:
         sequence.num_computed = num_computed
 
     def _match(self, request: Request, sequence: Sequence) -> list[int]:
-        """Cached blocks of the sequence's beginning; one token stays to be computed here."""
+        """Cached blocks of the sequence's beginning; one token stays to be computed here, and those
+        whose logits are wanted: the cache has none."""
         num_tokens = len(sequence.token_ids) - (not request.is_remote)
+        if sequence.num_scored is not None and sequence.scores_prompt:
+            num_tokens = sequence.num_scored
         return self.cache.match(sequence.names(self.block_size), num_tokens // self.block_size)
 
     def _num_blocks(self, sequence: Sequence) -> int:

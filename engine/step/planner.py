@@ -7,6 +7,7 @@ from collections.abc import Container
 from cluster.config import EngineOptions
 from engine.step.placement import Placement
 from engine.step.plan import Budget, RunningView, StepPlan
+from engine.step.prompt_scores import limit_scored
 from engine.step.request import Request
 from engine.step.request_table import RequestTable
 from engine.step.scheduler import schedule
@@ -56,7 +57,11 @@ class Planner:
 
     def _schedule(self, views: list[RunningView], budget: Budget) -> StepPlan:
         waiting = (self._placement.waiting_view(r, s) for r, s in self._table.waiting())
-        return schedule(views, waiting, budget)
+        plan = schedule(views, waiting, budget)
+        if not plan.chunks:
+            return plan
+        scoring = {s.key for r in self._table for s in r.sequences if s.scores_prompt}
+        return limit_scored(plan, scoring) if scoring else plan
 
 
 def ends_with_next(request: Request, sequence: Sequence) -> bool:

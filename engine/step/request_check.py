@@ -18,6 +18,12 @@ def check_request(
     """Raises InvalidRequest, ContextTooLong or OutOfBlocks with the value and the limit."""
     body.sampling.check(vocab_size)
     _check_prompt(body, vocab_size)
+    if body.sampling.prompt_logprobs is not None and body.mode is not PrefillMode.LOCAL:
+        raise InvalidRequest(
+            "prompt_logprobs needs a prompt that is computed where it decodes; leave prefill "
+            "workers out",
+            param="prompt_logprobs",
+        )
     completion = 0 if body.mode is PrefillMode.EXPORT else body.sampling.max_tokens
     num_tokens = len(body.token_ids) + completion
     stored = num_tokens - (completion > 0)  # the last token's KV is never needed

@@ -61,6 +61,8 @@ class RequestTable:
             arrival=self._num_arrived,
             life=Life(self._clock, self.counts),
         )
+        if body.sampling.prompt_logprobs is not None:
+            leader.num_scored = 0
         deadline_s = self._clock() + body.timeout_ms / 1e3
         request = Request(body, leader, deadline_s=deadline_s)
         self._requests[body.request_id] = request

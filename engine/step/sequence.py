@@ -26,6 +26,7 @@ class Sequence:
         "life",
         "num_computed",
         "num_prompt",
+        "num_scored",
         "request_id",
         "token_ids",
     )
@@ -40,6 +41,8 @@ class Sequence:
         self.token_ids = list(prompt)
         self.num_prompt = len(prompt)
         self.num_computed = 0
+        self.num_scored: int | None = None
+        """Rows of the prompt whose logits have scored the next token; None: nobody asked."""
         self.lease: BlockLease | None = None
         self.life = life
         self._names: list[bytes] = []
@@ -53,6 +56,11 @@ class Sequence:
     def num_generated(self) -> int:
         """Tokens after the prompt."""
         return len(self.token_ids) - self.num_prompt
+
+    @property
+    def scores_prompt(self) -> bool:
+        """True while tokens of the prompt are to be scored: the last one's row scores nothing."""
+        return self.num_scored is not None and self.num_scored < self.num_prompt - 1
 
     @property
     def num_remaining(self) -> int:

@@ -46,7 +46,7 @@ class Generation:
         async for prompt, event in events:
             if isinstance(event, GenerationEnd):
                 self.tally.end(event)
-            else:
+            elif isinstance(event, TextDelta):
                 index = self._index(prompt, event)
                 gathered[index].add(event)
         choices = [self.shape.whole(index, choice) for index, choice in enumerate(gathered)]
@@ -69,7 +69,7 @@ class Generation:
                     started = True
                 if isinstance(event, GenerationEnd):
                     self.tally.end(event)
-                else:
+                elif isinstance(event, TextDelta):
                     await exchange.send_event(self._chunk(prompt, event, seen))
             if self.options.include_usage or self.options.timings:
                 await exchange.send_event(self._last_chunk())

@@ -26,6 +26,7 @@ from router.dispatch.running_request import RunningRequest, prefill_worker_of
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
+    PromptTokens,
     RoutedRequest,
     StoppedChoices,
     StreamEvent,
@@ -77,8 +78,10 @@ class Dispatcher:
                 decision, run = await self._send(request, clock, lost)
                 choices.run_by(run)
                 try:
-                    while isinstance(event := await run.next(), ChoiceTokens):
-                        if choices.take(event):
+                    while isinstance(event := await run.next(), PromptTokens | ChoiceTokens):
+                        if isinstance(event, PromptTokens):
+                            yield event
+                        elif choices.take(event):
                             clock.tokens(event.choice, len(event.tokens))
                             yield event
                     completed = self._complete(decision, choices.summed_up(event), clock)

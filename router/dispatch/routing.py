@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from cluster.block_hash import cache_root, pack_tokens
@@ -13,7 +14,7 @@ from router.fleet.member import FleetMember
 from router.index.prefix_index import PrefixIndex, PrefixMatches
 from router.pricing.estimates import DEFAULT_DECODE_STEP_MS, Estimates, link_bytes_per_s
 from router.pricing.policy import choose_route
-from router.pricing.route import RoutingView, WorkerView
+from router.pricing.route import RouteReason, RoutingView, WorkerView
 from router.telemetry.decisions import Decision
 
 
@@ -32,13 +33,23 @@ class RoutingDesk:
         Raises ContextTooLong when it fits in no decode worker, NoWorker when none takes it now.
         """
         decode = self._decode_members(request, excluded)
-        prefill = [
+        scores = request.sampling.prompt_logprobs is not None
+        view = self._view(
+            request, decode, [] if scores else self._prefill_members(request, excluded)
+        )
+        route = choose_route(view)
+        if scores:
+            route = replace(route, reason=RouteReason.PROMPT_LOGPROBS)
+        return Decision(request.request_id, view, route, self._fleet.mismatches)
+
+    def _prefill_members(
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey]
+    ) -> list[FleetMember]:
+        return [
             item
             for item in self._fleet.ready(Role.PREFILL)
             if item.capacity_tokens >= len(request.token_ids) and item.key not in excluded
         ]
-        view = self._view(request, decode, prefill)
-        return Decision(request.request_id, view, choose_route(view), self._fleet.mismatches)
 
     def _decode_members(
         self, request: RoutedRequest, excluded: frozenset[WorkerKey]
@@ -76,8 +87,12 @@ class RoutingDesk:
     def _matches(
         self, request: RoutedRequest, members: list[FleetMember]
     ) -> dict[str, PrefixMatches]:
-        """By pairing key: workers of unequal pairings name the same tokens differently."""
-        packed = pack_tokens(request.token_ids)
+        """By pairing key: workers of unequal pairings name the same tokens differently.
+
+        A prompt whose tokens are scored is computed whole, cached or not.
+        """
+        scores = request.sampling.prompt_logprobs is not None
+        packed = pack_tokens([] if scores else request.token_ids)
         sizes = {item.pairing_key: item.member.pairing.block_size_tokens for item in members}
         return {
             key: self._index.match(cache_root(key, request.tenant_salt), packed, size)

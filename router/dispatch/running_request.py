@@ -16,6 +16,7 @@ from cluster.errors import DeadlineExceeded, WorkerLost
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.wire import (
+    prompt_token_from_wire,
     reason_from_wire,
     sampling_to_wire,
     timing_from_wire,
@@ -23,7 +24,7 @@ from cluster.wire import (
     usage_from_wire,
 )
 from protos import worker_pb2
-from router.dispatch.stream import ChoiceTokens, RoutedRequest
+from router.dispatch.stream import ChoiceTokens, PromptTokens, RoutedRequest
 from router.fleet.fleet import Fleet
 from router.fleet.member import Assignment, FleetMember
 from router.index.prefix_index import Expectation, PrefixIndex
@@ -52,7 +53,12 @@ class RunningRequest:
         targets = [item for key in route.prefill if (item := fleet.find(key)) is not None]
         submit = _submit_message(request, member, targets)
         limit = request.sampling.n * request.sampling.max_tokens
-        self._stream = member.session.submit(submit, max_tokens=limit)
+        scores = request.sampling.prompt_logprobs is not None
+        self._stream = member.session.submit(
+            submit,
+            max_tokens=limit,
+            max_prompt_tokens=len(request.token_ids) - 1 if scores else 0,
+        )
         self._deadline = asyncio.get_running_loop().call_later(
             request.deadline_s - time.monotonic(), self._expire
         )
@@ -60,9 +66,12 @@ class RunningRequest:
         self._expected_at = _expect(request, member, targets[:1], index)
         self._holders: frozenset[str] = frozenset()
 
-    async def next(self) -> ChoiceTokens | tuple[Usage, Timing]:
+    async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
         message = await self._stream.next()
+        if isinstance(message, worker_pb2.PromptTokens):
+            scored = [prompt_token_from_wire(token) for token in message.tokens]
+            return PromptTokens(message.first_index, scored)
         for assignment in self._assignments[1:]:
             assignment.release()  # the prefill worker's part is over with the first token
         self._assignments[0].prefilled()

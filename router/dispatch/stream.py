@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
+from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 
 
@@ -34,6 +34,16 @@ class RoutedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """Scored tokens of the prompt, in order, `first_index` the place of the first; where
+    `prompt_logprobs` was asked for, all come before any ChoiceTokens. A request that was sent
+    again begins again."""
+
+    first_index: int
+    tokens: list[PromptToken]
+
+
+@dataclass(frozen=True, slots=True)
 class ChoiceTokens:
     """New tokens of one choice, in order. `finish_reason` comes with the choice's last tokens."""
 
@@ -50,7 +60,7 @@ class Completed:
     timing: Timing
 
 
-StreamEvent = ChoiceTokens | Completed
+StreamEvent = PromptTokens | ChoiceTokens | Completed
 
 
 class StoppedChoices:
@@ -84,7 +94,8 @@ class TokenSource(Protocol):
     def generate(
         self, request: RoutedRequest, stopped: StoppedChoices | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Runs one request: ChoiceTokens in order, then exactly one Completed, or an error.
+        """Runs one request: PromptTokens where asked for, ChoiceTokens in order, then exactly one
+        Completed, or an error.
 
         A choice in `stopped` gets no more tokens and ends on its worker. When all choices are
         over, Completed follows within about a second, also when the worker is lost meanwhile:

@@ -1,6 +1,7 @@
 """What one request's decode worker sends, in order, until its end.
 
-    add_tokens* -> end | fail          finish of a choice, and close, by the consumer at any time
+    add_prompt* -> add_tokens* -> end | fail
+                                  finish of a choice, and close, by the consumer at any time
 
 Holds at most what the request may produce: a worker that sends more has broken the contract.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from cluster.errors import InternalError, SplitserveError, from_code
 from protos import worker_pb2
 
-_Item = worker_pb2.Tokens | worker_pb2.Ended | SplitserveError
+_Item = worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended | SplitserveError
 
 
 class RequestStream:
@@ -23,14 +24,25 @@ class RequestStream:
         self,
         *,
         max_tokens: int,
+        max_prompt_tokens: int = 0,
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
     ) -> None:
+        """`max_prompt_tokens`: of the prompt, that may come with a logprob."""
         self._tokens_left = max_tokens
+        self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
         self._on_close = on_close
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._over = False
+
+    def add_prompt(self, scored: worker_pb2.PromptTokens) -> None:
+        """Tokens of the prompt with their logprobs."""
+        self._prompt_tokens_left -= len(scored.tokens)
+        if self._prompt_tokens_left < 0:
+            self.fail(InternalError("the decode worker scored more of the prompt than there is"))
+        elif not self._over:
+            self._items.put_nowait(scored)
 
     def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
         """New tokens of one choice."""
@@ -54,7 +66,7 @@ class RequestStream:
             self._over = True
             self._items.put_nowait(error)
 
-    async def next(self) -> worker_pb2.Tokens | worker_pb2.Ended:
+    async def next(self) -> worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended:
         """The next message; nothing may be asked for after Ended. Raises the request's error."""
         item = await self._items.get()
         if isinstance(item, SplitserveError):

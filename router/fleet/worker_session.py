@@ -91,8 +91,11 @@ class WorkerSession:
         self._lose(reason)
         await self._background.close()
 
-    def submit(self, submit: worker_pb2.Submit, *, max_tokens: int) -> RequestStream:
-        """Sends a request that may produce `max_tokens` over all choices.
+    def submit(
+        self, submit: worker_pb2.Submit, *, max_tokens: int, max_prompt_tokens: int = 0
+    ) -> RequestStream:
+        """Sends a request that may produce `max_tokens` over all choices, and score
+        `max_prompt_tokens` of the prompt.
 
         Raises WorkerLost when the stream is not open and InvalidRequest for an id in use.
         """
@@ -105,6 +108,7 @@ class WorkerSession:
             )
         stream = RequestStream(
             max_tokens=max_tokens,
+            max_prompt_tokens=max_prompt_tokens,
             on_finish=lambda choice: self._finish(request_id, choice),
             on_close=lambda: self._drop(request_id),
         )
@@ -176,6 +180,10 @@ class WorkerSession:
             await link.write(await self._outgoing.get())
 
     def _take(self, frame: worker_pb2.WorkerFrame) -> None:
+        for scored in frame.prompts:
+            stream = self._streams.get(scored.request_id)
+            if stream is not None:
+                stream.add_prompt(scored)
         for tokens in frame.tokens:
             stream = self._streams.get(tokens.request_id)
             if stream is not None:  # else it was cancelled

@@ -1,11 +1,20 @@
-"""What the pipeline tells a front: deltas of text per choice, then one end."""
+"""What the pipeline tells a front: the prompt's scores, deltas of text per choice, then one end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.generation import Timing, Usage
+from cluster.generation import PromptToken, Timing, Usage
 from router.text.choice import TextDelta
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPrompt:
+    """Before the first delta, where `prompt_logprobs` was asked for. `scores` begin with the second
+    token: nothing comes before the first."""
+
+    token_ids: list[int]
+    scores: list[PromptToken]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,4 +25,4 @@ class GenerationEnd:
     timing: Timing
 
 
-TextEvent = TextDelta | GenerationEnd
+TextEvent = ScoredPrompt | TextDelta | GenerationEnd

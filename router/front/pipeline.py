@@ -21,11 +21,13 @@ from cluster.sampling import SamplingParams
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
+    PromptTokens,
     RoutedRequest,
     StoppedChoices,
     TokenSource,
 )
 from router.front.events import GenerationEnd, TextEvent
+from router.front.gathered_prompt import GatheredPrompt
 from router.front.generation_request import GenerationRequest, combined_salt
 from router.front.prompt_encoder import PromptEncoder
 from router.front.request_log import RequestLog
@@ -117,6 +119,7 @@ class _Run:
     def __init__(self, prepared: PreparedGeneration, model: ServedModel) -> None:
         self._routed = prepared.routed
         self._stopped = StoppedChoices()
+        self._prompt = GatheredPrompt(prepared.routed)
         stops = StopAutomaton(prepared.stop)
         self._choices = [
             ChoiceText(
@@ -140,7 +143,12 @@ class _Run:
                 if isinstance(event, Completed):
                     yield self._completed(event)
                     return
+                if isinstance(event, PromptTokens):
+                    self._prompt.take(event)
+                    continue
                 delta = self._push(event)
+                if (scored := self._prompt.whole()) is not None:
+                    yield scored
                 if delta is not None:
                     yield delta
         raise InternalError("the generation ended without a result")

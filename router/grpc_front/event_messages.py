@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cluster.wire import reason_to_wire, timing_to_wire, token_to_wire, usage_to_wire
+from cluster.wire import (
+    prompt_token_to_wire,
+    reason_to_wire,
+    timing_to_wire,
+    token_to_wire,
+    usage_to_wire,
+)
 from protos import inference_pb2
-from router.front.events import GenerationEnd, TextEvent
+from router.front.events import GenerationEnd, ScoredPrompt, TextEvent
 from router.text.choice import TextDelta
 
 
@@ -19,6 +25,10 @@ def responses_of(event: TextEvent, request_id: str) -> Iterator[inference_pb2.Ge
                 usage=usage_to_wire(event.usage), timing=timing_to_wire(event.timing)
             ),
         )
+        return
+    if isinstance(event, ScoredPrompt):
+        prompt = inference_pb2.ScoredPrompt(tokens=map(prompt_token_to_wire, event.scores))
+        yield inference_pb2.GenerateResponse(request_id=request_id, prompt=prompt)
         return
     if event.text or event.tokens:
         yield inference_pb2.GenerateResponse(request_id=request_id, chunk=_chunk(event))

@@ -112,6 +112,8 @@ class RouteReason(enum.StrEnum):
     LOCAL_CHEAPER = "local_cheaper"
     NO_PREFILL_WORKER = "no_prefill_worker"
     NOT_PAIRED = "not_paired"
+    PROMPT_LOGPROBS = "prompt_logprobs"
+    """The prompt's own tokens are scored, which only the worker that computes them can do."""
 
 
 @dataclass(frozen=True, slots=True)

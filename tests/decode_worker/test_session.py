@@ -16,15 +16,15 @@ from cluster.errors import (
     WrongWorker,
     status_of,
 )
-from cluster.generation import EngineLoad
+from cluster.generation import EngineLoad, PromptToken
 from cluster.identity import WorkerKey
 from cluster.process.lifespan import WorkerState
 from cluster.rpc import error_of
-from cluster.wire import identity_from_wire, identity_to_wire
+from cluster.wire import identity_from_wire, identity_to_wire, prompt_token_from_wire
 from cluster.worker_identity import WorkerIdentity
 from decode_worker.session import RouterSession
 from engine.contract.commands import Cancel, Finish, PrefillMode, Submit
-from engine.contract.messages import Frame
+from engine.contract.messages import Frame, PromptScored
 from protos import generation_pb2, worker_pb2
 from tests.decode_worker.decode_bench import (
     KEY,
@@ -309,3 +309,16 @@ async def test_words_about_unknown_requests_and_empty_messages_change_nothing(be
     bench.end(await bench.submitted())
     await router.ended("a")
     assert not bench.link.told(Cancel)
+
+
+async def test_a_prompt_whose_tokens_are_scored_is_computed_here_whoever_is_proposed(bench):
+    router = bench.open_session()
+    target = worker_pb2.PrefillTarget(worker_id="p", incarnation="i", address="127.0.0.1:9")
+    await router.submit("a", target, prompt_logprobs=1)
+    engine_id = await bench.submitted()
+    assert bench.link.told(Submit)[0].request.mode is PrefillMode.LOCAL
+    scores = [PromptToken(7, -0.5, 1, ((7, -0.5),)), PromptToken(8, -2.0, 3)]
+    bench.link.say(Frame(scored=[PromptScored(engine_id, 1, scores)]))
+    (told,) = (await router.next_frame()).prompts
+    assert (told.request_id, told.first_index) == ("a", 1)
+    assert [prompt_token_from_wire(token) for token in told.tokens] == scores

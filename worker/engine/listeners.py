@@ -16,6 +16,7 @@ from engine.contract.messages import (
     Fetched,
     Frame,
     Prefilled,
+    PromptScored,
     RequestEnded,
     Reserved,
     Started,
@@ -23,7 +24,7 @@ from engine.contract.messages import (
 )
 
 _log = get_logger("worker.engine")
-RequestEvent = Reserved | Started | Fetched | Prefilled | TokenEvent | RequestEnded
+RequestEvent = Reserved | Started | Fetched | Prefilled | PromptScored | TokenEvent | RequestEnded
 
 
 class RequestListener(Protocol):
@@ -112,6 +113,7 @@ def _events_of(frame: Frame) -> Iterator[RequestEvent]:
     """All events but the last ones; tokens early, because somebody waits for the first one."""
     yield from frame.reserved
     yield from frame.started
+    yield from frame.scored
     yield from frame.tokens
     yield from frame.prefilled
     yield from frame.fetched

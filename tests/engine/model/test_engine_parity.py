@@ -25,6 +25,7 @@ from engine.offline.queue import Completion, collect, generate
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
+from tests.engine.model.parity import CLOSE
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
 from tests.engine.step.engine_scenario import ROOT
 
@@ -155,3 +156,21 @@ def test_loading_reports_its_phases_and_the_context_that_the_pool_holds(
 def test_a_context_beyond_the_models_is_refused(model: Model, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the model's limit is 128"):
         load(model, tmp_path, max_context_tokens=129)
+
+
+def test_logprobs_of_a_prompt_are_those_of_transformers(model: Model, tmp_path: Path) -> None:
+    engine, _ = load(model, tmp_path, max_batch_tokens=7)
+    sampling = SamplingParams(max_tokens=1, prompt_logprobs=3)
+    bodies = [
+        GenerateRequest(request_id=str(i), token_ids=prompt, sampling=sampling, cache_root=ROOT)
+        for i, prompt in enumerate(prompts())
+    ]
+    for body, done in zip(bodies, generate(engine, bodies), strict=True):
+        with torch.inference_mode():
+            expected = model(torch.tensor([body.token_ids])).logits[0].log_softmax(-1)
+        assert [token.token_id for token in done.prompt] == body.token_ids[1:]
+        top = torch.tensor([[p for _, p in token.top] for token in done.prompt])
+        torch.testing.assert_close(top, expected[:-1].topk(3).values, **CLOSE)
+        chosen = torch.tensor([token.logprob for token in done.prompt])
+        targets = torch.tensor(body.token_ids[1:])[:, None]
+        torch.testing.assert_close(chosen, expected[:-1].gather(-1, targets)[:, 0], **CLOSE)

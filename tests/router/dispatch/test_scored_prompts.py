@@ -1,0 +1,70 @@
+"""A prompt whose own tokens are scored: where it goes, and what comes back before the text."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from cluster.errors import InternalError
+from cluster.generation import PromptToken
+from cluster.sampling import SamplingParams
+from protos import generation_pb2, worker_pb2
+from router.dispatch.stream import ChoiceTokens, Completed, PromptTokens, RoutedRequest
+from tests.router.dispatch_bench import PROMPT, collect, prefill_member, request, router
+from tests.router.fake_decode_worker import (
+    FakeDecodeWorker,
+    ended_frame,
+    tokens_frame,
+    until,
+)
+
+
+def scored_request() -> RoutedRequest:
+    return replace(request(), sampling=SamplingParams(max_tokens=1, prompt_logprobs=1))
+
+
+def scores(first_index: int, *token_ids: int) -> worker_pb2.WorkerFrame:
+    tokens = [generation_pb2.PromptToken(token_id=i, logprob=-1.0, rank=2) for i in token_ids]
+    told = worker_pb2.PromptTokens(request_id="r1", first_index=first_index, tokens=tokens)
+    return worker_pb2.WorkerFrame(prompts=[told])
+
+
+async def test_a_scored_prompt_is_sent_to_no_prefill_worker_and_the_decision_says_why():
+    worker = FakeDecodeWorker(answer_at_once=True)
+    async with router(worker) as plane:
+        await plane.store.join(prefill_member())
+        await collect(plane, replace(request("plain"), token_ids=list(range(40))))
+        await collect(
+            plane, replace(scored_request(), request_id="scored", token_ids=list(range(40)))
+        )
+        plain, scored = worker.submitted
+        assert [len(plain.prefill), len(scored.prefill)] == [1, 0]
+        decision = plane.decisions.find("scored")
+        assert decision.route.reason.value == "prompt_logprobs"
+        assert decision.view.decode[0].matched_tokens == 0
+
+
+async def test_scores_of_the_prompt_come_before_its_tokens():
+    worker = FakeDecodeWorker()
+    async with router(worker) as plane:
+        asked = asyncio.create_task(collect(plane, scored_request()))
+        await until(lambda: worker.submitted)
+        worker.send(scores(1, 2, 3))
+        worker.send(scores(3, 4))
+        worker.send(tokens_frame("r1", 5, last=True))
+        worker.send(ended_frame("r1"))
+        first, second, tokens, end = await asked
+        assert first == PromptTokens(1, [PromptToken(2, -1.0, 2), PromptToken(3, -1.0, 2)])
+        assert second == PromptTokens(3, [PromptToken(4, -1.0, 2)])
+        assert isinstance(tokens, ChoiceTokens)
+        assert isinstance(end, Completed)
+
+
+async def test_a_worker_that_scores_more_than_the_prompt_ends_the_request():
+    worker = FakeDecodeWorker()
+    async with router(worker) as plane:
+        asked = asyncio.create_task(collect(plane, scored_request()))
+        await until(lambda: worker.submitted)
+        worker.send(scores(1, *range(len(PROMPT))))
+        with pytest.raises(InternalError, match="more of the prompt than there is"):
+            await asked
