@@ -15,10 +15,10 @@ from engine.contract.weight_format import WeightFormat, resolve_weights
 from engine.memory.budget import MemoryRequest, plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.model.decoder import Decoder
-from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
+from engine.runner.warm_up import WarmUpLimits, warm_up
 
 Progress = Callable[[str, float], None]
 """(phase, fraction done), many times; fractions count within their phase."""
@@ -60,12 +60,18 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
     phases("allocate KV pool", 0.0)
     is_replayed = device.type == "cuda"
     pool = KvPool(layout, budget.num_blocks + is_replayed, device)  # one for padding rows
-    phases("warm up", 0.0)
-    decoder.forward(_warm_up_batch(layout.block_size, device), pool)
-    phases("warm up", 1.0)
     limits = GraphLimits(max_num_seqs=options.max_num_seqs, max_context_tokens=context_tokens)
+    runner = _runner_of(decoder, pool, limits, phases)
+    scratch = WarmUpLimits(
+        max_num_seqs=options.max_num_seqs,
+        max_batch_tokens=options.max_batch_tokens,
+        max_context_tokens=context_tokens,
+        block_size=layout.block_size,
+        scratch_block=pool.num_blocks - 1,
+    )
+    warm_up(runner, scratch, phases)
     return Replica(
-        runner=_runner_of(decoder, pool, limits, phases),
+        runner=runner,
         batch_device=torch.device("cpu"),
         kv=pool.tensor[: budget.num_blocks],
         vocab_size=config.vocab_size,
@@ -140,20 +146,3 @@ class PhaseTimer:
             spent = self._durations_ms.get(self._phase, 0.0)
             self._durations_ms[self._phase] = spent + (now_s - self._since_s) * 1e3
         self._phase, self._since_s = following, now_s
-
-
-def _warm_up_batch(block_size: int, device: torch.device) -> RaggedBatch:
-    """One prompt of a block's length in block 0, which nobody owns yet."""
-    positions = torch.arange(block_size, device=device)
-    return RaggedBatch(
-        token_ids=torch.zeros_like(positions),
-        positions=positions,
-        slots=positions,
-        query_starts=torch.tensor([0, block_size], dtype=torch.int32, device=device),
-        context_lens=torch.tensor([block_size], dtype=torch.int32, device=device),
-        block_tables=torch.zeros(1, 1, dtype=torch.int32, device=device),
-        logit_rows=positions[-1:],
-        num_decodes=0,
-        max_query_len=block_size,
-        max_context_len=block_size,
-    )

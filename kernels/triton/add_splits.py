@@ -10,7 +10,7 @@ _COLUMNS = 1024
 
 
 # grid [num_rows, cdiv(out, COLUMNS)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows", "num_splits"))
 def _add_splits(
     parts,
     factors,

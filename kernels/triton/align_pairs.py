@@ -29,7 +29,7 @@ class PairTiles:
 
 
 # grid [cdiv(num_pairs, CHUNK)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_pairs",))
 def _count_pairs(ids, counts, num_pairs, CHUNK: tl.constexpr, EXPERTS: tl.constexpr):
     at, experts = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK), tl.arange(0, EXPERTS)
     chosen = tl.load(ids + at, mask=at < num_pairs, other=0).to(tl.int32)
@@ -38,7 +38,7 @@ def _count_pairs(ids, counts, num_pairs, CHUNK: tl.constexpr, EXPERTS: tl.conste
 
 
 # grid [1]
-@triton.jit
+@triton.jit(do_not_specialize=("num_tiles",))
 def _plan_tiles(
     counts, cursors, experts, num_experts, num_tiles, ROWS: tl.constexpr, EXPERTS: tl.constexpr
 ):
@@ -55,7 +55,7 @@ def _plan_tiles(
 
 
 # grid [cdiv(num_pairs, CHUNK)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_pairs",))
 def _place_pairs(ids, cursors, pairs, num_pairs, CHUNK: tl.constexpr):
     at = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = at < num_pairs

@@ -31,7 +31,7 @@ MIN_DOT = 16
 
 
 # grid [num_programs], each with every n-th of the items (split of a sequence, KV head)
-@triton.jit
+@triton.jit(do_not_specialize=("num_decodes", "table_stride", "bound"))
 def _attend_split(
     query,
     kv_layer,

@@ -129,7 +129,7 @@ def _product(
 
 
 # grid [chosen experts or tiles, cdiv(size, COLUMNS)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_pairs",))
 def _gate_up(
     x,
     ids,
@@ -180,7 +180,7 @@ def _gate_up(
 
 
 # grid [chosen experts or tiles, cdiv(hidden, COLUMNS)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_pairs",))
 def _down(
     x,  # [num_pairs, size]
     ids,

@@ -53,7 +53,7 @@ def has_fp8_form(weight: Fp8Weight) -> bool:
 
 
 # grid [cdiv(out, COLUMNS), cdiv(num_rows, ROWS), num_splits]
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows", "tiles_per_split"))
 def _multiply_blocks(
     x,
     x_scales,  # float32 [num_rows, in / BLOCK]

@@ -88,7 +88,7 @@ def tile_product(
 
 
 # grid [cdiv(out, COLUMNS), cdiv(num_rows, ROWS), num_splits]
-@triton.jit
+@triton.jit(do_not_specialize=("num_rows", "num_tiles", "tiles_per_split"))
 def _multiply(
     x,
     values,

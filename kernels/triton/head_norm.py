@@ -13,7 +13,7 @@ from kernels.triton.tuning import norm_tile
 
 
 # grid [cdiv(num_tokens * (num_heads + num_kv_heads), ROWS)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_tokens",))
 def _head_norm(
     qkv,
     query_weight,

@@ -15,7 +15,7 @@ _PARTS = 16
 
 
 # grid [num_decodes, num_heads]
-@triton.jit
+@triton.jit(do_not_specialize=("bound",))
 def _merge_splits(
     part_sums,  # float32 [num_decodes, num_heads, bound, HEAD_DIM], normalized
     part_logs,  # float32 [num_decodes, num_heads, bound], base 2

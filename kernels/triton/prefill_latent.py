@@ -16,7 +16,7 @@ MIN_DOT = 16
 
 
 # grid [cdiv(max_query_len * num_heads, ROWS), num_seqs - num_decodes]
-@triton.jit
+@triton.jit(do_not_specialize=("num_decodes", "table_stride"))
 def _attend_tile(
     query,
     kv_layer,

@@ -12,7 +12,7 @@ from kernels.triton.tuning import norm_tile
 
 
 # grid [cdiv(num_tokens, ROWS)]
-@triton.jit
+@triton.jit(do_not_specialize=("num_tokens",))
 def _rms_norm(
     branch,
     residual,

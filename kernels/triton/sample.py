@@ -38,7 +38,7 @@ _WARPS = 8
 
 
 # grid [num_rows, num_splits]
-@triton.jit
+@triton.jit(do_not_specialize=("split_size", "num_splits"))
 def _find_maxima(
     logits,
     part_maxima,
@@ -78,7 +78,7 @@ def _bucket(value, maximum, temperature):
 
 
 # grid [num_rows, num_splits]
-@triton.jit
+@triton.jit(do_not_specialize=("split_size", "num_splits"))
 def _count_buckets(
     logits,
     part_maxima,
@@ -112,7 +112,7 @@ def _count_buckets(
 
 
 # grid [num_rows]
-@triton.jit
+@triton.jit(do_not_specialize=("num_splits",))
 def _choose_bucket(
     counts,
     part_masses,
@@ -151,7 +151,7 @@ def _choose_bucket(
 
 
 # grid [num_rows, num_splits]
-@triton.jit
+@triton.jit(do_not_specialize=("split_size", "num_splits"))
 def _collect(
     logits,
     part_maxima,
@@ -230,7 +230,7 @@ def _total_mass(values, num, floor, least, maximum, temperature):
 
 
 # grid [num_rows]
-@triton.jit
+@triton.jit(do_not_specialize=("num_splits",))
 def _draw_row(
     logits,
     part_maxima,
@@ -327,7 +327,7 @@ class _Workspace:
         per_split = triton.cdiv(chunks, min(chunks, max(1, _PROGRAMS // num_rows)))
         self._split_size = per_split * CHUNK.value
         self._num_splits = triton.cdiv(vocab_size, self._split_size)
-        self._splits = next_power_of_2(self._num_splits)
+        self._splits = next_power_of_2(chunks)  # of one row; the same for every batch
         self._logits = logits
         parts = (num_rows, self._num_splits)
         self._maxima = self._new(parts, torch.float32)

@@ -1,0 +1,30 @@
+"""No step waits for a compiler; see compiles_while_serving.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.compiles_while_serving import FAMILIES
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_kernel_is_compiled_after_a_model_was_loaded(family: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.compiles_while_serving", str(tmp_path), family],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    *while_serving, at_load = done.stdout.splitlines()
+    assert [line for line in while_serving if line] == []
+    assert int(at_load) >= 10
