@@ -85,6 +85,15 @@ class EngineOptions:
         0, "how far the engine steps back for other processes on busy cores", low=0, high=19
     )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
+    engine_silence_s: float = option(
+        3.0, "an engine that neither speaks nor uses its processor so long is ended", low=0.1
+    )
+    step_timeout_s: float = option(
+        120.0, "an engine that does not end a step in this time is ended", low=0.1
+    )
+    start_timeout_s: float = option(
+        300.0, "a process that makes no progress so long while it starts is ended", low=1
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
     server  --- Command -->  engine          msgpack over a local ZMQ socket, one per message
     server  <-- Frame -----  engine          one per step, for all requests at once
+    server  <-- Beat ------  engine          between steps, twice a second
 
 A request is submitted once and ends with exactly one `RequestEnded`. In between, by prefill mode:
 
@@ -180,4 +181,12 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     frame: Frame
 
 
-EngineMessage = Ready | LoadProgress | StartFailed | Stepped
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """The engine's loop turns: said by the thread that makes the steps, at least once a second but
+    for the time of a step."""
+
+    num_turns: int
+    """Since the start."""
+
+
+EngineMessage = Ready | LoadProgress | StartFailed | Stepped | Beat

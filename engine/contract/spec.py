@@ -59,7 +59,6 @@ class EngineLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """The spec, and how to reach the parent."""
 
     spec: EngineSpec
-    parent_pid: int
     commands_address: str
     """ZMQ endpoint: commands to the engine."""
     frames_address: str

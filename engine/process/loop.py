@@ -15,7 +15,7 @@ import structlog
 from cluster.errors import InternalError, status_of
 from cluster.generation import Usage
 from engine.contract.commands import Cancel, Stop
-from engine.contract.messages import Frame, RequestEnded, Stepped
+from engine.contract.messages import Beat, Frame, RequestEnded, Stepped
 from engine.process.channel import CommandSource, MessageSink, Received, UnreadableCommand
 from engine.process.extension import TurnPart
 from engine.step.engine import Engine
@@ -30,6 +30,7 @@ _WAITING_MS = 20.0
 """Requests are alive but wait for somebody: deadlines still have to be seen."""
 _IDLE_MS = 200.0
 _CHECK_INTERVAL_S = 1.0
+BEAT_INTERVAL_S = 0.5
 
 
 class EngineLoop:
@@ -56,6 +57,8 @@ class EngineLoop:
         self._is_stopping = False
         self._was_idle = True
         self._checked_s = clock()
+        self._num_turns = 0
+        self._beat_s = clock()
 
     def run(self) -> None:
         """Turns until Stop."""
@@ -73,6 +76,15 @@ class EngineLoop:
         if not frame.is_empty:
             self._sink.send(Stepped(frame))
         self._check_when_idle()
+        self._beat()
+
+    def _beat(self) -> None:
+        """Here and nowhere else: a thread beside this one would beat on when this one hangs."""
+        self._num_turns += 1
+        now_s = self._clock()
+        if now_s - self._beat_s >= BEAT_INTERVAL_S:
+            self._beat_s = now_s
+            self._sink.send(Beat(self._num_turns))
 
     def _patience_ms(self) -> float:
         if self._engine.has_work:

@@ -20,6 +20,7 @@ import structlog
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.logs import configure_logging
+from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from engine.contract.messages import LoadProgress, Ready, StartFailed
 from engine.contract.spec import EngineLaunch, EngineSpec
@@ -33,7 +34,6 @@ from engine.step.engine import Engine
 from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV
 
 _LOG = structlog.get_logger()
-_PR_SET_PDEATHSIG = 1
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 _KEPT_BYTES = 1 << 30
 
@@ -43,7 +43,7 @@ ReplicaLoader = Callable[[EngineSpec, Progress], Replica]
 def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_replica) -> None:
     """The whole life of the process; `load` is replaced where no model is wanted."""
     launch = EngineLaunch.unpack(sys.stdin.buffer.read())
-    die_with_parent(launch.parent_pid)
+    die_with_parent()
     configure_logging(f"{launch.spec.worker_id}/engine")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
@@ -120,13 +120,6 @@ def spare_loaded_objects() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Linux ends this process when the parent's thread that started it ends."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the line above
-        os._exit(1)
 
 
 def _say_ready(

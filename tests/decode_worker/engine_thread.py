@@ -96,8 +96,8 @@ class ThreadLink:
     async def frames(self) -> AsyncIterator[Frame]:
         while (packed := await self._messages.get()) is not None:
             message = self._decoder.decode(packed)
-            assert isinstance(message, Stepped)
-            yield message.frame
+            if isinstance(message, Stepped):
+                yield message.frame
 
     async def stop(self) -> None:
         if self._thread is not None:

@@ -3,16 +3,15 @@
 start -> LoadProgress... -> Ready -> frames ... -> stop
               |                        |
               '- StartFailed: raises   '- `died` resolves, frames end
+
+A process that does not work any more (vitals.py) is ended, and so has died.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,18 +21,20 @@ import zmq
 import zmq.asyncio
 
 from cluster.errors import InternalError, WorkerLost, from_code
+from cluster.logs import get_logger
+from cluster.process.background import Background
+from cluster.process.cpu_time import cpu_ticks
 from engine.contract.commands import Command, Stop
 from engine.contract.messages import EngineMessage, Frame, LoadProgress, Ready, StartFailed, Stepped
 from engine.contract.spec import EngineLaunch, EngineSpec
+from worker.engine.engine_child import EngineChild
+from worker.engine.vitals import Vitals
 
 _DRAIN_S = 0.05
-_TAIL_BYTES = 4096
 _STOP_TIMEOUT_S = 10.0
-_PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Torch's idle threads sleep instead of spinning on the cores that the native kernels' team needs.
-
-16 sequences, SmolLM2-135M, bfloat16, 2 cores with 2 busy neighbours: 19 ms a step, 27 without.
-"""
+_KILL_TIMEOUT_S = 5.0
+"""A killed process is gone within milliseconds, unless a driver keeps it: then it is left."""
+_log = get_logger("worker.engine")
 
 
 class EngineClient:
@@ -52,17 +53,16 @@ class EngineClient:
         self._decoder: msgspec.msgpack.Decoder[EngineMessage] = msgspec.msgpack.Decoder(
             EngineMessage
         )
-        self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._process: asyncio.subprocess.Process | None = None
-        self._watcher: asyncio.Task[None] | None = None
+        self._inbox: asyncio.Queue[EngineMessage | None] = asyncio.Queue()
+        self._child: EngineChild | None = None
         self._is_stopping = False
-        self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._background = Background(lambda loss: self._kill(f"cannot be talked to ({loss})"))
 
     @property
     def pid(self) -> int | None:
         """Of the engine process, once it was started."""
-        return self._process.pid if self._process else None
+        return self._child.pid if self._child else None
 
     @property
     def died(self) -> asyncio.Future[str]:
@@ -72,10 +72,10 @@ class EngineClient:
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         """Spawns the process and waits until its model is loaded.
 
-        Raises the error that the engine reports, or InternalError when it dies without a word;
-        the caller then still calls `stop`.
+        Raises the error that the engine reports, or InternalError when it dies without a word or
+        makes no progress for `start_timeout_s`; the caller then still calls `stop`.
         """
-        await self._spawn(self._bind())
+        child = self._spawn(self._bind())
         while (message := await self._receive()) is not None:
             if isinstance(message, Ready):
                 return message
@@ -83,12 +83,12 @@ class EngineClient:
                 raise from_code(message.code, message.message)
             if isinstance(message, LoadProgress) and on_progress:
                 on_progress(message)
-        raise InternalError(await self._ended)
+        raise InternalError(await child.ended)
 
     async def send(self, command: Command) -> None:
         """Queues a command; order is kept. Raises WorkerLost when the process has ended."""
-        if self._ended.done():
-            raise WorkerLost(self._ended.result())
+        if self._child is not None and self._child.ended.done():
+            raise WorkerLost(self._child.ended.result())
         try:
             self._commands.send(msgspec.msgpack.encode(command), zmq.NOBLOCK)
         except zmq.Again:
@@ -103,91 +103,74 @@ class EngineClient:
     async def stop(self) -> None:
         """Asks the process to end, kills it after ten seconds, leaves no trace. Idempotent."""
         self._is_stopping = True
-        if self._process is not None and not self._ended.done():
-            with contextlib.suppress(WorkerLost):
-                await self.send(Stop())
-            await self._wait_or_kill(self._process)
-        if self._watcher is not None:
-            await self._watcher
+        if self._child is not None:
+            await self._end(self._child)
+        await self._background.close()
         self._frames.close(linger=0)
         self._commands.close(linger=0)
         self._context.term()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _bind(self) -> EngineLaunch:
+    def _bind(self) -> Path:
+        """The engine's way back, and the file that tells it."""
         addresses = [f"ipc://{self._folder}/{name}" for name in ("commands", "frames")]
         for socket, address in zip((self._commands, self._frames), addresses, strict=True):
             socket.set_hwm(0)
             socket.bind(address)
-        return EngineLaunch(
-            spec=self._spec,
-            parent_pid=os.getpid(),
-            commands_address=addresses[0],
-            frames_address=addresses[1],
+        launch = EngineLaunch(
+            spec=self._spec, commands_address=addresses[0], frames_address=addresses[1]
         )
+        file = self._folder / "launch"
+        file.write_bytes(launch.pack())
+        return file
 
-    async def _spawn(self, launch: EngineLaunch) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            self._entry_module,
-            stdin=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=_PATIENT_THREADS | os.environ,
-            start_new_session=True,  # a signal for the server's terminal is not for the engine
-        )
-        self._watcher = asyncio.create_task(self._watch(self._process))
-        stdin = self._process.stdin
-        if stdin is not None:
-            with contextlib.suppress(ConnectionError):  # it died early: the watcher tells how
-                stdin.write(launch.pack())
-                await stdin.drain()
-            stdin.close()
+    def _spawn(self, launch_file: Path) -> EngineChild:
+        self._child = child = EngineChild(self._entry_module, launch_file)
+        vitals = Vitals(self._spec.options, lambda: cpu_ticks(child.pid))
+        self._background.need("engine messages", self._pump(vitals))
+        self._background.need("engine vitals", self._watch(vitals))
+        self._background.once("engine end", self._conclude(child))
+        return child
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Reports the end of the process, after the last message that it sent."""
-        pump = asyncio.create_task(self._pump())
-        tail = await _relay(process.stderr)
-        code = await process.wait()
+    async def _pump(self, vitals: Vitals) -> None:
+        while True:
+            message = self._decoder.decode(await self._frames.recv())
+            vitals.heard(message)
+            self._inbox.put_nowait(message)
+
+    async def _watch(self, vitals: Vitals) -> None:
+        while True:
+            await asyncio.sleep(vitals.interval_s)
+            if (why := vitals.tick()) is not None:
+                _log.error("the engine process is ended", why=why, engine_pid=self.pid)
+                self._kill(why)
+
+    async def _conclude(self, child: EngineChild) -> None:
+        """Tells of the end, after the last message that was sent before it."""
+        how = await child.ended
         await asyncio.sleep(_DRAIN_S)  # what it wrote last is still on its way through the socket
-        pump.cancel()
-        how = _describe_end(code, tail)
-        self._ended.set_result(how)
         if not self._is_stopping:
             self._died.set_result(how)
         self._inbox.put_nowait(None)
 
-    async def _pump(self) -> None:
-        while True:
-            self._inbox.put_nowait(await self._frames.recv())
-
     async def _receive(self) -> EngineMessage | None:
         """The next message; None once the process is gone and everything it sent was read."""
-        packed = await self._inbox.get()
-        if packed is None:
+        message = await self._inbox.get()
+        if message is None:
             self._inbox.put_nowait(None)
-            return None
-        return self._decoder.decode(packed)
+        return message
 
-    async def _wait_or_kill(self, process: asyncio.subprocess.Process) -> None:
-        done, _ = await asyncio.wait((self._ended,), timeout=_STOP_TIMEOUT_S)
+    def _kill(self, why: str) -> None:
+        if self._child is not None:
+            self._child.kill(why)
+
+    async def _end(self, child: EngineChild) -> None:
+        with contextlib.suppress(WorkerLost):
+            await self.send(Stop())
+        done, _ = await asyncio.wait((child.ended,), timeout=_STOP_TIMEOUT_S)
         if not done:
-            process.kill()
-            await asyncio.wait((self._ended,))
-
-
-async def _relay(stderr: asyncio.StreamReader | None) -> bytes:
-    """Passes the engine's log on until it closes; returns its last bytes."""
-    tail = b""
-    while stderr is not None and (chunk := await stderr.read(_TAIL_BYTES)):
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.flush()
-        tail = (tail + chunk)[-_TAIL_BYTES:]
-    return tail
-
-
-def _describe_end(exit_code: int, tail: bytes) -> str:
-    how = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
-    lines = [line.strip() for line in tail.decode(errors="replace").splitlines()]
-    last = next((line for line in reversed(lines) if line), "it wrote no message")
-    return f"the engine process ended ({how}): {last}"
+            child.kill()
+            done, _ = await asyncio.wait((child.ended,), timeout=_KILL_TIMEOUT_S)
+        if not done:
+            _log.error("the engine process cannot be killed and is left", engine_pid=child.pid)
+        await child.close()

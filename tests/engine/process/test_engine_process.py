@@ -86,9 +86,7 @@ async def frames_until_ended(client: EngineClient, completions: dict[str, Comple
 
 
 def test_a_launch_survives_its_trip_over_standard_input() -> None:
-    launch = EngineLaunch(
-        spec=make_spec(), parent_pid=1, commands_address="ipc:///a", frames_address="ipc:///b"
-    )
+    launch = EngineLaunch(spec=make_spec(), commands_address="ipc:///a", frames_address="ipc:///b")
     assert EngineLaunch.unpack(launch.pack()) == launch
 
 
@@ -170,7 +168,7 @@ asyncio.run(main())
 
 
 def test_an_engine_dies_with_its_server() -> None:
-    launch = EngineLaunch(spec=make_spec(), parent_pid=1, commands_address="", frames_address="")
+    launch = EngineLaunch(spec=make_spec(), commands_address="", frames_address="")
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, launch.pack().hex()], stdout=subprocess.PIPE, text=True
     )

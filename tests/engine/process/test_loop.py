@@ -6,7 +6,7 @@ import pytest
 
 from cluster.kv_peer import KvPeer
 from engine.contract.commands import Command, Deliver, Disconnect, PrefillMode, Stop, Submit
-from engine.contract.messages import Fetched, Frame
+from engine.contract.messages import Beat, Fetched, Frame
 from engine.process.channel import MemoryChannel, Received, UnreadableCommand
 from engine.process.loop import EngineLoop
 from engine.step.engine import Engine
@@ -17,6 +17,7 @@ from tests.engine.step.engine_scenario import (
     expected_tokens,
     request,
     small_engine,
+    small_replica,
 )
 
 
@@ -175,3 +176,16 @@ def test_a_request_whose_command_cannot_be_read_ends_with_a_typed_error_and_is_g
     assert first == {"a": "internal_error", "unknown": "internal_error"}
     assert [type(command).__name__ for command in extension.seen][-2:] == ["Cancel", "Cancel"]
     assert len(engine.table) == 0
+
+
+def test_the_loop_beats_while_it_is_idle_and_while_it_is_busy() -> None:
+    channel, clock = MemoryChannel(), VirtualClock()
+    engine = small_engine(small_replica(64))
+    loop = EngineLoop(engine, ScriptedExtension(), source=channel, sink=channel, clock=clock)
+    for turn in range(20):
+        if turn == 10:
+            channel.commands.append(Submit(request("a", [1, 2], max_tokens=60)))
+        clock.now_s += 0.2
+        loop.turn()
+    beats = [message.num_turns for message in channel.messages if isinstance(message, Beat)]
+    assert beats == [3, 6, 9, 12, 15, 18]

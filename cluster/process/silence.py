@@ -1,0 +1,36 @@
+"""How long somebody has given no sign of life, told from how late we ourselves are.
+
+Time is counted in ticks of our own. One that comes late counts as two: what is beyond that we have
+slept, been stopped or been busy ourselves, and cannot say what the other did.
+"""
+
+from __future__ import annotations
+
+import time
+
+from cluster.deadline import Clock
+
+TICKS_PER_LIMIT = 8
+LONGEST_INTERVAL_S = 0.5
+
+
+class Silence:
+    """One watched party. Call `tick` every `interval_s`."""
+
+    def __init__(self, limit_s: float, *, clock: Clock = time.monotonic) -> None:
+        self.limit_s = limit_s
+        self.interval_s = min(limit_s / TICKS_PER_LIMIT, LONGEST_INTERVAL_S)
+        self._clock = clock
+        self._ticked_s = clock()
+        self._silent_s = 0.0
+
+    def heard(self) -> None:
+        """A sign of life: counting begins anew."""
+        self._silent_s = 0.0
+
+    def tick(self) -> bool:
+        """True when the silence has been longer than the limit."""
+        now_s = self._clock()
+        self._silent_s += min(now_s - self._ticked_s, 2 * self.interval_s)
+        self._ticked_s = now_s
+        return self._silent_s > self.limit_s

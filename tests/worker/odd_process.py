@@ -1,0 +1,63 @@
+"""An engine process that misbehaves as its worker id says: -m tests.worker.odd_process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import torch
+
+from engine.contract.spec import EngineSpec
+from engine.model.ragged_batch import RaggedBatch
+from engine.process.extension import no_extension
+from engine.process.fake_process import load_fake_replica
+from engine.process.main import engine_main
+from engine.runner.model_runner import ModelRunner, Replica
+from engine.runner.replica import Progress
+
+HELPER_LIVES_S = 60
+STEP_S = 1.5
+
+
+class OddRunner:
+    """A fake runner whose forward is odd."""
+
+    def __init__(self, runner: ModelRunner, oddity: str) -> None:
+        self._runner = runner
+        self._oddity = oddity
+        self.copy_blocks = runner.copy_blocks
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        if self._oddity == "hangs in a step":
+            threading.Event().wait()
+        if self._oddity == "works long in a step":
+            end_s = time.monotonic() + STEP_S
+            while time.monotonic() < end_s:
+                pass
+        if self._oddity == "loses its device":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return self._runner.forward(batch)
+
+
+def load(spec: EngineSpec, progress: Progress) -> Replica:
+    """A ReplicaLoader."""
+    oddity = spec.worker_id
+    if oddity == "never starts":
+        progress("odd weights", 0.5)
+        signal.pause()
+    if oddity == "leaves a helper":
+        sleep = f"import time; time.sleep({HELPER_LIVES_S})"
+        helper = subprocess.Popen([sys.executable, "-c", sleep], start_new_session=True)
+        print(f"helper {helper.pid}", file=sys.stderr, flush=True)
+        os._exit(3)
+    replica = load_fake_replica(spec, progress)
+    return replace(replica, runner=OddRunner(replica.runner, oddity))
+
+
+if __name__ == "__main__":
+    engine_main(no_extension, load=load)

@@ -1,0 +1,162 @@
+"""A stopped, deadlocked or endless engine is ended; a slow one, and a late watcher, are not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from cluster.config import EngineOptions
+from cluster.errors import InternalError
+from engine.contract.commands import Submit
+from engine.contract.messages import Beat, LoadProgress
+from engine.offline.queue import Completion, collect
+from tests.engine.process.test_engine_process import make_spec
+from tests.engine.step.engine_scenario import VirtualClock, request
+from worker.engine.client import EngineClient
+from worker.engine.scripted_link import scripted_ready
+from worker.engine.vitals import Vitals
+
+DEADLINE_S = 60.0
+
+
+class Watched:
+    """Vitals of an engine whose processor time and clock a test turns."""
+
+    def __init__(self, **limits: float) -> None:
+        self.clock, self.ticks = VirtualClock(), 0
+        given = {"engine_silence_s": 3.0, "step_timeout_s": 60.0, "start_timeout_s": 20.0}
+        options = EngineOptions(**(given | limits))  # type: ignore[arg-type]
+        self.vitals = Vitals(options, lambda: self.ticks, clock=self.clock)
+
+    def pass_time(self, seconds: float, *, works: bool) -> str | None:
+        """Ticks on time; the first reason to end the engine."""
+        for _ in range(round(seconds / self.vitals.interval_s)):
+            self.clock.now_s += self.vitals.interval_s
+            self.ticks += works
+            if (why := self.vitals.tick()) is not None:
+                return why
+        return None
+
+
+@pytest.fixture
+def serving() -> Watched:
+    watched = Watched()
+    watched.vitals.heard(scripted_ready())
+    return watched
+
+
+def test_an_engine_that_neither_speaks_nor_works_stands_still(serving: Watched) -> None:
+    assert serving.pass_time(2.5, works=False) is None
+    assert "stood still for 3 s" in str(serving.pass_time(2.0, works=False))
+
+
+def test_a_beat_is_enough_to_live(serving: Watched) -> None:
+    for turn in range(20):
+        assert serving.pass_time(2.5, works=False) is None
+        serving.vitals.heard(Beat(turn))
+
+
+def test_a_long_step_is_no_standstill_until_it_is_endless(serving: Watched) -> None:
+    assert serving.pass_time(50, works=True) is None
+    assert "did not end a step in 60 s" in str(serving.pass_time(20, works=True))
+
+
+def test_our_own_lateness_is_not_the_engines_silence(serving: Watched) -> None:
+    for _ in range(2):
+        serving.clock.now_s += 3600  # the machine slept
+        assert serving.vitals.tick() is None
+    assert serving.pass_time(1.0, works=False) is None
+
+
+def test_a_start_is_judged_by_its_progress_alone() -> None:
+    starting = Watched()
+    for phase in range(5):
+        starting.vitals.heard(LoadProgress(f"phase {phase}", 0.0))
+        assert starting.pass_time(18, works=False) is None
+    why = starting.pass_time(5, works=True)
+    assert "no progress for 20 s while it was at: phase 4" in str(why)
+
+
+@contextlib.asynccontextmanager
+async def odd_engine(oddity: str, **limits: Any) -> AsyncIterator[EngineClient]:
+    spec = spec_named(oddity, **({"engine_silence_s": 1.0} | limits))
+    client = EngineClient(entry_module="tests.worker.odd_process", spec=spec)
+    try:
+        yield client
+    finally:
+        async with asyncio.timeout(DEADLINE_S):
+            await client.stop()
+
+
+def spec_named(worker_id: str, **limits: Any) -> Any:
+    return msgspec.structs.replace(make_spec(**limits), worker_id=worker_id)
+
+
+async def test_a_stopped_engine_is_ended_and_has_died() -> None:
+    async with odd_engine("") as client:
+        ready = await client.start()
+        os.kill(ready.pid, signal.SIGSTOP)
+        async with asyncio.timeout(DEADLINE_S):
+            assert "stood still for 1 s" in await client.died
+        assert [frame async for frame in client.frames()] == []
+        assert not psutil.pid_exists(ready.pid)
+
+
+async def test_an_engine_that_hangs_in_a_step_is_ended() -> None:
+    async with odd_engine("hangs in a step") as client:
+        await client.start()
+        await client.send(Submit(request("a", [1, 2])))
+        async with asyncio.timeout(DEADLINE_S):
+            assert "stood still" in await client.died
+
+
+async def test_a_step_that_works_longer_than_the_limit_of_silence_is_let_be() -> None:
+    async with odd_engine("works long in a step", engine_silence_s=0.3) as client:
+        await client.start()
+        await client.send(Submit(request("a", [1, 2], max_tokens=1)))
+        done = {"a": Completion()}
+        async with asyncio.timeout(DEADLINE_S):
+            async for frame in client.frames():
+                collect(frame, done)
+                if done["a"].ended:
+                    break
+        assert done["a"].ended is not None and done["a"].ended.error_code == ""
+        assert not client.died.done()
+
+
+async def test_an_engine_that_loses_its_device_ends_with_its_cause() -> None:
+    async with odd_engine("loses its device") as client:
+        await client.start()
+        await client.send(Submit(request("a", [1, 2])))
+        async with asyncio.timeout(DEADLINE_S):
+            assert "illegal memory access" in await client.died
+
+
+async def test_a_start_without_progress_is_ended() -> None:
+    async with odd_engine("never starts", start_timeout_s=5.0) as client:
+        phases: list[LoadProgress] = []
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(InternalError, match="no progress for 5 s"):
+                await client.start(phases.append)
+
+
+async def test_the_end_is_noticed_though_a_helper_still_holds_the_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async with odd_engine("leaves a helper") as client:
+        async with asyncio.timeout(DEADLINE_S / 2):  # the helper lives longer
+            with pytest.raises(InternalError, match="exit code 3"):
+                await client.start()
+    helper = re.search(r"helper (\d+)", capfd.readouterr().err)
+    assert helper is not None
+    assert psutil.pid_exists(int(helper[1]))
+    os.kill(int(helper[1]), signal.SIGKILL)
