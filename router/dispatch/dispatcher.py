@@ -3,8 +3,8 @@
     admit -> wait for a decode worker -> decide -> send -> relay tokens -> Completed
                                            ^         |        |               ^
                                            |         |        '- all stopped -'
-                                           '---------' worker lost before any token: once more,
-                                                       on another worker
+                                           '---------' an error before any token that another
+                                                       worker may not have: once more, elsewhere
 
 A request ends once: with Completed, with one error, or because the caller closed the iterator.
 """
@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
-from cluster.errors import InternalError, NotReady, SplitserveError, WorkerLost, status_of
+from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.generation import Timing, Usage
-from cluster.identity import Role, WorkerKey
+from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from router.dispatch.admission import Admission
+from router.dispatch.attempts import Attempts
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.running_choices import RunningChoices
@@ -37,10 +38,6 @@ from router.pricing.estimates import Estimates
 from router.telemetry.decisions import Decision, DecisionLog
 from router.telemetry.metrics import RouterMetrics
 
-ELSEWHERE = (WorkerLost, NotReady)
-"""Errors that another worker may not have: one began to drain as the request was on its way."""
-MAX_ATTEMPTS = 2
-"""A request that has lost two workers is not tried on a third."""
 _log = get_logger("dispatcher")
 
 
@@ -72,30 +69,30 @@ class Dispatcher:
         """See `TokenSource.generate`."""
         clock = RequestClock(request.arrived_s, on_gap=self._metrics.inter_token.observe)
         choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
-        lost: frozenset[WorkerKey] = frozenset()
+        attempts = Attempts(self._fleet)
         with self._counted(), await self._admission.admit(request.tenant_salt, request.deadline_s):
             while True:
-                decision, run = await self._send(request, clock, lost)
-                choices.run_by(run)
+                decision = await self._decide(request, clock, attempts)
+                decode = decision.route.decode
                 try:
-                    while isinstance(event := await run.next(), PromptTokens | ChoiceTokens):
-                        if isinstance(event, PromptTokens):
-                            yield event
-                        elif choices.take(event):
-                            clock.tokens(event.choice, len(event.tokens))
-                            yield event
-                    completed = self._complete(decision, choices.summed_up(event), clock)
-                    break
+                    with self._sent(request, decision) as run:
+                        choices.run_by(run)
+                        while isinstance(event := await run.next(), PromptTokens | ChoiceTokens):
+                            if isinstance(event, PromptTokens):
+                                yield event
+                            elif choices.take(event):
+                                clock.tokens(event.choice, len(event.tokens))
+                                yield event
+                        completed = self._complete(decision, choices.summed_up(event), clock)
+                        break
                 except SplitserveError as error:
                     if choices.are_over:
                         completed = self._complete_unheard(decision, choices, clock, error)
                         break
-                    lost |= {run.decode}
-                    if not isinstance(error, ELSEWHERE) or not self._may_retry(clock, lost):
+                    attempts.failed(decode, error)
+                    if clock.has_token or not attempts.may_go_on(error):
                         raise
-                    self._metrics.retries.inc()
-                finally:
-                    run.close()
+                    self._note_retry(request, decode, error)
         yield completed
 
     @contextmanager
@@ -107,22 +104,35 @@ class Dispatcher:
             self._metrics.requests.labels(_outcome_of(end)).inc()
             raise
 
-    async def _send(
-        self, request: RoutedRequest, clock: RequestClock, lost: frozenset[WorkerKey]
-    ) -> tuple[Decision, RunningRequest]:
+    async def _decide(
+        self, request: RoutedRequest, clock: RequestClock, attempts: Attempts
+    ) -> Decision:
         await self._fleet.wait_for_decode(request.deadline_s)
-        decision = self._desk.decide(request, lost)
+        decision = self._desk.decide(request, attempts.tried)
         self._decisions.record(decision)
         clock.dispatched()
+        attempts.sent(decision.route.decode)
+        return decision
+
+    @contextmanager
+    def _sent(self, request: RoutedRequest, decision: Decision) -> Iterator[RunningRequest]:
+        """The request at its workers, until the block ends."""
         run = RunningRequest(request, decision.view, decision.route, self._fleet, self._index)
         self._metrics.routes.labels(decision.route.reason.value).inc()
-        return decision, run
+        try:
+            yield run
+        finally:
+            run.close()
 
-    def _may_retry(self, clock: RequestClock, lost: frozenset[WorkerKey]) -> bool:
-        if clock.has_token:
-            return False
-        others = [item for item in self._fleet.ready(Role.DECODE) if item.key not in lost]
-        return bool(others) and len(lost) < MAX_ATTEMPTS
+    def _note_retry(self, request: RoutedRequest, tried: WorkerKey, error: SplitserveError) -> None:
+        self._metrics.retries.inc()
+        _log.warning(
+            "a request is tried on another worker",
+            request_id=request.request_id,
+            worker_id=tried.worker_id,
+            code=status_of(error).code,
+            error=error.message,
+        )
 
     def _complete(
         self, decision: Decision, told: tuple[Usage, Timing], clock: RequestClock
@@ -144,7 +154,7 @@ class Dispatcher:
     ) -> Completed:
         """The text is complete and its worker lost, or late: what is known here has to do."""
         _log.warning(
-            "a complete answer was not summed up",
+            "a finished answer came without the worker's usage and timing",
             request_id=decision.request_id,
             code=status_of(error).code,
             error=error.message,

@@ -58,7 +58,10 @@ class RoutingDesk:
         if not ready:
             raise NoWorker("no decode worker takes new work", retry_after_s=RETRY_AFTER_S)
         needed = len(request.token_ids) + request.sampling.max_tokens
-        able = [item for item in ready if item.capacity_tokens >= needed]
+        able = _able(ready, needed)
+        if not able:  # one that is not trusted now may have the room
+            ready = [item for item in self._fleet.open(Role.DECODE) if item.key not in excluded]
+            able = _able(ready, needed)
         if not able:
             limit = max(item.capacity_tokens for item in ready)
             raise ContextTooLong(
@@ -67,7 +70,7 @@ class RoutingDesk:
                 "shorten the prompt or ask for fewer tokens",
                 param="max_tokens",
             )
-        return able
+        return _warm(able)
 
     def _view(
         self, request: RoutedRequest, decode: list[FleetMember], prefill: list[FleetMember]
@@ -116,3 +119,14 @@ class RoutingDesk:
             kv_bytes_per_token=item.kv_bytes_per_token,
             kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
         )
+
+
+def _able(members: list[FleetMember], num_tokens: int) -> list[FleetMember]:
+    return [item for item in members if item.capacity_tokens >= num_tokens]
+
+
+def _warm(members: list[FleetMember]) -> list[FleetMember]:
+    """Those that may have one more, else those that have answered since they came, else all: a
+    cold worker gets its share little by little, but nobody waits for that."""
+    with_room = [item for item in members if item.has_room]
+    return with_room or [item for item in members if item.slow_start.is_proven] or members

@@ -47,6 +47,7 @@ class RunningRequest:
     ) -> None:
         self.decode = route.decode
         self._request = request
+        self._fleet = fleet
         member = fleet.find(route.decode)
         if member is None or member.session is None:
             raise WorkerLost(f"decode worker {route.decode.worker_id} left; try again")
@@ -65,6 +66,9 @@ class RunningRequest:
         self._assignments = _assign(request, view, member, targets[:1])
         self._expected_at = _expect(request, member, targets[:1], index)
         self._holders: frozenset[str] = frozenset()
+        self._begun = set[int]() if targets else set(range(request.sampling.n))
+        """Choices whose next token is the decode worker's own: the first may be the prefill's."""
+        self._has_decoded = False
 
     async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
@@ -80,6 +84,7 @@ class RunningRequest:
             self._holders = self._holders_of_the_prompt(usage, timing)
             return usage, timing
         tokens = [token_from_wire(token) for token in message.tokens]
+        self._note_tokens(message.choice, len(tokens))
         return ChoiceTokens(message.choice, tokens, reason_from_wire(message.finish_reason))
 
     def finish(self, choice: int, *, is_last: bool) -> None:
@@ -99,6 +104,13 @@ class RunningRequest:
             assignment.release()
         for key, expectation in self._expected_at.items():
             expectation.settle(came_true=key.worker_id in self._holders)
+
+    def _note_tokens(self, choice: int, num_tokens: int) -> None:
+        """The decode worker's engine works: it has made a token of this request."""
+        if not self._has_decoded and (choice in self._begun or num_tokens > 1):
+            self._has_decoded = True
+            self._fleet.note_request(self.decode, failed=False)
+        self._begun.add(choice)
 
     def _holders_of_the_prompt(self, usage: Usage, timing: Timing) -> frozenset[str]:
         """Who surely has all of the prompt's KV: whoever computed it, and a decode worker that

@@ -95,9 +95,13 @@ class Fleet:
         A decode worker that rests or is silent counts when there is no other: nothing is better
         than what may fail. Without prefill workers the decode workers do their part.
         """
-        open_ones = [item for item in self.with_role(role) if item.takes_work]
+        open_ones = self.open(role)
         trusted = [item for item in open_ones if self._is_trusted(item)]
         return trusted or (open_ones if role is Role.DECODE else [])
+
+    def open(self, role: Role) -> list[FleetMember]:
+        """Members of one role that could be sent something, trusted or not."""
+        return [item for item in self.with_role(role) if item.takes_work]
 
     def state_of(self, item: FleetMember) -> str:
         """For operators, in one word."""
@@ -162,7 +166,7 @@ class Fleet:
             self._judge(item, failed=failed)
 
     def note_request(self, key: WorkerKey, *, failed: bool) -> None:
-        """A decode worker's first token of a request came, or it failed by the worker's fault."""
+        """A decode worker has made a token of a request, or failed it by its own fault."""
         item = self._members.get(key)
         if item is not None and item.is_decode:
             self._judge(item, failed=failed)

@@ -1,19 +1,19 @@
 """A worker that has just come, or has just failed, gets its share little by little.
 
-    2 requests at a time --each success: one more--> 64: no limit       failed: 2 again
+    1 request at a time --each success: one more--> 64: no limit       failed: 1 again
 
 A cold worker has an empty queue and no load, so that by price alone it would get everything.
 """
 
 from __future__ import annotations
 
-FIRST_WINDOW = 2
+FIRST_WINDOW = 1
 OPEN_AT = 64
 """A worker that answers so many at once is warm; engines run about as many sequences."""
 
 
 class SlowStart:
-    """Of one process. A success is a first token, since that has gone through the whole engine."""
+    """Of one process. A success is a token of its own, which has gone through its whole engine."""
 
     def __init__(self) -> None:
         self._window = FIRST_WINDOW

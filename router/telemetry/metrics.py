@@ -48,7 +48,7 @@ class RouterMetrics:
         )
         self.retries = Counter(
             "splitserve_retries",
-            "Requests sent to a second worker after the first was lost before any token",
+            "Requests sent to another worker after one failed before any token",
             registry=registry,
         )
         self.prompt_tokens = Counter(

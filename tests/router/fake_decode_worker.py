@@ -58,11 +58,19 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
     """`submitted`, `cancelled` and `finished` (request, choice) are what came; `send` answers.
 
     It says that it is the process which `member` described last. With `answer_at_once` every
-    request gets its max_tokens tokens 100, 101, ... and its end.
+    request gets its max_tokens tokens 100, 101, ... and its end; with `fails_with` an error of that
+    code.
     """
 
-    def __init__(self, worker_id: str = "decode-1", *, answer_at_once: bool = False) -> None:
+    def __init__(
+        self,
+        worker_id: str = "decode-1",
+        *,
+        answer_at_once: bool = False,
+        fails_with: str | None = None,
+    ) -> None:
         self.worker_id = worker_id
+        self.fails_with = fails_with
         self.answer_at_once = answer_at_once
         self.submitted: list[worker_pb2.Submit] = []
         self.cancelled: list[str] = []
@@ -147,7 +155,9 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
                 continue
             submit = message.submit
             self.submitted.append(submit)
-            if self.answer_at_once:
+            if self.fails_with is not None:
+                self.send(error_frame(submit.request_id, self.fails_with, "as the test says"))
+            elif self.answer_at_once:
                 count = submit.sampling.max_tokens
                 token_ids = range(100, 100 + count)
                 self.send(tokens_frame(submit.request_id, *token_ids, last=True))

@@ -52,6 +52,35 @@ def test_one_success_makes_up_for_all_failures() -> None:
     assert cooldown.failed() == 0.5
 
 
+def test_after_a_rest_one_request_at_a_time_tries_until_one_succeeds() -> None:
+    clock = HandClock()
+    cooldown = Cooldown(clock)
+    assert not cooldown.sent()  # trusted: nobody is a trial
+    cooldown.failed()
+    clock.now_s += 0.5
+    assert cooldown.sent()
+    assert not cooldown.admits and not cooldown.sent()
+    cooldown.given_back()  # the client left: nothing is known
+    assert cooldown.sent()
+    assert cooldown.failed() == 1.0
+    cooldown.given_back()
+    clock.now_s += 1.0
+    assert cooldown.sent()
+    cooldown.succeeded()
+    assert cooldown.admits and not cooldown.sent()
+
+
+def test_a_late_word_of_an_old_trial_does_not_end_the_rest_that_came_after_it() -> None:
+    clock = HandClock()
+    cooldown = Cooldown(clock)
+    cooldown.failed()
+    clock.now_s += 0.5
+    cooldown.sent()
+    cooldown.failed()
+    cooldown.given_back()
+    assert cooldown.is_resting and not cooldown.admits
+
+
 def handoff_frame(member: Member, *, failed: bool) -> Frame:
     outcome = worker_pb2.HandoffOutcome(
         worker_id=member.worker_id, incarnation=member.incarnation, failed=failed
