@@ -71,6 +71,12 @@ class EngineOptions:
     max_batch_tokens: int = option(
         512, "tokens in one step, at most: decodes first, then prefill chunks", low=1
     )
+    max_step_ms: float | None = option(
+        None,
+        "longest step in which a prompt may be computed beside sequences that decode; "
+        "default: 3 measured decode steps",
+        low=0.1,
+    )
     max_context_tokens: int | None = option(
         None, "prompt and completion together; default: the model's", low=2
     )

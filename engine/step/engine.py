@@ -65,7 +65,8 @@ class Engine:
         batch_device = replica.batch_device or replica.kv.device
         self._batches = BatchBuilder(options.block_size_tokens, batch_device)
         self.table = RequestTable(clock, holds)
-        self._planner = Planner(options, self.table, self.placement)
+        self._meter = LoadMeter()
+        self._planner = Planner(options, self.table, self.placement, costs=self._meter.costs)
         self._outbox = Outbox(self.table)
         self._preparation = Preparation(self.table, self.placement, self._outbox)
         self._generation = Generation(replica, self.table, self._outbox, clock=clock)
@@ -85,7 +86,6 @@ class Engine:
             outbox=self._outbox,
         )
         self._ahead = self._run_ahead_of(replica)
-        self._meter = LoadMeter()
         self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
         self._is_stalled = True
 
@@ -197,9 +197,7 @@ class Engine:
         self._land(ahead, landing)
         self._is_stalled = False
         # what the device does between calls is no gap
-        self._meter.end(
-            self._clock(), has_work=False, num_chunk_tokens=0, num_decodes=len(landing.row_of)
-        )
+        self._meter.end(self._clock(), has_work=False, chunks=(), num_decodes=len(landing.row_of))
 
     def _has_launched(self, ahead: RunAhead, work: StepWork) -> bool:
         step = ahead.step_of(work.sequences) if work.is_plain_decode else None
@@ -235,7 +233,7 @@ class Engine:
         self._meter.end(
             self._clock(),
             has_work=work_left and not is_flying,
-            num_chunk_tokens=sum(chunk.num_tokens for chunk in plan.chunks),
+            chunks=plan.chunks,
             num_decodes=0 if is_flying else len(plan.decodes),
         )
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+
+from engine.step.plan import Chunk
+from engine.step.step_cost import StepCostMeter, pairs_of
 
 _WEIGHT = 0.1
 _NUM_GAPS = 512
@@ -38,6 +42,7 @@ class LoadMeter:
     def __init__(self) -> None:
         self.prefill = MovingAverage()
         self.decode = MovingAverage()
+        self.costs = StepCostMeter()
         self.num_preemptions = 0
         self._gaps_s: deque[float] = deque(maxlen=_NUM_GAPS)
         self._began_s = 0.0
@@ -49,13 +54,23 @@ class LoadMeter:
         if self._work_left_since_s is not None:
             self._gaps_s.append(now_s - self._work_left_since_s)
 
-    def end(self, now_s: float, *, has_work: bool, num_chunk_tokens: int, num_decodes: int) -> None:
-        """It ends. Mixed steps count as prefill only: they say little about decoding alone."""
+    def end(
+        self, now_s: float, *, has_work: bool, chunks: Sequence[Chunk], num_decodes: int
+    ) -> None:
+        """It ends. Of a mixed step, what its decodes take by themselves is not the chunks'."""
         duration_s = now_s - self._began_s
-        if num_chunk_tokens:
-            self.prefill.add(num_chunk_tokens, duration_s)
+        num_tokens = sum(chunk.num_tokens for chunk in chunks)
+        if chunks:
+            decodes_s = self.costs.cost.decodes_ms(num_decodes) / 1e3 if num_decodes else 0.0
+            self.prefill.add(num_tokens, max(duration_s - decodes_s, 0.0))
         elif num_decodes:
             self.decode.add(num_decodes, duration_s)
+        self.costs.add(
+            duration_s * 1e3,
+            num_rows=num_decodes,
+            num_tokens=num_tokens,
+            num_pairs=sum(pairs_of(chunk.num_tokens, chunk.context) for chunk in chunks),
+        )
         self._work_left_since_s = now_s if has_work else None
 
     @property

@@ -23,20 +23,33 @@ class Placement:
         self.cache = PrefixCache(enabled=prefix_cache)
         self.pool = BlockPool(num_blocks, self.cache)
 
-    def waiting_view(self, request: Request, sequence: Sequence) -> WaitingView:
+    def num_uncached(self, request: Request) -> int:
+        """Prompt tokens that the cache lacks now."""
+        matched = self._match(request, request.leader)
+        return request.leader.num_prompt - len(matched) * self.block_size
+
+    def waiting_view(self, request: Request, sequence: Sequence, *, due_ms: float) -> WaitingView:
         """What admitting the sequence would cost now. Changes nothing."""
         matched = self._match(request, sequence)
         in_use = sum(not self.pool.is_unused(block_id) for block_id in matched)
         return WaitingView(
             key=sequence.key,
             num_uncached=len(sequence.token_ids) - len(matched) * self.block_size,
+            num_cached=len(matched) * self.block_size,
+            due_ms=due_ms,
             blocks_wanted=self._num_blocks(sequence) - in_use,
             seats=request.num_seats,
             is_remote=request.is_remote,
         )
 
     def running_view(
-        self, request: Request, sequence: Sequence, *, is_tight: bool, num_ahead: int = 0
+        self,
+        request: Request,
+        sequence: Sequence,
+        *,
+        is_tight: bool,
+        due_ms: float = 0.0,
+        num_ahead: int = 0,
     ) -> RunningView:
         """What the sequence needs for its next token. `is_tight`: preemption may be needed.
 
@@ -52,6 +65,8 @@ class Placement:
             blocks_wanted=int(wanted),
             blocks_freed=freed,
             is_preemptible=not request.is_export,  # a reader may be at its blocks already
+            num_computed=sequence.num_computed,
+            due_ms=due_ms,
         )
 
     def admit(self, request: Request, sequence: Sequence) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 import msgspec
+
+from engine.step.step_cost import StepCost
 
 SequenceKey = tuple[int, int]
 """(arrival, choice): older sequences sort first."""
@@ -25,6 +28,10 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     blocks_freed: int
     """Blocks that become available when it is preempted."""
     is_preemptible: bool
+    num_computed: int = 0
+    """Tokens with KV."""
+    due_ms: float = 0.0
+    """Prompts are computed in this order: see engine/step/urgency.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,10 @@ class WaitingView:
     """Sequences it will be once its prompt is computed."""
     is_remote: bool
     """Its prompt is computed elsewhere: blocks are reserved, nothing is computed."""
+    num_cached: int = 0
+    """Tokens that the prefix cache has."""
+    due_ms: float = 0.0
+    """As in RunningView."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,20 @@ class Budget:
     """Free and cached blocks."""
     seats_taken: int
     """Sequences that decode, or will when their prompt is there."""
+    cost: StepCost = StepCost()
+    """What steps take here, as measured."""
+    max_step_ms: float | None = None
+    """Of a step that computes prompts beside decodes; None: a multiple of the decode step."""
+
+
+class ChunkLimit(enum.Enum):
+    """Why a step computes no more of the prompts that are there."""
+
+    PROMPTS = "all that is left of the prompts"
+    TOKENS = "the token budget"
+    TIME = "the time that running sequences can spare"
+    UNMEASURED = "what a chunk takes is not known yet"
+    SHARE = "several prompts take turns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +85,8 @@ class Chunk:
 
     key: SequenceKey
     num_tokens: int
+    context: int = 0
+    """Its tokens that have KV already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +97,8 @@ class StepPlan:
     admitted: tuple[SequenceKey, ...]
     decodes: tuple[SequenceKey, ...]
     chunks: tuple[Chunk, ...]
+    limit: ChunkLimit = ChunkLimit.PROMPTS
+    """Why the chunks are not longer."""
 
     @property
     def is_empty(self) -> bool:

@@ -63,7 +63,8 @@ class Reception:
         except SplitserveError as error:
             self._outbox.refuse(body, error)
         else:
-            self._table.add(body)
+            request = self._table.add(body)
+            request.num_to_compute = self._placement.num_uncached(request)
 
     def steer(self, command: RequestCommand) -> None:
         """Applies a command to its request; one that is unknown, or over, is ignored."""

@@ -33,6 +33,8 @@ class Request:
         """Choices that go on after their first token; None: not known yet."""
         self.delivered: set[int] = set()
         """Indices of prompt blocks whose KV arrived."""
+        self.num_to_compute = len(body.token_ids)
+        """Prompt tokens that were in no cache when it came: how long its prompt should take."""
         self.num_announced = body.first_block
         """EXPORT: blocks before this index need no (further) announcement."""
         self.num_completion_tokens = 0
@@ -44,6 +46,11 @@ class Request:
     def request_id(self) -> str:
         """The caller's name for it."""
         return self.body.request_id
+
+    @property
+    def arrived_s(self) -> float:
+        """When it was submitted."""
+        return self._entered(SequenceState.QUEUED) or 0.0
 
     @property
     def params(self) -> SamplingParams:

@@ -1,30 +1,33 @@
-"""Policy of one step, as a pure function: decodes first, then prompts in order of arrival.
+"""Policy of one step, as a pure function: decodes first, then prompts in the order they are due.
 
 decodes     oldest first; the youngest sequences give their blocks back when none is left
-chunks      of prompts under way, with what is left of the token budget
-admissions  first come, first served, each with blocks for all its tokens; none in a step that
-            preempts, and none that would leave running sequences without a block to grow
+prompts     those under way and those that wait, in one order; who waits is admitted with blocks for
+            all its tokens; none in a step that preempts, and none that would leave running
+            sequences without a block to grow
+chunks      as long as the token budget allows, and shorter where somebody waits for the step:
+            see engine/step/chunk_budget.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import chain
 
+from engine.step.chunk_budget import ChunkBudget
 from engine.step.plan import Budget, Chunk, RunningView, SequenceKey, StepPlan, WaitingView
 
 
 def schedule(
     running: Sequence[RunningView], waiting: Iterable[WaitingView], budget: Budget
 ) -> StepPlan:
-    """The plan of the next step. `running` and `waiting` are ordered, oldest first.
+    """The plan of the next step. `running` is ordered, oldest first; `waiting` as it is due.
 
     `waiting` is consumed only as far as admission goes.
     """
     draft = _Draft(running, budget)
     draft.plan_decodes()
-    draft.plan_chunks()
-    if not draft.preempted:
-        draft.plan_admissions(waiting)
+    draft.plan_prompts(() if draft.preempted else waiting)
     return draft.finish()
 
 
@@ -34,12 +37,14 @@ class _Draft:
     def __init__(self, running: Sequence[RunningView], budget: Budget) -> None:
         self._running = running
         self._budget = budget
-        self._tokens_left = budget.max_batch_tokens
         self._blocks_left = budget.num_available
+        self._seats = budget.seats_taken
         self.preempted: dict[SequenceKey, None] = {}
         self._admitted: list[SequenceKey] = []
         self._decodes: list[SequenceKey] = []
         self._chunks: list[Chunk] = []
+        self._room = ChunkBudget(budget, num_decodes=0, num_prompts=0)
+        self._is_queue_open = True
 
     def plan_decodes(self) -> None:
         """Every decode that has, or can get, room for its token."""
@@ -49,34 +54,27 @@ class _Draft:
                 return
             if view.is_decode and view.key not in self.preempted and self._find_room(view):
                 self._blocks_left -= view.blocks_wanted
-                self._tokens_left -= 1
                 self._decodes.append(view.key)
 
-    def plan_chunks(self) -> None:
-        """Prompts under way, oldest first, as far as the tokens go."""
-        for view in self._running:
-            num_tokens = min(view.num_remaining, self._tokens_left)
-            if view.is_decode or view.key in self.preempted or num_tokens == 0:
-                continue
-            if view.blocks_wanted <= self._blocks_left:
+    def plan_prompts(self, waiting: Iterable[WaitingView]) -> None:
+        """Chunks of prompts under way, and admissions until somebody does not fit."""
+        under_way = [v for v in self._running if not v.is_decode and v.key not in self.preempted]
+        queue = iter(waiting)
+        first = next(queue, None)
+        self._room = ChunkBudget(
+            self._budget,
+            num_decodes=len(self._decodes),
+            num_prompts=len(under_way) + (first is not None and self._joins(first)),
+        )
+        queued = self._while_open(chain(() if first is None else (first,), queue))
+        prompts: Iterator[RunningView | WaitingView]
+        prompts = merge(sorted(under_way, key=_due), queued, key=_due)
+        for view in prompts:
+            if isinstance(view, WaitingView):
+                self._admit(view)
+            elif view.blocks_wanted <= self._blocks_left and self._room.tokens_for(view):
                 self._blocks_left -= view.blocks_wanted
-                self._add_chunk(view.key, num_tokens)
-
-    def plan_admissions(self, waiting: Iterable[WaitingView]) -> None:
-        """From the head of the queue until something does not fit."""
-        seats = self._budget.seats_taken
-        for view in waiting:
-            num_tokens = 0 if view.is_remote else min(view.num_uncached, self._tokens_left)
-            has_seats = seats == 0 or seats + view.seats <= self._budget.max_num_seqs
-            # each sequence that is already in keeps a block to grow
-            has_blocks = view.blocks_wanted + seats <= self._blocks_left
-            if not (has_seats and has_blocks and (num_tokens or view.is_remote)):
-                return
-            seats += view.seats
-            self._blocks_left -= view.blocks_wanted
-            self._admitted.append(view.key)
-            if num_tokens:
-                self._add_chunk(view.key, num_tokens)
+                self._add_chunk(view)
 
     def finish(self) -> StepPlan:
         """The plan, frozen."""
@@ -85,11 +83,34 @@ class _Draft:
             admitted=tuple(self._admitted),
             decodes=tuple(self._decodes),
             chunks=tuple(self._chunks),
+            limit=self._room.limit,
         )
 
-    def _add_chunk(self, key: SequenceKey, num_tokens: int) -> None:
-        self._tokens_left -= num_tokens
-        self._chunks.append(Chunk(key, num_tokens))
+    def _while_open(self, queue: Iterator[WaitingView]) -> Iterator[WaitingView]:
+        while self._is_queue_open and (view := next(queue, None)) is not None:
+            yield view
+
+    def _joins(self, view: WaitingView) -> bool:
+        return not view.is_remote and self._fits(view)
+
+    def _fits(self, view: WaitingView) -> bool:
+        has_seats = self._seats == 0 or self._seats + view.seats <= self._budget.max_num_seqs
+        # each sequence that is already in keeps a block to grow
+        return has_seats and view.blocks_wanted + self._seats <= self._blocks_left
+
+    def _admit(self, view: WaitingView) -> None:
+        """Nobody after it is admitted when it has to wait for blocks, seats or its first chunk."""
+        has_tokens = view.is_remote or self._room.tokens_for(view) > 0
+        self._is_queue_open = has_tokens and self._fits(view)
+        if self._is_queue_open:
+            self._seats += view.seats
+            self._blocks_left -= view.blocks_wanted
+            self._admitted.append(view.key)
+            if not view.is_remote:
+                self._add_chunk(view)
+
+    def _add_chunk(self, view: RunningView | WaitingView) -> None:
+        self._chunks.append(self._room.take(view))
 
     def _find_room(self, view: RunningView) -> bool:
         """Preempts the youngest until `view` can grow; False: it must wait, or was preempted."""
@@ -112,3 +133,7 @@ class _Draft:
 
     def _is_alone(self, view: RunningView) -> bool:
         return all(other is view or other.key in self.preempted for other in self._running)
+
+
+def _due(view: RunningView | WaitingView) -> tuple[float, SequenceKey]:
+    return view.due_ms, view.key

@@ -1,0 +1,63 @@
+"""What steps take: fitted from steps whose true cost is known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.step.step_cost import StepCost, StepCostMeter, pairs_of
+
+TRUE = StepCost(base_ms=4.0, row_ms=0.25, token_ms=0.3, pair_ms=0.02)
+
+
+def step_ms(num_rows: int, num_tokens: int, context: int) -> float:
+    chunk_ms = TRUE.chunk_ms(num_tokens, context) if num_tokens else 0.0
+    return (TRUE.decodes_ms(num_rows) if num_rows else 0.0) + chunk_ms
+
+
+def measured(chance: random.Random, num_steps: int, *, num_rows: int | None = None) -> StepCost:
+    meter = StepCostMeter()
+    for _ in range(num_steps):
+        rows = chance.randrange(1, 33) if num_rows is None else num_rows
+        tokens = chance.choice([0, 0, 16, 64, 256, 512])
+        context = chance.randrange(0, 4096)
+        took_ms = step_ms(rows, tokens, context) * chance.uniform(0.95, 1.05)
+        pairs = pairs_of(tokens, context)
+        meter.add(took_ms, num_rows=rows, num_tokens=tokens, num_pairs=pairs)
+    return meter.cost
+
+
+def test_the_fit_finds_the_costs_of_rows_tokens_and_context() -> None:
+    found = measured(random.Random(1), 400)
+    for rows in (1, 8, 32):
+        assert found.decodes_ms(rows) == pytest.approx(TRUE.decodes_ms(rows), rel=0.1)
+    for tokens, context in ((64, 0), (512, 0), (512, 3500)):
+        expected_ms = TRUE.chunk_ms(tokens, context)
+        assert found.chunk_ms(tokens, context) == pytest.approx(expected_ms, rel=0.15)
+
+
+def test_a_batch_that_never_changes_is_priced_as_measured() -> None:
+    found = measured(random.Random(2), 50, num_rows=4)
+    assert found.decodes_ms(4) == pytest.approx(TRUE.decodes_ms(4), rel=0.06)
+
+
+def test_nothing_is_known_before_the_first_step() -> None:
+    cost = StepCostMeter().cost
+    assert not cost.knows_decodes
+    assert not cost.knows_chunks
+
+
+def test_a_step_that_lost_its_core_moves_the_fit_little() -> None:
+    meter = StepCostMeter()
+    for took_ms in (*[5.0] * 30, 800.0):
+        meter.add(took_ms, num_rows=2, num_tokens=0, num_pairs=0.0)
+    assert meter.cost.decodes_ms(2) < 6.0
+
+
+@pytest.mark.parametrize("context", [0, 1000, 8000])
+@pytest.mark.parametrize("limit_ms", [0.5, 10.0, 300.0])
+def test_the_longest_chunk_within_a_time_takes_that_time(limit_ms: float, context: int) -> None:
+    tokens = TRUE.tokens_within(limit_ms, context)
+    assert TRUE.chunk_ms(tokens, context) <= limit_ms
+    assert TRUE.chunk_ms(tokens + 1, context) > limit_ms
