@@ -133,7 +133,12 @@ class RouterOptions:
     grpc_port: int = port_option(50051, "gRPC port: clients and membership")
     max_queued_requests: int = option(256, "requests waiting for a worker, at most", low=1)
     max_running_requests: int = option(1024, "requests dispatched at once, at most", low=1)
-    default_timeout_s: float = option(300.0, "deadline of a request that names none", low=0.001)
+    default_timeout_s: float = option(
+        300.0, "wait for the first token of a request that names no deadline", low=0.001
+    )
+    stream_timeout_s: float = option(
+        120.0, "longest wait between two tokens of an answer", low=0.001
+    )
     max_body_bytes: int = option(8 * 1024 * 1024, "largest HTTP body", low=1)
     header_timeout_s: float = option(10.0, "time a client may take to send its request", low=0.1)
     index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers", low=1)

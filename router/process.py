@@ -25,6 +25,7 @@ from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits, max_connections_here
 from router.app import build_app
 from router.dispatch.stream import TokenSource
+from router.dispatch.time_limits import DefaultTimes
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
@@ -94,6 +95,9 @@ class RouterProcess:
         self._readiness = FrontReadiness(workers.why_not_ready, self._in_flight)
         self._pipeline = CompletionPipeline(model, workers.source)
         self._server = RpcServer(options.host, options.grpc_port)
+        self._times = DefaultTimes(
+            first_token_s=options.default_timeout_s, between_tokens_s=options.stream_timeout_s
+        )
 
     @property
     def is_draining(self) -> bool:
@@ -140,7 +144,7 @@ class RouterProcess:
             pipeline=self._pipeline,
             in_flight=self._in_flight,
             limits=limits,
-            default_timeout_s=self._options.default_timeout_s,
+            times=self._times,
         )
         app = build_app(context, self._readiness, self._workers.registry)
         return HttpServer(app, self._options.host, self._options.port, limits)
@@ -150,7 +154,7 @@ class RouterProcess:
             self._model,
             self._pipeline,
             self._in_flight,
-            default_timeout_s=self._options.default_timeout_s,
+            times=self._times,
         )
         add = inference_pb2_grpc.add_InferenceServicer_to_server
         self._server.add(add, service, SERVICE_NAME)

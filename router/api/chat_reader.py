@@ -33,6 +33,7 @@ class ChatReader:
             prompts=(ChatPrompt(to_pairs(request.messages)),),
             sampling=sampling.sampling_of(request, logprobs=logprobs),
             max_tokens=sampling.max_tokens_of_chat(request),
+            timeout_s=request.timeout_s,
             stop=sampling.stops_of(request),
             cache_salt=sampling.salt_of(request),
             shape=ChatShape(None if logprobs is None else self._model.tokenizer),

@@ -40,6 +40,7 @@ class CompletionReader:
             prompts=tuple(prompts),
             sampling=params,
             max_tokens=request.max_tokens,
+            timeout_s=request.timeout_s,
             stop=sampling.stops_of(request),
             cache_salt=sampling.salt_of(request),
             shape=shape,

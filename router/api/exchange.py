@@ -38,6 +38,11 @@ class Exchange:
         """Unique in the fleet; made by the front door."""
         return str(self.scope["state"]["request_id"])
 
+    @property
+    def arrived_s(self) -> float:
+        """time.monotonic() at the request's first byte."""
+        return float(self.scope["state"]["arrived_s"])
+
     def header(self, name: bytes) -> str | None:
         """The first request header of that lower-case name."""
         return header_of(self.scope, name)

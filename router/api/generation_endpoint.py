@@ -12,7 +12,9 @@ from router.api.exchange import Exchange
 from router.api.generation import Generation
 from router.api.limits import HttpLimits
 from router.api.plan import BodyReader, Plan
+from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.api.tally import Tally
+from router.dispatch.time_limits import DefaultTimes, TimeLimits
 from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
 from router.front.in_flight import InFlight
@@ -30,7 +32,7 @@ class FrontContext:
     pipeline: CompletionPipeline
     in_flight: InFlight
     limits: HttpLimits
-    default_timeout_s: float
+    times: DefaultTimes
 
 
 class GenerationEndpoint:
@@ -48,13 +50,17 @@ class GenerationEndpoint:
 
     async def _run(self, exchange: Exchange, body: bytes) -> None:
         plan = _with_headers(self._reader.read(body), exchange)
-        generation = await self._begin(plan, exchange.request_id)
+        asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), plan.timeout_s)
+        limits = self._context.times.limits(exchange.arrived_s, asked_s)
+        generation = await self._begin(plan, exchange.request_id, limits)
         await generation.answer(exchange)
 
-    async def _begin(self, plan: Plan, request_id: str) -> Generation:
+    async def _begin(self, plan: Plan, request_id: str, limits: TimeLimits) -> Generation:
         """Every prompt is checked before the first is dispatched."""
         pipeline = self._context.pipeline
-        prepared = [await pipeline.prepare(each) for each in self._requests(plan, request_id)]
+        prepared = [
+            await pipeline.prepare(each) for each in self._requests(plan, request_id, limits)
+        ]
         model = self._context.model
         return Generation(
             events=merge([pipeline.stream(each) for each in prepared]),
@@ -70,7 +76,7 @@ class GenerationEndpoint:
             options=plan.options,
         )
 
-    def _requests(self, plan: Plan, request_id: str) -> list[GenerationRequest]:
+    def _requests(self, plan: Plan, request_id: str, limits: TimeLimits) -> list[GenerationRequest]:
         several = len(plan.prompts) > 1
         return [
             GenerationRequest(
@@ -80,7 +86,7 @@ class GenerationEndpoint:
                 max_tokens=plan.max_tokens,
                 stop=plan.stop,
                 cache_salt=plan.cache_salt,
-                timeout_s=self._context.default_timeout_s,
+                limits=limits,
                 keep_tokens=plan.sampling.logprobs is not None,
             )
             for index, prompt in enumerate(plan.prompts)

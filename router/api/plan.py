@@ -27,6 +27,8 @@ class Plan:
     prompts: tuple[Prompt, ...]
     sampling: SamplingParams
     max_tokens: int | None
+    timeout_s: float | None
+    """The client's deadline, as the body names it."""
     stop: tuple[str, ...]
     cache_salt: str
     shape: AnswerShape

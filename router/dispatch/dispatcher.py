@@ -67,10 +67,11 @@ class Dispatcher:
         self, request: RoutedRequest, stopped: StoppedChoices | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
-        clock = RequestClock(request.arrived_s, on_gap=self._metrics.inter_token.observe)
+        clock = RequestClock(request.limits.arrived_s, on_gap=self._metrics.inter_token.observe)
         choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
         attempts = Attempts(self._fleet)
-        with self._counted(), await self._admission.admit(request.tenant_salt, request.deadline_s):
+        deadline_s = request.limits.to_first_token.at_s
+        with self._counted(), await self._admission.admit(request.tenant_salt, deadline_s):
             while True:
                 decision = await self._decide(request, clock, attempts)
                 decode = decision.route.decode
@@ -107,7 +108,7 @@ class Dispatcher:
     async def _decide(
         self, request: RoutedRequest, clock: RequestClock, attempts: Attempts
     ) -> Decision:
-        await self._fleet.wait_for_decode(request.deadline_s)
+        await self._fleet.wait_for_decode(request.limits.to_first_token.at_s)
         decision = self._desk.decide(request, attempts.tried)
         self._decisions.record(decision)
         clock.dispatched()

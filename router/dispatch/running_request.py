@@ -9,10 +9,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from cluster.block_hash import cache_root, pack_tokens
-from cluster.errors import DeadlineExceeded, WorkerLost
+from cluster.errors import WorkerLost
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.wire import (
@@ -25,6 +24,7 @@ from cluster.wire import (
 )
 from protos import worker_pb2
 from router.dispatch.stream import ChoiceTokens, PromptTokens, RoutedRequest
+from router.dispatch.time_limits import ProgressWatch
 from router.fleet.fleet import Fleet
 from router.fleet.member import Assignment, FleetMember
 from router.index.prefix_index import Expectation, PrefixIndex
@@ -60,9 +60,10 @@ class RunningRequest:
             max_tokens=limit,
             max_prompt_tokens=len(request.token_ids) - 1 if scores else 0,
         )
-        self._deadline = asyncio.get_running_loop().call_later(
-            request.deadline_s - time.monotonic(), self._expire
+        self._watch = ProgressWatch(
+            request.limits, lambda: self._stream.last_token_s, self._stream.fail
         )
+        self._goodbye: asyncio.TimerHandle | None = None
         self._assignments = _assign(request, view, member, targets[:1])
         self._expected_at = _expect(request, member, targets[:1], index)
         self._holders: frozenset[str] = frozenset()
@@ -91,14 +92,16 @@ class RunningRequest:
         """No more of a choice, please. After the last one, `next` ends within FINISH_TIMEOUT_S."""
         self._stream.finish(choice)
         if is_last:
-            self._deadline.cancel()
-            self._deadline = asyncio.get_running_loop().call_later(
+            self._watch.stop()
+            self._goodbye = asyncio.get_running_loop().call_later(
                 FINISH_TIMEOUT_S, self._give_up_on_the_end
             )
 
     def close(self) -> None:
         """Cancels at the worker unless the request has ended there; idempotent."""
-        self._deadline.cancel()
+        self._watch.stop()
+        if self._goodbye is not None:
+            self._goodbye.cancel()
         self._stream.close()
         for assignment in self._assignments:
             assignment.release()
@@ -125,14 +128,6 @@ class RunningRequest:
             WorkerLost(
                 f"decode worker {self.decode.worker_id} did not sum up a finished request within "
                 f"{FINISH_TIMEOUT_S:.0f} s; see its log"
-            )
-        )
-
-    def _expire(self) -> None:
-        self._stream.fail(
-            DeadlineExceeded(
-                f"the request's deadline of {self._request.timeout_s:.1f} s passed at worker "
-                f"{self.decode.worker_id}; allow more time or ask for fewer tokens"
             )
         )
 
@@ -186,6 +181,6 @@ def _submit_message(
             for item in prefill
         ],
         cache_root=cache_root(decode.pairing_key, request.tenant_salt),
-        timeout_ms=max(1.0, (request.deadline_s - time.monotonic()) * 1000),
+        timeout_ms=max(1.0, request.limits.whole.remaining_ms),
         traceparent=request.traceparent,
     )

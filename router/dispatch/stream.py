@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
+from router.dispatch.time_limits import TimeLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +21,9 @@ class RoutedRequest:
     sampling: SamplingParams
     tenant_salt: str = ""
     """From the authenticated tenant; keeps the prefix caches of tenants apart."""
-    timeout_s: float
-    """From `arrived_s` on; covers queue, prefill, transfer and decode."""
-    arrived_s: float
-    """time.monotonic() when the request's first byte was understood."""
+    limits: TimeLimits
     traceparent: str = ""
     """W3C trace context; may be empty."""
-
-    @property
-    def deadline_s(self) -> float:
-        """When the request is over whatever happens, in time.monotonic() seconds."""
-        return self.arrived_s + self.timeout_s
 
 
 @dataclass(frozen=True, slots=True)

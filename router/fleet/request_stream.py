@@ -9,8 +9,10 @@ Holds at most what the request may produce: a worker that sends more has broken 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
+from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, from_code
 from protos import worker_pb2
 
@@ -27,6 +29,7 @@ class RequestStream:
         max_prompt_tokens: int = 0,
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
+        clock: Clock = time.monotonic,
     ) -> None:
         """`max_prompt_tokens`: of the prompt, that may come with a logprob."""
         self._tokens_left = max_tokens
@@ -35,6 +38,9 @@ class RequestStream:
         self._on_close = on_close
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._over = False
+        self._clock = clock
+        self.last_token_s: float | None = None
+        """When the latest tokens came from the worker, read or not; None: there are none yet."""
 
     def add_prompt(self, scored: worker_pb2.PromptTokens) -> None:
         """Tokens of the prompt with their logprobs."""
@@ -46,6 +52,7 @@ class RequestStream:
 
     def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
         """New tokens of one choice."""
+        self.last_token_s = self._clock()
         self._tokens_left -= len(tokens.tokens)
         if self._tokens_left < 0:
             self.fail(InternalError("the decode worker sent more tokens than were asked for"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams
+from router.dispatch.time_limits import TimeLimits
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -52,7 +53,7 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     cache_salt: str = ""
     """The client's part of the cache salt; it can only narrow what is shared."""
-    timeout_s: float
+    limits: TimeLimits
     keep_tokens: bool = False
     """Deltas carry their tokens."""
 

@@ -11,12 +11,11 @@ cancels the request on its workers.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from cluster.errors import ContextTooLong, InternalError, SplitserveError
+from cluster.errors import ContextTooLong, DeadlineExceeded, InternalError, SplitserveError
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import (
     ChoiceTokens,
@@ -60,8 +59,7 @@ class CompletionPipeline:
 
     async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
-        arrived_s = time.monotonic()
-        token_ids = await self._encoder.encode(request.prompt)
+        token_ids = await self._encode(request)
         sampling = self._resolve(request, len(token_ids))
         sampling.check(self._model.vocab_size)
         routed = RoutedRequest(
@@ -69,8 +67,7 @@ class CompletionPipeline:
             token_ids=token_ids,
             sampling=sampling,
             tenant_salt=combined_salt(TENANT, request.cache_salt),
-            timeout_s=request.timeout_s,
-            arrived_s=arrived_s,
+            limits=request.limits,
         )
         return PreparedGeneration(routed, request.stop, request.keep_tokens)
 
@@ -98,6 +95,15 @@ class CompletionPipeline:
     def close(self) -> None:
         """Releases the tokenizer threads."""
         self._encoder.close()
+
+    async def _encode(self, request: GenerationRequest) -> list[int]:
+        try:
+            async with request.limits.to_first_token.bound():
+                return await self._encoder.encode(request.prompt)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                "the deadline passed before the prompt was tokenized; allow more time"
+            ) from None
 
     def _resolve(self, request: GenerationRequest, num_prompt_tokens: int) -> SamplingParams:
         room = self._model.max_context_tokens - num_prompt_tokens

@@ -52,7 +52,7 @@ class RequestLog:
         if self._over:
             return
         self._over = True
-        total_ms = round((time.monotonic() - self._request.arrived_s) * 1000, 3)
+        total_ms = round((time.monotonic() - self._request.limits.arrived_s) * 1000, 3)
         _log.info(
             "request ended",
             request_id=self._request.request_id,

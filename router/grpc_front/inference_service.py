@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from typing import Any
 
@@ -10,6 +11,7 @@ from cluster.errors import Cancelled, InternalError, SplitserveError
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
 from protos import inference_pb2
+from router.dispatch.time_limits import MAX_TIMEOUT_S, DefaultTimes
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
@@ -32,12 +34,12 @@ class InferenceService:
         pipeline: CompletionPipeline,
         in_flight: InFlight,
         *,
-        default_timeout_s: float,
+        times: DefaultTimes,
     ) -> None:
         self._model = model
         self._pipeline = pipeline
         self._in_flight = in_flight
-        self._default_timeout_s = default_timeout_s
+        self._times = times
 
     async def Generate(self, request: inference_pb2.GenerateRequest, context: Any) -> None:
         """Streams one generation; the client's cancellation closes it upstream."""
@@ -65,19 +67,19 @@ class InferenceService:
         self, request: inference_pb2.GenerateRequest, context: Any, ids: RequestIds
     ) -> None:
         self._model.check_name(request.model)
-        wanted = read_request(request, ids.internal, timeout_s=self._timeout_s(context))
+        limits = self._times.limits(time.monotonic(), _asked_timeout_s(context))
+        wanted = read_request(request, ids.internal, limits=limits)
         prepared = await self._pipeline.prepare(wanted)
         async with aclosing(self._pipeline.stream(prepared)) as events:
             async for event in events:
                 for response in responses_of(event, ids.echoed):
                     await _write(context, response)
 
-    def _timeout_s(self, context: Any) -> float:
-        """The client's deadline, at most the router's own."""
-        remaining: float | None = context.time_remaining()
-        if remaining is None:
-            return self._default_timeout_s
-        return min(remaining, self._default_timeout_s)
+
+def _asked_timeout_s(context: Any) -> float | None:
+    """What is left of the call's own deadline; None when it has none."""
+    remaining_s: float | None = context.time_remaining()
+    return None if remaining_s is None else min(remaining_s, MAX_TIMEOUT_S)
 
 
 async def _write(context: Any, response: inference_pb2.GenerateResponse) -> None:

@@ -8,6 +8,7 @@ from cluster.errors import InvalidRequest
 from cluster.wire import sampling_from_wire
 from protos import inference_pb2
 from router.api.chat_messages import checked_role
+from router.dispatch.time_limits import TimeLimits
 from router.front.generation_request import (
     ChatPrompt,
     GenerationRequest,
@@ -20,7 +21,7 @@ from router.front.generation_request import (
 
 
 def read_request(
-    message: inference_pb2.GenerateRequest, request_id: str, *, timeout_s: float
+    message: inference_pb2.GenerateRequest, request_id: str, *, limits: TimeLimits
 ) -> GenerationRequest:
     """Raises InvalidRequest; ranges of sampling parameters are checked by the pipeline."""
     wire = message.sampling
@@ -31,7 +32,7 @@ def read_request(
         sampling=replace(sampling_from_wire(wire, max_tokens=1), seed=seed),
         max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
         stop=check_stops(tuple(wire.stop)),
-        timeout_s=timeout_s,
+        limits=limits,
         keep_tokens=True,
     )
 

@@ -12,9 +12,16 @@ from cluster.sampling import SamplingParams
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest, StreamEvent
+from router.dispatch.time_limits import DefaultTimes, TimeLimits
 from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
 
 PROMPT = list(range(1, 10))
+
+
+def time_limits(whole_s: float) -> TimeLimits:
+    """A client's own deadline, from now."""
+    times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
+    return times.limits(time.monotonic(), whole_s)
 
 
 def request(
@@ -24,8 +31,7 @@ def request(
         request_id=request_id,
         token_ids=PROMPT,
         sampling=SamplingParams(max_tokens=max_tokens, seed=7),
-        timeout_s=timeout_s,
-        arrived_s=time.monotonic(),
+        limits=time_limits(timeout_s),
     )
 
 

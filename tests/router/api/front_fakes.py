@@ -23,6 +23,7 @@ from router.dispatch.stream import (
     StoppedChoices,
     StreamEvent,
 )
+from router.dispatch.time_limits import DefaultTimes
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
@@ -240,7 +241,7 @@ async def running_front(
         pipeline=pipeline,
         in_flight=in_flight,
         limits=bounds,
-        default_timeout_s=30.0,
+        times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
     )
     app = build_app(context, readiness, CollectorRegistry())
     server = HttpServer(app, "127.0.0.1", 0, bounds)

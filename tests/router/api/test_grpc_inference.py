@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 from cluster.errors import QueueFull
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from router.dispatch.time_limits import DefaultTimes
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService
@@ -52,7 +53,9 @@ async def running_grpc(script: Script) -> AsyncIterator[GrpcFront]:
     source = FakeSource(script)
     pipeline = CompletionPipeline(model, source)
     in_flight = InFlight()
-    service = InferenceService(model, pipeline, in_flight, default_timeout_s=30.0)
+    service = InferenceService(
+        model, pipeline, in_flight, times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
+    )
     server = RpcServer("127.0.0.1", 0)
     server.add(inference_pb2_grpc.add_InferenceServicer_to_server, service, SERVICE_NAME)
     port = await server.start()
@@ -176,7 +179,8 @@ async def test_the_clients_deadline_bounds_the_request() -> None:
         status, _reason, _message = await failure_of(call)
         assert status is grpc.StatusCode.DEADLINE_EXCEEDED
         # The deadline travels as a duration, rounded up, and starts anew at the receiver.
-        assert 0 < front.source.requests[0].timeout_s <= 0.31
+        limits = front.source.requests[0].limits
+        assert 0 < limits.asked_s <= 0.31
         await until(lambda: front.source.num_closed == 1, "the generation is closed", 2.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -21,6 +22,7 @@ from cluster.errors import (
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import ChoiceTokens, RoutedRequest, StoppedChoices, StreamEvent
+from router.dispatch.time_limits import TimeLimits
 from router.front.events import GenerationEnd, TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
 from router.front.generation_request import (
@@ -52,7 +54,7 @@ def request(text: str = "Hi", **changes: Any) -> GenerationRequest:
         "prompt": TextPrompt(text),
         "sampling": SamplingParams(max_tokens=1),
         "max_tokens": None,
-        "timeout_s": 5.0,
+        "limits": TimeLimits(arrived_s=time.monotonic(), first_token_s=5.0, between_tokens_s=5.0),
     }
     return GenerationRequest(**{**given, **changes})
 

@@ -16,6 +16,7 @@ from cluster.sampling import SamplingParams
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest
+from tests.router.dispatch_bench import time_limits
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
 
 ROOT = Path(__file__).parents[3]
@@ -38,8 +39,7 @@ async def test_a_request_on_a_worker_that_dies_or_hangs_ends_with_worker_lost_in
             request_id="r1",
             token_ids=[1, 2, 3],
             sampling=SamplingParams(max_tokens=50),
-            timeout_s=30.0,
-            arrived_s=time.monotonic(),
+            limits=time_limits(30.0),
         )
         async with aclosing(plane.source.generate(request)) as events:
             await anext(events)

@@ -1,0 +1,123 @@
+"""How long a request may wait: until its first token, from token to token, and in all.
+
+    first byte -- queue, prefill, transfer --> token -- decode --> token -- ... --> end
+        |------------ first_token -------------|-- between_tokens_s --|
+        |----------------- whole: what the client has allowed, if it said so ------|
+
+A long healthy stream has no end of its own: what is bounded by default is every wait in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cluster.deadline import Clock, Deadline
+from cluster.errors import DeadlineExceeded
+
+MAX_TIMEOUT_S = 24 * 3600.0
+"""The longest that a client may ask for, and what a worker is told where nobody asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """Of one request; made once, when its first byte has arrived."""
+
+    arrived_s: float
+    """When that was, on `clock`."""
+    first_token_s: float
+    between_tokens_s: float
+    asked_s: float | None = None
+    """The client's own deadline: covers everything, and takes the place of `first_token_s`."""
+    clock: Clock = field(default=time.monotonic, compare=False, repr=False)
+
+    @property
+    def whole(self) -> Deadline:
+        """When the request is over whatever happens."""
+        return self._after(MAX_TIMEOUT_S if self.asked_s is None else self.asked_s)
+
+    @property
+    def to_first_token(self) -> Deadline:
+        """What bounds every wait before the first token."""
+        return self._after(self.first_token_s if self.asked_s is None else self.asked_s)
+
+    def after(self, last_token_s: float | None) -> Deadline:
+        """What bounds the wait for the next token; None: there is none yet."""
+        if last_token_s is None:
+            return self.to_first_token
+        whole = self.whole
+        return Deadline(min(whole.at_s, last_token_s + self.between_tokens_s), self.clock)
+
+    def _after(self, seconds: float) -> Deadline:
+        return Deadline(self.arrived_s + seconds, self.clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultTimes:
+    """A router's limits for requests that name none."""
+
+    first_token_s: float
+    between_tokens_s: float
+
+    def limits(self, arrived_s: float, asked_s: float | None) -> TimeLimits:
+        """For a request whose first byte came at `arrived_s`, in time.monotonic() seconds."""
+        return TimeLimits(
+            arrived_s=arrived_s,
+            first_token_s=self.first_token_s,
+            between_tokens_s=self.between_tokens_s,
+            asked_s=asked_s,
+        )
+
+
+class ProgressWatch:
+    """Waits beside a running request; `on_late` is called once, with why, unless it is stopped.
+
+    One timer a request, which looks at how far the request has come when it fires: tokens cost
+    nothing.
+    """
+
+    def __init__(
+        self,
+        limits: TimeLimits,
+        last_token_s: Callable[[], float | None],
+        on_late: Callable[[DeadlineExceeded], None],
+    ) -> None:
+        self._limits = limits
+        self._last_token_s = last_token_s
+        self._on_late = on_late
+        self._timer = self._armed()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._timer.cancel()
+
+    def _armed(self) -> asyncio.TimerHandle:
+        limits = self._limits
+        remaining_s = min(limits.after(self._last_token_s()).remaining_s, limits.between_tokens_s)
+        return asyncio.get_running_loop().call_later(remaining_s, self._look)
+
+    def _look(self) -> None:
+        last_token_s = self._last_token_s()
+        if self._limits.after(last_token_s).has_passed:
+            self._on_late(DeadlineExceeded(self._why(last_token_s)))
+        else:
+            self._timer = self._armed()
+
+    def _why(self, last_token_s: float | None) -> str:
+        limits = self._limits
+        if limits.whole.has_passed and limits.asked_s is not None:
+            return (
+                f"the request's deadline of {limits.asked_s:.1f} s passed; allow more time or ask "
+                "for fewer tokens"
+            )
+        if last_token_s is None:
+            return (
+                f"no token came within {limits.first_token_s:g} s; ask for more time "
+                "(X-Request-Timeout), raise --default-timeout-s, or add workers"
+            )
+        return (
+            f"no token came for {limits.between_tokens_s:g} s; raise --stream-timeout-s where that "
+            "is usual"
+        )
