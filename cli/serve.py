@@ -21,6 +21,7 @@ from cluster.errors import DiskFull
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
 from cluster.models.cache.store import ModelStore, default_home
+from cluster.process.background import Loss, cancel
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.devices import visible_gpus
@@ -80,22 +81,23 @@ class FleetRun:
         return ExitCode.FAILED
 
     async def _serve_until_stopped(self) -> ProcessFailure | None:
-        """Why the start failed, if it did."""
+        """Why the start failed, if it did, or why the fleet cannot be kept alive."""
         starting = asyncio.create_task(self._supervisor.start(self._stages))
         stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if self._stop.is_set():
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            return None
+        losing = asyncio.create_task(self._supervisor.lost.wait())
         try:
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if self._stop.is_set():
+                return None
             await starting
+            self._view.all_ready()
+            await asyncio.wait((stopping, losing), return_when=asyncio.FIRST_COMPLETED)
         except StartFailed as cause:
-            stopping.cancel()
             return cause.failure
-        self._view.all_ready()
-        await stopping
-        return None
+        finally:
+            await cancel((starting, stopping, losing))
+        loss = self._supervisor.loss
+        return _bug(loss) if loss is not None and not self._stop.is_set() else None
 
     async def _wind_down(self, failure: ProcessFailure | None) -> None:
         self._view.stopping_by_choice = failure is None
@@ -112,6 +114,10 @@ class FleetRun:
             self._supervisor.kill()
         self._exit_code = exit_code
         self._stop.set()
+
+
+def _bug(loss: Loss) -> ProcessFailure:
+    return ProcessFailure(loss.name, "not kept alive any more", str(loss), "report this")
 
 
 def _with_claimed_ports(options: ServeOptions) -> ServeOptions:

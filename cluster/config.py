@@ -157,6 +157,9 @@ class ServeOptions:
     log_dir: str | None = option(
         None, "where each process's full log goes; default: $SPLITSERVE_HOME/logs/<start time>"
     )
+    process_silence_s: float = option(
+        10.0, "a router or worker that gives no sign of life so long is started again", low=2
+    )
     router: RouterOptions = option(RouterOptions, "")
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")

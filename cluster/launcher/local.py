@@ -13,9 +13,8 @@ import asyncio
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -25,8 +24,11 @@ from cluster.errors import ConfigError
 from cluster.launcher.output import ChildOutput
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
 from cluster.options import without_options
+from cluster.process.background import Background, cancel
+from cluster.process.exit_watch import exit_of
 from cluster.process.parent_death import PARENT_PID
-from cluster.process.startup import REPORT_FD, StartupReport, parse_report
+from cluster.process.pipe import MAX_LINE_BYTES, Lines, reading
+from cluster.process.startup import REPORT_FD, ProcessReport, parse_report
 
 OnWarning = Callable[[str, str, str], None]
 """Called with (process name, level, text)."""
@@ -40,21 +42,20 @@ class LocalProcess:
     def __init__(
         self, child: subprocess.Popen[bytes], report_pipe: IO[bytes], output: ChildOutput, log: str
     ) -> None:
-        loop = asyncio.get_running_loop()
         self._child = child
         self._output = output
         self._log = log
-        self._exited: asyncio.Future[int] = loop.create_future()
-        self._reports: asyncio.Queue[StartupReport | None] = asyncio.Queue()
-        self._ended = asyncio.create_task(self._end(report_pipe))
-        threading.Thread(target=self._reap, args=(loop,), daemon=True).start()
+        self._reports: asyncio.Queue[ProcessReport | None] = asyncio.Queue()
+        self._ended: asyncio.Future[ProcessExit] = asyncio.get_running_loop().create_future()
+        self._background = Background(lambda loss: None)
+        self._background.once(f"process {child.pid}", self._follow(report_pipe))
 
     @property
     def pid(self) -> int:
         """Of the child; also of its session and process group."""
         return self._child.pid
 
-    async def reports(self) -> AsyncIterator[StartupReport]:
+    async def reports(self) -> AsyncIterator[ProcessReport]:
         """Lines that are not reports are skipped."""
         while (report := await self._reports.get()) is not None:
             yield report
@@ -65,39 +66,52 @@ class LocalProcess:
 
     def stop(self, *, at_once: bool = False) -> None:
         """SIGTERM to the child, or SIGKILL to its group."""
-        if self._exited.done():
+        if self._ended.done():
             return
-        with suppress(ProcessLookupError):
-            if at_once:
-                os.killpg(self.pid, signal.SIGKILL)
-            else:
+        if at_once:
+            self._kill_group()
+        else:
+            with suppress(ProcessLookupError):
                 self._child.send_signal(signal.SIGTERM)
 
-    def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
-        status = self._child.wait()
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(self._exited.set_result, status)
+    async def _follow(self, report_pipe: IO[bytes]) -> None:
+        """To its end, which is told whatever happens here."""
+        try:
+            await self._read_until_exit(report_pipe)
+        finally:
+            self._kill_group()
+            self._reports.put_nowait(None)
+            status = self._child.poll()  # None only where this code failed
+            self._ended.set_result(
+                ProcessExit(
+                    status=-signal.SIGKILL if status is None else status,
+                    tail=self._output.tail,
+                    log=self._log,
+                )
+            )
 
-    async def _end(self, report_pipe: IO[bytes]) -> ProcessExit:
+    async def _read_until_exit(self, report_pipe: IO[bytes]) -> None:
         assert self._child.stdout is not None
-        async with _reading(self._child.stdout) as printed, _reading(report_pipe) as reports:
+        async with reading(self._child.stdout) as printed, reading(report_pipe) as reports:
             following = [
-                asyncio.create_task(self._output.follow(printed)),
-                asyncio.create_task(self._collect(reports)),
+                self._background.once(f"output of {self.pid}", self._output.follow(printed)),
+                self._background.once(f"reports of {self.pid}", self._collect(reports)),
             ]
-            status = await self._exited
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-            _, unfinished = await asyncio.wait(following, timeout=_OUTPUT_GRACE_S)
-            for task in unfinished:  # somebody who left the group still holds the pipe
-                task.cancel()
-        self._reports.put_nowait(None)
-        return ProcessExit(status=status, tail=self._output.tail, log=self._log)
+            await exit_of(self._child)
+            self._kill_group()
+            await asyncio.wait(following, timeout=_OUTPUT_GRACE_S)
+            await cancel(following)  # somebody who left the group still holds the pipe
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     async def _collect(self, pipe: asyncio.StreamReader) -> None:
-        async for line in pipe:
-            with suppress(msgspec.DecodeError):
-                self._reports.put_nowait(parse_report(line))
+        lines = Lines()
+        while chunk := await pipe.read(MAX_LINE_BYTES):
+            for line in lines.take(chunk):
+                with suppress(msgspec.DecodeError):
+                    self._reports.put_nowait(parse_report(line))
         self._reports.put_nowait(None)
 
 
@@ -139,17 +153,3 @@ def _spawn(
         pass_fds=(write_end,),
         start_new_session=True,
     )
-
-
-@asynccontextmanager
-async def _reading(file: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
-    """A stream over a pipe's reading end, which is closed at the end."""
-    stream = asyncio.StreamReader(limit=2**20)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(stream), file
-    )
-    try:
-        yield stream
-    finally:
-        transport.close()
-        await asyncio.sleep(0)  # the file is closed in the next turn of the loop

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-MAX_LINE_BYTES = 64 * 1024
+from cluster.launcher.log_file import LogFile
+from cluster.process.pipe import MAX_LINE_BYTES, Lines
+
 TAIL_LINES = 60
 
 OnWarning = Callable[[str, str], None]
@@ -21,10 +24,14 @@ _SILENT_KEYS = frozenset({"level", "event", "timestamp", "process", "logger"})
 
 
 class ChildOutput:
-    """One process's output. `follow` runs until the pipe is closed by all who hold it."""
+    """One process's output. `follow` runs until the pipe is closed by all who hold it.
+
+    Whatever happens to the log or to the operator's terminal, the pipe is emptied: a process whose
+    output is not read stands still.
+    """
 
     def __init__(self, log: Path | None, on_warning: OnWarning) -> None:
-        self._log = log
+        self._log = None if log is None else LogFile(log, lambda text: self._warn("warning", text))
         self._on_warning = on_warning
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
@@ -34,18 +41,26 @@ class ChildOutput:
         return tuple(self._tail)
 
     async def follow(self, stream: asyncio.StreamReader) -> None:
-        """Reads to the end. Lines longer than MAX_LINE_BYTES are cut into pieces."""
-        with (self._log or Path("/dev/null")).open("ab", buffering=0) as log:
-            rest = b""
+        """Reads to the end."""
+        lines = Lines()
+        try:
             while chunk := await stream.read(MAX_LINE_BYTES):
-                log.write(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > MAX_LINE_BYTES:
-                    lines, rest = [*lines, rest], b""
-                for line in lines:
+                self._keep(chunk)
+                for line in lines.take(chunk):
                     self._take(line)
-            if rest:
-                self._take(rest)
+        finally:
+            for line in lines.take_rest():
+                self._take(line)
+            if self._log is not None:
+                self._log.close()
+
+    def _keep(self, chunk: bytes) -> None:
+        if self._log is not None:
+            self._log.write(chunk)
+
+    def _warn(self, level: str, text: str) -> None:
+        with suppress(OSError, ValueError):  # a terminal that is gone
+            self._on_warning(level, text)
 
     def _take(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip()
@@ -53,7 +68,7 @@ class ChildOutput:
             self._tail.append(text)
         event = structured_event(line)
         if event is not None and event.get("level") in _SHOWN_LEVELS:
-            self._on_warning(event["level"], _in_words(event))
+            self._warn(event["level"], _in_words(event))
 
 
 def structured_event(line: bytes) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cluster.process.startup import StartupReport
+from cluster.process.startup import ProcessReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,10 @@ class ProcessSpec:
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
     """Added to the supervisor's own environment, options removed."""
+    start_timeout_s: float = 600.0
+    """Without progress so long while it starts, it is stuck."""
+    silence_s: float = 10.0
+    """Without a sign of life so long afterwards, it is stuck; counted from its first one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +52,8 @@ class ProcessHandle(Protocol):
     def pid(self) -> int:
         """Of the process, for people."""
 
-    def reports(self) -> AsyncIterator[StartupReport]:
-        """What the process says of its start; ends when it closes its end. Read once."""
+    def reports(self) -> AsyncIterator[ProcessReport]:
+        """What the process says of itself; ends when it closes its end. Read once."""
 
     async def wait(self) -> ProcessExit:
         """Returns when the process has ended and what it started is gone, too. Any number of

@@ -1,14 +1,17 @@
-"""How a child process tells its supervisor that it is loading, ready, or cannot start.
+"""How a child process tells its supervisor that it is loading, ready, alive, or cannot start.
 
 JSON lines on the pipe whose descriptor stands in $SPLITSERVE_REPORT_FD:
 
     progress* , then ready | failed      a process that dies without either has crashed
+    alive, every second                  from the event loop: one that falls silent is stuck
 
-Without the variable nothing is written: a process started by hand behaves the same.
+Without the variable nothing is written: a process started by hand behaves the same. Nothing here
+waits for a supervisor that does not read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import msgspec
@@ -39,8 +42,13 @@ class StartupFailed(msgspec.Struct, frozen=True, tag="failed"):
     message: str
 
 
-StartupReport = StartupProgress | StartupReady | StartupFailed
-_DECODER = msgspec.json.Decoder(StartupReport)
+class StillAlive(msgspec.Struct, frozen=True, tag="alive"):
+    """The event loop turns. No progress of a start."""
+
+
+ProcessReport = StartupProgress | StartupReady | StartupFailed | StillAlive
+ALIVE_INTERVAL_S = 1.0
+_DECODER = msgspec.json.Decoder(ProcessReport)
 
 
 def report_progress(phase: str, fraction: float | None = None) -> None:
@@ -58,17 +66,27 @@ def report_failed(error: SplitserveError) -> None:
     _send(StartupFailed(status_of(error).code, error.message))
 
 
-def parse_report(line: bytes) -> StartupReport:
+async def report_life() -> None:
+    """Runs for as long as the process does."""
+    while True:
+        _send(StillAlive())
+        await asyncio.sleep(ALIVE_INTERVAL_S)
+
+
+def parse_report(line: bytes) -> ProcessReport:
     """One line of the pipe. Raises msgspec.DecodeError for anything else."""
-    report: StartupReport = _DECODER.decode(line)
+    report: ProcessReport = _DECODER.decode(line)
     return report
 
 
-def _send(report: StartupReport) -> None:
+def _send(report: ProcessReport) -> None:
     descriptor = os.environ.get(REPORT_FD)
     if descriptor is None:
         return
     try:
+        os.set_blocking(int(descriptor), False)
         os.write(int(descriptor), msgspec.json.encode(report) + b"\n")
+    except BlockingIOError:
+        return  # the supervisor stands still: the pipe is full of news for it
     except (OSError, ValueError):
         os.environ.pop(REPORT_FD, None)  # the supervisor is gone: nobody to tell

@@ -5,6 +5,8 @@ STARTING --ready--> SERVING --exit--> BACKOFF --delay--> STARTING
     |--exit, a restart ------------------'
     '--exit, the first time--> FAILED        the conductor is told by StartFailed
 any of them --stop()--> STOPPED
+
+A start without progress, and a process that has stopped giving signs of life, are made an exit.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from cluster.errors import SplitserveError
 from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
+from cluster.process.background import cancel
 from cluster.process.backoff import Backoff
-from cluster.process.startup import StartupFailed, StartupProgress, StartupReady
+from cluster.process.silence import Silence
+from cluster.process.startup import ProcessReport, StartupFailed, StartupProgress, StartupReady
 from cluster.supervisor.failure import ProcessFailure, explain
 from cluster.supervisor.news import Loading, Restarting, Serving, Watcher
 
@@ -56,6 +61,9 @@ class Child:
         self._watcher = watcher
         self._backoff = backoff
         self._handle: ProcessHandle | None = None
+        self._reports: AsyncIterator[ProcessReport]
+        self._stuck: StartupFailed | None = None
+        """What this class ended the process for."""
         self._stopping = asyncio.Event()
 
     @property
@@ -66,38 +74,27 @@ class Child:
     async def start(self) -> None:
         """Returns when the process takes requests. Raises StartFailed with the reason if not."""
         self.state = ChildState.STARTING
+        self._stuck = None
         self._handle = await self._launched()
-        reported: StartupFailed | None = None
-        async for report in self._handle.reports():
-            match report:
-                case StartupProgress(phase=phase, fraction=fraction):
-                    self._watcher(Loading(self.spec.name, phase, fraction))
-                case StartupReady(address=address, facts=facts):
-                    self.state = ChildState.SERVING
-                    self._watcher(Serving(self.spec.name, self._handle.pid, address, facts))
-                    return
-                case StartupFailed():
-                    reported = report
-                    break
-        raise StartFailed(await self._failure(reported))
+        self._reports = self._handle.reports()
+        reported = await self._await_ready(self._handle)
+        if not isinstance(reported, StartupReady):
+            raise StartFailed(await self._failure(reported or self._stuck))
+        self.state = ChildState.SERVING
+        self._watcher(Serving(self.spec.name, self._handle.pid, reported.address, reported.facts))
 
     async def keep_alive(self) -> None:
         """Restarts the process whenever it ends; returns once it was told to stop."""
-        assert self._handle is not None
-        ready_at = time.monotonic()
-        ended = await self._handle.wait()
-        failure = explain(self.spec.name, ended, None)
+        failure, healthy_s = await self._serve()
         while not self._stopping.is_set():
-            await self._back_off(failure, healthy_s=time.monotonic() - ready_at)
+            await self._back_off(failure, healthy_s=healthy_s)
             if self._stopping.is_set():
                 break
             try:
                 await self.start()
-                ready_at = time.monotonic()
-                failure = explain(self.spec.name, await self._handle.wait(), None)
+                failure, healthy_s = await self._serve()
             except StartFailed as cause:
-                ready_at = time.monotonic()
-                failure = cause.failure
+                failure, healthy_s = cause.failure, 0.0
         self.state = ChildState.STOPPED
 
     async def stop(self, grace_s: float) -> None:
@@ -128,6 +125,57 @@ class Child:
         if self._stopping.is_set():
             handle.stop(at_once=True)
         return handle
+
+    async def _await_ready(self, handle: ProcessHandle) -> StartupReady | StartupFailed | None:
+        """None: it closed the pipe without either, or was stuck."""
+        progress = Silence(self.spec.start_timeout_s)
+        async with self._ended_when_silent(progress, "it made no progress while it started"):
+            async for report in self._reports:
+                match report:
+                    case StartupProgress(phase=phase, fraction=fraction):
+                        progress.heard()
+                        self._watcher(Loading(self.spec.name, phase, fraction))
+                    case StartupReady() | StartupFailed():
+                        return report
+        return None
+
+    async def _serve(self) -> tuple[ProcessFailure, float]:
+        """Until the process ends: how, and how many seconds it had served."""
+        assert self._handle is not None
+        ready_at = time.monotonic()
+        listening = asyncio.create_task(self._listen())
+        try:
+            ended = await self._handle.wait()
+        finally:
+            await cancel((listening,))
+        return explain(self.spec.name, ended, self._stuck), time.monotonic() - ready_at
+
+    async def _listen(self) -> None:
+        """A process that has once said that it is alive has to go on saying so."""
+        async for _ in self._reports:
+            break
+        else:
+            return
+        life = Silence(self.spec.silence_s)
+        async with self._ended_when_silent(life, "it gave no sign of life"):
+            async for _ in self._reports:
+                life.heard()
+
+    @asynccontextmanager
+    async def _ended_when_silent(self, silence: Silence, words: str) -> AsyncIterator[None]:
+        """Kills the process inside the block when nothing is heard for too long."""
+        watching = asyncio.create_task(self._end_when_silent(silence, words))
+        try:
+            yield
+        finally:
+            await cancel((watching,))
+
+    async def _end_when_silent(self, silence: Silence, words: str) -> None:
+        while not silence.tick():
+            await asyncio.sleep(silence.interval_s)
+        self._stuck = StartupFailed("stuck", f"{words} for {silence.limit_s:g} s and was ended")
+        if self._handle is not None:
+            self._handle.stop(at_once=True)
 
     async def _failure(self, reported: StartupFailed | None) -> ProcessFailure:
         """The process has reported its failure, or has closed the pipe and so is ending."""

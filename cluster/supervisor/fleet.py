@@ -14,6 +14,8 @@ from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import gpu_environ
 
 ROUTER = "router"
+START_SLACK_S = 15.0
+"""What a worker needs to end an engine that does not start, and to say so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +38,18 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
         _worker(_with_share(options, machine, role), role, index, gpu_environ(gpus, place))
         for place, (role, index) in enumerate(members)
     ]
-    return [[_router(options)], workers]
+    return [
+        [_watched(process, options) for process in stage] for stage in ([_router(options)], workers)
+    ]
+
+
+def _watched(process: ProcessSpec, options: ServeOptions) -> ProcessSpec:
+    """A worker tells of a stuck engine itself, so its own limit is a little longer."""
+    return dataclasses.replace(
+        process,
+        start_timeout_s=options.engine.start_timeout_s + START_SLACK_S,
+        silence_s=options.process_silence_s,
+    )
 
 
 def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOptions:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from cluster.launcher.protocol import Launcher, ProcessSpec
+from cluster.process.background import Background, Loss, cancel
 from cluster.process.backoff import Backoff
 from cluster.supervisor.child import Child
-from cluster.supervisor.news import Stopping, Watcher
+from cluster.supervisor.news import News, Stopping, Watcher
 
 
 class Supervisor:
@@ -27,10 +29,13 @@ class Supervisor:
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._launcher = launcher
-        self._watcher = watcher
+        self._told = watcher
         self._backoff = backoff
         self._stages: list[list[Child]] = []
-        self._keepers: list[asyncio.Task[None]] = []
+        self._background = Background(self._on_loss)
+        self.lost = asyncio.Event()
+        """Set when a process is not kept alive any more, which is a bug: the fleet has to end."""
+        self.loss: Loss | None = None
 
     @property
     def children(self) -> list[Child]:
@@ -40,9 +45,7 @@ class Supervisor:
     async def start(self, stages: Sequence[Sequence[ProcessSpec]]) -> None:
         """Returns when all take requests. Raises the first StartFailed; call `stop` in any case."""
         for stage in stages:
-            children = [
-                Child(spec, self._launcher, self._watcher, self._backoff()) for spec in stage
-            ]
+            children = [Child(spec, self._launcher, self._tell, self._backoff()) for spec in stage]
             self._stages.append(children)
             await _all_or_first_failure([self._start(child) for child in children])
 
@@ -50,11 +53,9 @@ class Supervisor:
         """The router first, so that it finishes its requests while the workers still serve."""
         for stage in self._stages:
             running = tuple(child.spec.name for child in stage if child.pid is not None)
-            self._watcher(Stopping(running, grace_s))
+            self._tell(Stopping(running, grace_s))
             await asyncio.gather(*(child.stop(grace_s) for child in stage))
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await self._background.close()
 
     def kill(self) -> None:
         """Ends every process now; `stop` then returns at once."""
@@ -63,7 +64,20 @@ class Supervisor:
 
     async def _start(self, child: Child) -> None:
         await child.start()
-        self._keepers.append(asyncio.create_task(child.keep_alive(), name=child.spec.name))
+        self._background.need(child.spec.name, self._keep(child))
+
+    async def _keep(self, child: Child) -> None:
+        await child.keep_alive()
+        await asyncio.Event().wait()  # it was told to stop: `stop` ends this, too
+
+    def _tell(self, news: News) -> None:
+        """A terminal that is gone must not take the processes with it."""
+        with suppress(OSError, ValueError):
+            self._told(news)
+
+    def _on_loss(self, loss: Loss) -> None:
+        self.loss = self.loss or loss
+        self.lost.set()
 
 
 async def _all_or_first_failure(starts: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -71,6 +85,4 @@ async def _all_or_first_failure(starts: Sequence[Coroutine[Any, Any, None]]) -> 
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)

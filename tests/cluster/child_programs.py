@@ -16,6 +16,14 @@ def ready():
 """
 
 SERVES_UNTIL_SIGTERM = "report('progress', phase='loading', fraction=0.5); ready(); signal.pause()"
+LIVES_UNTIL_STOPPED = "ready(); report('alive'); os.kill(os.getpid(), signal.SIGSTOP)"
+LIVES_ON = """
+ready()
+import threading
+while not threading.Event().wait(0.05):
+    report('alive')
+"""
+NEVER_READY = "report('progress', phase='odd', fraction=0.5); signal.pause()"
 IGNORES_SIGTERM = "signal.signal(signal.SIGTERM, signal.SIG_IGN); ready()\nwhile 1: signal.pause()"
 REPORTS_FAILURE = "report('failed', code='disk_full', message='1 byte free, 2 needed'); sys.exit(1)"
 RAISES = "import nothing_of_that_name"

@@ -16,7 +16,7 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.launcher.local import LocalLauncher, LocalProcess
 from cluster.launcher.protocol import ProcessSpec
-from cluster.process.startup import StartupFailed, StartupProgress, StartupReady, StartupReport
+from cluster.process.startup import ProcessReport, StartupFailed, StartupProgress, StartupReady
 from tests.cluster.child_programs import (
     IGNORES_SIGTERM,
     KILLED,
@@ -45,8 +45,8 @@ async def start(
     return launched[-1]
 
 
-async def first_reports(process: LocalProcess, count: int) -> list[StartupReport]:
-    found: list[StartupReport] = []
+async def first_reports(process: LocalProcess, count: int) -> list[ProcessReport]:
+    found: list[ProcessReport] = []
     async for report in process.reports():
         found.append(report)
         if len(found) == count:
@@ -140,6 +140,42 @@ async def test_a_line_without_an_end_is_cut_and_does_not_fill_the_memory(
     process = await start(program("sys.stdout.write('x' * 1_000_000)"), launched)
     ended = await process.wait()
     assert 0 < max(map(len, ended.tail)) <= 2 * 64 * 1024
+
+
+async def test_a_full_disk_under_the_log_does_not_hold_up_the_child(
+    launched: list[LocalProcess], tmp_path: Path
+) -> None:
+    (tmp_path / "child.log").symlink_to("/dev/full")
+    heard: list[str] = []
+    launcher = LocalLauncher(log_dir=tmp_path, on_warning=lambda *words: heard.append(words[2]))
+    source = "for _ in range(100): print('x' * 30_000, flush=True)\nprint('done')"
+    launched.append(await launcher.launch(program(source)))
+    ended = await launched[-1].wait()
+    assert (ended.status, ended.tail[-1]) == (0, "done")
+    (said,) = heard
+    assert "cannot be written (No space left on device)" in said
+
+
+async def test_an_operators_terminal_that_is_gone_does_not_hold_up_the_child(
+    launched: list[LocalProcess],
+) -> None:
+    def gone(*words: str) -> None:
+        raise OSError("Input/output error")
+
+    launcher = LocalLauncher(log_dir=None, on_warning=gone)
+    line = '{"level": "warning", "event": "slow"}'
+    source = f"for _ in range(10_000): print({line!r})\nprint('done')"
+    launched.append(await launcher.launch(program(source)))
+    ended = await launched[-1].wait()
+    assert (ended.status, ended.tail[-1]) == (0, "done")
+
+
+async def test_a_report_line_of_any_length_does_not_hold_up_the_child(
+    launched: list[LocalProcess],
+) -> None:
+    source = "os.write(int(os.environ['SPLITSERVE_REPORT_FD']), b'x' * 3_000_000 + b'\\n'); ready()"
+    process = await start(program(source), launched)
+    assert isinstance((await first_reports(process, 1))[0], StartupReady)
 
 
 async def test_a_child_has_no_stdin_and_no_options_by_variable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import time
@@ -24,6 +25,9 @@ from tests.cluster.child_programs import (
     DIES_WHEN_READY,
     IGNORES_SIGTERM,
     KILLED,
+    LIVES_ON,
+    LIVES_UNTIL_STOPPED,
+    NEVER_READY,
     RAISES,
     REPORTS_FAILURE,
     SERVES_UNTIL_SIGTERM,
@@ -214,3 +218,70 @@ async def test_stop_during_a_back_off_does_not_wait_for_it(newsroom: Newsroom) -
     began = time.monotonic()
     await supervisor.stop(10.0)
     assert time.monotonic() - began < DEADLINE_S
+
+
+def impatient(spec: ProcessSpec) -> ProcessSpec:
+    return dataclasses.replace(spec, start_timeout_s=1.0, silence_s=1.0)
+
+
+async def test_a_process_that_stands_still_is_killed_and_started_again(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    await supervisor.start([[impatient(named("decode-0", LIVES_UNTIL_STOPPED))]])
+    first, second = (await newsroom.wait_for(Serving, 2))[:2]
+    assert isinstance(first, Serving) and isinstance(second, Serving)
+    assert not psutil.pid_exists(first.pid)
+    failure = newsroom.of(Restarting)[0].failure  # type: ignore[union-attr]
+    assert (failure.how, failure.cause) == (
+        "signal SIGKILL",
+        "stuck: it gave no sign of life for 1 s and was ended",
+    )
+
+
+async def test_signs_of_life_are_enough_and_a_process_that_never_gave_one_is_not_judged(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    lively, quiet = impatient(named("lively", LIVES_ON)), impatient(named("quiet"))
+    stopped = impatient(named("stopped", LIVES_UNTIL_STOPPED))
+    await supervisor.start([[lively, quiet, stopped]])
+    await newsroom.wait_for(Restarting, 2)
+    assert {piece.failure.name for piece in newsroom.of(Restarting)} == {"stopped"}  # type: ignore[union-attr]
+
+
+async def test_a_first_start_without_progress_is_a_failed_start(supervisor: Supervisor) -> None:
+    with pytest.raises(StartFailed, match="no progress while it started for 1 s"):
+        await supervisor.start([[impatient(named("decode-0", NEVER_READY))]])
+
+
+async def test_a_restart_without_progress_is_ended_and_tried_again(
+    supervisor: Supervisor, newsroom: Newsroom, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    source = f"""
+if os.path.exists({str(mark)!r}):
+    signal.pause()
+open({str(mark)!r}, "w")
+ready()
+sys.exit(1)
+"""
+    await supervisor.start([[impatient(named("decode-0", source))]])
+    news = await newsroom.wait_for(Restarting, 3)
+    assert [piece.failure.cause.split(":")[0] for piece in news[1:3]] == ["stuck", "stuck"]  # type: ignore[union-attr]
+
+
+async def test_a_terminal_that_is_gone_does_not_keep_a_process_from_its_restart(
+    tmp_path: Path,
+) -> None:
+    newsroom = Newsroom()
+
+    def broken_terminal(piece: News) -> None:
+        newsroom(piece)
+        raise OSError("Input/output error")
+
+    launcher = LocalLauncher(log_dir=tmp_path, on_warning=lambda name, level, text: None)
+    supervisor = Supervisor(launcher, broken_terminal, backoff=lambda: Backoff(0.01, 0.05))
+    await supervisor.start([[named("decode-0", DIES_WHEN_READY)]])
+    await newsroom.wait_for(Serving, 3)
+    assert supervisor.loss is None
+    supervisor.kill()
+    await supervisor.stop(0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
@@ -63,6 +63,7 @@ def test_options_survive_the_way_through_a_command_line() -> None:
     assert from_words(WorkerOptions, command_line(options)) == options
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     port=st.integers(0, 65_535),
     threads=st.none() | st.integers(1, 512),
