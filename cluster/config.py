@@ -139,6 +139,9 @@ class RouterOptions:
     stream_timeout_s: float = option(
         120.0, "longest wait between two tokens of an answer", low=0.001
     )
+    ping_interval_s: float = option(
+        15.0, "silence in a stream before a comment keeps it open; 0: never", low=0
+    )
     max_body_bytes: int = option(8 * 1024 * 1024, "largest HTTP body", low=1)
     header_timeout_s: float = option(10.0, "time a client may take to send its request", low=0.1)
     index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers", low=1)

@@ -137,6 +137,7 @@ class RouterProcess:
         limits = HttpLimits(
             max_body_bytes=self._options.max_body_bytes,
             request_timeout_s=self._options.header_timeout_s,
+            ping_interval_s=self._options.ping_interval_s,
             max_connections=max_connections_here(),
         )
         context = FrontContext(

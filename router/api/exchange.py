@@ -1,7 +1,7 @@
 """One HTTP request and its answer.
 
     read_body -> reply                                   one JSON body
-              -> start_stream -> send_event* -> end_stream   server-sent events
+              -> start_stream -> send_event* -> end_stream   server-sent events (EventStream)
 
 `until_disconnect` runs the work between, and cancels it the moment the client is gone.
 """
@@ -77,6 +77,11 @@ class Exchange:
     async def send_event(self, data: bytes) -> None:
         """One event; waits while the client does not read, up to the limit."""
         body = b"data: " + data + b"\n\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def send_comment(self, text: bytes) -> None:
+        """A line that readers of events skip."""
+        body = b": " + text + b"\n\n"
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end_stream(self) -> None:

@@ -12,6 +12,7 @@ from cluster.errors import Cancelled, SplitserveError
 from router.api.answer_shape import AnswerShape, Envelope, GatheredChoice
 from router.api.answers import UsageBody
 from router.api.errors import error_body
+from router.api.event_stream import EventStream
 from router.api.exchange import Exchange
 from router.api.plan import AnswerOptions
 from router.api.tally import Tally
@@ -32,6 +33,8 @@ class Generation:
     """Per prompt."""
     num_prompts: int
     options: AnswerOptions
+    ping_interval_s: float = 0.0
+    """Of silence in a stream, before a sign of life; 0: never."""
 
     async def answer(self, exchange: Exchange) -> None:
         """Runs to the end. Closing the events, whatever happens, cancels them upstream."""
@@ -59,27 +62,29 @@ class Generation:
         await exchange.reply(body)
 
     async def _stream(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
-        """Headers go out with the first event: what fails before it has its own HTTP status."""
-        seen: set[int] = set()
-        started = False
-        try:
-            async for prompt, event in events:
-                if not started:
-                    await exchange.start_stream()
-                    started = True
-                if isinstance(event, GenerationEnd):
-                    self.tally.end(event)
-                elif isinstance(event, TextDelta):
-                    await exchange.send_event(self._chunk(prompt, event, seen))
-            if self.options.include_usage or self.options.timings:
-                await exchange.send_event(self._last_chunk())
-        except Cancelled:
-            raise
-        except SplitserveError as error:
-            if not started:
+        """Headers go out with the first event or ping: what fails before has its own status."""
+        async with EventStream(exchange, self.ping_interval_s) as stream:
+            try:
+                await self._send_events(stream, events)
+            except Cancelled:
                 raise
-            await exchange.send_event(error_body(error))
-        await exchange.end_stream()
+            except SplitserveError as error:
+                if not stream.started:
+                    raise
+                await stream.send(error_body(error))
+            await stream.end()
+
+    async def _send_events(
+        self, stream: EventStream, events: AsyncGenerator[IndexedEvent, None]
+    ) -> None:
+        seen: set[int] = set()
+        async for prompt, event in events:
+            if isinstance(event, GenerationEnd):
+                self.tally.end(event)
+            elif isinstance(event, TextDelta):
+                await stream.send(self._chunk(prompt, event, seen))
+        if self.options.include_usage or self.options.timings:
+            await stream.send(self._last_chunk())
 
     def _index(self, prompt: int, delta: TextDelta) -> int:
         index = prompt * self.num_choices + delta.choice

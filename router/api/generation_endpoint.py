@@ -74,6 +74,7 @@ class GenerationEndpoint:
             num_choices=plan.sampling.n,
             num_prompts=len(prepared),
             options=plan.options,
+            ping_interval_s=self._context.limits.ping_interval_s,
         )
 
     def _requests(self, plan: Plan, request_id: str, limits: TimeLimits) -> list[GenerationRequest]:

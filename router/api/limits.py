@@ -22,6 +22,8 @@ class HttpLimits:
     """Over this many, only health and metrics are answered."""
     reserved_connections: int = 64
     """For health and metrics; over both, a connection is closed at once."""
+    ping_interval_s: float = 15.0
+    """Of silence in a stream, before a sign of life; 0: never."""
     reader_timeout_s: float = 30.0
     """A client that lets 64 KiB of its answer wait this long is dropped."""
 
