@@ -120,6 +120,9 @@ class WorkerOptions:
         "nixl", "nixl, or loopback for tests in one process", choices=("nixl", "loopback")
     )
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
+    prefill_progress_timeout_s: float = option(
+        3.0, "silence of a prefill worker after which a decode worker tries the next one", low=0.1
+    )
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")
 

@@ -18,6 +18,7 @@
     |- WorkerLost                  the decode worker died: 502
     |  '- WrongWorker              another process answers at its address
     |- IdTaken                     another live process has this worker's id
+    |- NoProgress                  a worker is there and does nothing
     |- PairingMismatch             two workers do not fit together
     |- TransferFailed              KV could not be read or did not verify
     |- OutOfBlocks                 a request can never fit in the pool
@@ -115,6 +116,10 @@ class IdTaken(SplitserveError):
     """A worker cannot join under an id that another live process has; the message names both."""
 
 
+class NoProgress(SplitserveError):
+    """A worker answers, or at least does not break its connection, and gets nothing done."""
+
+
 class PairingMismatch(SplitserveError):
     """Two workers differ in something that a KV block depends on; the message names both values."""
 
@@ -195,6 +200,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     WorkerLost: ErrorStatus("worker_lost", 502, "UNAVAILABLE", "server_error"),
     WrongWorker: ErrorStatus("wrong_worker", 502, "FAILED_PRECONDITION", "server_error"),
     IdTaken: ErrorStatus("id_taken", 409, "ALREADY_EXISTS", "server_error"),
+    NoProgress: ErrorStatus("no_progress", 504, "UNAVAILABLE", "server_error"),
     PairingMismatch: ErrorStatus("pairing_mismatch", 503, "FAILED_PRECONDITION", "server_error"),
     TransferFailed: ErrorStatus("kv_transfer_failed", 502, "UNAVAILABLE", "server_error"),
     OutOfBlocks: ErrorStatus("out_of_blocks", 400, "INVALID_ARGUMENT", "invalid_request_error"),

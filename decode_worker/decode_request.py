@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cluster.deadline import Clock, Deadline
 from cluster.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -25,13 +26,16 @@ from cluster.errors import (
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import bind_request, get_logger
+from cluster.process.background import Background
 from cluster.process.lifespan import WorkLease
 from cluster.wire import sampling_from_wire
 from cluster.worker_identity import WorkerIdentity
-from decode_worker.handoff import Handoff, HandoffPlan, HandoffState
+from decode_worker.handoff import Handoff, HandoffState, HandoffTools
+from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
 from decode_worker.prefill_peers import PrefillPeers
-from decode_worker.request_clock import RequestClock
+from decode_worker.remote_prompt import RemotePrompt
 from decode_worker.session_outlet import SessionOutlet
+from decode_worker.stage_times import StageTimes
 from engine.contract.commands import Cancel, Finish, GenerateRequest, PrefillMode
 from engine.contract.messages import (
     Fetched,
@@ -45,8 +49,11 @@ from protos import worker_pb2
 from worker.engine.listeners import RequestEvent
 from worker.role import RunningWorker
 
-FAULTS_OF_THE_REQUEST = (DeadlineExceeded, Cancelled, InvalidRequest, OutOfBlocks)
-"""Say nothing about the prefill worker where they happened."""
+FAULTS_OF_THE_REQUEST = (Cancelled, InvalidRequest, OutOfBlocks)
+"""Say nothing about the prefill worker where they happened; nor does DeadlineExceeded, when the
+request's own deadline has passed."""
+_DEADLINE_SLACK_S = 0.05
+"""Two processes see the same deadline pass up to that far apart."""
 _log = get_logger("decode_worker")
 
 
@@ -56,6 +63,10 @@ class DecodeParts:
 
     worker: RunningWorker
     peers: PrefillPeers
+    background: Background
+    progress_timeout_s: float
+    """Of a prefill worker."""
+    clock: Clock
 
     @property
     def identity(self) -> WorkerIdentity:
@@ -80,8 +91,9 @@ class DecodeRequest:
         self._outlet = outlet
         self._lease = lease
         self._on_end = on_end
-        self._clock = RequestClock()
-        self._request = _to_engine(submit, self._engine.name_for(submit.request_id))
+        self._times = StageTimes(parts.clock)
+        self._deadline = Deadline.after(submit.timeout_ms / 1e3, parts.clock)
+        self._request = _to_engine(submit, self._engine.name_for(submit.request_id), self._deadline)
         is_remote = self._request.mode is PrefillMode.REMOTE
         self._handoff = self._plan_handoff(submit) if is_remote else None
         self._task: asyncio.Task[None] | None = None
@@ -91,8 +103,8 @@ class DecodeRequest:
         """Submits to the engine; with prefill workers to ask, starts the handoff."""
         with bind_request(self.request_id):
             if self._handoff is not None:
-                self._task = asyncio.create_task(self._handoff.run())
-                self._task.add_done_callback(self._check_handoff)
+                name = f"handoff of {self.request_id}"
+                self._task = self._parts.background.once(name, self._hand_off(self._handoff))
             self._engine.submit(self._request, self)
 
     def cancel(self) -> None:
@@ -124,7 +136,7 @@ class DecodeRequest:
                 raise InternalError(f"a decode request got a {type(event).__name__}")
 
     def _take_fetched(self, event: Fetched, handoff: Handoff) -> None:
-        self._clock.fetched(event)
+        self._times.fetched(event)
         if not event.error:
             self._parts.worker.metrics.transferred(event.num_bytes, event.duration_ms)
         handoff.fetched(event)
@@ -133,26 +145,41 @@ class DecodeRequest:
         plan = HandoffPlan(
             request_id=submit.request_id,
             request=self._request,
-            targets=tuple(submit.prefill),
+            deadline=self._deadline,
+            targets=tuple(PrefillTarget.from_wire(target) for target in submit.prefill),
+            progress_timeout_s=self._parts.progress_timeout_s,
             traceparent=submit.traceparent,
             vocab_size=self._parts.worker.ready.vocab_size,
         )
-        return Handoff(plan, self._parts.peers, self._engine.send, self._clock, self._note_source)
+        tools = HandoffTools(
+            peers=self._parts.peers,
+            times=self._times,
+            clock=self._parts.clock,
+            on_source=self._note_source,
+        )
+        prompt = RemotePrompt(self._request.request_id, self._engine.send, self._times)
+        return Handoff(plan, prompt, tools)
 
     def _note_source(self, worker: WorkerKey, error: SplitserveError | None) -> None:
         if error is not None:
             self._parts.worker.metrics.transfer_failed(status_of(error).code)
-        if not isinstance(error, FAULTS_OF_THE_REQUEST):
+        if not self._is_own_fault(error):
             self._outlet.add_handoff(worker, failed=error is not None)
             self._outlet.flush()
 
-    def _check_handoff(self, task: asyncio.Task[None]) -> None:
+    def _is_own_fault(self, error: SplitserveError | None) -> bool:
+        if isinstance(error, DeadlineExceeded):
+            return self._deadline.remaining_s < _DEADLINE_SLACK_S
+        return isinstance(error, FAULTS_OF_THE_REQUEST)
+
+    async def _hand_off(self, handoff: Handoff) -> None:
         """A handoff that fails by a bug of ours ends its request, not the others."""
-        if task.cancelled() or task.exception() is None:
-            return
-        _log.error("a handoff failed", exc_info=task.exception())
-        self._fault = InternalError("the handoff of this request failed; see the worker's log")
-        self.cancel()
+        try:
+            await handoff.run()
+        except Exception:
+            self._fault = InternalError("the handoff of this request failed; see the worker's log")
+            self._engine.send(Cancel(self._request.request_id))
+            raise
 
     def _end(self, event: RequestEnded) -> None:
         if self._task is not None:
@@ -163,7 +190,7 @@ class DecodeRequest:
             from_code(event.error_code, event.error_message) if event.error_code else None
         )
         usage = self._usage(event)
-        timing = self._clock.timing(
+        timing = self._times.timing(
             event,
             worker_id=self._parts.worker.key.worker_id,
             kv_transport=self._engine.kv_transport,
@@ -175,7 +202,7 @@ class DecodeRequest:
 
     def _usage(self, event: RequestEnded) -> Usage:
         """With a prompt from elsewhere, what was cached there counts: the rest was computed."""
-        source = self._clock.source
+        source = self._times.source
         if source is None:
             return event.usage
         usage = event.usage
@@ -214,7 +241,7 @@ def _handoff_outcome(handoff: Handoff, error: SplitserveError | None) -> str:
     return "next" if handoff.num_failures else "first"
 
 
-def _to_engine(submit: worker_pb2.Submit, engine_id: str) -> GenerateRequest:
+def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) -> GenerateRequest:
     """A prompt whose own tokens are scored is computed here, whoever is proposed: a block that was
     computed elsewhere has no logits."""
     sampling = sampling_from_wire(submit.sampling)
@@ -225,5 +252,5 @@ def _to_engine(submit: worker_pb2.Submit, engine_id: str) -> GenerateRequest:
         sampling=sampling,
         cache_root=submit.cache_root,
         mode=PrefillMode.REMOTE if is_remote else PrefillMode.LOCAL,
-        timeout_ms=submit.timeout_ms,
+        timeout_ms=deadline.remaining_ms,
     )

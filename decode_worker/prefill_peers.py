@@ -1,8 +1,12 @@
 """The prefill workers that this decode worker has shaken hands with.
 
+    begun -> shaken hands (the engine is told) -> connection lost, forgotten or replaced: gone,
+                                                  and the engine lets go of its pool
+
 One handshake per incarnation, shared by all requests that wait for it. A process that fails is
 forgotten, not banned: the next request shakes hands again. Who has shaken hands replaces earlier
-incarnations of the same worker; a request with an outdated target cannot do that.
+incarnations of the same worker; a request with an outdated target cannot do that. A process that
+leaves without a word is gone with its connection: there are never more peers than live workers.
 """
 
 from __future__ import annotations
@@ -11,16 +15,23 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import grpc
-
-from cluster.errors import SplitserveError, TransferFailed, WorkerLost
+from cluster.dial.dialer import Dialer, PrefillLink
+from cluster.errors import (
+    DeadlineExceeded,
+    SplitserveError,
+    TransferFailed,
+    WorkerLost,
+    WrongWorker,
+)
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from cluster.pairing import Pairing, check_pairing
-from cluster.rpc import error_of, open_channel
+from cluster.pairing import check_pairing
+from cluster.process.background import Background
 from cluster.wire import pairing_from_wire, pairing_to_wire, peer_from_wire
+from cluster.worker_identity import WorkerIdentity
+from decode_worker.handoff_plan import PrefillTarget
 from engine.contract.commands import Command, Connect, Disconnect
-from protos import handoff_pb2, handoff_pb2_grpc, worker_pb2
+from protos import handoff_pb2
 
 HANDSHAKE_TIMEOUT_S = 5.0
 _log = get_logger("decode_worker.peers")
@@ -30,115 +41,136 @@ _log = get_logger("decode_worker.peers")
 class PrefillPeer:
     """A prefill worker whose blocks this worker can read."""
 
-    worker_id: str
-    incarnation: str
-    stub: handoff_pb2_grpc.PrefillWorkerStub
-    channel: grpc.aio.Channel
+    key: WorkerKey
+    link: PrefillLink
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Acquaintance:
+    """One process, from the first word to the last."""
+
+    peer: asyncio.Future[PrefillPeer]
+    """Done when hands are shaken."""
+    life: asyncio.Task[None]
+    """Ends, and closes the link, when the process is gone or forgotten."""
 
 
 class PrefillPeers:
     """At most one connected process per worker id. All calls from the event loop."""
 
     def __init__(
-        self, worker_id: str, pairing: Pairing, send_to_engine: Callable[[Command], None]
+        self,
+        we: WorkerIdentity,
+        send_to_engine: Callable[[Command], None],
+        dialer: Dialer,
+        background: Background,
     ) -> None:
-        self._worker_id = worker_id
-        self._pairing = pairing
+        self._we = we
         self._send = send_to_engine
-        self._handshakes: dict[WorkerKey, asyncio.Task[PrefillPeer]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._dialer = dialer
+        self._background = background
+        self._known: dict[WorkerKey, _Acquaintance] = {}
 
-    async def connect(self, target: worker_pb2.PrefillTarget) -> PrefillPeer:
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def connect(self, target: PrefillTarget) -> PrefillPeer:
         """The connected peer, after a handshake when it is new; the engine is told before.
 
-        Raises PairingMismatch, or WorkerLost when it does not answer or is another incarnation.
+        Raises PairingMismatch, or WorkerLost when it does not answer or is another process.
         """
-        key = WorkerKey(target.worker_id, target.incarnation)
-        handshake = self._handshakes.get(key) or self._begin(key, target)
-        await asyncio.wait((handshake,))  # a caller that leaves does not end it for others
-        if handshake.cancelled():
-            raise WorkerLost(f"{target.worker_id} was lost while shaking hands")
-        peer = handshake.result()
-        if self._handshakes.get(key) is not handshake:
-            raise WorkerLost(f"{target.worker_id} was lost after shaking hands")
+        known = self._known.get(target.key) or self._begin(target)
+        await asyncio.wait((known.peer,))  # a caller that leaves does not end it for others
+        worker_id = target.key.worker_id
+        if known.peer.cancelled():
+            raise WorkerLost(f"{worker_id} was lost while shaking hands")
+        peer = known.peer.result()
+        if self._known.get(target.key) is not known:
+            raise WorkerLost(f"{worker_id} was lost after shaking hands")
         return peer
 
     def forget(self, key: WorkerKey) -> None:
         """That process failed: its reads fail, and the next request shakes hands again."""
-        handshake = self._handshakes.pop(key, None)
-        if handshake is None:
+        known = self._known.pop(key, None)
+        if known is None:
             return
         self._send(Disconnect(key.incarnation))
-        closing = asyncio.create_task(_close(handshake))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        known.peer.cancel()
+        known.life.cancel()
 
-    async def close(self) -> None:
-        """Closes every channel."""
-        for key in list(self._handshakes):
+    def close(self) -> None:
+        """Forgets everyone; the background's owner waits until every link is closed."""
+        for key in list(self._known):
             self.forget(key)
-        await asyncio.gather(*self._closing)
 
-    def _begin(self, key: WorkerKey, target: worker_pb2.PrefillTarget) -> asyncio.Task[PrefillPeer]:
-        handshake = asyncio.create_task(self._shake_hands(target))
-        self._handshakes[key] = handshake
+    def _begin(self, target: PrefillTarget) -> _Acquaintance:
+        peer: asyncio.Future[PrefillPeer] = asyncio.get_running_loop().create_future()
+        peer.add_done_callback(_note_read)
+        name = f"connection to {target.key.worker_id}"
+        life = self._background.once(name, self._live(target, peer))
+        known = self._known[target.key] = _Acquaintance(peer, life)
+        return known
 
-        def settle(task: asyncio.Task[PrefillPeer]) -> None:
-            if task.cancelled():
-                return
-            if task.exception() is not None:
-                self.forget(key)
-            elif self._handshakes.get(key) is task:
-                self._forget_earlier(key)
-
-        handshake.add_done_callback(settle)
-        return handshake
+    async def _live(self, target: PrefillTarget, met: asyncio.Future[PrefillPeer]) -> None:
+        """From the handshake until the connection is gone; then nobody finds it any more."""
+        link = self._dialer.prefill_worker(target.address)
+        try:
+            await self._shake_hands(link, target)
+            if not met.done():
+                met.set_result(PrefillPeer(key=target.key, link=link))
+            self._forget_earlier(target.key)
+            await link.lost()
+            _log.info("a prefill worker is gone", prefill_worker=target.key.worker_id)
+        except SplitserveError as error:
+            if not met.done():
+                met.set_exception(error)
+        finally:
+            met.cancel()
+            known = self._known.get(target.key)
+            if known is not None and known.peer is met:
+                del self._known[target.key]
+                self._send(Disconnect(target.key.incarnation))
+            await link.close()
 
     def _forget_earlier(self, key: WorkerKey) -> None:
         """This process has answered for the worker: those before it are no more."""
-        for other, handshake in list(self._handshakes.items()):
-            if other.worker_id == key.worker_id and other != key and handshake.done():
+        for other, known in list(self._known.items()):
+            if other.worker_id == key.worker_id and other != key and known.peer.done():
                 self.forget(other)
 
-    async def _shake_hands(self, target: worker_pb2.PrefillTarget) -> PrefillPeer:
-        channel = open_channel(target.address)
+    async def _shake_hands(self, link: PrefillLink, target: PrefillTarget) -> None:
+        worker_id = target.key.worker_id
+        request = handoff_pb2.HandshakeRequest(
+            pairing=pairing_to_wire(self._we.pairing), worker_id=self._we.key.worker_id
+        )
         try:
-            return await self._introduce(channel, target)
-        except BaseException as failure:
-            await channel.close()
-            if isinstance(failure, grpc.aio.AioRpcError):
-                raise error_of(failure) from failure
-            if isinstance(failure, SplitserveError) or not isinstance(failure, Exception):
-                raise
-            _log.exception("a handshake could not be handled", prefill_worker=target.worker_id)
+            reply = await link.shake_hands(request, timeout_s=HANDSHAKE_TIMEOUT_S)
+            self._admit(reply, target)
+        except DeadlineExceeded:
+            raise WorkerLost(
+                f"{worker_id} did not shake hands within {HANDSHAKE_TIMEOUT_S:.0f} s"
+            ) from None
+        except SplitserveError:
+            raise
+        except Exception as failure:
+            _log.exception("a handshake could not be handled", prefill_worker=worker_id)
             raise TransferFailed(
-                f"the handshake with {target.worker_id} cannot be read ({type(failure).__name__})"
+                f"the handshake with {worker_id} cannot be read ({type(failure).__name__})"
             ) from failure
 
-    async def _introduce(
-        self, channel: grpc.aio.Channel, target: worker_pb2.PrefillTarget
-    ) -> PrefillPeer:
-        stub = handoff_pb2_grpc.PrefillWorkerStub(channel)
-        request = handoff_pb2.HandshakeRequest(
-            pairing=pairing_to_wire(self._pairing), worker_id=self._worker_id
-        )
-        reply = await stub.Handshake(request, timeout=HANDSHAKE_TIMEOUT_S)
-        check_pairing(self._pairing, pairing_from_wire(reply.pairing), peer=target.worker_id)
-        if reply.incarnation != target.incarnation:
-            raise WorkerLost(
-                f"{target.worker_id} at {target.address} is incarnation {reply.incarnation}, "
-                f"not {target.incarnation}: it restarted"
+    def _admit(self, reply: handoff_pb2.HandshakeResponse, target: PrefillTarget) -> None:
+        """Raises PairingMismatch or WrongWorker; otherwise the engine may read from there."""
+        check_pairing(self._we.pairing, pairing_from_wire(reply.pairing), peer=target.key.worker_id)
+        if reply.incarnation != target.key.incarnation:
+            raise WrongWorker(
+                f"{target.key.worker_id} at {target.address} is process {reply.incarnation[:64]}, "
+                f"not {target.key.incarnation[:64]}: it restarted"
             )
         self._send(Connect(reply.incarnation, peer_from_wire(reply.peer)))
-        _log.info("paired", prefill_worker=target.worker_id, address=target.address)
-        return PrefillPeer(
-            worker_id=target.worker_id, incarnation=reply.incarnation, stub=stub, channel=channel
-        )
+        _log.info("paired", prefill_worker=target.key.worker_id, address=target.address)
 
 
-async def _close(handshake: asyncio.Task[PrefillPeer]) -> None:
-    handshake.cancel()
-    done, _ = await asyncio.wait((handshake,))
-    for task in done:
-        if not task.cancelled() and task.exception() is None:
-            await task.result().channel.close()
+def _note_read(met: asyncio.Future[PrefillPeer]) -> None:
+    """Nobody may be left to hear of a failed handshake."""
+    if not met.cancelled():
+        met.exception()

@@ -1,107 +1,148 @@
-"""One prefill worker at work for one request: its stream, and the verdict on it.
+"""One prefill worker at work for one request: its stream, its reads, and the verdict on both.
 
-read -> events to the handoff ... -> verdict: succeeded, or the error for which it is given up
+pull: stream opened -> events, answers to reads ... -> everything is here: returns
+                        '- an error, a lie, silence: raises what it is given up for
+in any case the stream is closed, which releases the blocks there
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable
 
-import grpc
-
-from cluster.errors import InternalError, SplitserveError, TransferFailed, WorkerLost
-from cluster.generation import GeneratedToken
+from cluster.dial.dialer import PrefillStream
+from cluster.errors import InternalError, NoProgress, SplitserveError, TransferFailed, WorkerLost
 from cluster.logs import get_logger
-from cluster.rpc import error_of
-from cluster.sampling import MAX_LOGPROBS
-from cluster.wire import token_from_wire
+from cluster.process.background import until_one_ends
+from cluster.process.silence import Silence
+from cluster.wire import span_from_wire
+from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.prefill_peers import PrefillPeer
-from engine.contract.commands import ChoiceToken
+from decode_worker.prefill_words import cached_tokens_of, first_tokens_of
+from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.stage_times import SourceTimes
+from engine.contract.messages import Fetched
 from protos import handoff_pb2
 
-MAX_TOOK_MS = 24 * 3600 * 1000.0
 _log = get_logger("decode_worker.handoff")
 
 
 class PrefillSource:
-    """`verdict` is set once, by whoever knows first. All calls from the event loop."""
+    """`pull` once; `fetched` meanwhile. All calls from the event loop."""
 
-    def __init__(self, peer: PrefillPeer) -> None:
-        self.worker_id = peer.worker_id
-        self.incarnation = peer.incarnation
-        self.cached_tokens = 0
-        self.is_done = False
-        """Its stream has said Done."""
-        self.verdict: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def succeed(self) -> None:
-        """Every block is verified and the first token is known."""
-        if not self.verdict.done():
-            self.verdict.set_result(None)
-
-    def fail(self, error: SplitserveError) -> None:
-        """The next source, please."""
-        if not self.verdict.done():
-            self.verdict.set_exception(error)
-
-    async def read(
-        self,
-        call: grpc.aio.UnaryStreamCall,
-        take: Callable[[handoff_pb2.PrefillEvent], None],
+    def __init__(
+        self, peer: PrefillPeer, plan: HandoffPlan, prompt: RemotePrompt, silence: Silence
     ) -> None:
-        """Hands every event to `take` until cancelled; the stream's end is a failure."""
+        self._worker_id = peer.key.worker_id
+        self._peer = peer
+        self._plan = plan
+        self._prompt = prompt
+        self._silence = silence
+        self._cached_tokens = 0
+        self._waiting_tokens = 0
+        self._is_done = False
+        """Its stream has said Done."""
+        self._verdict: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._verdict.add_done_callback(asyncio.Future.exception)  # if nobody is left to hear it
+
+    async def pull(self) -> None:
+        """Returns when the prompt is complete, or over with its first token.
+
+        Raises the SplitserveError for which this source is given up.
+        """
+        request = self._plan.prefill_request(self._peer.key.incarnation, self._first_wanted)
+        stream = self._peer.link.prefill(request, self._plan.deadline)
         try:
-            async for event in call:
-                take(event)
-            self.fail(WorkerLost(f"{self.worker_id} ended the stream before its reader did"))
-        except asyncio.CancelledError:  # by the handoff, after the verdict; or its channel's end
-            self.fail(WorkerLost(f"the connection to {self.worker_id} was closed"))
+            await until_one_ends(self._read(stream), self._listen(), self._judged())
+        except SplitserveError:
             raise
-        except grpc.aio.AioRpcError as failure:
-            self.fail(error_of(failure))
-        except SplitserveError as error:
-            self.fail(error)
         except Exception as error:
             _log.exception("a handoff event could not be handled")
-            self.fail(InternalError(f"handoff from {self.worker_id}: {type(error).__name__}"))
+            raise InternalError(
+                f"handoff from {self._worker_id}: {type(error).__name__}; see the worker's log"
+            ) from error
+        finally:
+            stream.close()
 
-    def first_tokens(
-        self, first: handoff_pb2.FirstToken, *, num_choices: int, vocab_size: int
-    ) -> list[ChoiceToken]:
-        """One token per choice. Raises TransferFailed for what no request can be given."""
-        choices = sorted(item.choice for item in first.tokens)
-        if choices != list(range(num_choices)):
-            raise TransferFailed(
-                f"{self.worker_id} sampled {len(choices)} choices, the first ones {choices[:8]}; "
-                f"{num_choices} were asked for"
-            )
-        tokens = [ChoiceToken(item.choice, token_from_wire(item.token)) for item in first.tokens]
-        for item in tokens:
-            self._check_token(item.token, vocab_size)
-        for name in ("queue_ms", "prefill_ms"):
-            took_ms = getattr(first, name)
-            if not 0 <= took_ms < MAX_TOOK_MS:
-                raise TransferFailed(f"{self.worker_id} says that {name} is {took_ms}")
-        return tokens
+    def fetched(self, event: Fetched) -> None:
+        """A read is over; the prompt knows it already."""
+        if event.error and event.incarnation == self._peer.key.incarnation:
+            self._fail(TransferFailed(f"reading from {self._worker_id}: {event.error}"))
+            return
+        self._prompt.read_offered(self._peer.key.incarnation)
+        self._settle()
 
-    def _check_token(self, token: GeneratedToken, vocab_size: int) -> None:
-        ids = [token.token_id, *(token_id for token_id, _ in token.top)]
-        if max(ids) >= vocab_size or len(token.top) > MAX_LOGPROBS:
-            raise TransferFailed(
-                f"{self.worker_id} sampled token {max(ids)} with {len(token.top)} alternatives; "
-                f"there are {vocab_size} tokens, and {MAX_LOGPROBS} alternatives at most"
-            )
-        logprobs = [token.logprob or 0.0, *(logprob for _, logprob in token.top)]
-        if any(math.isnan(logprob) for logprob in logprobs):
-            raise TransferFailed(f"{self.worker_id} sampled a token with a logprob of NaN")
+    @property
+    def _first_wanted(self) -> int:
+        """The first block to export; none when the first token is known to be the last one."""
+        if self._plan.request.sampling.max_tokens == 1:
+            return self._prompt.num_blocks
+        return self._prompt.first_unverified
 
-    def accepted(self, accepted: handoff_pb2.Accepted, *, num_prompt_tokens: int) -> None:
-        """What it has cached of the prompt. Raises TransferFailed for more than there is."""
-        if accepted.cached_tokens > num_prompt_tokens:
-            raise TransferFailed(
-                f"{self.worker_id} says that {accepted.cached_tokens} tokens are cached; the "
-                f"prompt has {num_prompt_tokens}"
-            )
-        self.cached_tokens = accepted.cached_tokens
+    async def _read(self, stream: PrefillStream) -> None:
+        while (event := await stream.next()) is not None:
+            self._silence.heard()
+            self._take(event)
+        if not self._verdict.done():
+            raise WorkerLost(f"{self._worker_id} ended the stream before its reader did")
+        await self._verdict
+
+    async def _listen(self) -> None:
+        """Until Done; what is left then are reads, which have a limit of their own."""
+        while not self._is_done:
+            await asyncio.sleep(self._silence.interval_s)
+            if self._silence.tick() and not self._is_done:
+                raise NoProgress(
+                    f"{self._worker_id} has made no progress for {self._silence.limit_s:.1f} s; "
+                    f"{self._waiting_tokens} prompt tokens waited there when it last spoke"
+                )
+        await self._verdict
+
+    async def _judged(self) -> None:
+        await self._verdict
+
+    def _take(self, event: handoff_pb2.PrefillEvent) -> None:
+        match event.WhichOneof("event"):
+            case "accepted":
+                num_tokens = len(self._plan.request.token_ids)
+                self._cached_tokens = cached_tokens_of(
+                    event.accepted, num_prompt_tokens=num_tokens, worker_id=self._worker_id
+                )
+            case "blocks_ready":
+                span = span_from_wire(event.blocks_ready)
+                self._prompt.offer(span, self._peer.key.incarnation)
+            case "first_token":
+                self._take_first_token(event.first_token)
+            case "progress":
+                self._waiting_tokens = event.progress.waiting_prefill_tokens
+            case "done":
+                self._is_done = True
+        self._settle()
+
+    def _take_first_token(self, first: handoff_pb2.FirstToken) -> None:
+        if self._prompt.is_seeded:
+            return
+        tokens = first_tokens_of(
+            first,
+            num_choices=self._plan.request.sampling.n,
+            vocab_size=self._plan.vocab_size,
+            worker_id=self._worker_id,
+        )
+        times = SourceTimes(self._worker_id, first.queue_ms, first.prefill_ms, self._cached_tokens)
+        self._prompt.seed(tokens, times, is_last=first.is_last)
+
+    def _settle(self) -> None:
+        prompt = self._prompt
+        if prompt.is_over or (self._is_done and prompt.is_complete):
+            self._succeed()
+        elif self._is_done and not prompt.is_seeded:
+            self._fail(TransferFailed(f"{self._worker_id} finished without a first token"))
+        elif self._is_done and not prompt.is_reading:
+            self._fail(TransferFailed(f"{self._worker_id} did not announce every block"))
+
+    def _succeed(self) -> None:
+        if not self._verdict.done():
+            self._verdict.set_result(None)
+
+    def _fail(self, error: SplitserveError) -> None:
+        if not self._verdict.done():
+            self._verdict.set_exception(error)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import grpc
 
+from cluster.deadline import Clock
+from cluster.dial.dialer import Dialer
 from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
 from cluster.logs import get_logger
-from cluster.process.background import until_one_ends
+from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.rpc import RpcServer, abort
 from cluster.wire import identity_from_wire, identity_to_wire
 from cluster.worker_identity import WorkerIdentity
@@ -31,7 +34,14 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     entry_module = "decode_worker.engine_process"
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, progress_timeout_s: float, dialer: Dialer, clock: Clock = time.monotonic
+    ) -> None:
+        """`progress_timeout_s`: silence after which a prefill worker is given up."""
+        self._progress_timeout_s = progress_timeout_s
+        self._dialer = dialer
+        self._clock = clock
+        self._background = Background(nothing_needed)
         self._parts: DecodeParts | None = None
         self._sessions: dict[RouterSession, None] = {}
 
@@ -41,8 +51,14 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     def open(self, worker: RunningWorker) -> None:
         """See RoleService."""
-        peers = PrefillPeers(worker.key.worker_id, worker.pairing, worker.engine.send)
-        self._parts = DecodeParts(worker=worker, peers=peers)
+        we = WorkerIdentity(worker.key, worker.pairing)
+        self._parts = DecodeParts(
+            worker=worker,
+            peers=PrefillPeers(we, worker.engine.send, self._dialer, self._background),
+            background=self._background,
+            progress_timeout_s=self._progress_timeout_s,
+            clock=self._clock,
+        )
         worker.engine.observe(self._step_done)
 
     async def close(self) -> None:
@@ -50,7 +66,8 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         for session in self._sessions:
             session.finish()
         if self._parts is not None:
-            await self._parts.peers.close()
+            self._parts.peers.close()
+        await self._background.close()
 
     async def Session(
         self,

@@ -4,21 +4,26 @@
                                       '- first tokens that are the last ones: nobody wants blocks
         any --RequestEnded--> ENDED        (before DONE: an error; after: nothing is pinned)
 
-Accepted, then BlocksReady per chunk and one FirstToken as they come, then Done.
+Accepted, then BlocksReady per chunk and one FirstToken as they come, then Done. Before Done, and
+whenever nothing else is to be said, Progress: as often as the engine gives a sign of life, so that
+a reader can tell a long queue, or a long step, from an engine that stands still behind its server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-import time
 
+from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, from_code
-from cluster.generation import Timing, Usage
+from cluster.generation import EngineLoad, Timing, Usage
 from cluster.wire import span_to_wire, token_to_wire
 from engine.contract.messages import Prefilled, RequestEnded, Started, TokenEvent
 from protos import handoff_pb2
 from worker.engine.listeners import RequestEvent
+
+PROGRESS_INTERVAL_S = 0.25
+"""Less than that of an engine's beats: each of them is passed on."""
 
 
 class ExportState(enum.Enum):
@@ -30,6 +35,9 @@ class ExportState(enum.Enum):
     ENDED = "ended"
 
 
+_UNDER_WAY = (ExportState.SUBMITTED, ExportState.COMPUTING)
+
+
 class ExportStream:
     """The listener of one export. `next_message` gives the stream's messages, then None after Done.
 
@@ -37,7 +45,11 @@ class ExportStream:
     event loop.
     """
 
-    def __init__(self, *, first_block: int, num_blocks: int, num_choices: int) -> None:
+    def __init__(
+        self, *, first_block: int, num_blocks: int, num_choices: int, clock: Clock
+    ) -> None:
+        self._clock = clock
+        self._said_s = clock()
         self._next_block = min(first_block, num_blocks)
         self._num_blocks = num_blocks
         self._num_choices = num_choices
@@ -46,7 +58,7 @@ class ExportStream:
         """Choices that the reader will decode."""
         self._first_token_sent = False
         self._cached_tokens = 0
-        self._submitted_at = time.monotonic()
+        self._submitted_s = clock()
         self._queue_ms = 0.0
         self._timing: Timing | None = None
         self._usage: Usage | None = None
@@ -106,6 +118,18 @@ class ExportStream:
             case _:
                 raise InternalError(f"an export got a {type(event).__name__}")
 
+    def engine_lives(self, load: EngineLoad) -> None:
+        """The engine has given a sign of life, about whatever request; its latest load."""
+        is_due = self._clock() - self._said_s >= PROGRESS_INTERVAL_S
+        if is_due and self._state in _UNDER_WAY and self._messages.empty():
+            tokens = load.waiting_prefill_tokens
+            progress = handoff_pb2.Progress(waiting_prefill_tokens=tokens)
+            self._say(handoff_pb2.PrefillEvent(progress=progress))
+
+    def _say(self, message: handoff_pb2.PrefillEvent) -> None:
+        self._said_s = self._clock()
+        self._messages.put_nowait(message)
+
     def _start(self, event: Started) -> None:
         if self._state is not ExportState.SUBMITTED:
             return  # preempted and started again: the reader was told already
@@ -113,11 +137,11 @@ class ExportStream:
         self._queue_ms = event.queue_ms
         self._cached_tokens = event.cached_tokens
         accepted = handoff_pb2.Accepted(cached_tokens=event.cached_tokens)
-        self._messages.put_nowait(handoff_pb2.PrefillEvent(accepted=accepted))
+        self._say(handoff_pb2.PrefillEvent(accepted=accepted))
 
     def _announce(self, event: Prefilled) -> None:
         ready = span_to_wire(event.span)
-        self._messages.put_nowait(handoff_pb2.PrefillEvent(blocks_ready=ready))
+        self._say(handoff_pb2.PrefillEvent(blocks_ready=ready))
         self._next_block = max(self._next_block, event.span.end_index)
         self._finish_if_done()
 
@@ -137,18 +161,18 @@ class ExportStream:
             prefill_ms=self._timing.prefill_ms,
             is_last=not self._going_on,
         )
-        self._messages.put_nowait(handoff_pb2.PrefillEvent(first_token=first))
+        self._say(handoff_pb2.PrefillEvent(first_token=first))
         self._finish_if_done()
 
     def _measure(self) -> Timing:
         """Computing is what is left after queueing; hops between the processes count as that."""
-        elapsed_ms = (time.monotonic() - self._submitted_at) * 1000
+        elapsed_ms = (self._clock() - self._submitted_s) * 1000
         return Timing(queue_ms=self._queue_ms, prefill_ms=max(0.0, elapsed_ms - self._queue_ms))
 
     def _finish_if_done(self) -> None:
         if self.is_done and self._state is ExportState.COMPUTING:
             self._state = ExportState.DONE
-            self._messages.put_nowait(handoff_pb2.PrefillEvent(done=handoff_pb2.Done()))
+            self._say(handoff_pb2.PrefillEvent(done=handoff_pb2.Done()))
             self._messages.put_nowait(None)
 
     def _end(self, event: RequestEnded) -> None:

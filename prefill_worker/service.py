@@ -6,14 +6,17 @@ so a cancelled call, a passed deadline, a broken connection and a server stop al
 
 from __future__ import annotations
 
+import time
+
 import grpc
 
+from cluster.deadline import Clock, Deadline
 from cluster.errors import (
     ConfigError,
     InvalidRequest,
     NotReady,
     SplitserveError,
-    WorkerLost,
+    WrongWorker,
     status_of,
 )
 from cluster.generation import Usage
@@ -39,8 +42,10 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
 
     entry_module = "prefill_worker.engine_process"
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._worker: RunningWorker | None = None
+        self._exports: dict[ExportStream, None] = {}
 
     def register(self, server: RpcServer) -> None:
         """See RoleService."""
@@ -51,6 +56,7 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         if worker.ready.peer is None:
             raise ConfigError("this engine cannot export KV blocks; choose another kv_transport")
         self._worker = worker
+        worker.engine.on_life(self._engine_lives)
 
     async def close(self) -> None:
         """Nothing to do: the streams end with their readers, or with the engine."""
@@ -84,7 +90,7 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
                 worker, _ = self._opened()
                 _check(request, worker)
                 with worker.lifespan.admit():
-                    await _export(request, worker, context)
+                    await self._export(request, worker, context)
             except SplitserveError as error:
                 _log.warning("prefill failed", error=error.message)
                 self._count_failure(error)
@@ -94,39 +100,56 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         if self._worker is not None:
             self._worker.metrics.request_ended(status_of(error).code, Usage(0, 0, 0), None)
 
+    async def _export(
+        self,
+        request: handoff_pb2.PrefillRequest,
+        worker: RunningWorker,
+        context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
+    ) -> None:
+        """Ends by an error, by the reader (its cancellation, or a write on its broken connection),
+        or when the first token was the last one."""
+        deadline = _deadline_of(context, self._clock)
+        body = _to_engine(request, worker.engine.name_for(request.request_id), deadline)
+        export = ExportStream(
+            first_block=request.first_block,
+            num_blocks=-(-len(body.token_ids) // worker.pairing.block_size_tokens),
+            num_choices=body.sampling.n,
+            clock=self._clock,
+        )
+        self._exports[export] = None
+        worker.engine.submit(body, export)
+        try:
+            await _relay(export, context)
+        except SplitserveError:
+            raise
+        except BaseException:
+            _note_release(export, worker.metrics, len(body.token_ids))
+            raise
+        else:
+            _note_release(export, worker.metrics, len(body.token_ids))
+        finally:
+            del self._exports[export]
+            worker.engine.send(ReleaseExport(body.request_id))
+
+    def _engine_lives(self) -> None:
+        if self._worker is not None:
+            for export in self._exports:
+                export.engine_lives(self._worker.engine.load)
+
     def _opened(self) -> tuple[RunningWorker, KvPeer]:
         if self._worker is None or self._worker.ready.peer is None:
             raise NotReady("this prefill worker is still loading", retry_after_s=1.0)
         return self._worker, self._worker.ready.peer
 
 
-async def _export(
-    request: handoff_pb2.PrefillRequest,
-    worker: RunningWorker,
+async def _relay(
+    export: ExportStream,
     context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
 ) -> None:
-    """Ends by an error, by the reader (its cancellation, or a write on its broken connection), or
-    when the first token was the last one."""
-    body = _to_engine(request, worker.engine.name_for(request.request_id), context)
-    export = ExportStream(
-        first_block=request.first_block,
-        num_blocks=-(-len(body.token_ids) // worker.pairing.block_size_tokens),
-        num_choices=body.sampling.n,
-    )
-    worker.engine.submit(body, export)
-    try:
-        while (message := await export.next_message()) is not None:
-            await context.write(message)
-        await export.wait_ended()
-    except SplitserveError:
-        raise
-    except BaseException:
-        _note_release(export, worker.metrics, len(body.token_ids))
-        raise
-    else:
-        _note_release(export, worker.metrics, len(body.token_ids))
-    finally:
-        worker.engine.send(ReleaseExport(body.request_id))
+    """Returns when nothing is pinned for the reader any more; raises what ended the export."""
+    while (message := await export.next_message()) is not None:
+        await context.write(message)
+    await export.wait_ended()
 
 
 def _note_release(export: ExportStream, metrics: WorkerMetrics, num_prompt_tokens: int) -> None:
@@ -148,7 +171,7 @@ def _note_release(export: ExportStream, metrics: WorkerMetrics, num_prompt_token
 def _check(request: handoff_pb2.PrefillRequest, worker: RunningWorker) -> None:
     key = worker.key
     if request.incarnation != key.incarnation:
-        raise WorkerLost(
+        raise WrongWorker(
             f"{key.worker_id} is incarnation {key.incarnation}, not {request.incarnation[:64]}: "
             "it restarted; shake hands again"
         )
@@ -162,13 +185,18 @@ def _check(request: handoff_pb2.PrefillRequest, worker: RunningWorker) -> None:
     )
 
 
-def _to_engine(
-    request: handoff_pb2.PrefillRequest,
-    engine_id: str,
+def _deadline_of(
     context: grpc.aio.ServicerContext[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
-) -> GenerateRequest:
+    clock: Clock,
+) -> Deadline:
     remaining_s = context.time_remaining()  # None: the caller set no deadline
-    timeout_ms = 1000 * (remaining_s if remaining_s is not None else DEFAULT_TIMEOUT_S)
+    timeout_s = remaining_s if remaining_s is not None else DEFAULT_TIMEOUT_S
+    return Deadline.after(min(timeout_s, MAX_TIMEOUT_MS / 1e3), clock)
+
+
+def _to_engine(
+    request: handoff_pb2.PrefillRequest, engine_id: str, deadline: Deadline
+) -> GenerateRequest:
     return GenerateRequest(
         request_id=engine_id,
         token_ids=list(request.token_ids),
@@ -176,5 +204,5 @@ def _to_engine(
         cache_root=request.cache_root,
         mode=PrefillMode.EXPORT,
         first_block=request.first_block,
-        timeout_ms=min(timeout_ms, MAX_TIMEOUT_MS),
+        timeout_ms=deadline.remaining_ms,
     )

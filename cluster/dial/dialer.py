@@ -40,6 +40,9 @@ class PrefillLink(Protocol):
     def prefill(self, request: handoff_pb2.PrefillRequest, deadline: Deadline) -> PrefillStream:
         """Asks for a prompt. The other side is told what is left of the deadline."""
 
+    async def lost(self) -> None:
+        """Called after a handshake; returns once that connection is gone, by whatever cause."""
+
     async def close(self) -> None:
         """Idempotent."""
 

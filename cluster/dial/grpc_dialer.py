@@ -77,6 +77,10 @@ class _GrpcPrefillLink(PrefillLink):
         call = self._stub.Prefill(request, timeout=timeout_s)
         return _GrpcPrefillStream(call, self._address)
 
+    async def lost(self) -> None:
+        while (state := self._channel.get_state()) is grpc.ChannelConnectivity.READY:
+            await self._channel.wait_for_state_change(state)
+
     async def close(self) -> None:
         await self._channel.close()
 

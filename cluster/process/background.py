@@ -59,11 +59,11 @@ class Background:
 
     def need(self, name: str, work: Work) -> asyncio.Task[None]:
         """An end that `close` or a cancel did not bring about is a loss."""
-        return self._own(name, self._needed(name, work))
+        return self._own(name, self._needed(name, work), work)
 
     def once(self, name: str, work: Work) -> asyncio.Task[None]:
         """The task is done when `work` is; its failure is in the log and nowhere else."""
-        return self._own(name, _logged(name, work))
+        return self._own(name, _logged(name, work), work)
 
     def thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
         """Starts a daemon thread. `run` must return after what stops it, before `close`, or
@@ -88,10 +88,14 @@ class Background:
         self._is_closed = True
         await cancel(self._tasks)
 
-    def _own(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=name)
+    def _own(
+        self, name: str, guarded: Coroutine[Any, Any, None], work: Work | None = None
+    ) -> asyncio.Task[None]:
+        task = asyncio.create_task(guarded, name=name)
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if work is not None:  # cancelled before it began, it would be reported as never awaited
+            task.add_done_callback(lambda done: work.close())
         return task
 
     async def _needed(self, name: str, work: Work) -> None:
@@ -106,6 +110,11 @@ class Background:
         if not self._is_closed:
             _log.error("lost", what=loss.name, cause=str(loss), exc_info=loss.cause)
             self._on_loss(loss)
+
+
+def nothing_needed(loss: Loss) -> None:
+    """An OnLoss for a component that only uses `keep` and `once`."""
+    raise AssertionError(f"nothing here is needed: {loss}")
 
 
 async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:

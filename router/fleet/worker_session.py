@@ -20,7 +20,7 @@ from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.member import Member
-from cluster.process.background import Background, Loss, until_one_ends
+from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
 from cluster.worker_identity import WorkerIdentity
 from protos import worker_pb2
@@ -69,7 +69,7 @@ class WorkerSession:
         self._state = SessionState.CONNECTING
         self._streams: dict[str, RequestStream] = {}
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
-        self._background = Background(on_loss=_never_needed)
+        self._background = Background(nothing_needed)
 
     @property
     def is_open(self) -> bool:
@@ -215,7 +215,3 @@ class WorkerSession:
     def _lost(self, reason: str) -> SplitserveError:
         key = self._meant.key
         return WorkerLost(f"decode worker {key.worker_id} at {self._address} {reason}; try again")
-
-
-def _never_needed(loss: Loss) -> None:
-    raise AssertionError(f"a session is kept, not needed: {loss}")

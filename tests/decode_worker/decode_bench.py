@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
@@ -49,7 +50,9 @@ class RouterEnd:
     is_open: bool = False
     opened: WorkerIdentity | None = None
 
-    async def submit(self, request_id: str, *targets, num_tokens: int = 8, **sampling) -> None:
+    async def submit(
+        self, request_id: str, *targets, num_tokens: int = 8, timeout_ms=20_000.0, **sampling
+    ) -> None:
         params = SamplingParams(**{"max_tokens": 4} | sampling)
         submit = worker_pb2.Submit(
             request_id=request_id,
@@ -57,7 +60,7 @@ class RouterEnd:
             sampling=sampling_to_wire(params),
             prefill=targets,
             cache_root=bytes(16),
-            timeout_ms=20_000,
+            timeout_ms=timeout_ms,
         )
         await self.say(submit=submit)
 
@@ -168,8 +171,12 @@ def ended_event(engine_id: str, *, code: str = "", message: str = "") -> Request
     )
 
 
+def decode_worker(progress_timeout_s: float = 20.0) -> DecodeWorker:
+    return DecodeWorker(progress_timeout_s=progress_timeout_s, dialer=GrpcDialer())
+
+
 @asynccontextmanager
-async def running_decode_worker() -> AsyncIterator[Bench]:
+async def running_decode_worker(progress_timeout_s: float = 20.0) -> AsyncIterator[Bench]:
     """The service on a free port, ready."""
     link = ScriptedLink()
     engine = EngineHost(link)
@@ -184,12 +191,15 @@ async def running_decode_worker() -> AsyncIterator[Bench]:
         lifespan=lifespan,
         metrics=WorkerMetrics(Role.DECODE, KEY.worker_id),
     )
-    service, server = DecodeWorker(), RpcServer("127.0.0.1", 0)
+    service = decode_worker(progress_timeout_s)
+    server = RpcServer("127.0.0.1", 0)
     service.register(server)
     service.open(worker)
     channel = open_channel(f"127.0.0.1:{await server.start()}")
-    yield Bench(link, engine, worker, service, server, channel)
-    await channel.close()
-    await service.close()
-    await server.stop(0)
-    await engine.stop()
+    try:
+        yield Bench(link, engine, worker, service, server, channel)
+    finally:
+        await channel.close()
+        await service.close()
+        await server.stop(0)
+        await engine.stop()

@@ -39,10 +39,13 @@ class QueueChannel:
 
     def __init__(self, deliver: Callable[[bytes], None]) -> None:
         self.commands: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.may_turn = threading.Event()
+        self.may_turn.set()
         self._deliver = deliver
         self._decoder = msgspec.msgpack.Decoder(Command)
 
     def receive(self, timeout_ms: float) -> list[Command]:
+        self.may_turn.wait()
         packed: list[bytes] = []
         try:
             if timeout_ms > 0:
@@ -68,6 +71,17 @@ class ThreadLink:
         self._thread: threading.Thread | None = None
         self.died: asyncio.Future[str] = self._loop.create_future()
         self.pid: int | None = None
+        self._life_listeners: list[Callable[[], None]] = []
+
+    def on_life(self, listener: Callable[[], None]) -> None:
+        self._life_listeners.append(listener)
+
+    def freeze(self) -> None:
+        """The engine stands still after its turn, as if its process had been stopped."""
+        self._channel.may_turn.clear()
+
+    def thaw(self) -> None:
+        self._channel.may_turn.set()
 
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         extensions: list[Extension] = []
@@ -96,11 +110,14 @@ class ThreadLink:
     async def frames(self) -> AsyncIterator[Frame]:
         while (packed := await self._messages.get()) is not None:
             message = self._decoder.decode(packed)
+            for listener in self._life_listeners:
+                listener()
             if isinstance(message, Stepped):
                 yield message.frame
 
     async def stop(self) -> None:
         if self._thread is not None:
+            self.thaw()
             await self.send(Stop())
             await asyncio.to_thread(self._thread.join)
             self._thread = None

@@ -54,18 +54,27 @@ class ScriptedStream:
         """The call ends with this error."""
         self.events.put_nowait(error)
 
+    def say_progress(self, waiting_prefill_tokens: int = 0) -> None:
+        """The engine goes on, perhaps with others' requests."""
+        progress = handoff_pb2.Progress(waiting_prefill_tokens=waiting_prefill_tokens)
+        self.events.put_nowait(handoff_pb2.PrefillEvent(progress=progress))
+
     def say_done(self) -> None:
         self.events.put_nowait(handoff_pb2.PrefillEvent(done=handoff_pb2.Done()))
 
 
 class ScriptedPrefill(handoff_pb2_grpc.PrefillWorkerServicer):
-    """`streams` holds every Prefill call in order."""
+    """`streams` holds every Prefill call in order; one that is told nothing hangs.
+
+    With `shakes_hands` false a handshake hangs, too.
+    """
 
     def __init__(self, worker_id: str, pairing: Pairing) -> None:
         self.worker_id = worker_id
         self.incarnation = f"{worker_id}-incarnation"
         self.address = ""
         self.num_handshakes = 0
+        self.shakes_hands = True
         self.streams: list[ScriptedStream] = []
         self._pairing = pairing
         self._server = RpcServer("127.0.0.1", 0)
@@ -93,6 +102,8 @@ class ScriptedPrefill(handoff_pb2_grpc.PrefillWorkerServicer):
 
     async def Handshake(self, request, context):
         self.num_handshakes += 1
+        if not self.shakes_hands:
+            await asyncio.Event().wait()
         return handoff_pb2.HandshakeResponse(
             pairing=pairing_to_wire(self._pairing),
             worker_id=self.worker_id,

@@ -21,7 +21,6 @@ from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from cluster.worker_identity import WorkerIdentity
 from decode_worker.kv_intake import KvIntake
-from decode_worker.service import DecodeWorker
 from engine.contract.commands import GenerateRequest
 from engine.offline.queue import generate
 from kernels.block_digest import block_digest
@@ -31,7 +30,7 @@ from kvtransfer.loopback import LoopbackFaults, LoopbackTransport
 from prefill_worker.kv_exporter import KvExporter
 from prefill_worker.service import PrefillWorker
 from protos import worker_pb2
-from tests.decode_worker.decode_bench import RouterEnd, router_end
+from tests.decode_worker.decode_bench import RouterEnd, decode_worker, router_end
 from tests.decode_worker.engine_thread import BLOCK_SIZE, ThreadLink, fake_engine
 from worker.engine.host import EngineHost
 from worker.metrics import WorkerMetrics
@@ -159,7 +158,7 @@ async def fleet():
             for i in range(2)
         ]
         decode = await stack.enter_async_context(
-            running(Role.DECODE, "decode-0", DecodeWorker(), intake)
+            running(Role.DECODE, "decode-0", decode_worker(), intake)
         )
         channel = await stack.enter_async_context(open_channel(decode.address))
         router = router_end(channel, WorkerIdentity(decode.key, PAIRING))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import grpc
 
 from cluster.block_span import BlockSpan
+from cluster.deadline import Clock
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
@@ -73,7 +75,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def running_prefill_worker(key: WorkerKey = KEY) -> AsyncIterator[Bench]:
+async def running_prefill_worker(
+    key: WorkerKey = KEY, clock: Clock = time.monotonic
+) -> AsyncIterator[Bench]:
     """The service on a free port, ready."""
     link = ScriptedLink()
     engine = EngineHost(link)
@@ -88,15 +92,17 @@ async def running_prefill_worker(key: WorkerKey = KEY) -> AsyncIterator[Bench]:
         lifespan=lifespan,
         metrics=WorkerMetrics(Role.PREFILL, key.worker_id),
     )
-    service, server = PrefillWorker(), RpcServer("127.0.0.1", 0)
+    service, server = PrefillWorker(clock), RpcServer("127.0.0.1", 0)
     service.register(server)
     service.open(worker)
     channel = open_channel(f"127.0.0.1:{await server.start()}")
     stub = handoff_pb2_grpc.PrefillWorkerStub(channel)
-    yield Bench(link, engine, worker, server, channel, stub)
-    await channel.close()
-    await server.stop(0)
-    await engine.stop()
+    try:
+        yield Bench(link, engine, worker, server, channel, stub)
+    finally:
+        await channel.close()
+        await server.stop(0)
+        await engine.stop()
 
 
 def prefill_request(num_tokens: int = 8, **fields) -> handoff_pb2.PrefillRequest:

@@ -1,5 +1,7 @@
 """The prefill worker's gRPC service: the stream is the lease."""
 
+import asyncio
+
 import grpc
 import pytest
 
@@ -11,13 +13,15 @@ from cluster.errors import (
     WorkerLost,
     status_of,
 )
-from cluster.generation import GeneratedToken, Usage
+from cluster.generation import EngineLoad, GeneratedToken, Usage
 from cluster.process.lifespan import WorkerState
 from cluster.rpc import error_of
 from cluster.wire import pairing_to_wire
 from engine.contract.commands import PrefillMode, ReleaseExport, Submit
 from engine.contract.messages import Frame, RequestEnded, Started, TokenEvent
+from prefill_worker.export_stream import ExportStream
 from protos import generation_pb2, handoff_pb2
+from tests.manual_clock import ManualClock
 from tests.prefill_worker.prefill_bench import (
     KEY,
     PAIRING,
@@ -102,6 +106,62 @@ async def test_the_stream_stays_open_after_done_and_its_end_releases_the_blocks(
     call.cancel()
     assert (await bench.link.wait_for(ReleaseExport)).request_id == engine_id
     assert await bench.worker.lifespan.wait_idle(5)
+
+
+async def next_kind(call) -> str:
+    async with asyncio.timeout(5):
+        return (await call.read()).WhichOneof("event")
+
+
+async def test_a_waiting_reader_hears_of_progress_as_often_as_the_engine_gives_a_sign_of_life():
+    now = ManualClock()
+    async with running_prefill_worker(clock=now) as bench:
+        call = bench.stub.Prefill(prefill_request())
+        engine_id = await bench.submitted()
+        for _ in range(3):
+            now.advance(1.0)
+            bench.link.say(Frame(load=EngineLoad(waiting_prefill_tokens=100)))
+            assert await next_kind(call) == "progress"
+        now.advance(1.0)
+        bench.link.live()
+        assert (await call.read()).progress.waiting_prefill_tokens == 100
+        bench.link.say(Frame(started=[Started(engine_id, 4)]))
+        assert await next_kind(call) == "accepted"
+        now.advance(1.0)
+        bench.link.live()  # in a long step it says nothing and uses its processor
+        assert await next_kind(call) == "progress"
+        bench.compute_prompt(engine_id)
+        assert await next_kind(call) == "first_token"
+        assert await next_kind(call) == "blocks_ready"
+        assert await next_kind(call) == "done"
+        call.cancel()
+
+
+async def test_a_server_says_nothing_for_an_engine_that_says_nothing():
+    now = ManualClock()
+    async with running_prefill_worker(clock=now) as bench:
+        call = bench.stub.Prefill(prefill_request())
+        await bench.submitted()
+        hearing = asyncio.create_task(next_kind(call))
+        handshake = handoff_pb2.HandshakeRequest(pairing=pairing_to_wire(PAIRING))
+        for _ in range(10):
+            now.advance(100.0)
+            await bench.stub.Handshake(handshake)  # the server is well
+        assert not hearing.done()
+        bench.link.live()
+        assert await hearing == "progress"
+        call.cancel()
+
+
+async def test_progress_never_piles_up_before_a_reader_that_is_slow():
+    now = ManualClock()
+    export = ExportStream(first_block=0, num_blocks=2, num_choices=1, clock=now)
+    for _ in range(1000):
+        now.advance(1.0)
+        export.engine_lives(EngineLoad())
+    export.receive(Started("a", 0))
+    kinds = [(await export.next_message()).WhichOneof("event") for _ in range(2)]
+    assert kinds == ["progress", "accepted"]
 
 
 async def test_a_reader_that_leaves_while_the_prompt_is_queued_releases_it(bench):
@@ -257,7 +317,7 @@ async def test_a_first_token_that_is_the_last_one_ends_the_stream_without_a_fail
         ({"token_ids": [1] * 2_000_000}, "context_length_exceeded"),
         ({"request_id": "x" * 1_000_000}, "invalid_request"),
         ({"sampling": many_biases()}, "invalid_request"),
-        ({"incarnation": "another " * 10_000}, "worker_lost"),
+        ({"incarnation": "another " * 10_000}, "wrong_worker"),
     ],
     ids=["no-prompt", "too-long", "two-million-tokens", "huge-id", "biases", "incarnation"],
 )

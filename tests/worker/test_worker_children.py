@@ -17,10 +17,9 @@ from cluster.rpc import open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from cluster.worker_identity import WorkerIdentity
-from decode_worker.service import DecodeWorker
 from prefill_worker.service import PrefillWorker
 from protos import membership_pb2, worker_pb2
-from tests.decode_worker.decode_bench import RouterEnd, router_end
+from tests.decode_worker.decode_bench import RouterEnd, decode_worker, router_end
 from tests.worker.worker_bench import NotingRouter, noting_router, options_for, tiny_card
 from worker.engine.client import EngineClient
 from worker.process import Surroundings, WorkerProcess
@@ -52,7 +51,7 @@ async def running_worker(role: Role, router: NotingRouter):
         return links[-1]
 
     options = options_for(role, router.address, kv_transport="nixl", worker_id=f"{role}-0")
-    service = PrefillWorker() if role is Role.PREFILL else DecodeWorker()
+    service = PrefillWorker() if role is Role.PREFILL else decode_worker()
     process = WorkerProcess(
         options, service, Surroundings(find_model=find_model, make_link=make_link)
     )

@@ -55,6 +55,7 @@ class EngineClient:
         )
         self._inbox: asyncio.Queue[EngineMessage | None] = asyncio.Queue()
         self._child: EngineChild | None = None
+        self._life_listeners: list[Callable[[], None]] = []
         self._is_stopping = False
         self._died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._background = Background(lambda loss: self._kill(f"cannot be talked to ({loss})"))
@@ -68,6 +69,10 @@ class EngineClient:
     def died(self) -> asyncio.Future[str]:
         """Done when the process has ended without `stop`: how, and the last line of its log."""
         return self._died
+
+    def on_life(self, listener: Callable[[], None]) -> None:
+        """See EngineLink."""
+        self._life_listeners.append(listener)
 
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         """Spawns the process and waits until its model is loaded.
@@ -137,6 +142,7 @@ class EngineClient:
             message = self._decoder.decode(await self._frames.recv())
             vitals.heard(message)
             self._inbox.put_nowait(message)
+            self._tell_of_life()
 
     async def _watch(self, vitals: Vitals) -> None:
         while True:
@@ -144,6 +150,12 @@ class EngineClient:
             if (why := vitals.tick()) is not None:
                 _log.error("the engine process is ended", why=why, engine_pid=self.pid)
                 self._kill(why)
+            elif vitals.is_working:
+                self._tell_of_life()
+
+    def _tell_of_life(self) -> None:
+        for listener in self._life_listeners:
+            listener()
 
     async def _conclude(self, child: EngineChild) -> None:
         """Tells of the end, after the last message that was sent before it."""

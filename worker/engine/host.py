@@ -73,6 +73,10 @@ class EngineHost:
         """`observer` is called with every frame, after its events were handed out."""
         self._observers.append(observer)
 
+    def on_life(self, listener: Callable[[], None]) -> None:
+        """`listener` is called with every sign of life of the engine; see EngineLink."""
+        self._link.on_life(listener)
+
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         """Starts the engine; returns when its model is loaded. Raises what the engine reports."""
         ready = await self._link.start(on_progress)

@@ -25,6 +25,10 @@ class EngineLink(Protocol):
     def died(self) -> asyncio.Future[str]:
         """Done, with how, once the process has ended without `stop`."""
 
+    def on_life(self, listener: Callable[[], None]) -> None:
+        """`listener` is called with every sign of life from now on: whatever the engine says, and
+        processor time that it used, as in a long step. It must return at once and not raise."""
+
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         """Starts the process and returns when it has loaded its model."""
 

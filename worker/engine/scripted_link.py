@@ -58,9 +58,14 @@ class ScriptedLink:
         self.is_stopped = False
         self._ready = ready or scripted_ready(scripted_peer())
         self._start_error = start_error
+        self._life_listeners: list[Callable[[], None]] = []
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._arrived = asyncio.Condition()
         self._died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_life(self, listener: Callable[[], None]) -> None:
+        """Called by `say` and by `live`."""
+        self._life_listeners.append(listener)
 
     @property
     def died(self) -> asyncio.Future[str]:
@@ -97,6 +102,12 @@ class ScriptedLink:
     def say(self, frame: Frame) -> None:
         """The engine has made a step."""
         self._frames.put_nowait(frame)
+        self.live()
+
+    def live(self) -> None:
+        """The engine has said something, or is in a long step."""
+        for listener in self._life_listeners:
+            listener()
 
     def die(self, how: str) -> None:
         """The engine's process has ended by itself."""

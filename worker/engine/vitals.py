@@ -37,6 +37,8 @@ class Vitals:
         self._standstill = Silence(limits.engine_silence_s, clock=clock)
         self._cpu_ticks = cpu_ticks
         self._seen_ticks: int | None = None
+        self.is_working = False
+        """It has used its processor since the look before the last one."""
         self._phase = "the process starts"
         self._is_serving = False
         watches = (self._start, self._step, self._standstill)
@@ -67,7 +69,8 @@ class Vitals:
     def _look_at_the_processor(self) -> None:
         """A kernel that does not tell leaves the judgement to the longer limit."""
         seen, now = self._seen_ticks, self._cpu_ticks()
-        if now is None or (seen is not None and now - seen >= TICKS_TO_BE_WORK):
+        self.is_working = seen is not None and now is not None and now - seen >= TICKS_TO_BE_WORK
+        if now is None or self.is_working:
             self._standstill.heard()
         if now is not None:
             self._seen_ticks = now

@@ -3,14 +3,14 @@
     submitted -- reservation --> reserved -- handshake, sources that failed --> a source begins
     -- its queue, its compute --> first token -- kv_visible --> last block verified
 
-All times are of this process's monotonic clock, but those that the source has measured.
+All times are of one clock of this process, but those that the source has measured.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
+from cluster.deadline import Clock
 from cluster.generation import Timing
 from engine.contract.messages import Fetched, RequestEnded
 
@@ -25,11 +25,12 @@ class SourceTimes:
     cached_tokens: int
 
 
-class RequestClock:
+class StageTimes:
     """Stamped by the request and its handoff; read once, when the request ends."""
 
-    def __init__(self) -> None:
-        self._submitted_at = time.monotonic()
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._submitted_at = self._clock()
         self._reserved_at: float | None = None
         self._source_began_at: float | None = None
         self._first_token_at: float | None = None
@@ -45,17 +46,17 @@ class RequestClock:
 
     def reserved(self) -> None:
         """The engine gave the request its blocks."""
-        self._reserved_at = time.monotonic()
+        self._reserved_at = self._clock()
 
     def source_begins(self) -> None:
         """A prefill worker, or this one, starts on the prompt; the last call before the first
         token counts."""
         if self._first_token_at is None:
-            self._source_began_at = time.monotonic()
+            self._source_began_at = self._clock()
 
     def first_token(self, source: SourceTimes) -> None:
         """The first token came from a prefill worker."""
-        self._first_token_at = time.monotonic()
+        self._first_token_at = self._clock()
         self._source = source
 
     def fetched(self, outcome: Fetched) -> None:
@@ -65,7 +66,7 @@ class RequestClock:
 
     def verified(self, frame_delay_ms: float) -> None:
         """The last block of the prompt was verified that long before its frame left."""
-        self._verified_at = time.monotonic() - frame_delay_ms / 1000
+        self._verified_at = self._clock() - frame_delay_ms / 1000
 
     def timing(self, ended: RequestEnded, *, worker_id: str, kv_transport: str) -> Timing:
         """The worker's part of a request's timing."""

@@ -1,0 +1,66 @@
+"""What a handoff is asked for: a prompt, who may compute it, and by when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.deadline import Deadline
+from cluster.identity import WorkerKey
+from cluster.wire import sampling_to_wire
+from engine.contract.commands import GenerateRequest
+from protos import handoff_pb2, worker_pb2
+
+LEAST_PATIENCE_S = 1.0
+"""A prefill worker speaks every half second while its engine works: two words missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTarget:
+    """A prefill worker that the router proposes."""
+
+    key: WorkerKey
+    address: str
+    """host:port of its gRPC server."""
+
+    @classmethod
+    def from_wire(cls, message: worker_pb2.PrefillTarget) -> PrefillTarget:
+        """Not checked: an address where nobody listens costs a fallback."""
+        return cls(WorkerKey(message.worker_id, message.incarnation), message.address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffPlan:
+    """What is to be prefilled, and who may do it, best first."""
+
+    request_id: str
+    """The client's: what the prefill worker logs."""
+    request: GenerateRequest
+    deadline: Deadline
+    targets: Sequence[PrefillTarget]
+    progress_timeout_s: float
+    """Silence after which a source is given up, at most."""
+    traceparent: str
+    vocab_size: int
+    """First tokens are below it."""
+
+    def patience_s(self, num_sources_left: int) -> float:
+        """The silence that a source is allowed while so many, itself included, are left.
+
+        They share what is left of the deadline, and one share is for computing the prompt here.
+        """
+        share_s = self.deadline.remaining_s / (num_sources_left + 1)
+        return min(self.progress_timeout_s, max(LEAST_PATIENCE_S, share_s))
+
+    def prefill_request(self, incarnation: str, first_block: int) -> handoff_pb2.PrefillRequest:
+        """For one source, which is to announce the blocks from `first_block` on."""
+        request = self.request
+        return handoff_pb2.PrefillRequest(
+            request_id=self.request_id,
+            incarnation=incarnation,
+            token_ids=request.token_ids,
+            sampling=sampling_to_wire(request.sampling),
+            first_block=first_block,
+            cache_root=request.cache_root,
+            traceparent=self.traceparent,
+        )

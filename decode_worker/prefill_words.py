@@ -1,0 +1,59 @@
+"""What a prefill worker says of a prompt, checked and converted. Raises TransferFailed for what no
+request can be given: a worker that lies is given up like one that died."""
+
+from __future__ import annotations
+
+import math
+
+from cluster.errors import TransferFailed
+from cluster.generation import GeneratedToken
+from cluster.sampling import MAX_LOGPROBS
+from cluster.wire import token_from_wire
+from engine.contract.commands import ChoiceToken
+from protos import handoff_pb2
+
+MAX_TOOK_MS = 24 * 3600 * 1000.0
+
+
+def cached_tokens_of(
+    accepted: handoff_pb2.Accepted, *, num_prompt_tokens: int, worker_id: str
+) -> int:
+    """What it has cached of the prompt: no more than there is."""
+    if accepted.cached_tokens > num_prompt_tokens:
+        raise TransferFailed(
+            f"{worker_id} says that {accepted.cached_tokens} tokens are cached; the prompt has "
+            f"{num_prompt_tokens}"
+        )
+    return accepted.cached_tokens
+
+
+def first_tokens_of(
+    first: handoff_pb2.FirstToken, *, num_choices: int, vocab_size: int, worker_id: str
+) -> list[ChoiceToken]:
+    """One token per choice."""
+    choices = sorted(item.choice for item in first.tokens)
+    if choices != list(range(num_choices)):
+        raise TransferFailed(
+            f"{worker_id} sampled {len(choices)} choices, the first ones {choices[:8]}; "
+            f"{num_choices} were asked for"
+        )
+    for name in ("queue_ms", "prefill_ms"):
+        took_ms = getattr(first, name)
+        if not 0 <= took_ms < MAX_TOOK_MS:
+            raise TransferFailed(f"{worker_id} says that {name} is {took_ms}")
+    tokens = [ChoiceToken(item.choice, token_from_wire(item.token)) for item in first.tokens]
+    for item in tokens:
+        _check_token(item.token, vocab_size, worker_id)
+    return tokens
+
+
+def _check_token(token: GeneratedToken, vocab_size: int, worker_id: str) -> None:
+    ids = [token.token_id, *(token_id for token_id, _ in token.top)]
+    if max(ids) >= vocab_size or len(token.top) > MAX_LOGPROBS:
+        raise TransferFailed(
+            f"{worker_id} sampled token {max(ids)} with {len(token.top)} alternatives; "
+            f"there are {vocab_size} tokens, and {MAX_LOGPROBS} alternatives at most"
+        )
+    logprobs = [token.logprob or 0.0, *(logprob for _, logprob in token.top)]
+    if any(math.isnan(logprob) for logprob in logprobs):
+        raise TransferFailed(f"{worker_id} sampled a token with a logprob of NaN")
