@@ -1,24 +1,24 @@
 """A worker's side of KV events: publishes changes, answers replay and snapshot requests.
 
-    publish(change) -> number it -> PUB, and into the buffer of the last `buffer_steps` messages
+    publish(change) -> number it -> PUB, and into the replay buffer
     a router asks -> ROUTER: buffered messages, or a snapshot of what is alive now
 
-Message 0 says that the cache is empty: a new process has nothing.
+Message 0 says that the cache is empty: a new process has nothing. No message has more than
+BLOCKS_PER_MESSAGE stored blocks: a long prompt's come in several, one right after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
-from itertools import islice
 
 import zmq
 import zmq.asyncio
 
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.errors import ConfigError, SplitserveError
+from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.wire import (
     END,
     AllBlocksCleared,
@@ -31,12 +31,13 @@ from cluster.kv_events.wire import (
     to_events,
 )
 from cluster.logs import get_logger
+from cluster.process.background import Background, Loss
+from cluster.process.loop_share import LoopShare
 
-BUFFER_STEPS = 10_000
 SEND_QUEUE_MESSAGES = 100_000
 """Per subscriber, as in vLLM; what a slower one misses it asks for again."""
-SNAPSHOT_BLOCKS_PER_MESSAGE = 1024
-"""80 bytes a block: a message of some 100 KB, which does not hold up the loop."""
+BLOCKS_PER_MESSAGE = 1024
+"""80 bytes a block: a message of some 100 KB, which takes a reader 1 ms."""
 SNAPSHOT_TIMEOUT_S = 10.0
 
 _log = get_logger("kv_events")
@@ -55,18 +56,19 @@ class KvEventPublisher:
         replay_port: int,
         snapshot: Callable[[], Awaitable[list[CachedBlock]]],
         *,
-        buffer_steps: int = BUFFER_STEPS,
+        buffer: ReplayBuffer | None = None,
         topic: str = "",
     ) -> None:
         self._endpoints = (f"tcp://{host}:{port}", f"tcp://{host}:{replay_port}")
         self._snapshot = snapshot
         self._topic = topic.encode()
-        self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer_steps)
+        self._buffer = buffer or ReplayBuffer()
+        self._share = LoopShare()
         self._next_number = 0
         self._contexts = (zmq.Context(), zmq.asyncio.Context())
         self._pub = self._contexts[0].socket(zmq.PUB)
         self._replay = self._contexts[1].socket(zmq.ROUTER)
-        self._server: asyncio.Task[None] | None = None
+        self._background = Background(_never_needed)
 
     async def start(self) -> tuple[str, str]:
         """Binds and returns (pub address, replay address). Raises ConfigError for a taken port."""
@@ -76,23 +78,28 @@ class KvEventPublisher:
         pub = _bind(self._pub, self._endpoints[0])
         replay = _bind(self._replay, self._endpoints[1])
         self.publish(CacheChange(cleared=True))
-        self._server = asyncio.create_task(self._serve(), name="kv-event-replay")
+        self._background.keep("kv-event-replay", self._serve)
         return pub, replay
 
     def publish(self, change: CacheChange) -> None:
         """Numbers a change and sends it to whoever listens; never waits."""
+        *firsts, last = _chunks(change.stored) or [[]]
+        cleared = change.cleared
+        for chunk in firsts:
+            self._publish(CacheChange(stored=chunk, cleared=cleared))
+            cleared = False
+        self._publish(CacheChange(stored=last, removed=change.removed, cleared=cleared))
+
+    def _publish(self, change: CacheChange) -> None:
         payload = _payload(to_events(change))
         number = self._next_number
         self._next_number += 1
-        self._buffer.append((number, payload))
+        self._buffer.add(number, payload)
         self._pub.send_multipart((self._topic, encode_sequence(number), payload))
 
     async def stop(self) -> None:
         """Closes both sockets; idempotent."""
-        if self._server is not None:
-            self._server.cancel()
-            await asyncio.gather(self._server, return_exceptions=True)
-            self._server = None
+        await self._background.close()
         for context in self._contexts:
             context.destroy(linger=0)
 
@@ -113,26 +120,35 @@ class KvEventPublisher:
         number = self._next_number - 1  # before asking: the snapshot surely contains it
         try:
             async with asyncio.timeout(SNAPSHOT_TIMEOUT_S):
-                blocks = iter(await self._snapshot())
+                blocks = await self._snapshot()
         except (TimeoutError, SplitserveError) as failure:
-            _log.warning("no snapshot of the prefix cache to be had", error=repr(failure))
+            _log.warning("the engine does not say what it has cached", error=repr(failure))
             return
         events: list[Event] = [AllBlocksCleared()]
-        while chunk := list(islice(blocks, SNAPSHOT_BLOCKS_PER_MESSAGE)):
+        for chunk in _chunks(blocks) or [[]]:
+            await self._share.breathe()
             events += stored_events(chunk)
             await self._send(peer, self._topic, encode_sequence(number), _payload(events))
             events = []
-        if events:
-            await self._send(peer, self._topic, encode_sequence(number), _payload(events))
         await self._send_buffered(peer, number + 1)
 
     async def _send_buffered(self, peer: bytes, start: int) -> None:
-        for number, payload in list(self._buffer):
-            if number >= start:
-                await self._send(peer, self._topic, encode_sequence(number), payload)
+        for number, payload in self._buffer.since(start):
+            await self._share.breathe()
+            await self._send(peer, self._topic, encode_sequence(number), payload)
 
     async def _send(self, peer: bytes, *frames: bytes) -> None:
         await self._replay.send_multipart((peer, b"", *frames))
+
+
+def _never_needed(loss: Loss) -> None:
+    """What is kept is started again; nothing here is lost."""
+
+
+def _chunks(blocks: list[CachedBlock]) -> list[list[CachedBlock]]:
+    """In order, each small enough for a message."""
+    starts = range(0, len(blocks), BLOCKS_PER_MESSAGE)
+    return [blocks[start : start + BLOCKS_PER_MESSAGE] for start in starts]
 
 
 def _payload(events: list[Event]) -> bytes:

@@ -151,6 +151,8 @@ class KvEventSubscriber:
             return
         try:
             for number, payload in answer:
+                if self._last is not None and number > self._last + 1:
+                    raise ValueError(f"messages {self._last + 1} to {number - 1} are missing")
                 await self._apply(number, payload)
         except _MALFORMED as failure:
             _log.warning("a snapshot is malformed", source=self._pub_address, error=str(failure))

@@ -32,6 +32,6 @@ class LoopShare:
         if self._clock() < self._ends_s:
             return
         async with self._line:
-            while self._clock() >= self._ends_s:
+            if self._clock() >= self._ends_s:
                 await asyncio.sleep(0)
                 self._ends_s = self._clock() + self._budget_s

@@ -13,6 +13,7 @@ import zmq.asyncio
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.kv_events.replay import ask
+from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.subscriber import FollowState, KvEventSubscriber
 from cluster.kv_events.wire import END, decode_batch, encode_sequence, to_changes
 from cluster.process.loop_share import LoopShare
@@ -36,9 +37,11 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 class Worker:
     """A cache and its publisher."""
 
-    def __init__(self, port: int = 0, replay_port: int = 0, **options: int) -> None:
+    def __init__(self, port: int = 0, replay_port: int = 0, max_messages: int = 100) -> None:
         self.live: dict[bytes, CachedBlock] = {}
-        self.publisher = KvEventPublisher("127.0.0.1", port, replay_port, self.snapshot, **options)
+        self.publisher = KvEventPublisher(
+            "127.0.0.1", port, replay_port, self.snapshot, buffer=ReplayBuffer(max_messages)
+        )
 
     async def snapshot(self) -> list[CachedBlock]:
         return list(self.live.values())
@@ -140,7 +143,7 @@ async def test_the_snapshot_is_numbered_so_that_live_messages_go_on_without_a_ga
 
 
 async def test_replay_gives_the_buffered_messages_from_a_number_on() -> None:
-    worker = Worker(buffer_steps=3)
+    worker = Worker(max_messages=3)
     _, replay = await worker.publisher.start()
     for number in range(1, 6):
         worker.store(block(number))
@@ -168,17 +171,17 @@ class LossyPublisher:
         self._context.destroy(linger=0)
 
 
-@pytest.mark.parametrize("buffer_steps, resyncs", [(100, 1), (2, 2)])
+@pytest.mark.parametrize("max_messages, resyncs", [(100, 1), (2, 2)])
 async def test_a_gap_is_found_and_repaired_by_replay_or_else_by_a_snapshot(
-    buffer_steps: int, resyncs: int
+    max_messages: int, resyncs: int
 ) -> None:
-    worker, listener, lossy = Worker(buffer_steps=buffer_steps), Listener(), LossyPublisher()
+    worker, listener, lossy = Worker(max_messages=max_messages), Listener(), LossyPublisher()
     _, replay = await worker.publisher.start()
     async with following(lossy.address, replay, listener) as subscriber:
         await until(lambda: subscriber.state is FollowState.FOLLOWING)
         for number in range(1, 6):
             worker.store(block(number))
-        lossy.forward(*worker.publisher._buffer[-1])  # 1 to 4 are lost
+        lossy.forward(*worker.publisher._buffer.since(0)[-1])  # 1 to 4 are lost
         await until(lambda: listener.live == {name(number) for number in range(1, 6)})
     assert (listener.gaps, listener.resyncs) == (1, resyncs)
     lossy.close()
@@ -208,7 +211,7 @@ async def test_a_publisher_without_a_replay_socket_is_followed_from_now_on() -> 
     await worker.publisher.start()
     for number in range(1, 5):
         worker.store(block(number))
-    messages = list(worker.publisher._buffer)
+    messages = worker.publisher._buffer.since(0)
     async with following(lossy.address, "", listener) as subscriber:
         await until(lambda: subscriber.state is FollowState.FOLLOWING)
         lossy.forward(*messages[1])

@@ -1,0 +1,41 @@
+"""The last messages of a publisher, for those who missed some; bounded by their size."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from cluster.kv_events.replay import ReplayMessage
+
+MAX_MESSAGES = 10_000
+MAX_BYTES = 32 * 1024 * 1024
+"""A decode worker at 20 requests a second fills 3.6 MB a minute; one prompt of 100k tokens 0.5 MB.
+Whoever has missed more takes a snapshot."""
+
+
+class ReplayBuffer:
+    """Numbered messages, oldest first; the oldest go when there are too many or too large."""
+
+    def __init__(self, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES) -> None:
+        self._messages: deque[ReplayMessage] = deque()
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all payloads together."""
+        return self._num_bytes
+
+    def add(self, number: int, payload: bytes) -> None:
+        """The newest; it is kept however large it is."""
+        self._messages.append((number, payload))
+        self._num_bytes += len(payload)
+        while len(self._messages) > 1 and self._is_over():
+            self._num_bytes -= len(self._messages.popleft()[1])
+
+    def since(self, number: int) -> list[ReplayMessage]:
+        """Those that are still here, from a number on."""
+        return [message for message in self._messages if message[0] >= number]
+
+    def _is_over(self) -> bool:
+        return len(self._messages) > self._max_messages or self._num_bytes > self._max_bytes
