@@ -10,34 +10,43 @@ names the request: no read begins in slots that are another's, and none outlives
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from msgspec import structs
 
-from cluster.errors import SplitserveError
 from cluster.kv_peer import KvPeer
-from cluster.logs import get_logger
 from engine.contract.commands import Cancel, Command, Connect, Deliver, Disconnect, Fetch
 from engine.contract.messages import Fetched, Frame
 from engine.process.extension import EngineParts
-from kvtransfer.block_reader import BlockReader
 from kvtransfer.read_job import ReadJob, ReadResult
+from kvtransfer.reader import Reader
 
 RATE_WEIGHT = 0.2
 """Of the newest read in the moving average of the transfer rate: about five reads of memory."""
-_log = get_logger("decode_worker.intake")
 
 
 class KvIntake:
-    """An engine Extension; see there. Owns the reader, its thread and its transport."""
+    """An engine Extension; see there. Owns the reader, its thread and its transport.
 
-    def __init__(self, parts: EngineParts, reader: BlockReader, kv_transport: str) -> None:
+    A reader that has died raises from `poll`, which ends the process: its blocks are held for good.
+    """
+
+    def __init__(
+        self,
+        parts: EngineParts,
+        reader: Reader,
+        kv_transport: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._receiving_blocks = parts.receiving_blocks
         self._reader = reader
         self._kv_transport = kv_transport
         self._said_transport = ""
         self._fetched: list[tuple[float, Fetched]] = []
         self._bytes_per_s = 0.0
+        self._clock = clock
 
     @property
     def peer(self) -> KvPeer | None:
@@ -62,7 +71,7 @@ class KvIntake:
         """Takes what is for the intake. A cancelled request's reads are ended early."""
         match command:
             case Connect():
-                self._connect(command)
+                self._reader.connect(command.incarnation, command.peer)
             case Disconnect():
                 self._reader.disconnect(command.incarnation)
             case Fetch():
@@ -80,7 +89,7 @@ class KvIntake:
 
     def enrich(self, frame: Frame) -> None:
         """Adds the answers, the measured rate and the transport in use."""
-        now = time.monotonic()
+        now = self._clock()
         frame.fetched = [
             structs.replace(fetched, frame_delay_ms=(now - polled_at) * 1e3)
             for polled_at, fetched in self._fetched
@@ -94,13 +103,6 @@ class KvIntake:
     def close(self) -> None:
         """Ends every read, the thread and the transport."""
         self._reader.close()
-
-    def _connect(self, command: Connect) -> None:
-        """A peer that does not fit is reported by every Fetch from it."""
-        try:
-            self._reader.connect(command.incarnation, command.peer)
-        except SplitserveError as error:
-            _log.warning("cannot connect", incarnation=command.incarnation, error=error.message)
 
     def _fetch(self, fetch: Fetch) -> None:
         slots = self._receiving_blocks(fetch.request_id)
@@ -146,7 +148,7 @@ class KvIntake:
         return [Deliver(job.request_id, first_index, num_verified)]
 
     def _tell(self, fetched: Fetched) -> None:
-        self._fetched.append((time.monotonic(), fetched))
+        self._fetched.append((self._clock(), fetched))
 
     def _note_rate(self, result: ReadResult) -> None:
         if result.error or result.duration_ms <= 0:

@@ -8,7 +8,8 @@ Bytes are read in spans, so that a span is verified while the next one travels a
 the cache. A block whose slot has another generation by now was given away: it is dropped. One with
 the right generation and the wrong digest is read once more, and then refused.
 
-ENDED is only reached when no read is in flight: whatever happens, nothing lands afterwards.
+ENDED is only reached when no read is in flight: whatever happens, nothing lands afterwards. A read
+that is BROKEN is in flight until the reader has cut its peer off.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.errors import TransferFailed
+from kvtransfer.peer_link import PeerLink
 from kvtransfer.read_job import ReadJob, ReadResult, runs_of
 from kvtransfer.transport import Read, ReadState, Transport
 from kvtransfer.verification import Digest, matching
@@ -56,6 +58,8 @@ class ReadInFlight:
     read: Read
     positions: list[int]
     of_generations: bool
+    state: ReadState = ReadState.PENDING
+    """At the last look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +77,11 @@ class ReadTools:
 class BlockRead:
     """Belongs to the reading thread. `advance` is called until the state is ENDED."""
 
-    def __init__(self, job: ReadJob, tools: ReadTools, *, deadline: float) -> None:
+    def __init__(self, job: ReadJob, tools: ReadTools, link: PeerLink) -> None:
         self.job = job
-        self._span = job.span
-        self.deadline = deadline
+        self.link = link
         self.state = BlockReadState.QUEUED
+        self._span = job.span
         self._tools = tools
         self._to_read: deque[list[int]] = deque()
         self._in_flight: list[ReadInFlight] = []
@@ -92,9 +96,14 @@ class BlockRead:
         self._error = job.problem()
 
     @property
-    def is_in_flight(self) -> bool:
-        """True while a read may still write into the local blocks."""
-        return bool(self._in_flight)
+    def is_broken(self) -> bool:
+        """True when the library has given a read up without ending it."""
+        return any(flight.state is ReadState.BROKEN for flight in self._in_flight)
+
+    @property
+    def error(self) -> str:
+        """Why it is being given up; empty when it is not."""
+        return self._error
 
     def give_up(self, error: str) -> None:
         """Posts nothing more; ends as soon as nothing is in flight. The first error stays."""
@@ -116,10 +125,15 @@ class BlockRead:
             return True
 
     def resume_interrupted(self) -> None:
-        """After an abort on account of another peer: what was cut off is read again."""
-        for flight in list(self._in_flight):
-            if flight.read.poll() is ReadState.FAILED:
-                self._in_flight.remove(flight)
+        """After an abort on account of another peer: what was cut off is read again.
+
+        Raises what the transport raises; the reads that could not be posted are not in flight.
+        """
+        cut = [flight for flight in self._in_flight if flight.read.poll() is ReadState.FAILED]
+        for flight in cut:
+            self._remove(flight)
+        for flight in cut:
+            if not self._error:
                 self._post_again(flight)
 
     def result(self) -> ReadResult:
@@ -135,9 +149,11 @@ class BlockRead:
 
     def _step(self, now: float) -> bool:
         if self.state is BlockReadState.QUEUED:
+            if not self.link.has_room:
+                return False
             self._started = now
             self._read(range(self.job.num_blocks))
-        if self._to_read and len(self._in_flight) < MAX_SPANS_IN_FLIGHT:
+        if self._may_post():
             self._post_blocks(self._to_read.popleft())
             self._collect()
             return True
@@ -151,6 +167,10 @@ class BlockRead:
             return True
         return False
 
+    def _may_post(self) -> bool:
+        has_room = len(self._in_flight) < MAX_SPANS_IN_FLIGHT and self.link.has_room
+        return bool(self._to_read) and has_room
+
     def _read(self, positions: Iterable[int]) -> None:
         self._move_to(BlockReadState.READING)
         self._num_readings += 1
@@ -158,58 +178,59 @@ class BlockRead:
         self._to_read.extend(wanted[i : i + size] for i in range(0, len(wanted), size))
 
     def _post_blocks(self, positions: list[int]) -> None:
-        read = self._tools.transport.read_blocks(
-            self.job.incarnation,
-            self._pick(self._span.block_ids, positions),
-            self._pick(self.job.local_block_ids, positions),
-        )
-        self._in_flight.append(ReadInFlight(read, positions, of_generations=False))
+        read = self._tools.transport.read_blocks(self.job.incarnation, *self._slots(positions))
+        self._fly(ReadInFlight(read, positions, of_generations=False))
 
     def _post_generations(self, positions: list[int]) -> None:
-        read = self._tools.transport.read_generations(
-            self.job.incarnation,
-            self._pick(self._span.block_ids, positions),
-            self._pick(self.job.local_block_ids, positions),
-        )
-        self._in_flight.append(ReadInFlight(read, positions, of_generations=True))
+        read = self._tools.transport.read_generations(self.job.incarnation, *self._slots(positions))
+        self._fly(ReadInFlight(read, positions, of_generations=True))
 
     def _post_again(self, flight: ReadInFlight) -> None:
-        if flight.of_generations and not self._error:
+        if flight.of_generations:
             self._post_generations(flight.positions)
-        elif not self._error:
+        else:
             self._to_read.appendleft(flight.positions)
+
+    def _fly(self, flight: ReadInFlight) -> None:
+        self._in_flight.append(flight)
+        self.link.posted()
+
+    def _remove(self, flight: ReadInFlight) -> None:
+        self._in_flight.remove(flight)
+        self.link.landed()
 
     def _collect(self) -> bool:
         """Takes in the reads that are over."""
-        over = [flight for flight in self._in_flight if self._is_over(flight)]
-        for flight in over:
-            self._in_flight.remove(flight)
+        num_removed = 0
+        for flight in list(self._in_flight):
+            flight.state = flight.read.poll()
             if flight.read.error:
                 self.give_up(flight.read.error)
-            elif not flight.of_generations:
-                self._take_bytes(flight.positions)
-        return bool(over)
+            if flight.state.is_final:
+                num_removed += 1
+                self._remove(flight)
+                self._take(flight)
+        return num_removed > 0
 
-    def _is_over(self, flight: ReadInFlight) -> bool:
-        return flight.read.poll() is not ReadState.PENDING
-
-    def _take_bytes(self, positions: list[int]) -> None:
-        self._num_bytes += len(positions) * self._tools.block_bytes
+    def _take(self, flight: ReadInFlight) -> None:
+        if flight.read.error or flight.of_generations:
+            return
+        self._num_bytes += len(flight.positions) * self._tools.block_bytes
         if self._error:
             return
         try:
-            equal = self._compare(positions)
+            equal = self._compare(flight.positions)
         except TransferFailed as error:
             self.give_up(error.message)
             return
-        for position, is_equal in zip(positions, equal, strict=True):
+        for position, is_equal in zip(flight.positions, equal, strict=True):
             (self._matched if is_equal else self._mismatched).add(position)
 
     def _compare(self, positions: list[int]) -> list[bool]:
         if self._tools.digest is None:
             return [True] * len(positions)
         announced = [self._span.digests_of(position, position + 1) for position in positions]
-        local = self._pick(self.job.local_block_ids, positions)
+        _, local = self._slots(positions)
         return matching(self._tools.digest, self._tools.blocks, local, announced)
 
     def _judge(self, now: float) -> None:
@@ -245,6 +266,7 @@ class BlockRead:
         assert state in _NEXT[self.state], f"a read cannot go from {self.state} to {state}"
         self.state = state
 
-    @staticmethod
-    def _pick(values: Sequence[int], positions: Sequence[int]) -> list[int]:
-        return [values[position] for position in positions]
+    def _slots(self, positions: Sequence[int]) -> tuple[list[int], list[int]]:
+        """(in the peer's pool, in the local one)."""
+        remote, local = self._span.block_ids, self.job.local_block_ids
+        return [remote[at] for at in positions], [local[at] for at in positions]

@@ -1,9 +1,10 @@
 """The intake: blocks of other workers, read and verified by a thread of their own.
 
     engine loop:    submit -> ... poll -> ReadResult, exactly one per job
-    reading thread: read bytes -> digests -> generations -> result
+    reading thread: commands -> turn of the ReaderCore -> results
 
-The caller is never held up: its calls put things into queues and take them out.
+The caller is never held up: its calls put things into queues and take them out. A thread that ends
+or stands still is found by the next poll, which raises.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from cluster.errors import ConfigError, SplitserveError
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
 from kvtransfer.block_read import ReadTools
 from kvtransfer.local_pool import LocalPool
+from kvtransfer.patience import Patience
 from kvtransfer.read_job import ReadJob, ReadResult
 from kvtransfer.reader_core import ReaderCore
 from kvtransfer.transport import Transport
 from kvtransfer.verification import Digest
 
-JOB_TIMEOUT_S = 10.0
-"""Of a job in the reader. A second is 100 times what 64 blocks take over TCP on one machine."""
+PATIENCE_S = 10.0
+"""With a peer whose reads do not land. A second is 100 times what 64 blocks take over TCP on one
+machine."""
 
 SPAN_BYTES = 6 * 1024 * 1024
 """Bytes of one read. 64 blocks of 368,640 bytes took 11.8 ms in spans of 1 block, 6.5 of 4, 4.7 of
@@ -34,14 +38,25 @@ SPAN_BYTES = 6 * 1024 * 1024
 POLL_INTERVAL_S = 100e-6
 """Between two looks at reads in flight. Not a spin: the engine's thread needs the interpreter."""
 
+STANDSTILL_S = 60.0
+"""Of the reading thread with jobs to do: more than the library takes to start or end an agent."""
+
+CLOSE_TIMEOUT_S = 10.0
+
 _log = get_logger("kvtransfer")
 
 
-class BlockReader:
-    """Owns the transport's reading side and the thread. All methods are the caller's, any thread.
+class ReaderDied(RuntimeError):
+    """The reading thread has ended or stands still: nothing is read any more, what it holds stays
+    held. For whoever polls: the process has to end."""
 
-    `digest=None` turns verification of bytes off; generations are always checked. `notify` is
-    called on the reading thread whenever a result has become ready; it must not wait.
+
+class BlockReader:
+    """A Reader, see there; owns the transport's reading side and the thread.
+
+    `digest=None` turns verification of bytes off, which is refused for memory of a GPU: reading
+    the bytes again is what proves that they have arrived there. `notify` is called on the reading
+    thread whenever a result has become ready, and at its end; it must not wait.
     """
 
     def __init__(
@@ -50,11 +65,16 @@ class BlockReader:
         pool: LocalPool,
         digest: Digest | None,
         *,
-        timeout_s: float = JOB_TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
         span_bytes: int = SPAN_BYTES,
         clock: Callable[[], float] = time.monotonic,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
+        if digest is None and pool.memory == "VRAM":
+            raise ConfigError(
+                "blocks in the memory of a GPU cannot be read without their digests: nothing else "
+                "shows that the bytes have arrived; pass a digest"
+            )
         tools = ReadTools(
             transport=transport,
             blocks=pool.blocks,
@@ -62,16 +82,18 @@ class BlockReader:
             digest=digest,
             span_blocks=max(1, span_bytes // pool.block_bytes),
         )
-        self._pool = pool
         self._transport = transport
-        self._loop = ReaderCore(tools, timeout_s=timeout_s, clock=clock)
+        self._core = ReaderCore(tools, patience_s=patience_s, clock=clock)
         self._notify = notify
-        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._results: list[ReadResult] = []
         self._unfinished: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._in_use = ""
         self._closing = False
+        self._death: BaseException | None = None
+        self._num_turns = self._seen_turns = 0
+        self._patience = Patience(clock)
         self._thread = threading.Thread(target=self._run, name="kv-intake", daemon=True)
         self._thread.start()
 
@@ -91,77 +113,90 @@ class BlockReader:
         return request_id in self._unfinished
 
     def connect(self, incarnation: str, peer: KvPeer) -> None:
-        """Makes the peer readable for jobs that are submitted afterwards.
-
-        Raises PairingMismatch at once when the pools do not fit; any later failure is reported by
-        the jobs.
-        """
-        self._pool.check_peer(peer, peer.transport)
-        self._commands.put(partial(self._loop.connect, incarnation, peer))
+        """See Sources."""
+        self._commands.put(partial(self._core.connect, incarnation, peer))
 
     def disconnect(self, incarnation: str) -> None:
-        """That process is gone: its jobs fail within about a second."""
-        self._commands.put(partial(self._loop.disconnect, incarnation))
+        """See Sources."""
+        self._commands.put(partial(self._core.disconnect, incarnation))
 
     def submit(self, job: ReadJob) -> None:
-        """Ends in one ReadResult. Jobs of one peer are read side by side."""
+        """See Jobs."""
         with self._lock:
             self._unfinished[job.request_id] += 1
-        self._commands.put(partial(self._loop.add, job))
+        self._commands.put(partial(self._core.submit, job))
 
     def cancel(self, request_id: str) -> bool:
-        """Ends the request's jobs early; their results come when nothing is in flight for them.
-
-        Returns whether there are any, so whether the request's blocks are still held.
-        """
-        self._commands.put(partial(self._loop.cancel, request_id))
+        """See Jobs."""
+        self._commands.put(partial(self._core.cancel, request_id))
         return self.holds(request_id)
 
     def poll(self) -> list[ReadResult]:
-        """Results since the last call."""
+        """Results since the last call. Raises ReaderDied, also when no job was ever submitted."""
+        self._check_thread()
         with self._lock:
             results, self._results = self._results, []
         return results
 
     def close(self) -> None:
-        """Ends every job, the transport and the thread, and waits for that. Idempotent."""
+        """Ends every job, the transport and the thread, and waits for that, but not for ever."""
         self._commands.put(self._stop)
-        self._thread.join()
+        self._thread.join(CLOSE_TIMEOUT_S)
+        if self._thread.is_alive():
+            _log.error("the KV intake does not end", waited_s=CLOSE_TIMEOUT_S)
+
+    def _check_thread(self) -> None:
+        if self._death is not None:
+            raise ReaderDied(f"the KV intake has failed: {self._death!r}") from self._death
+        if not self._unfinished or self._num_turns != self._seen_turns:
+            self._seen_turns = self._num_turns
+            self._patience.renew()
+        elif (waited_s := self._patience.look()) >= STANDSTILL_S:
+            raise ReaderDied(f"the KV intake has stood still for {waited_s:.0f} s")
 
     def _stop(self) -> None:
         self._closing = True
 
     def _run(self) -> None:
+        try:
+            self._read_until_closed()
+        except BaseException as error:  # told by the next poll, which ends the process
+            _log.critical("the KV intake has failed", exc_info=error)
+            self._death = error
+            self._notify()
+
+    def _read_until_closed(self) -> None:
         moved = True
-        self._execute(self._transport.start_reading)
+        self._start()
         while not self._closing:
-            self._take_commands(wait=not moved or not self._loop.num_reads)
-            results, moved = self._loop.turn()
+            self._take_commands(wait=not moved or not self._core.busy)
+            results, moved = self._core.turn()
+            self._num_turns += 1
             self._publish(results)
-        self._publish(self._loop.close())
+        self._publish(self._core.close())
+
+    def _start(self) -> None:
+        """What cannot be made now is tried again at the first connection."""
+        try:
+            self._transport.start_reading()
+        except SplitserveError as error:
+            _log.warning("reading cannot start yet", error=error.message)
 
     def _take_commands(self, *, wait: bool) -> None:
         """Waits for a command when idle, and for the next look when reads are in flight."""
-        timeout = POLL_INTERVAL_S if self._loop.num_reads else None
+        timeout = POLL_INTERVAL_S if self._core.busy else None
         try:
             if wait:
-                self._execute(self._commands.get(timeout=timeout))
+                self._commands.get(timeout=timeout)()
             while True:
-                self._execute(self._commands.get_nowait())
+                self._commands.get_nowait()()
         except queue.Empty:
             return
-
-    def _execute(self, command: Callable[[], None]) -> None:
-        """The thread outlives whatever a command may do."""
-        try:
-            command()
-        except Exception:
-            _log.exception("a command of the KV intake failed")
 
     def _publish(self, results: list[ReadResult]) -> None:
         if not results:
             return
-        self._in_use = self._transport.in_use
+        self._in_use = self._core.transport_in_use
         with self._lock:
             self._unfinished -= Counter(result.job.request_id for result in results)
             self._results += results

@@ -1,7 +1,11 @@
 """The transport within one process: a copy between two registered pools. For tests and for tools.
 
-Reads finish when they are polled, so a test decides in which order things happen. `faults` is the
-seam: what it answers is what the "network" does.
+    post -> under way -> lands in parts, when anything is polled, as the faults let it
+                 '-- BROKEN: the rest is still under way, and lands later
+    abort: everything that is under way is lost, of all peers; as when NIXL's agent ends
+
+As cruel as NIXL where the faults say so: `faults` is the seam, what it answers is what the
+"network" does. Without faults a read finishes at its first poll.
 """
 
 from __future__ import annotations
@@ -48,14 +52,19 @@ PROCESS_NETWORK = LoopbackNetwork()
 
 @dataclass(slots=True)
 class LoopbackFaults:
-    """What goes wrong. The defaults are: nothing. Called on the reading thread."""
+    """What goes wrong. The defaults are: nothing. Called on the reading thread; `peer` is the name
+    of the pool that is read."""
 
-    def holds(self) -> bool:
-        """True keeps every read PENDING for this poll."""
+    def num_landing(self, peer: str, num_under_way: int) -> int:
+        """How many more blocks of the read at the head of this peer's link land at this poll."""
+        return num_under_way
+
+    def breaks(self, peer: str) -> bool:
+        """True makes the read BROKEN before it is over."""
         return False
 
-    def fails(self) -> bool:
-        """True makes the read FAIL instead of finishing."""
+    def refuses(self, peer: str) -> bool:
+        """True makes posting fail, though the peer could be connected."""
         return False
 
     def after_blocks(
@@ -66,7 +75,7 @@ class LoopbackFaults:
 
 @dataclass(slots=True)
 class LoopbackRead:
-    """Copies when polled."""
+    """Lands when anything is polled."""
 
     transport: LoopbackTransport
     source_name: str
@@ -74,37 +83,52 @@ class LoopbackRead:
     local_block_ids: list[int]
     of_generations: bool
     error: str = ""
-    _state: ReadState = field(default=ReadState.PENDING)
+    num_landed: int = 0
+    state: ReadState = field(default=ReadState.PENDING)
 
     def poll(self) -> ReadState:
-        """PENDING while the faults hold it."""
-        if self._state is ReadState.PENDING and not self.transport.faults.holds():
-            self._finish()
-        return self._state
+        """Lets the whole network go on."""
+        self.transport.go_on()
+        return self.state
 
     def fail(self, error: str) -> None:
-        """The end, unless there was one before."""
-        if self._state is ReadState.PENDING:
-            self._state, self.error = ReadState.FAILED, error
+        """Nothing lands any more. The end, unless there was one before."""
+        if not self.state.is_final:
+            self.state, self.error = ReadState.FAILED, error
 
-    def _finish(self) -> None:
+    def land(self) -> None:
+        """Some more of it arrives, or none."""
         source = self.transport.network.find(self.source_name)
         if source is None:
             self.fail(f"loopback peer {self.source_name!r} is gone")
-        elif self.transport.faults.fails():
-            self.fail("loopback read failed on purpose")
-        else:
-            self._copy(source)
-            self._state = ReadState.DONE
-
-    def _copy(self, source: LocalPool) -> None:
-        target = self.transport.pool
-        if self.of_generations:
-            read = source.generations[self.remote_block_ids]
-            self.transport.generations_read[self.local_block_ids] = read
             return
-        target.blocks[self.local_block_ids] = source.blocks[self.remote_block_ids]
-        self.transport.faults.after_blocks(source, target, self.local_block_ids)
+        if self.state is ReadState.PENDING and self.transport.faults.breaks(self.source_name):
+            self.state, self.error = ReadState.BROKEN, "loopback read broke on purpose"
+        under_way = len(self.local_block_ids) - self.num_landed
+        size = 1 if self.of_generations else under_way  # generations travel as one
+        count = self.transport.faults.num_landing(self.source_name, size)
+        if self.of_generations and count:
+            count = under_way
+        self._copy(source, self.num_landed, self.num_landed + min(count, under_way))
+        if self.num_landed == len(self.local_block_ids) and self.state is ReadState.PENDING:
+            self.state = ReadState.DONE
+
+    def _copy(self, source: LocalPool, start: int, stop: int) -> None:
+        remote, local = self.remote_block_ids[start:stop], self.local_block_ids[start:stop]
+        self.num_landed = stop
+        if not local:
+            return
+        if self.of_generations:
+            self.transport.generations_read[local] = source.generations[remote]
+            return
+        self.transport.pool.blocks[local] = source.blocks[remote]
+        self.transport.faults.after_blocks(source, self.transport.pool, local)
+
+    @property
+    def is_under_way(self) -> bool:
+        """True while anything of it may still land, whatever the reader has been told."""
+        is_over = self.state.is_final or self.num_landed == len(self.local_block_ids)
+        return not is_over
 
 
 class LoopbackTransport:
@@ -151,7 +175,7 @@ class LoopbackTransport:
         """Nothing is needed."""
 
     def connect(self, incarnation: str, peer: KvPeer) -> None:
-        """Checks the pools; nothing else is needed."""
+        """Checks the pools; whether the peer answers is seen at the first read."""
         self.pool.check_peer(peer, TRANSPORT)
         self._peers[incarnation] = peer
 
@@ -160,29 +184,38 @@ class LoopbackTransport:
         self._peers.pop(incarnation, None)
 
     def abort(self, incarnation: str) -> None:
-        """Fails the reads from this peer."""
-        peer = self._peers.pop(incarnation, None)
+        """Fails the reads from every peer."""
         for read in self._reads:
-            if peer is not None and read.source_name == peer.agent_name:
-                read.fail(f"the read from {incarnation} was aborted")
+            read.fail(f"the read was stopped, as {incarnation} had to be cut off")
+        self._reads.clear()
 
     def read_blocks(
         self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
     ) -> LoopbackRead:
-        """Copies at a later poll."""
+        """Copies at later polls."""
         return self._post(incarnation, remote_block_ids, local_block_ids, of_generations=False)
 
     def read_generations(
         self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
     ) -> LoopbackRead:
-        """Copies at a later poll."""
+        """Copies at later polls."""
         return self._post(incarnation, remote_block_ids, local_block_ids, of_generations=True)
+
+    def go_on(self) -> None:
+        """Every peer's link carries what is at its head, first posted, first landed."""
+        served: set[str] = set()
+        for read in self._reads:
+            if read.source_name not in served and read.is_under_way:
+                read.land()
+                if read.is_under_way:
+                    served.add(read.source_name)
+        self._reads = [read for read in self._reads if not read.state.is_final]
 
     def close(self) -> None:
         """Withdraws the pool."""
         self.network.withdraw(self._name)
-        for incarnation in list(self._peers):
-            self.abort(incarnation)
+        self.abort("this process")
+        self._peers.clear()
 
     def _post(
         self,
@@ -196,9 +229,10 @@ class LoopbackTransport:
         if peer is None:
             raise TransferFailed(f"no connection to {incarnation}; connect first")
         check_block_ids(remote, local, num_remote=peer.num_blocks, num_local=self.pool.num_blocks)
+        if self.faults.refuses(peer.agent_name):
+            raise TransferFailed(f"{incarnation} cannot be read: connection refused on purpose")
         read = LoopbackRead(
             self, peer.agent_name, list(remote), list(local), of_generations=of_generations
         )
-        self._reads = [old for old in self._reads if old._state is ReadState.PENDING]
         self._reads.append(read)
         return read

@@ -9,22 +9,29 @@ import numpy as np
 from cluster.errors import TransferFailed
 from cluster.kv_peer import KvPeer
 from kvtransfer.nixl_library import nixl_errors
-from kvtransfer.transfer_agent import TransferAgent
+from kvtransfer.transfer_agent import PostedRead, TransferAgent
 from kvtransfer.transport import ReadState
 
 GENERATION_BYTES = 8
 
 
 class NixlRead:
-    """A read in flight. Its handle is released by the poll that finds the end."""
+    """A read in flight. Its handle is released by the poll that finds the end.
 
-    def __init__(self, agent: TransferAgent, handle: int, done: bool, peer: str) -> None:
+    The library answers with the first error of many descriptors, and cancelling the others "may not
+    be enough" (its own words, ucx_backend.cpp): a read with an error is BROKEN until the agent has
+    ended. The answer is kept: asked again, the library may say that the rest succeeded.
+    """
+
+    def __init__(self, agent: TransferAgent, posted: PostedRead, peer: str) -> None:
         self.error = ""
         self._agent = agent
-        self._handle = handle
+        self._handle = posted.handle
         self._peer = peer
         self._state = ReadState.PENDING
-        if done:
+        if posted.error:
+            self._break(posted.error)
+        elif posted.is_done:
             self._end(ReadState.DONE)
 
     def poll(self) -> ReadState:
@@ -34,15 +41,18 @@ class NixlRead:
                 if self._agent.is_done(self._handle):
                     self._end(ReadState.DONE)
             except nixl_errors() as error:
-                self.error = f"the read from {self._peer} failed: {error}"
-                self._end(ReadState.FAILED)
+                self._break(str(error))
         return self._state
 
     def fail(self, error: str) -> None:
         """The agent is about to be closed: the read ends now."""
-        if self._state is ReadState.PENDING:
-            self.error = error
+        if not self._state.is_final:
+            self.error = self.error or error
             self._end(ReadState.FAILED)
+
+    def _break(self, error: str) -> None:
+        self.error = f"the read from {self._peer} failed: {error}"
+        self._state = ReadState.BROKEN
 
     def _end(self, state: ReadState) -> None:
         self._state = state
@@ -60,7 +70,8 @@ class NixlPeer:
         Raises TransferFailed when the connection cannot be made.
         """
         self.peer = peer
-        self.is_broken = False
+        self._is_broken = False
+        self._first: NixlRead | None = None
         self._agent = agent
         self._incarnation = incarnation
         self._local_blocks, self._local_generations = local_rows
@@ -82,6 +93,10 @@ class NixlPeer:
             agent.remove_peer(peer.agent_name)
             raise
 
+    def wire_up(self, place: int) -> None:
+        """A first read of one generation, into a place of its own; nobody waits for it."""
+        self._first = self._start(self._generations, [0], self._local_generations, [place])
+
     def read_blocks(self, remote: Sequence[int], local: Sequence[int]) -> NixlRead:
         """Blocks into blocks."""
         return self._post(self._blocks, remote, self._local_blocks, local)
@@ -91,13 +106,17 @@ class NixlPeer:
         return self._post(self._generations, remote, self._local_generations, local)
 
     def may_be_replaced(self) -> bool:
-        """True when a read has failed and none is in flight: a new connection may do better."""
+        """True when a read is broken and no block is in flight: a new connection may do better.
+
+        Of blocks, that is after the agent has ended; the first read has a place of its own.
+        """
         self._settle()
-        return self.is_broken and not self._reads
+        first_broke = self._first is not None and self._first.poll() is ReadState.BROKEN
+        return (self._is_broken or first_broke) and not self._reads
 
     def fail_reads(self, error: str) -> None:
         """Before the agent is closed."""
-        for read in self._reads:
+        for read in (*self._reads, *([self._first] if self._first else [])):
             read.fail(error)
         self._reads.clear()
 
@@ -112,6 +131,14 @@ class NixlPeer:
         self._agent.remove_peer(self.peer.agent_name)
 
     def _post(
+        self, remote_list: int, remote: Sequence[int], local_list: int, local: Sequence[int]
+    ) -> NixlRead:
+        read = self._start(remote_list, remote, local_list, local)
+        self._settle()
+        self._reads.append(read)
+        return read
+
+    def _start(
         self,
         remote_list: int,
         remote: Sequence[int],
@@ -121,17 +148,12 @@ class NixlPeer:
         remote_rows = np.asarray(remote, dtype=np.int32)
         local_rows = np.asarray(local, dtype=np.int32)
         try:
-            handle, done = self._agent.post_read(local_list, local_rows, remote_list, remote_rows)
+            posted = self._agent.post_read(local_list, local_rows, remote_list, remote_rows)
         except nixl_errors() as error:
-            self.is_broken = True
+            self._is_broken = True
             raise TransferFailed(f"{self._incarnation} cannot be read: {error}") from error
-        read = NixlRead(self._agent, handle, done, self._incarnation)
-        self._settle()
-        self._reads.append(read)
-        return read
+        return NixlRead(self._agent, posted, self._incarnation)
 
     def _settle(self) -> None:
-        """Drops the reads that are over, and remembers whether one of them failed."""
-        states = [read.poll() for read in self._reads]
-        self.is_broken = self.is_broken or ReadState.FAILED in states
-        self._reads = [read for read in self._reads if read.poll() is ReadState.PENDING]
+        """Drops the reads that are over. Broken ones are not: they end with the agent."""
+        self._reads = [read for read in self._reads if not read.poll().is_final]

@@ -87,7 +87,7 @@ class NixlTransport:
         self.disconnect(incarnation)
         self._wanted[incarnation] = peer
         try:
-            self._connected(incarnation).read_generations([0], [self.pool.num_blocks])
+            self._connected(incarnation).wire_up(self.pool.num_blocks)
         except TransferFailed:
             self.disconnect(incarnation)
             raise
@@ -116,12 +116,11 @@ class NixlTransport:
         return peer.read_generations(remote_block_ids, local_block_ids)
 
     def abort(self, incarnation: str) -> None:
-        """Ends the reading agent. Other peers are connected again at their next read.
+        """Ends the reading agent. Every peer is connected again at its next read.
 
         A peer that hung in the middle of a TCP read, and wakes up after this, may be ended by its
         own UCX: it finds the connection cut.
         """
-        self._wanted.pop(incarnation, None)
         for name, peer in self._peers.items():
             peer.fail_reads(f"the read from {name} was stopped, as {incarnation} had to be cut off")
             peer.close()

@@ -1,7 +1,11 @@
-"""All reads of one reader, turn by turn: the reading thread's conductor, without the thread.
+"""The reader without a thread: all jobs of one process, turn by turn, on a clock that is given.
 
-A peer that dies shows itself: its reads fail. A peer that hangs does not; then the deadline of a
-read ends its reads by force (`Transport.abort`), so that every read ends, and ends drained.
+A peer that dies shows itself: its reads fail. A peer that hangs does not: when none of its reads
+has landed for as long as its patience lasts, they are ended by force (`Transport.abort`). So are
+those of a peer with a broken read, as parts of it may still be under way. So every job ends, and
+ends drained. A link that is slow, but moves, is waited for; the request's own deadline ends it.
+
+What goes wrong on the way of one job ends that job. What would leave bytes under way is raised.
 """
 
 from __future__ import annotations
@@ -12,118 +16,166 @@ from cluster.errors import SplitserveError
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
 from kvtransfer.block_read import BlockRead, BlockReadState, ReadTools
+from kvtransfer.peer_link import PeerLink
 from kvtransfer.read_job import ReadJob, ReadResult
-
-DISCONNECT_GRACE_S = 1.0
-"""Reads from a peer that is known to be gone may take this long to fail by themselves."""
 
 _log = get_logger("kvtransfer")
 
 
 class ReaderCore:
-    """Owned by one thread. `clock` gives monotonic seconds."""
+    """A Reader, see there; owned by one thread. `clock` gives monotonic seconds."""
 
-    def __init__(self, tools: ReadTools, *, timeout_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, tools: ReadTools, *, patience_s: float, clock: Callable[[], float]) -> None:
         self._tools = tools
-        self._timeout_s = timeout_s
+        self._patience_s = patience_s
         self._clock = clock
         self._reads: list[BlockRead] = []
-        self._known: dict[str, KvPeer] = {}
-        self._refused: dict[str, str] = {}
-        self._leaving: set[str] = set()
+        self._links: dict[str, PeerLink] = {}
 
     @property
-    def num_reads(self) -> int:
-        """Reads that have not ended."""
-        return len(self._reads)
+    def transport_in_use(self) -> str:
+        """In words; empty before the first connection."""
+        return self._tools.transport.in_use
+
+    @property
+    def busy(self) -> bool:
+        """True while a job is unfinished."""
+        return bool(self._reads)
+
+    def holds(self, request_id: str) -> bool:
+        """True while reads into this request's blocks may be in flight."""
+        return any(read.job.request_id == request_id for read in self._reads)
 
     def connect(self, incarnation: str, peer: KvPeer) -> None:
-        """A failure is kept: reads from this peer will report it. Again the same is nothing."""
-        known = self._known.get(incarnation)
-        if known not in (None, peer) and self._reads_from(incarnation):
-            self._abort(incarnation, f"{incarnation} has another pool now")
-        self._leaving.discard(incarnation)
-        self._refused.pop(incarnation, None)
-        self._known[incarnation] = peer
+        """A failure is kept: jobs from this peer will report it. Again the same is nothing."""
+        link = self._links.get(incarnation)
+        if link is not None and link.peer not in (None, peer) and self._reads_over(link):
+            self._cut(link, f"{incarnation} has another pool now")
+        if link is None or link.peer != peer or link.is_leaving:
+            link = self._adopt(self._make_link(incarnation, peer))
         try:
+            link.refused = ""
             self._tools.transport.connect(incarnation, peer)
         except SplitserveError as error:
-            _log.warning("cannot connect", incarnation=incarnation, error=error.message)
-            self._refused[incarnation] = error.message
+            link.refused = error.message
+        except Exception as error:
+            _log.exception("a connection could not be handled", incarnation=incarnation)
+            link.refused = f"internal error: {type(error).__name__}"
+        if link.refused:
+            _log.warning("cannot connect", incarnation=incarnation, error=link.refused)
 
     def disconnect(self, incarnation: str) -> None:
-        """The peer is gone: its reads end now, or within the grace when reads are in flight."""
-        self._refused.pop(incarnation, None)
-        self._leaving.add(incarnation)
-        limit = self._clock() + DISCONNECT_GRACE_S
-        for read in self._reads_from(incarnation):
+        """The peer is gone: its jobs end now, or within the grace when reads are in flight."""
+        link = self._links.get(incarnation)
+        if link is None:
+            return
+        link.leave()
+        for read in self._reads_over(link):
             read.give_up(f"{incarnation} is gone")
-            read.deadline = min(read.deadline, limit)
 
-    def add(self, job: ReadJob) -> None:
-        """Starts at the next turn. Its deadline counts from here."""
-        read = BlockRead(job, self._tools, deadline=self._clock() + self._timeout_s)
-        if job.incarnation in self._refused:
-            read.give_up(self._refused[job.incarnation])
+    def submit(self, job: ReadJob) -> None:
+        """Starts at the next turn."""
+        link = self._links.get(job.incarnation)
+        if link is None:  # the transport will say that nobody has connected it
+            link = self._make_link(job.incarnation, None)
+        read = BlockRead(job, self._tools, link)
+        read.give_up(link.problem)
         self._reads.append(read)
 
-    def cancel(self, request_id: str) -> None:
-        """The request's reads end as soon as nothing is in flight for them."""
+    def cancel(self, request_id: str) -> bool:
+        """The request's jobs end as soon as nothing is in flight for them."""
         for read in self._reads:
             if read.job.request_id == request_id:
                 read.give_up("cancelled")
+        return self.holds(request_id)
+
+    def poll(self) -> list[ReadResult]:
+        """One turn; what has ended in it."""
+        return self.turn()[0]
 
     def turn(self) -> tuple[list[ReadResult], bool]:
-        """One step of every read; returns what ended, and whether anything moved."""
-        now = self._clock()
-        moved = [self._advance(read, now) for read in self._reads]
-        self._enforce_deadlines(now)
-        results = [read.result() for read in self._reads if read.state is BlockReadState.ENDED]
+        """One step of every job; returns what ended, and whether anything moved.
+
+        Raises what `Transport.abort` raises: then bytes may land in blocks that are given back.
+        """
+        moved = [self._advance(read) for read in self._reads]
+        if self._cut_where_needed():
+            moved += [self._advance(read) for read in self._reads if read.error]
+        ended = [read for read in self._reads if read.state is BlockReadState.ENDED]
         self._reads = [read for read in self._reads if read.state is not BlockReadState.ENDED]
         self._finish_leaving()
-        return results, any(moved) or bool(results)
+        return [read.result() for read in ended], any(moved)
 
     def close(self) -> list[ReadResult]:
-        """Ends everything by force."""
+        """Ends everything by force; returns what that ended. Idempotent."""
         for read in self._reads:
             read.give_up("this worker is shutting down")
         self._tools.transport.close()
         return self.turn()[0]
 
-    def _advance(self, read: BlockRead, now: float) -> bool:
-        """A bug met on the way of one read ends that read alone."""
+    def _make_link(self, incarnation: str, peer: KvPeer | None) -> PeerLink:
+        return PeerLink(incarnation, peer, patience_s=self._patience_s, clock=self._clock)
+
+    def _adopt(self, link: PeerLink) -> PeerLink:
+        """Jobs that were under way over an earlier link of the same peer end with that one."""
+        self._links[link.incarnation] = link
+        return link
+
+    def _advance(self, read: BlockRead) -> bool:
+        """A bug met on the way of one job ends that job alone, if it can be ended at all."""
+        if read.state is BlockReadState.ENDED:
+            return False
         try:
-            return read.advance(now)
+            return read.advance(self._clock())
         except Exception as error:
+            if read.error:
+                raise
             _log.exception("a read failed", request_id=read.job.request_id)
             read.give_up(f"internal error: {type(error).__name__}")
             return True
 
-    def _enforce_deadlines(self, now: float) -> None:
-        for read in self._reads:
-            if read.state is BlockReadState.ENDED or now < read.deadline:
+    def _cut_where_needed(self) -> bool:
+        was_cut = False
+        for link in {id(read.link): read.link for read in self._reads}.values():
+            broken = [read.error for read in self._reads_over(link) if read.is_broken]
+            if broken:
+                self._cut(link, broken[0])
+            elif link.hangs():
+                self._cut(link, link.verdict())
+            else:
                 continue
-            incarnation, hangs = read.job.incarnation, read.is_in_flight
-            read.give_up(f"no answer from {incarnation} within {self._timeout_s} s")
-            if hangs:
-                self._abort(incarnation, f"{incarnation} hangs and was cut off")
-            self._advance(read, now)
+            was_cut = True
+        return was_cut
 
-    def _abort(self, incarnation: str, error: str) -> None:
-        _log.warning("reads are ended by force", incarnation=incarnation, reason=error)
-        for read in self._reads_from(incarnation):
-            read.give_up(error)
-        self._tools.transport.abort(incarnation)
+    def _cut(self, link: PeerLink, reason: str) -> None:
+        _log.warning("reads are ended by force", incarnation=link.incarnation, reason=reason)
+        for read in self._reads_over(link):
+            read.give_up(reason)
+        link.rest()
+        self._tools.transport.abort(link.incarnation)
         for read in self._reads:
-            if read.job.incarnation != incarnation:
-                read.resume_interrupted()
+            self._resume(read)
+
+    def _resume(self, read: BlockRead) -> None:
+        try:
+            read.resume_interrupted()
+        except SplitserveError as error:
+            read.give_up(error.message)
+        except Exception as error:
+            _log.exception("a read could not be resumed", request_id=read.job.request_id)
+            read.give_up(f"internal error: {type(error).__name__}")
 
     def _finish_leaving(self) -> None:
-        for incarnation in list(self._leaving):
-            if not self._reads_from(incarnation):
-                self._leaving.remove(incarnation)
-                self._known.pop(incarnation, None)
-                self._tools.transport.disconnect(incarnation)
+        for link in [link for link in self._links.values() if link.is_leaving]:
+            if not self._reads_over(link):
+                del self._links[link.incarnation]
+                self._forget(link.incarnation)
 
-    def _reads_from(self, incarnation: str) -> list[BlockRead]:
-        return [read for read in self._reads if read.job.incarnation == incarnation]
+    def _forget(self, incarnation: str) -> None:
+        try:
+            self._tools.transport.disconnect(incarnation)
+        except Exception:  # nothing of it is in flight
+            _log.exception("a peer could not be forgotten", incarnation=incarnation)
+
+    def _reads_over(self, link: PeerLink) -> list[BlockRead]:
+        return [read for read in self._reads if read.link is link]

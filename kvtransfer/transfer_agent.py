@@ -10,6 +10,7 @@ Measured with NIXL 1.5.1 (`benchmarks/bench_transfer.py`):
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,16 @@ PROGRESS_WAKEUP_US = 100_000
 """The progress thread's poll timeout; traffic wakes it earlier."""
 
 BACKEND = "UCX"
+
+
+@dataclass(frozen=True, slots=True)
+class PostedRead:
+    """What has become of a request to read."""
+
+    handle: int
+    is_done: bool
+    error: str = ""
+    """Why it went wrong half-way; empty otherwise."""
 
 
 class TransferAgent:
@@ -98,24 +109,23 @@ class TransferAgent:
 
     def release_list(self, descriptors: int) -> None:
         """The inverse of `prepare`."""
-        self._agent.releasedDlistH(descriptors)
+        try:
+            self._agent.releasedDlistH(descriptors)
+        except nixl_errors():
+            return  # freed with its peer
 
     def post_read(
         self, local: int, local_rows: NDArray[np.int32], remote: int, remote_rows: NDArray[np.int32]
-    ) -> tuple[int, bool]:
-        """Starts a read of rows; returns (handle, whether it is done already).
-
-        Raises a NIXL error when nothing was started.
-        """
+    ) -> PostedRead:
+        """Starts a read of rows. Raises a NIXL error when nothing was started."""
         handle = self._agent.makeXferReq(
             self._bindings.NIXL_READ, local, local_rows, remote, remote_rows, "", [self._backend]
         )
         try:
             status = self._agent.postXferReq(handle, "")
-        except Exception:
-            self._agent.releaseXferReq(handle)
-            raise
-        return int(handle), status == self._bindings.NIXL_SUCCESS
+        except nixl_errors() as error:  # some of the rows may be under way
+            return PostedRead(int(handle), is_done=False, error=str(error) or type(error).__name__)
+        return PostedRead(int(handle), is_done=status == self._bindings.NIXL_SUCCESS)
 
     def is_done(self, handle: int) -> bool:
         """Raises a NIXL error when the transfer has ended badly."""

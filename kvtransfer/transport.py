@@ -2,7 +2,8 @@
 
     describe -> KvPeer, which travels      connect(incarnation, peer) -> disconnect(incarnation)
     read_blocks ----> PENDING --> DONE     the bytes are in the local blocks
-                         '------> FAILED   nothing will be written any more
+                         |------> FAILED   nothing will be written any more
+                         '------> BROKEN --abort--> FAILED   some of it may still be written
 
 A read is one-sided: the peer's program takes no part. Nobody ever writes into another's pool.
 """
@@ -19,11 +20,21 @@ from cluster.kv_peer import KvPeer
 
 
 class ReadState(enum.Enum):
-    """What a poll finds. DONE and FAILED are final: no byte of this read lands afterwards."""
+    """What a poll finds. DONE and FAILED are final: no byte of this read lands afterwards.
+
+    BROKEN: the read has failed, but parts of it may still be under way (a library that gives up at
+    the first error of many). Its local blocks are not free before `abort`.
+    """
 
     PENDING = "pending"
     DONE = "done"
     FAILED = "failed"
+    BROKEN = "broken"
+
+    @property
+    def is_final(self) -> bool:
+        """True when the local blocks are the caller's again."""
+        return self in (ReadState.DONE, ReadState.FAILED)
 
 
 class Read(Protocol):
@@ -31,7 +42,7 @@ class Read(Protocol):
 
     @property
     def error(self) -> str:
-        """Why it failed; empty otherwise."""
+        """Why it is FAILED or BROKEN; empty otherwise."""
 
     def poll(self) -> ReadState:
         """Never waits. From the posting thread; call it until the answer is final."""
@@ -71,7 +82,8 @@ class BlockReads(Protocol):
         """Posts a read of remote blocks into local ones, pairwise.
 
         The local blocks belong to the read until it is final. Raises TransferFailed when nothing
-        was posted: unknown incarnation, an id out of range, a peer that is gone.
+        was posted: unknown incarnation, an id out of range, a peer that cannot be reached. When
+        only a part could be posted, the read that is returned is BROKEN.
         """
 
     def read_generations(
@@ -95,7 +107,9 @@ class Transport(PoolDescription, BlockReads, Protocol):
         """int64 [num_local_blocks or more]: what `read_generations` brought, by local block id."""
 
     def abort(self, incarnation: str) -> None:
-        """Forces an end to all reads from this peer and forgets it; on return none can land.
+        """Forces an end to all reads from this peer; on return none can land.
 
-        For a peer that hangs: reads of other peers may FAIL as well, and may be posted again.
+        For a peer that hangs, or whose read is BROKEN. Reads of other peers may FAIL as well, and
+        may be posted again. Everybody stays connected, as far as `connect` goes. An exception means
+        that bytes may still land: the process must end.
         """

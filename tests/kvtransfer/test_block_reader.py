@@ -5,28 +5,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from cluster.errors import PairingMismatch
+from cluster.errors import ConfigError
+from cluster.kv_peer import KvPeer
 from kernels.block_digest import block_digest
-from kvtransfer.block_reader import BlockReader
+from kvtransfer.block_reader import STANDSTILL_S, BlockReader, ReaderDied
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport
+from kvtransfer.patience import Patience
 from tests.kvtransfer.kv_blocks import announced, collect, same_bits, small_pool, wait_until
 
 
-@dataclass(slots=True)
+@dataclass
 class Gate(LoopbackFaults):
     """Reads wait while it is shut."""
 
     is_open: threading.Event = field(default_factory=threading.Event)
     num_polls: int = 0
 
-    def holds(self) -> bool:
+    def num_landing(self, peer: str, num_under_way: int) -> int:
         self.num_polls += 1
-        return not self.is_open.is_set()
+        return num_under_way if self.is_open.is_set() else 0
 
 
 class Setup:
@@ -40,7 +43,7 @@ class Setup:
         self.exporter = LoopbackTransport(self.source, "p-agent", network=network)
         transport = LoopbackTransport(self.target, "d-agent", network=network, faults=self.gate)
         self.reader = BlockReader(
-            transport, self.target, block_digest, timeout_s=5.0, notify=self.notified.set
+            transport, self.target, block_digest, patience_s=5.0, notify=self.notified.set
         )
         self.reader.connect("p", self.exporter.describe())
 
@@ -104,17 +107,70 @@ def test_closing_ends_every_job(setup: Setup) -> None:
     setup.reader.close()
 
 
-def test_a_pool_that_does_not_fit_is_refused_at_once(setup: Setup) -> None:
-    peer = replace(setup.exporter.describe(), block_bytes=99)
-    with pytest.raises(PairingMismatch, match="block_bytes is 99 there and 768 here"):
-        setup.reader.connect("q", peer)
-
-
-def test_a_refused_connection_is_the_error_of_its_jobs(setup: Setup) -> None:
-    setup.reader.connect("q", replace(setup.exporter.describe(), transport="nixl"))
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"block_bytes": 99}, "block_bytes is 99 there and 768 here"),
+        ({"transport": "nixl"}, "transport is 'nixl' there and 'loopback' here"),
+    ],
+)
+def test_a_pool_that_does_not_fit_is_the_error_of_its_jobs(
+    setup: Setup, change: dict[str, Any], problem: str
+) -> None:
+    setup.reader.connect("q", replace(setup.exporter.describe(), **change))
     setup.reader.submit(replace(announced(setup.source, [0], [0]), incarnation="q"))
     (result,) = collect(setup.reader, 1)
-    assert "transport is 'nixl' there and 'loopback' here" in result.error
+    assert problem in result.error
+
+
+def test_the_death_of_the_reading_thread_is_raised_at_the_next_poll_without_any_job(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(incarnation: str, peer: KvPeer) -> None:
+        raise MemoryError("a bug that nobody has thought of")
+
+    monkeypatch.setattr(setup.reader._core, "connect", fail)
+    setup.reader.connect("q", setup.exporter.describe())
+    assert setup.notified.wait(5.0)
+    with pytest.raises(ReaderDied, match="nobody has thought of"):
+        setup.reader.poll()
+
+
+def test_an_abort_that_fails_ends_the_thread_as_bytes_may_still_land(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(incarnation: str) -> None:
+        raise RuntimeError("the agent does not end")
+
+    monkeypatch.setattr(setup.reader._transport, "abort", fail)
+    monkeypatch.setattr(setup.gate, "breaks", lambda peer: True)
+    setup.reader.submit(announced(setup.source, [0], [0]))
+    assert setup.notified.wait(5.0)
+    with pytest.raises(ReaderDied, match="the agent does not end"):
+        setup.reader.poll()
+    assert setup.reader.holds("r")
+
+
+def test_a_reading_thread_that_stands_still_with_jobs_to_do_is_found(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_free = threading.Event()
+    monkeypatch.setattr(setup.gate, "breaks", lambda peer: is_free.wait() and False)
+    now = [0.0]
+    monkeypatch.setattr(setup.reader, "_patience", Patience(lambda: now[0]))
+    setup.reader.submit(announced(setup.source, [0], [0]))
+    with pytest.raises(ReaderDied, match="has stood still for 60 s"):
+        while now[0] < 10 * STANDSTILL_S:
+            now[0] += 0.5
+            setup.reader.poll()
+    is_free.set()
+
+
+def test_memory_of_a_gpu_is_never_read_without_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalPool, "memory", "VRAM")
+    pool = small_pool(2)
+    with pytest.raises(ConfigError, match="cannot be read without their digests"):
+        BlockReader(LoopbackTransport(pool, "d"), pool, None)
 
 
 def test_connecting_the_same_peer_again_disturbs_no_read(setup: Setup) -> None:

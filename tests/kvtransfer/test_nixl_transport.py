@@ -49,7 +49,7 @@ def pool() -> LocalPool:
 
 @pytest.fixture
 def reader(pool: LocalPool) -> Iterator[BlockReader]:
-    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, timeout_s=5.0)
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, patience_s=5.0)
     yield reader
     reader.close()
 
@@ -178,7 +178,7 @@ def test_a_peer_killed_in_the_middle_of_a_transfer_fails_it_and_the_reader_lives
     tls: str, pool: LocalPool, peer: SelftestPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UCX_TLS", tls)
-    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, timeout_s=5.0)
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, patience_s=5.0)
     with selftest_peer(NUM_BLOCKS) as victim:
         reader.connect(victim.offer.incarnation, victim.offer.peer)
         for index in range(8):
@@ -222,7 +222,7 @@ def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(
 ) -> None:
     """Over TCP, a stopped peer would answer a released read when it goes on: seen with 94 MB."""
     monkeypatch.setenv("UCX_TLS", "tcp,self")
-    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, timeout_s=0.5)
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, patience_s=0.5)
     with selftest_peer(NUM_BLOCKS) as sleeper:
         reader.connect(sleeper.offer.incarnation, sleeper.offer.peer)
         reader.submit(job_of(sleeper.offer, 1, request_id="first"))
@@ -263,11 +263,13 @@ def test_a_restarted_peer_is_read_under_its_new_incarnation_and_the_old_one_leav
         wait_until(lambda: num_descriptors() <= before, "the sockets of the dead peer are closed")
 
 
-def test_pools_of_unequal_blocks_are_refused_with_both_sizes(reader: BlockReader) -> None:
+def test_pools_of_unequal_blocks_are_refused_with_both_sizes(pool: LocalPool) -> None:
+    transport = NixlTransport(pool, new_incarnation())
     other = NixlTransport(small_pool(4), new_incarnation())
     with pytest.raises(PairingMismatch, match="block_bytes is 768 there and 368640 here"):
-        reader.connect("other", other.describe())
+        transport.connect("other", other.describe())
     other.close()
+    transport.close()
 
 
 def test_addresses_outside_the_peers_registered_memory_are_refused(

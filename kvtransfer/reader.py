@@ -1,0 +1,54 @@
+"""What reads blocks of other workers for an engine: with a thread of its own, or turned by hand."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cluster.kv_peer import KvPeer
+from kvtransfer.read_job import ReadJob, ReadResult
+
+
+class Sources(Protocol):
+    """Whose blocks can be read."""
+
+    @property
+    def transport_in_use(self) -> str:
+        """In words; empty before the first connection."""
+
+    def connect(self, incarnation: str, peer: KvPeer) -> None:
+        """Makes the peer readable for jobs that are submitted afterwards; why it cannot be read is
+        the error of those jobs. An engine sends it once for each handshake."""
+
+    def disconnect(self, incarnation: str) -> None:
+        """That process is gone: its jobs fail within about a second."""
+
+
+class Jobs(Protocol):
+    """What is read."""
+
+    @property
+    def busy(self) -> bool:
+        """True while a job is unfinished or a result has not been polled."""
+
+    def holds(self, request_id: str) -> bool:
+        """True while reads into this request's blocks may be in flight: keep them out of use."""
+
+    def submit(self, job: ReadJob) -> None:
+        """Ends in one ReadResult. Jobs of one peer are read side by side."""
+
+    def cancel(self, request_id: str) -> bool:
+        """Ends the request's jobs early; their results come when nothing is in flight for them.
+
+        Returns whether there are any, so whether the request's blocks are still held.
+        """
+
+
+class Reader(Sources, Jobs, Protocol):
+    """No call waits for a network."""
+
+    def poll(self) -> list[ReadResult]:
+        """Results since the last call. Raises when nothing can be read any more: then what is held
+        stays held, and the process has to end."""
+
+    def close(self) -> object:
+        """Ends every job and the transport. Idempotent."""
