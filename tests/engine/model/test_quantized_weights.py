@@ -21,7 +21,7 @@ from engine.model.weights.mixtral_names import MixtralNames
 from engine.model.weights.quantized_checkpoint import QuantizedCheckpoint
 from kernels.dispatch import TORCH_CPU
 from kernels.weights import Fp8Weight, GroupedWeight, Weight, plain
-from tests.engine import quantized_files as files
+from tests.engine.model import quantized_files as files
 from tests.engine.model.quantized_files import Stored
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,
