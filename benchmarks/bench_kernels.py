@@ -20,6 +20,7 @@ from benchmarks.report import Row, print_table, write_json
 from kernels.block_digest import block_digest
 from kernels.cpu.team import TEAM
 from kernels.dispatch import KernelSet, kernels_for
+from kernels.gated_mul import Activation
 from kernels.paged_queries import PagedQueryTables
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, BLOCK = 576, 1536, 9, 3, 64, 16
@@ -108,8 +109,8 @@ def elementwise_rows(kernels: KernelSet, floor: CpuFloor) -> list[Row]:
             floor.read_ms(residual.nbytes * 2 + branch.nbytes * 2),
         ),
         row(
-            "silu_mul, 512 tokens",
-            lambda: kernels.silu_mul(gate_up),
+            "gated_mul, 512 tokens",
+            lambda: kernels.gated_mul(gate_up, Activation.SILU),
             floor.read_ms(gate_up.nbytes * 1.5),
         ),
         row(

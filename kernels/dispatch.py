@@ -17,14 +17,15 @@ from kernels.cpu.latent_attention import latent_attention as torch_latent_attent
 from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_latent import NativeLatent
 from kernels.cpu.native_library import native_library
-from kernels.cpu.tape import Tape
+from kernels.cpu.step_program import play_natively
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.experts import PackExperts, RouteExperts
+from kernels.gated_mul import GatedMul
 from kernels.latent import AttendLatent, PackHeads, WriteLatent
 from kernels.linear import Linear
 from kernels.paged_queries import PagedQueries
 from kernels.reference.experts import ReferenceExperts
-from kernels.reference.gelu_mul import gelu_mul
+from kernels.reference.gated_mul import gated_mul
 from kernels.reference.head_linear import TorchHeadLinear
 from kernels.reference.head_norm import head_norm
 from kernels.reference.latent_attention import latent_attention
@@ -33,8 +34,8 @@ from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import add_rms_norm, rms_norm
 from kernels.reference.rope_write_kv import rope_write_kv
 from kernels.reference.route_experts import route_experts
-from kernels.reference.silu_mul import silu_mul
 from kernels.reference.write_latent import write_latent
+from kernels.tape.recording import Player, Recording
 from kernels.weights import Weight
 
 
@@ -65,12 +66,6 @@ RopeWriteKv = Callable[
 HeadNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, int, int], None]
 
 
-class NewTape(Protocol):
-    """Begins to record a program of the whole forward. Raises NoNativeForm."""
-
-    def __call__(self, dtype: torch.dtype, *, num_kv_heads: int, head_dim: int) -> Tape: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSet:
     """The operations of a decoder layer; `kernels/reference/` says what each does."""
@@ -81,16 +76,15 @@ class KernelSet:
     add_rms_norm: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
     rope_write_kv: RopeWriteKv
     paged_attention: Attend
-    silu_mul: Callable[[torch.Tensor], torch.Tensor]
-    gelu_mul: Callable[[torch.Tensor], torch.Tensor] = gelu_mul
+    gated_mul: GatedMul
     head_norm: HeadNorm = head_norm
     pack_experts: PackExperts = ReferenceExperts
     route_experts: RouteExperts = route_experts
     pack_heads: PackHeads = TorchHeadLinear
     write_latent: WriteLatent = write_latent
     latent_attention: AttendLatent = latent_attention
-    new_tape: NewTape | None = None
-    """None: the set has no programs, a forward goes operation by operation."""
+    play_natively: Callable[[Recording], Player] | None = None
+    """Raises NoNativeForm. None: the set has no programs, a forward goes kernel by kernel."""
 
 
 REFERENCE = KernelSet(
@@ -100,7 +94,7 @@ REFERENCE = KernelSet(
     add_rms_norm=add_rms_norm,
     rope_write_kv=rope_write_kv,
     paged_attention=paged_attention,
-    silu_mul=silu_mul,
+    gated_mul=gated_mul,
 )
 
 
@@ -108,7 +102,7 @@ TORCH_CPU = replace(
     REFERENCE,
     name="torch",
     paged_attention=torch_attention,
-    pack_experts=functools.partial(SortedExperts, TorchLinear, silu_mul),
+    pack_experts=functools.partial(SortedExperts, TorchLinear, gated_mul),
     latent_attention=torch_latent_attention,
 )
 
@@ -132,14 +126,13 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         add_rms_norm=kernels.add_rms_norm,
         rope_write_kv=kernels.rope_write_kv,
         paged_attention=kernels.paged_attention,
-        silu_mul=kernels.silu_mul,
-        new_tape=functools.partial(Tape, library),
-        gelu_mul=kernels.gelu_mul,
+        gated_mul=kernels.gated_mul,
         head_norm=kernels.head_norm,
-        pack_experts=functools.partial(SortedExperts, pack_linear, kernels.silu_mul),
+        pack_experts=functools.partial(SortedExperts, pack_linear, kernels.gated_mul),
         pack_heads=functools.partial(pack_heads, library),
         write_latent=latent.write_latent,
         latent_attention=latent.latent_attention,
+        play_natively=functools.partial(play_natively, library),
     )
 
 
@@ -147,7 +140,7 @@ def triton_set() -> KernelSet:
     """The Triton kernels, with cuBLAS behind products with plain weights."""
     from kernels.triton import (
         experts,
-        gelu_mul,
+        gated_mul,
         head_norm,
         latent_attention,
         pack_linear,
@@ -155,7 +148,6 @@ def triton_set() -> KernelSet:
         rms_norm,
         rope_write_kv,
         route_experts,
-        silu_mul,
         write_latent,
     )
 
@@ -166,8 +158,7 @@ def triton_set() -> KernelSet:
         add_rms_norm=rms_norm.add_rms_norm,
         rope_write_kv=rope_write_kv.rope_write_kv,
         paged_attention=paged_attention.paged_attention,
-        silu_mul=silu_mul.silu_mul,
-        gelu_mul=gelu_mul.gelu_mul,
+        gated_mul=gated_mul.gated_mul,
         head_norm=head_norm.head_norm,
         pack_experts=experts.TritonExperts,
         route_experts=route_experts.route_experts,

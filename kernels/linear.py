@@ -11,6 +11,10 @@ class Linear(Protocol):
     """A weight [out_features, in_features] with an optional bias, owned and packed."""
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """(out_features, in_features)."""
+
+    @property
     def num_bytes(self) -> int:
         """Memory held."""
 

@@ -9,6 +9,7 @@ import torch
 from benchmarks.gpu.timing import GpuFloor, Work, num_copies, seconds_per_work
 from benchmarks.report import Row
 from kernels.dispatch import KernelSet, triton_set
+from kernels.gated_mul import Activation
 
 PART = 0.9
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, BLOCK = 4096, 14336, 32, 8, 128, 16
@@ -52,16 +53,21 @@ def add_rms_norm(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.
     return touched, lambda: kernels.add_rms_norm(branch, residual, weight, EPS)
 
 
-def silu_mul(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype) -> Call:
-    """A gate."""
-    gate_up = torch.randn(num_tokens, 2 * INNER, device=device).to(dtype)
-    return gate_up.nbytes * 3 // 2, lambda: kernels.silu_mul(gate_up)
+def silu_gate(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype) -> Call:
+    """The gate of most families."""
+    return _gate(Activation.SILU, kernels, num_tokens, device, dtype)
 
 
-def gelu_mul(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype) -> Call:
-    """The other gate."""
+def gelu_gate(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype) -> Call:
+    """Gemma's."""
+    return _gate(Activation.GELU_TANH, kernels, num_tokens, device, dtype)
+
+
+def _gate(
+    activation: Activation, kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype
+) -> Call:
     gate_up = torch.randn(num_tokens, 2 * INNER, device=device).to(dtype)
-    return gate_up.nbytes * 3 // 2, lambda: kernels.gelu_mul(gate_up)
+    return gate_up.nbytes * 3 // 2, lambda: kernels.gated_mul(gate_up, activation)
 
 
 def head_norm(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype) -> Call:
@@ -101,8 +107,8 @@ def _write(
 CALLS: dict[str, Callable[[KernelSet, int, str, torch.dtype], Call]] = {
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
-    "silu_mul": silu_mul,
-    "gelu_mul": gelu_mul,
+    "gated_mul, silu": silu_gate,
+    "gated_mul, gelu": gelu_gate,
     "head_norm": head_norm,
     "rope_write_kv": rope_write_kv,
     "rope_write_kv to int8": rope_write_int8,

@@ -18,11 +18,15 @@ from engine.contract.weight_format import AUTO, resolve_weights
 from engine.memory.kv_pool import KvPool
 from engine.model.layers.build import LayerBuilder
 from engine.model.layers.decoder_layer import DecoderLayer
-from engine.model.native_forward import DecoderParts, record_forward
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.rope_table import RopeTables
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.dispatch import KernelSet, kernels_for
+from kernels.tape.collective import Collective
+from kernels.tape.play import player_of
+from kernels.tape.recording import Recording
+from kernels.tape.rows import Rows
+from kernels.tape.tape import Tape
 
 Progress = Callable[[str, float], None]
 
@@ -35,8 +39,14 @@ class Decoder:
     """One replica's model. Not thread-safe: one step at a time."""
 
     def __init__(
-        self, weights: DecoderWeights, kernels: KernelSet, *, progress: Progress = _silent
+        self,
+        weights: DecoderWeights,
+        kernels: KernelSet,
+        *,
+        collective: Collective | None = None,
+        progress: Progress = _silent,
     ) -> None:
+        """`collective`: of the ranks that share the matrices; None: this rank has all of them."""
         self.config = weights.config
         self.dtype, self.device = weights.dtype, weights.device
         self._kernels = kernels
@@ -51,7 +61,7 @@ class Decoder:
         self._final_norm = weights.final_norm()
         head = weights.lm_head()
         self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
-        self._program = record_forward(self._parts(), kernels)
+        self._player = player_of(self._record(Tape(self.dtype, collective)), kernels)
 
     @classmethod
     def load(
@@ -82,9 +92,9 @@ class Decoder:
             return cls(reader, kernels, progress=progress)
 
     @property
-    def is_one_call(self) -> bool:
-        """True when a step is a single native call."""
-        return self._program is not None
+    def num_native_calls(self) -> int:
+        """Calls of a native library that a step is; 0: it goes kernel by kernel."""
+        return self._player.num_native_calls
 
     @property
     def kernel_set(self) -> str:
@@ -102,50 +112,29 @@ class Decoder:
 
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
-        if self._program is not None:
-            return self._program(batch, kv.tensor)
-        return self._forward_by_operations(batch, kv)
+        return self._player(batch, kv.tensor)
 
-    def _parts(self) -> DecoderParts:
-        return DecoderParts(
-            config=self.config,
-            dtype=self.dtype,
-            embedding=self._embedding,
-            embedding_scale=self._embedding_scale,
-            layers=self._layers,
-            final_norm=self._final_norm,
-            lm_head=self._lm_head,
-        )
-
-    @torch.inference_mode()
-    def _forward_by_operations(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
-        eps = self.config.rms_norm_eps
-        residual = self._embedding.rows(batch.token_ids)  # float32 [num_tokens, hidden]
+    def _record(self, tape: Tape) -> Recording:
+        """The forward. The last layer's feed-forward runs for rows with wanted logits only."""
+        eps, last = self.config.rms_norm_eps, len(self._layers) - 1
+        residual = tape.embed(self._embedding)
         if self._embedding_scale != 1.0:
-            residual *= self._embedding_scale  # rounded to the dtype, as in training
-        x = self._kernels.rms_norm(residual, self._layers[0].input_norm, eps, self.dtype)
-        for index, layer in enumerate(self._layers[:-1]):
-            attended = layer.attention.attend(x, kv.layer(index), batch)
-            x = self._feed_forward(layer, attended, residual)
-            next_norm = self._layers[index + 1].input_norm
-            x = self._kernels.add_rms_norm(x, residual, next_norm, eps)
-        return self._finish(x, residual, batch, kv)
+            tape.scale(residual, self._embedding_scale)  # rounded to the dtype, as in training
+        x = tape.rms_norm(residual, self._layers[0].input_norm, eps)
+        for index, layer in enumerate(self._layers):
+            attended = layer.attention.attend(tape, x, index)
+            if index == last:
+                attended, residual = tape.keep_wanted(attended, residual)
+            branch = layer.attention.project(tape, attended)
+            x = tape.add_rms_norm(branch, residual, layer.post_attention_norm, eps)
+            branch = layer.feed_forward.record(tape, x)
+            after = self._final_norm if index == last else self._layers[index + 1].input_norm
+            x = tape.add_rms_norm(branch, residual, after, eps)
+        return tape.finish(self._logits(tape, x))
 
-    def _feed_forward(
-        self, layer: DecoderLayer, attended: torch.Tensor, residual: torch.Tensor
-    ) -> torch.Tensor:
-        """Projects attention's output into `residual` (in place); then the feed-forward."""
-        branch, eps = layer.attention.project(attended), self.config.rms_norm_eps
-        x = self._kernels.add_rms_norm(branch, residual, layer.post_attention_norm, eps)
-        return layer.feed_forward(x)
-
-    def _finish(
-        self, x: torch.Tensor, residual: torch.Tensor, batch: RaggedBatch, kv: KvPool
-    ) -> torch.Tensor:
-        """The last layer, whose feed-forward only rows with wanted logits need, and the head."""
-        layer, eps = self._layers[-1], self.config.rms_norm_eps
-        attended = layer.attention.attend(x, kv.layer(len(self._layers) - 1), batch)
-        attended, residual = attended[batch.logit_rows], residual[batch.logit_rows]
-        x = self._feed_forward(layer, attended, residual)
-        x = self._kernels.add_rms_norm(x, residual, self._final_norm, eps)
-        return self._lm_head.logits(x)
+    def _logits(self, tape: Tape, x: Rows) -> Rows:
+        """Of all ranks, where each has a part of the head."""
+        logits = tape.logits(self._lm_head, x)
+        if logits.width == self.config.vocab_size:
+            return logits
+        return tape.all_gather(logits, "gathered logits")

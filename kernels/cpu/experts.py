@@ -15,6 +15,7 @@ import torch
 
 from kernels.door import require
 from kernels.experts import check_experts
+from kernels.gated_mul import Activation, GatedMul
 from kernels.linear import Linear
 from kernels.weights import Weight
 
@@ -25,12 +26,12 @@ class SortedExperts:
     def __init__(
         self,
         pack_linear: Callable[[Weight], Linear],
-        silu_mul: Callable[[torch.Tensor], torch.Tensor],
+        gated_mul: GatedMul,
         gate_up: Sequence[Weight],
         down: Sequence[Weight],
     ) -> None:
         require(len(gate_up) == len(down) > 0, f"{len(gate_up)} gates for {len(down)} downs")
-        self._silu_mul = silu_mul
+        self._gated_mul = gated_mul
         self._experts = [  # one expert at a time: see PackExperts
             (pack_linear(first), pack_linear(second))
             for first, second in zip(gate_up, down, strict=True)
@@ -60,7 +61,7 @@ class SortedExperts:
             if count:
                 gate_up, down = self._experts[expert]
                 run = slice(start, start + count)
-                out[run] = down(self._silu_mul(gate_up(x[run])))
+                out[run] = down(self._gated_mul(gate_up(x[run]), Activation.SILU))
                 start += count
         return out
 

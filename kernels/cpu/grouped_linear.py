@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from kernels.cpu.native_kernels import CODES
 from kernels.cpu.packed_linear import PackedLinear
 from kernels.cpu.step_records import OperationRecord
-from kernels.cpu.tape import Rows, Tape
 from kernels.cpu.team import TEAM
 from kernels.door import require_contiguous, require_dtype, require_shape
 from kernels.linear import Linear
 from kernels.reference.grouped_linear import MOST_INPUTS, SPAN, CentredGroups, centre
+from kernels.tape.rows import Rows
 from kernels.weights import GroupedWeight, Weight
 
 PANEL: Final = 32
@@ -68,7 +68,7 @@ def pack_native_linear(
 
 
 class GroupedLinear:
-    """A `kernels.linear.Linear` and a `kernels.cpu.tape.RecordedLinear`.
+    """A `kernels.linear.Linear` and a `kernels.cpu.native_matrix.NativeMatrix`.
 
     Raises ValueError for a weight that `takes` refuses.
     """
@@ -135,21 +135,19 @@ class GroupedLinear:
         )
         return out
 
-    def record(self, tape: Tape, x: Rows, out: Rows) -> None:
-        """See RecordedLinear."""
-        record = GroupedLinearRecord(
+    def product_record(self, x: Rows, out: Rows) -> GroupedLinearRecord:
+        """See NativeMatrix."""
+        return GroupedLinearRecord(
             matrix=ctypes.addressof(self._matrix),
             dtype=CODES[x.dtype],
             out_dtype=CODES[out.dtype],
             x=x.place,
             out=out.place,
         )
-        tape.add(record, self)
 
-    def record_rows(self, tape: Tape, out: Rows) -> None:
-        """See RecordedLinear."""
-        record = GroupedRowsRecord(matrix=ctypes.addressof(self._matrix), out=out.place)
-        tape.add(record, self)
+    def rows_record(self, out: Rows) -> GroupedRowsRecord:
+        """See NativeMatrix."""
+        return GroupedRowsRecord(matrix=ctypes.addressof(self._matrix), out=out.place)
 
     def _multiply(self, x: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
         num_rows = x.shape[0]

@@ -6,19 +6,21 @@ One row's result does not depend on the other rows of a batch, to the bit.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from kernels.cpu.team import TEAM
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.door import require_contiguous, require_dtype, require_shape
+from kernels.gated_mul import Activation, gated_width
 from kernels.paged_queries import PagedQueries, check_attention
 from kernels.reference.head_norm import check_head_norm
 from kernels.reference.rope_write_kv import check_rope_write_kv
 
 CODES: Final = {torch.float32: 0, torch.bfloat16: 1}
 KV_CODES: Final = {torch.int8: 1, torch.float8_e4m3fn: 2}
+ACTIVATION_CODES: Final = {Activation.SILU: 0, Activation.GELU_TANH: 1}
 PLAIN_KV: Final = 0
 """A pool in the dtype of the activations."""
 NO_WINDOW: Final = 0
@@ -75,25 +77,18 @@ class NativeKernels:
             TEAM.num_threads,
         )
 
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See kernels/reference/silu_mul.py."""
-        return self._gated(self._library.splitserve_silu_mul, gate_up)
-
-    def gelu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """See kernels/reference/gelu_mul.py."""
-        return self._gated(self._library.splitserve_gelu_mul, gate_up)
-
-    def _gated(self, function: Any, gate_up: torch.Tensor) -> torch.Tensor:
+    def gated_mul(self, gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
+        """See kernels/reference/gated_mul.py."""
         num_rows, width = gate_up.shape
-        if width % 2:
-            raise ValueError(f"gate_up has an odd width {width}")
+        inner = gated_width(width)
         require_contiguous("gate_up", gate_up)
-        out = torch.empty((num_rows, width // 2), dtype=gate_up.dtype)
-        function(
+        out = torch.empty((num_rows, inner), dtype=gate_up.dtype)
+        self._library.splitserve_gated_mul(
+            ACTIVATION_CODES[activation],
             CODES[gate_up.dtype],
             gate_up.data_ptr(),
             num_rows,
-            width // 2,
+            inner,
             out.data_ptr(),
             TEAM.num_threads,
         )

@@ -44,8 +44,7 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "splitserve_rms_norm": (
         *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _POINTER, _INT),
     ),
-    "splitserve_silu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
-    "splitserve_gelu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
+    "splitserve_gated_mul": (_INT, _INT, _POINTER, _LONG, _LONG, _POINTER, _INT),
     "splitserve_head_norm": (
         *(_INT, _POINTER, _POINTER, _POINTER, _FLOAT, _LONG, _LONG, _LONG, _LONG, _INT),
     ),

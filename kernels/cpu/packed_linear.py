@@ -15,16 +15,17 @@ import torch.nn.functional as F
 
 from kernels.cpu.native_kernels import CODES
 from kernels.cpu.step_records import PanelLinearRecord, PanelRowsRecord
-from kernels.cpu.tape import NoNativeForm, Rows, Tape
 from kernels.cpu.team import TEAM
 from kernels.door import require, require_contiguous, require_dtype, require_shape
+from kernels.tape.recording import NoNativeForm
+from kernels.tape.rows import Rows
 from kernels.weights import Weight, plain
 
 PANEL = 32
 
 
 class PackedLinear:
-    """A `kernels.linear.Linear` and a `kernels.cpu.tape.RecordedLinear`."""
+    """A `kernels.linear.Linear` and a `kernels.cpu.native_matrix.NativeMatrix`."""
 
     def __init__(
         self, library: ctypes.CDLL, weight: Weight, bias: torch.Tensor | None = None
@@ -65,10 +66,10 @@ class PackedLinear:
         words = self._panels[ids // PANEL, :, ids % PANEL]
         return words.view(self._dtype)[:, : self._in_features].float()
 
-    def record(self, tape: Tape, x: Rows, out: Rows) -> None:
-        """See RecordedLinear."""
+    def product_record(self, x: Rows, out: Rows) -> PanelLinearRecord:
+        """See NativeMatrix."""
         self._require_whole_words()
-        record = PanelLinearRecord(
+        return PanelLinearRecord(
             panels=self._panels.data_ptr(),
             bias=None if self._bias is None else self._bias.data_ptr(),
             dtype=self._code,
@@ -78,19 +79,17 @@ class PackedLinear:
             num_outputs=self._out_features,
             out=out.place,
         )
-        tape.add(record, self)
 
-    def record_rows(self, tape: Tape, out: Rows) -> None:
-        """See RecordedLinear."""
+    def rows_record(self, out: Rows) -> PanelRowsRecord:
+        """See NativeMatrix."""
         self._require_whole_words()
-        record = PanelRowsRecord(
+        return PanelRowsRecord(
             panels=self._panels.data_ptr(),
             dtype=self._code,
             num_steps=self._panels.shape[1],
             num_rows=self._out_features,
             out=out.place,
         )
-        tape.add(record, self)
 
     def _require_whole_words(self) -> None:
         if self._in_features % self._per_word:

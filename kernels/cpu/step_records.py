@@ -94,19 +94,13 @@ class PagedAttentionRecord(OperationRecord):
     ]
 
 
-class SiluMulRecord(OperationRecord):
-    """The gate of a feed-forward."""
+class GatedMulRecord(OperationRecord):
+    """The gate of a feed-forward; `activation` is a code of `native_kernels`."""
 
-    function = "splitserve_run_silu_mul"
+    function = "splitserve_run_gated_mul"
     reads = ("gate_up",)
     writes = ("out",)
-    _fields_ = _longs("dtype", "gate_up", "inner", "out")
-
-
-class GeluMulRecord(SiluMulRecord):
-    """The gate of a feed-forward."""
-
-    function = "splitserve_run_gelu_mul"
+    _fields_ = _longs("activation", "dtype", "gate_up", "inner", "out")
 
 
 class HeadNormRecord(OperationRecord):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernels.cpu.step_records import LOGITS, OperationRecord
+from kernels.cpu.native_form import Line
+from kernels.cpu.step_records import LOGITS
 
 
-def local_places(records: Sequence[OperationRecord]) -> frozenset[int]:
+def local_places(lines: Sequence[Line]) -> frozenset[int]:
     """Places that every stretch writes before it reads them, and that nothing between two reads.
 
     A stretch is a run of records that go by rows. The logits are what a program leaves.
@@ -15,7 +16,7 @@ def local_places(records: Sequence[OperationRecord]) -> frozenset[int]:
     touched: set[int] = set()
     lasting: set[int] = set()
     written: set[int] = set()
-    for record in records:
+    for record in lines:
         reads, writes = _places(record, record.reads), _places(record, record.writes)
         touched |= reads | writes
         if record.by_rows:
@@ -27,5 +28,5 @@ def local_places(records: Sequence[OperationRecord]) -> frozenset[int]:
     return frozenset(touched - lasting - {LOGITS})
 
 
-def _places(record: OperationRecord, fields: Sequence[str]) -> set[int]:
+def _places(record: Line, fields: Sequence[str]) -> set[int]:
     return {getattr(record, field) for field in fields}

@@ -22,6 +22,12 @@ class TorchLinear:
         self._bias = bias
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """(out_features, in_features)."""
+        out_features, in_features = self._weight.shape
+        return out_features, in_features
+
+    @property
     def num_bytes(self) -> int:
         """Memory held."""
         return self._weight.nbytes + (0 if self._bias is None else self._bias.nbytes)

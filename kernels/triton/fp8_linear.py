@@ -118,6 +118,12 @@ class Fp8Linear:
         self._dtype = weight.dtype
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """See Linear."""
+        outputs, inputs = self._values.shape
+        return outputs, inputs
+
+    @property
     def num_bytes(self) -> int:
         """See Linear."""
         held = self._values.nbytes + self._scales.nbytes

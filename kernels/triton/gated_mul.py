@@ -1,4 +1,4 @@
-"""activation(gate) * up in one pass over memory: what `silu_mul` and `gelu_mul` launch."""
+"""activation(gate) * up in one pass over memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.door import require, require_contiguous
+from kernels.door import require_contiguous
+from kernels.gated_mul import Activation, gated_width
 from kernels.triton.launch import on_device_of
 
 _WIDTHS = (1024, 512, 256)
@@ -32,18 +33,21 @@ def _gated_mul(gate_up, out, inner, GELU: tl.constexpr, WIDTH: tl.constexpr):
     tl.store(out + row * inner + columns, value.to(out.dtype.element_ty), mask=inside)
 
 
-def gated_mul(gate_up: torch.Tensor, gelu: bool) -> torch.Tensor:
-    """gate_up [num_tokens, 2 * inner], gate first -> [num_tokens, inner]."""
-    num_tokens, both = gate_up.shape
-    require(both % 2 == 0, f"gate_up has an odd width {both}")
+def gated_mul(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """See kernels/reference/gated_mul.py."""
+    num_tokens, inner = gate_up.shape[0], gated_width(gate_up.shape[1])
     require_contiguous("gate_up", gate_up)
-    inner = both // 2
     out = torch.empty((num_tokens, inner), dtype=gate_up.dtype, device=gate_up.device)
     if num_tokens and inner:
         width = tile_width(inner)
         with on_device_of(gate_up):
             _gated_mul[(num_tokens, triton.cdiv(inner, width))](
-                gate_up, out, inner, GELU=gelu, WIDTH=width, num_warps=width // _LANES_PER_WARP
+                gate_up,
+                out,
+                inner,
+                GELU=activation is Activation.GELU_TANH,
+                WIDTH=width,
+                num_warps=width // _LANES_PER_WARP,
             )
     return out
 

@@ -196,6 +196,11 @@ class GroupedLinear:
         self._dtype = weight.dtype
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """See Linear."""
+        return self._weight.shape
+
+    @property
     def num_bytes(self) -> int:
         """See Linear."""
         return self._weight.num_bytes + (0 if self._bias is None else self._bias.nbytes)

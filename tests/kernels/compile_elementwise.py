@@ -57,7 +57,7 @@ ELEMENTWISE = [
         pointers={"qkv": BF16, "query_weight": F32, "key_weight": F32},
     ),
     Case(
-        name="gelu_mul",
+        name="gated_mul",
         kernel=gated_mul._gated_mul,
         constants={"WIDTH": 1024, "GELU": True},
         pointers={"gate_up": BF16, "out": BF16},

@@ -30,7 +30,7 @@ def test_a_built_library_is_not_built_again(unbuilt: Path, monkeypatch: pytest.M
     assert built.parent == unbuilt
     shutil.copytree(_real_cache(monkeypatch), built)
     monkeypatch.setattr(native, "_build", lambda *_: pytest.fail("built again"))
-    assert native.load_library(built).splitserve_silu_mul
+    assert native.load_library(built).splitserve_gated_mul
 
 
 def _real_cache(monkeypatch: pytest.MonkeyPatch) -> Path:

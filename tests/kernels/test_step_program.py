@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.cpu.lowering import native_form
 from kernels.cpu.step_program import StepProgram
-from kernels.cpu.tape import NoNativeForm, Tape
 from kernels.cpu.team import TEAM
 from kernels.dispatch import KernelSet
+from kernels.gated_mul import Activation
 from kernels.linear import Linear
 from kernels.reference.linear import TorchLinear
+from kernels.tape.recording import NoNativeForm, Player, Recording
+from kernels.tape.rows import QkvHeads
+from kernels.tape.tape import Tape
 from tests.kernels.kernel_sets import DTYPES, cpu_set, paged_queries, random
 
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, HEADS, HEAD_DIM = 4, 64, 2, 6, 32
 HIDDEN, INNER, VOCAB, EPS = 96, 80, 61, 1e-5
-QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
+QKV_HEADS = QkvHeads(num_heads=HEADS, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Layer:
     """One layer of a decoder between an embedding and a head that are one matrix."""
 
     kernels: KernelSet
+    dtype: torch.dtype
     embedding: Linear
     qkv: Linear
     o: Linear
@@ -44,21 +49,26 @@ class Layer:
         attended = kernels.paged_attention(query, kv[:, 1], batch, 0.2)
         attended, residual = attended[batch.logit_rows], residual[batch.logit_rows]
         x = kernels.add_rms_norm(self.o(attended), residual, self.norm, EPS)
-        branch = self.down(kernels.silu_mul(self.gate_up(x)))
+        branch = self.down(kernels.gated_mul(self.gate_up(x), Activation.SILU))
         return self.embedding.logits(kernels.add_rms_norm(branch, residual, self.norm, EPS))
 
-    def program(self, tape: Tape) -> StepProgram:
+    def record(self, tape: Tape) -> Recording:
         residual = tape.embed(self.embedding)
         qkv = tape.linear(self.qkv, tape.rms_norm(residual, self.norm, EPS), "qkv")
-        tape.rope_write_kv(qkv, self.cos_sin, 1)
-        attended = tape.paged_attention(qkv, 1, 0.2)
+        query = tape.rope_write_kv(qkv, QKV_HEADS, self.cos_sin, 1)
+        attended = tape.paged_attention(query, QKV_HEADS, 1, 0.2)
         attended, residual = tape.keep_wanted(attended, residual)
         branch = tape.linear(self.o, attended, "branch")
         x = tape.add_rms_norm(branch, residual, self.norm, EPS)
-        gated = tape.silu_mul(tape.linear(self.gate_up, x, "gate_up"))
+        gated = tape.gated_mul(tape.linear(self.gate_up, x, "gate_up"), Activation.SILU)
         branch = tape.linear(self.down, gated, "branch")
-        tape.logits(self.embedding, tape.add_rms_norm(branch, residual, self.norm, EPS))
-        return tape.finish()
+        x = tape.add_rms_norm(branch, residual, self.norm, EPS)
+        return tape.finish(tape.logits(self.embedding, x))
+
+    def program(self) -> StepProgram:
+        player = natively(self.record(Tape(self.dtype)))
+        assert isinstance(player, StepProgram)
+        return player
 
 
 def layer(dtype: torch.dtype) -> Layer:
@@ -70,8 +80,9 @@ def layer(dtype: torch.dtype) -> Layer:
 
     return Layer(
         kernels=kernels,
+        dtype=dtype,
         embedding=matrix(VOCAB, HIDDEN, 1),
-        qkv=matrix(QKV, HIDDEN, 2, biased=True),
+        qkv=matrix(QKV_HEADS.width, HIDDEN, 2, biased=True),
         o=matrix(HIDDEN, HEADS * HEAD_DIM, 3),
         gate_up=matrix(2 * INNER, HIDDEN, 4),
         down=matrix(HIDDEN, INNER, 5, biased=True),
@@ -80,10 +91,10 @@ def layer(dtype: torch.dtype) -> Layer:
     )
 
 
-def new_tape(dtype: torch.dtype) -> Tape:
-    new = cpu_set("avx512").new_tape
-    assert new is not None
-    return new(dtype, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM)
+def natively(recording: Recording) -> Player:
+    play_natively = cpu_set("avx512").play_natively
+    assert play_natively is not None
+    return play_natively(recording)
 
 
 def pool(dtype: torch.dtype) -> torch.Tensor:
@@ -128,7 +139,7 @@ def test_a_program_has_the_bits_of_its_kernels_called_one_by_one(
 ) -> None:
     monkeypatch.setattr(TEAM, "num_threads", num_threads)
     parts, batch = layer(dtype), step(STEPS[name])
-    program = parts.program(new_tape(dtype))
+    program = parts.program()
     expected_kv, kv = pool(dtype), pool(dtype)
     expected = parts.one_by_one(batch, expected_kv)
     assert torch.equal(program(batch, kv), expected)
@@ -137,7 +148,7 @@ def test_a_program_has_the_bits_of_its_kernels_called_one_by_one(
 
 def test_steps_of_any_size_follow_each_other_in_one_workspace() -> None:
     parts = layer(torch.bfloat16)
-    program = parts.program(new_tape(torch.bfloat16))
+    program = parts.program()
     sizes = []
     for name in ("one decode", "a prompt", "a mixture", "one decode"):
         batch = step(STEPS[name])
@@ -151,19 +162,19 @@ def test_steps_of_any_size_follow_each_other_in_one_workspace() -> None:
 @pytest.mark.parametrize("wanted", [[0], list(range(230, -1, -1))])
 def test_a_long_prompt_of_which_one_or_all_rows_are_wanted(wanted: list[int]) -> None:
     parts, batch = layer(torch.bfloat16), step([(231, 231)], wanted)
-    logits = parts.program(new_tape(torch.bfloat16))(batch, pool(torch.bfloat16))
+    logits = parts.program()(batch, pool(torch.bfloat16))
     assert torch.equal(logits, parts.one_by_one(batch, pool(torch.bfloat16)))
 
 
 @pytest.mark.parametrize("wanted", [[], [3], [12, 0, 3, 3], list(range(13)) * 8])
 def test_any_rows_may_be_wanted_in_any_order(wanted: list[int]) -> None:
     parts, batch = layer(torch.float32), step([(13, 13)], wanted)
-    logits = parts.program(new_tape(torch.float32))(batch, pool(torch.float32))
+    logits = parts.program()(batch, pool(torch.float32))
     assert torch.equal(logits, parts.one_by_one(batch, pool(torch.float32)))
 
 
 def test_logits_of_a_step_stay_when_the_next_one_runs() -> None:
-    program = layer(torch.float32).program(new_tape(torch.float32))
+    program = layer(torch.float32).program()
     first = program(step([(1, 5)]), pool(torch.float32))
     kept = first.clone()
     program(step([(1, 9), (1, 7)]), pool(torch.float32))
@@ -172,7 +183,7 @@ def test_logits_of_a_step_stay_when_the_next_one_runs() -> None:
 
 @pytest.mark.parametrize("token_id", [-1, VOCAB, 1 << 40])
 def test_a_token_outside_the_vocabulary_is_an_error(token_id: int) -> None:
-    program, batch = layer(torch.float32).program(new_tape(torch.float32)), step([(3, 3)])
+    program, batch = layer(torch.float32).program(), step([(3, 3)])
     batch.token_ids[1] = token_id
     with pytest.raises(IndexError, match="1 token ids are not in the vocabulary"):
         program(batch, pool(torch.float32))
@@ -189,13 +200,13 @@ def test_a_token_outside_the_vocabulary_is_an_error(token_id: int) -> None:
     ],
 )
 def test_a_wrong_tensor_is_refused_at_the_door(change: dict[str, Any], problem: str) -> None:
-    program, batch = layer(torch.float32).program(new_tape(torch.float32)), step([(3, 3)])
+    program, batch = layer(torch.float32).program(), step([(3, 3)])
     with pytest.raises(ValueError, match=problem):
         program(SimpleNamespace(**{**vars(batch), **change}), pool(torch.float32))
 
 
 def test_a_pool_of_another_model_is_refused() -> None:
-    program, batch = layer(torch.float32).program(new_tape(torch.float32)), step([(3, 3)])
+    program, batch = layer(torch.float32).program(), step([(3, 3)])
     with pytest.raises(ValueError, match="kv is torch.bfloat16"):
         program(batch, pool(torch.bfloat16))
     with pytest.raises(ValueError, match="a pool of shape"):
@@ -204,25 +215,29 @@ def test_a_pool_of_another_model_is_refused() -> None:
         program(batch, pool(torch.float32)[:, :, :, :1].contiguous())
 
 
-def test_what_has_no_native_form_is_named() -> None:
-    tape = new_tape(torch.float32)
+@pytest.mark.parametrize(
+    ("heads", "dtype", "problem"),
+    [
+        (QkvHeads(num_heads=2, num_kv_heads=2, head_dim=47), torch.float32, "heads of 47 values"),
+        (QkvHeads(num_heads=2, num_kv_heads=2, head_dim=48), torch.float16, r"torch\.float16"),
+    ],
+)
+def test_heads_without_a_native_form_are_named(
+    heads: QkvHeads, dtype: torch.dtype, problem: str
+) -> None:
+    tape = Tape(dtype)
+    qkv = tape.rows("qkv", heads.width)
+    query = tape.rope_write_kv(qkv, heads, torch.zeros(8, 2, heads.head_dim // 2), 0)
+    with pytest.raises(NoNativeForm, match=problem):
+        native_form(tape.finish(query))
+
+
+def test_matrices_without_a_native_form_are_named() -> None:
+    tape = Tape(torch.float32)
+    residual = tape.embed(TorchLinear(random(VOCAB, HIDDEN, dtype=torch.float32)))
     with pytest.raises(NoNativeForm, match="TorchLinear"):
-        tape.embed(TorchLinear(random(VOCAB, HIDDEN, dtype=torch.float32)))
-    new = cpu_set("avx512").new_tape
-    assert new is not None
-    with pytest.raises(NoNativeForm, match="heads of 47 values"):
-        new(torch.float32, num_kv_heads=2, head_dim=47)
-    with pytest.raises(NoNativeForm, match=r"torch\.float16"):
-        new(torch.float16, num_kv_heads=2, head_dim=64)
-    odd = cpu_set("avx512").pack_linear(random(QKV, 95, dtype=torch.bfloat16))
+        native_form(tape.finish(residual))
+    tape = Tape(torch.bfloat16)
+    odd = cpu_set("avx512").pack_linear(random(HIDDEN, 95, dtype=torch.bfloat16))
     with pytest.raises(NoNativeForm, match="95 inputs"):
-        tape.linear(odd, tape.rows("x", 95), "y")
-
-
-def test_rows_of_a_wrong_width_are_refused_while_recording() -> None:
-    parts, tape = layer(torch.float32), new_tape(torch.float32)
-    residual = tape.embed(parts.embedding)
-    with pytest.raises(ValueError, match=f"x has width {HIDDEN}; needed: {INNER}"):
-        tape.linear(parts.down, residual, "branch")
-    with pytest.raises(ValueError, match="into its own place"):
-        tape.linear(parts.o, tape.rows("attended", HEADS * HEAD_DIM), "attended")
+        native_form(tape.finish(tape.linear(odd, tape.rows("x", 95), "y")))

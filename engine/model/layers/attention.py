@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
-
-from engine.model.ragged_batch import RaggedBatch
+from kernels.tape.rows import Rows
+from kernels.tape.tape import Tape
 
 
 class Attention(Protocol):
@@ -16,8 +15,9 @@ class Attention(Protocol):
     def num_bytes(self) -> int:
         """Memory of the matrices."""
 
-    def attend(self, x: torch.Tensor, kv_layer: torch.Tensor, batch: RaggedBatch) -> torch.Tensor:
-        """x [num_tokens, hidden], normed -> [num_tokens, width]; writes the batch's KV."""
+    def attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
+        """Of the normed residual; writes the step's KV to the pool's layer of this index."""
 
-    def project(self, attended: torch.Tensor) -> torch.Tensor:
-        """[num_rows, width] -> [num_rows, hidden]; the last layer asks for some rows only."""
+    def project(self, tape: Tape, attended: Rows) -> Rows:
+        """What is added to the residual, [num_rows, hidden], summed over the ranks. The last layer
+        asks for some rows only."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cluster.models.card import Activation, DecoderConfig
+from cluster.models.card import DecoderConfig
 from engine.model.layers.attention import Attention
 from engine.model.layers.branch_norm import BranchNorm, NormedAttention, NormedFeedForward
 from engine.model.layers.decoder_layer import DecoderLayer
@@ -20,6 +20,8 @@ from engine.model.weights.decoder_weights import AttentionWeights, LayerWeights,
 from engine.model.weights.latent_weights import LatentWeights
 from engine.model.weights.mixture_weights import MixtureWeights
 from kernels.dispatch import KernelSet
+from kernels.gated_mul import Activation
+from kernels.tape.rows import QkvHeads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,9 @@ class LayerBuilder:
         window = config.window
         is_windowed = window is not None and index in window.layers
         return GroupedQueryAttention(
-            kernels=self.kernels,
             qkv=self.kernels.pack_linear(weights.qkv, weights.qkv_bias),
             o=self.kernels.pack_linear(weights.o, weights.o_bias),
+            heads=self._heads(),
             cos_sin=self.rope.windowed if is_windowed else self.rope.plain,
             scale=config.head_dim**-0.5 if scale is None else scale,
             window=window.num_tokens if window is not None and is_windowed else None,
@@ -82,22 +84,25 @@ class LayerBuilder:
         if weights.query_norm is None or weights.key_norm is None:
             return None
         return HeadNorm(
-            kernel=self.kernels.head_norm,
             query_weight=weights.query_norm,
             key_weight=weights.key_norm,
             eps=self.config.rms_norm_eps,
-            num_heads=self.config.num_heads,
-            num_kv_heads=self.config.num_kv_heads,
+        )
+
+    def _heads(self) -> QkvHeads:
+        config = self.config
+        return QkvHeads(
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
         )
 
     def _mlp(self, weights: MlpWeights) -> GatedMlp:
-        is_gelu = self.config.activation is Activation.GELU_TANH
         return GatedMlp(
             self.kernels.pack_linear(weights.gate_up, weights.gate_up_bias),
             self.kernels.pack_linear(weights.down, weights.down_bias),
-            self.kernels.gelu_mul if is_gelu else self.kernels.silu_mul,
-            self.config.activation,
+            Activation(self.config.activation.value),
         )
 
     def _branch_norm(self, weight: torch.Tensor) -> BranchNorm:
-        return BranchNorm(kernel=self.kernels.rms_norm, weight=weight, eps=self.config.rms_norm_eps)
+        return BranchNorm(weight=weight, eps=self.config.rms_norm_eps)

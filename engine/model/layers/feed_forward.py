@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-
-from cluster.models.card import Activation
-from kernels.cpu.tape import Rows, Tape
+from kernels.gated_mul import Activation
 from kernels.linear import Linear
+from kernels.tape.rows import Rows
+from kernels.tape.tape import Tape
 
 
 class FeedForward(Protocol):
@@ -20,8 +18,8 @@ class FeedForward(Protocol):
     def num_bytes(self) -> int:
         """Memory of the matrices."""
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x [num_rows, hidden], normed -> [num_rows, hidden]."""
+    def record(self, tape: Tape, x: Rows) -> Rows:
+        """x [num_rows, hidden], normed -> what is added to the residual, summed over the ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +28,18 @@ class GatedMlp:
 
     gate_up: Linear
     down: Linear
-    gated: Callable[[torch.Tensor], torch.Tensor]
-    """[num_rows, 2 * inner] -> [num_rows, inner]: `KernelSet.silu_mul` or `gelu_mul`."""
-    activation: Activation = Activation.SILU
-    """Which of the two it is."""
+    activation: Activation
 
     @property
     def num_bytes(self) -> int:
         """See FeedForward."""
         return self.gate_up.num_bytes + self.down.num_bytes
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """See FeedForward."""
-        return self.down(self.gated(self.gate_up(x)))
-
     def record(self, tape: Tape, x: Rows) -> Rows:
-        """See engine/model/layers/recorded.py."""
-        gate = tape.silu_mul if self.activation is Activation.SILU else tape.gelu_mul
-        return tape.linear(self.down, gate(tape.linear(self.gate_up, x, "gate_up")), "branch")
+        """See FeedForward."""
+        return tape.all_reduce(self.record_share(tape, x))
+
+    def record_share(self, tape: Tape, x: Rows) -> Rows:
+        """As `record`, but this rank's share of the sum."""
+        gated = tape.gated_mul(tape.linear(self.gate_up, x, "gate_up"), self.activation)
+        return tape.linear(self.down, gated, "branch")

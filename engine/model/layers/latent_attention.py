@@ -22,12 +22,20 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import DecoderConfig, LatentConfig, YarnRopeScaling
-from engine.model.ragged_batch import RaggedBatch
 from engine.model.rope_table import yarn_mscale
 from engine.model.weights.latent_weights import LatentWeights
 from kernels.dispatch import KernelSet
 from kernels.latent import HeadLinear, LatentNorm
 from kernels.linear import Linear
+from kernels.tape.latent_operations import (
+    AbsorbQuery,
+    AttendLatent,
+    HeadProduct,
+    TakeColumns,
+    WriteLatent,
+)
+from kernels.tape.rows import Rows
+from kernels.tape.tape import Tape
 
 NORM_EPS = 1e-6
 """Of the norms of latents, whatever a configuration says of the others: as in DeepSeek's code."""
@@ -45,7 +53,6 @@ class QueryUp:
 class LatentAttention:
     """See Attention."""
 
-    kernels: KernelSet
     config: LatentConfig
     num_heads: int
     down: Linear
@@ -64,41 +71,69 @@ class LatentAttention:
         up = 0 if self.query_up is None else self.query_up.up.num_bytes
         return up + sum(part.num_bytes for part in parts)
 
-    def attend(self, x: torch.Tensor, kv_layer: torch.Tensor, batch: RaggedBatch) -> torch.Tensor:
+    def attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
         """See Attention; width is num_heads * kv_rank."""
-        down = self.down(x)
-        width = down.shape[1] - self.config.row_dim
-        query, latent = self._absorbed(down[:, :width]), down[:, width:]
-        self.kernels.write_latent(
-            query, latent, self.kv_norm, self.cos_sin, batch.positions, batch.slots, kv_layer
+        down, heads = tape.linear(self.down, x, "down"), self.num_heads
+        width = down.width - self.config.row_dim
+        query = self._absorbed(tape, take_columns(tape, down, (0, width), "query columns"))
+        latent = take_columns(tape, down, (width, down.width), "latent")
+        norm, cos_sin = self.kv_norm, self.cos_sin
+        tape.add(
+            WriteLatent(
+                query=query,
+                num_heads=heads,
+                latent=latent,
+                norm=norm,
+                cos_sin=cos_sin,
+                layer=layer,
+            )
         )
-        return self.kernels.latent_attention(
-            query, kv_layer, batch, self.scale, self.config.kv_rank
+        rank = self.config.kv_rank
+        out = tape.rows("attended", heads * rank)
+        tape.add(
+            AttendLatent(
+                query=query,
+                num_heads=heads,
+                layer=layer,
+                scale=self.scale,
+                value_dim=rank,
+                out=out,
+            )
         )
+        return out
 
-    def project(self, attended: torch.Tensor) -> torch.Tensor:
+    def project(self, tape: Tape, attended: Rows) -> Rows:
         """See Attention."""
-        num_rows, rank, value_dim = attended.shape[0], self.config.kv_rank, self.config.value_dim
-        values = attended.new_empty((num_rows, self.num_heads, value_dim))
-        self.value_up(attended.view(num_rows, self.num_heads, rank), values)
-        return self.o(values.flatten(1))
+        heads = self.num_heads
+        values = tape.rows("values", heads * self.config.value_dim)
+        tape.add(HeadProduct(matrix=self.value_up, x=attended, num_heads=heads, out=values))
+        return tape.all_reduce(tape.linear(self.o, values, "branch"))
 
-    def _absorbed(self, down: torch.Tensor) -> torch.Tensor:
-        """The query's columns of `down` -> [num_tokens, num_heads, row_dim], not rotated."""
-        nope_dim, rank = self.config.nope_dim, self.config.kv_rank
-        heads = self._up(down).view(down.shape[0], self.num_heads, -1)  # each [nope | rope]
-        query = heads.new_empty((*heads.shape[:2], self.config.row_dim))
-        self.key_up(heads[..., :nope_dim], query[..., :rank])
-        query[..., rank:] = heads[..., nope_dim:]
-        return query
-
-    def _up(self, down: torch.Tensor) -> torch.Tensor:
-        if self.query_up is None:
-            return down
-        normed = self.kernels.rms_norm(
-            down.float().contiguous(), self.query_up.norm, NORM_EPS, down.dtype
+    def _absorbed(self, tape: Tape, query: Rows) -> Rows:
+        """The query's columns of `down` -> num_heads * row_dim, not rotated."""
+        heads = query
+        if self.query_up is not None:
+            normed = tape.branch_norm(query, self.query_up.norm, NORM_EPS, "query latent")
+            heads = tape.linear(self.query_up.up, normed, "query heads")
+        out = tape.rows("query", self.num_heads * self.config.row_dim)
+        tape.add(
+            AbsorbQuery(
+                key_up=self.key_up,
+                heads=heads,
+                num_heads=self.num_heads,
+                rope_dim=self.config.rope_dim,
+                out=out,
+            )
         )
-        return self.query_up.up(normed)
+        return out
+
+
+def take_columns(tape: Tape, rows: Rows, span: tuple[int, int], name: str) -> Rows:
+    """A view of the columns [first, end)."""
+    first, end = span
+    out = tape.rows(name, end - first, rows.dtype)
+    tape.add(TakeColumns(rows=rows, first=first, out=out))
+    return out
 
 
 def build_latent_attention(
@@ -110,7 +145,6 @@ def build_latent_attention(
     if weights.query_up is not None and weights.query_norm is not None:
         query_up = QueryUp(norm=weights.query_norm, up=kernels.pack_linear(weights.query_up))
     return LatentAttention(
-        kernels=kernels,
         config=config.latent,
         num_heads=config.num_heads,
         down=kernels.pack_linear(weights.down),

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import MixtureConfig
-from engine.model.layers.feed_forward import FeedForward, GatedMlp
+from engine.model.layers.feed_forward import GatedMlp
 from engine.model.weights.mixture_weights import MixtureWeights, SharedWeights
 from kernels.dispatch import KernelSet
-from kernels.experts import Experts, GroupRank, RouteExperts, RoutingRule, ScoreFunction
+from kernels.experts import Experts, GroupRank, RoutingRule, ScoreFunction
+from kernels.gated_mul import Activation
 from kernels.linear import Linear
+from kernels.tape.mixture_operations import AddRows, RouteExperts, RunExperts
+from kernels.tape.rows import Rows
+from kernels.tape.tape import Tape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +25,8 @@ class Mixture:
     router: Linear
     router_bias: torch.Tensor | None  # float32 [num_experts]
     rule: RoutingRule
-    route: RouteExperts
     experts: Experts
-    shared: FeedForward | None
+    shared: GatedMlp | None
 
     @property
     def num_bytes(self) -> int:
@@ -31,11 +34,23 @@ class Mixture:
         shared = 0 if self.shared is None else self.shared.num_bytes
         return self.router.num_bytes + self.experts.num_bytes + shared
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def record(self, tape: Tape, x: Rows) -> Rows:
         """See FeedForward."""
-        ids, weights = self.route(self.router.logits(x), self.router_bias, self.rule)
-        routed = self.experts(x, ids, weights)
-        return routed if self.shared is None else routed.add_(self.shared(x))
+        routed = self._routed(tape, x)
+        if self.shared is not None:
+            tape.add(AddRows(rows=routed, addend=self.shared.record_share(tape, x)))
+        return tape.all_reduce(routed)
+
+    def _routed(self, tape: Tape, x: Rows) -> Rows:
+        """This rank's share of the chosen experts' sum."""
+        rule, bias = self.rule, self.router_bias
+        logits = tape.logits(self.router, x, "router logits")
+        ids = tape.rows("expert ids", rule.num_chosen, torch.int64)
+        weights = tape.rows("expert weights", rule.num_chosen, torch.float32)
+        tape.add(RouteExperts(logits=logits, bias=bias, rule=rule, ids=ids, weights=weights))
+        out = tape.rows("routed", x.width)
+        tape.add(RunExperts(experts=self.experts, x=x, ids=ids, weights=weights, out=out))
+        return out
 
 
 def build_mixture(kernels: KernelSet, weights: MixtureWeights, config: MixtureConfig) -> Mixture:
@@ -44,7 +59,6 @@ def build_mixture(kernels: KernelSet, weights: MixtureWeights, config: MixtureCo
         router=kernels.pack_linear(weights.router),
         router_bias=weights.router_bias,
         rule=routing_rule(config),
-        route=kernels.route_experts,
         experts=kernels.pack_experts(weights.gate_up, weights.down),
         shared=None if weights.shared is None else _shared(kernels, weights.shared),
     )
@@ -67,5 +81,5 @@ def _shared(kernels: KernelSet, weights: SharedWeights) -> GatedMlp:
     return GatedMlp(
         kernels.pack_linear(weights.gate_up),
         kernels.pack_linear(weights.down),
-        kernels.silu_mul,
+        Activation.SILU,
     )

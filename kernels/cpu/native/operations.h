@@ -6,7 +6,9 @@
 
 namespace splitserve {
 struct GroupedMatrix;
-}
+
+constexpr int32_t kSilu = 0;  // of splitserve_gated_mul; anything else is GELU by its tanh formula
+}  // namespace splitserve
 
 extern "C" {
 
@@ -27,11 +29,8 @@ void splitserve_rms_norm(int32_t dtype, const void* branch, float* residual, con
                          float eps, int64_t num_rows, int64_t hidden, void* out,
                          int32_t num_threads);
 
-void splitserve_silu_mul(int32_t dtype, const void* gate_up, int64_t num_rows, int64_t inner,
-                         void* out, int32_t num_threads);
-
-void splitserve_gelu_mul(int32_t dtype, const void* gate_up, int64_t num_rows, int64_t inner,
-                         void* out, int32_t num_threads);
+void splitserve_gated_mul(int32_t activation, int32_t dtype, const void* gate_up,
+                          int64_t num_rows, int64_t inner, void* out, int32_t num_threads);
 
 void splitserve_head_norm(int32_t dtype, void* qkv, const float* query_weight,
                           const float* key_weight, float eps, int64_t num_rows, int64_t num_heads,

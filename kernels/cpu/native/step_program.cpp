@@ -46,8 +46,8 @@ struct HeadNorm {
   float eps;
 };
 
-struct Gate {
-  int64_t dtype, gate_up, inner, out;
+struct GatedMul {
+  int64_t activation, dtype, gate_up, inner, out;
 };
 
 struct ScaleRows {
@@ -144,10 +144,11 @@ extern "C" void splitserve_run_head_norm(const void* record, Run& run) {
                        op.head_dim, run.num_threads);
 }
 
-extern "C" void splitserve_run_gelu_mul(const void* record, Run& run) {
-  const auto& op = as<Gate>(record);
-  splitserve_gelu_mul(static_cast<int32_t>(op.dtype), run.at<void>(op.gate_up), run.num_rows,
-                      op.inner, run.at<void>(op.out), run.num_threads);
+extern "C" void splitserve_run_gated_mul(const void* record, Run& run) {
+  const auto& op = as<GatedMul>(record);
+  splitserve_gated_mul(static_cast<int32_t>(op.activation), static_cast<int32_t>(op.dtype),
+                       run.at<void>(op.gate_up), run.num_rows, op.inner, run.at<void>(op.out),
+                       run.num_threads);
 }
 
 extern "C" void splitserve_run_scale_rows(const void* record, Run& run) {
@@ -159,12 +160,6 @@ extern "C" void splitserve_run_scale_rows(const void* record, Run& run) {
 extern "C" void splitserve_run_zero_rows(const void* record, Run& run) {
   const auto& op = as<ZeroRows>(record);
   std::memset(run.at<void>(op.rows), 0, run.num_rows * op.row_bytes);
-}
-
-extern "C" void splitserve_run_silu_mul(const void* record, Run& run) {
-  const auto& op = as<Gate>(record);
-  splitserve_silu_mul(static_cast<int32_t>(op.dtype), run.at<void>(op.gate_up), run.num_rows,
-                      op.inner, run.at<void>(op.out), run.num_threads);
 }
 
 extern "C" void splitserve_run_select_rows(const void* record, Run& run) {

@@ -1,0 +1,71 @@
+"""Plays a recording: natively where the kernel set has a native form of all of it, else one kernel
+after the other, on any device.
+
+The kernels are the same either way, on the same numbers: so are the bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernels.dispatch import KernelSet
+from kernels.tape.operations import Operation
+from kernels.tape.recording import NoNativeForm, Player, Recording, StepQueries
+from kernels.tape.rows import Rows
+from kernels.tape.steps import Frame, take
+
+
+def player_of(recording: Recording, kernels: KernelSet) -> Player:
+    """The fastest that this set has for it."""
+    if kernels.play_natively is not None:
+        try:
+            return kernels.play_natively(recording)
+        except NoNativeForm:
+            pass
+    return KernelPlayer(recording, kernels)
+
+
+class KernelPlayer:
+    """A Player that calls the set's kernels one by one. Which kernels run, and in what order, does
+    not depend on any tensor's numbers: a step on a GPU can be captured."""
+
+    num_native_calls = 0
+
+    def __init__(self, recording: Recording, kernels: KernelSet) -> None:
+        self._kernels, self._recording = kernels, recording
+        operations = recording.operations
+        self._lines = [
+            (take.dispatch(type(operation)), operation, spent)
+            for operation, spent in zip(
+                operations, spent_places(operations, recording.logits), strict=True
+            )
+        ]
+        self._pool: torch.Tensor | None = None
+        self._kv_layers: Sequence[torch.Tensor] = ()
+
+    @torch.inference_mode()
+    def __call__(self, batch: StepQueries, kv: torch.Tensor) -> torch.Tensor:
+        """See Player."""
+        if self._pool is not kv:
+            self._pool, self._kv_layers = kv, kv.unbind(dim=1)
+        places: list[torch.Tensor | None] = [None] * self._recording.num_places
+        frame = Frame(self._kernels, batch, self._kv_layers, places)
+        for run, operation, spent in self._lines:
+            run(operation, frame)
+            for place in spent:
+                places[place] = None
+        return frame[self._recording.logits]
+
+
+def spent_places(operations: Sequence[Operation], result: Rows) -> list[tuple[int, ...]]:
+    """For each operation the places that nothing reads after it: their memory is given back."""
+    needed = {result.place}
+    spent: list[tuple[int, ...]] = []
+    for operation in reversed(operations):
+        made = {rows.place for rows in operation.made()}
+        used = {rows.place for rows in operation.used()}
+        spent.append(tuple((made | used) - needed))
+        needed = (needed - made) | used
+    return spent[::-1]

@@ -1,0 +1,162 @@
+"""Records a forward: each part of a decoder writes its operations down, once, when it is loaded.
+
+    tape = Tape(dtype)
+    residual = tape.embed(embedding)                     # rows to come, not numbers
+    x = tape.rms_norm(residual, weight, eps)
+    ...
+    recording = tape.finish(tape.logits(lm_head, x))     # kernels/tape/play.py plays it
+
+Activations are rows at a named place; writing to a name again overwrites what it held. Where ranks
+share the matrices, collectives are recorded among the operations; a single rank has none.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.gated_mul import Activation, gated_width
+from kernels.linear import Linear
+from kernels.tape.collective import Collective
+from kernels.tape.operations import (
+    AddRmsNorm,
+    AllGather,
+    AllReduce,
+    BranchNorm,
+    Embed,
+    GatedMul,
+    HeadNorm,
+    KeepWanted,
+    Operation,
+    PagedAttention,
+    Product,
+    RmsNorm,
+    RopeWriteKv,
+    Scale,
+)
+from kernels.tape.recording import Recording
+from kernels.tape.rows import QkvHeads, Rows
+
+
+class Tape:
+    """A forward in the making. Raises ValueError for rows that do not fit an operation."""
+
+    def __init__(self, dtype: torch.dtype, collective: Collective | None = None) -> None:
+        """`dtype` is that of matrices and activations; `collective`: None for a single rank."""
+        self.dtype = dtype
+        shares = collective is not None and collective.world_size > 1
+        self._collective = collective if shares else None
+        self._places: dict[str, int] = {}
+        self._operations: list[Operation] = []
+
+    def rows(self, name: str, width: int, dtype: torch.dtype | None = None) -> Rows:
+        """Rows at the place of this name. `dtype` defaults to the tape's."""
+        place = self._places.setdefault(name, len(self._places))
+        return Rows(place, width, self.dtype if dtype is None else dtype)
+
+    def add(self, operation: Operation) -> None:
+        """One more operation."""
+        self._operations.append(operation)
+
+    def embed(self, embedding: Linear) -> Rows:
+        """The residual stream: float32 rows of the step's tokens."""
+        residual = self.rows("residual", embedding.shape[1], torch.float32)
+        self.add(Embed(matrix=embedding, out=residual))
+        return residual
+
+    def scale(self, rows: Rows, scale: float) -> None:
+        """Multiplies float32 rows in place."""
+        self.add(Scale(rows=rows, scale=scale))
+
+    def linear(self, matrix: Linear, x: Rows, out: str) -> Rows:
+        """x @ weight.T + bias, to the place `out`."""
+        made = self.rows(out, matrix.shape[0])
+        self.add(Product(matrix=matrix, x=x, out=made))
+        return made
+
+    def logits(self, matrix: Linear, x: Rows, out: str = "logits") -> Rows:
+        """As `linear`, in float32."""
+        made = self.rows(out, matrix.shape[0], torch.float32)
+        self.add(Product(matrix=matrix, x=x, out=made, is_wide=True))
+        return made
+
+    def rms_norm(self, residual: Rows, weight: torch.Tensor, eps: float) -> Rows:
+        """The norm of the residual stream."""
+        out = self.rows("normed", residual.width)
+        self.add(RmsNorm(residual=residual, weight=weight, eps=eps, out=out))
+        return out
+
+    def add_rms_norm(self, branch: Rows, residual: Rows, weight: torch.Tensor, eps: float) -> Rows:
+        """Adds the branch to the residual stream; then its norm."""
+        out = self.rows("normed", residual.width)
+        self.add(AddRmsNorm(branch=branch, residual=residual, weight=weight, eps=eps, out=out))
+        return out
+
+    def branch_norm(
+        self, branch: Rows, weight: torch.Tensor, eps: float, out: str = "normed branch"
+    ) -> Rows:
+        """The norm of a branch that is not added to anything yet."""
+        made = self.rows(out, branch.width)
+        self.add(BranchNorm(branch=branch, weight=weight, eps=eps, out=made))
+        return made
+
+    def head_norm(
+        self,
+        qkv: Rows,
+        heads: QkvHeads,
+        weights: tuple[torch.Tensor, torch.Tensor],
+        eps: float,
+    ) -> None:
+        """Norms heads of Q and of K in place, by the weights of each."""
+        query, key = weights
+        self.add(HeadNorm(qkv=qkv, heads=heads, query_weight=query, key_weight=key, eps=eps))
+
+    def rope_write_kv(self, qkv: Rows, heads: QkvHeads, cos_sin: torch.Tensor, layer: int) -> Rows:
+        """The rotated Q; K and V go into the pool. `qkv` is spent."""
+        query = self.rows("query", heads.query_width)
+        self.add(RopeWriteKv(qkv=qkv, heads=heads, cos_sin=cos_sin, layer=layer, out=query))
+        return query
+
+    def paged_attention(
+        self, query: Rows, heads: QkvHeads, layer: int, scale: float, window: int | None = None
+    ) -> Rows:
+        """Attention to a layer of the pool, the step's own tokens among it."""
+        out = self.rows("attended", heads.query_width)
+        self.add(
+            PagedAttention(
+                query=query, heads=heads, layer=layer, scale=scale, window=window, out=out
+            )
+        )
+        return out
+
+    def gated_mul(self, gate_up: Rows, activation: Activation) -> Rows:
+        """activation(gate) * up."""
+        out = self.rows("gated", gated_width(gate_up.width))
+        self.add(GatedMul(gate_up=gate_up, activation=activation, out=out))
+        return out
+
+    def keep_wanted(self, *rows: Rows) -> tuple[Rows, ...]:
+        """These activations, of the rows whose logits are wanted; all others end here."""
+        kept = tuple(self.rows(f"wanted {at}", r.width, r.dtype) for at, r in enumerate(rows))
+        self.add(KeepWanted(rows=rows, out=kept))
+        return kept
+
+    def all_reduce(self, rows: Rows) -> Rows:
+        """Their sum over the ranks, in place. Nothing where there is one rank."""
+        if self._collective is not None:
+            self.add(AllReduce(collective=self._collective, rows=rows))
+        return rows
+
+    def all_gather(self, rows: Rows, out: str) -> Rows:
+        """The columns of all ranks side by side. The rows themselves where there is one rank."""
+        if self._collective is None:
+            return rows
+        width = rows.width * self._collective.world_size
+        made = self.rows(out, width, rows.dtype)
+        self.add(AllGather(collective=self._collective, rows=rows, out=made))
+        return made
+
+    def finish(self, logits: Rows) -> Recording:
+        """The recording; the tape is spent."""
+        return Recording(
+            operations=tuple(self._operations), num_places=len(self._places), logits=logits
+        )

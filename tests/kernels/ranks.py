@@ -1,0 +1,85 @@
+"""Ranks of one process: collectives for tests of what is recorded and played between them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+LIMIT_S = 60.0
+T = TypeVar("T")
+
+
+class SameEverywhere:
+    """A Collective of ranks that all hold the same rows: their mean is what they hold."""
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
+        self.reduced: list[tuple[int, ...]] = []
+        """Shapes, in the order of the calls."""
+
+    @property
+    def world_size(self) -> int:
+        """See Collective."""
+        return self._world_size
+
+    def all_reduce(self, rows: torch.Tensor) -> None:
+        """See Collective; the mean instead of the sum."""
+        assert rows.is_contiguous()
+        self.reduced.append(tuple(rows.shape))
+        rows.mul_(self._world_size).div_(self._world_size)
+
+    def all_gather(self, rows: torch.Tensor) -> torch.Tensor:
+        """See Collective."""
+        return rows.repeat(1, self._world_size)
+
+
+class ThreadRank:
+    """A Collective of one thread among those of `run_ranks`."""
+
+    def __init__(self, rank: int, shelf: list[torch.Tensor], barrier: threading.Barrier) -> None:
+        self._rank, self._shelf, self._barrier = rank, shelf, barrier
+
+    @property
+    def world_size(self) -> int:
+        """See Collective."""
+        return len(self._shelf)
+
+    def all_reduce(self, rows: torch.Tensor) -> None:
+        """See Collective: in the order of the ranks, in float32."""
+        parts = self._exchanged(rows)
+        total = parts[0].float()
+        for part in parts[1:]:
+            total = total + part.float()
+        rows.copy_(total)
+
+    def all_gather(self, rows: torch.Tensor) -> torch.Tensor:
+        """See Collective."""
+        return torch.cat(self._exchanged(rows), dim=1)
+
+    def _exchanged(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """Those of all ranks. Nobody overwrites them while another reads."""
+        self._shelf[self._rank] = rows.clone()
+        self._barrier.wait(LIMIT_S)
+        parts = list(self._shelf)
+        self._barrier.wait(LIMIT_S)
+        return parts
+
+
+def run_ranks(num_ranks: int, work: Callable[[int, ThreadRank], T]) -> list[T]:
+    """The results of `work(rank, collective)`, each on a thread of its own."""
+    barrier = threading.Barrier(num_ranks)
+    shelf = [torch.empty(0)] * num_ranks
+
+    def run(rank: int) -> T:
+        try:
+            return work(rank, ThreadRank(rank, shelf, barrier))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(num_ranks) as threads:
+        return list(threads.map(run, range(num_ranks)))
