@@ -14,15 +14,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import grpc
-
+from cluster.dial.dialer import Dialer
+from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
 from cluster.membership.member import Member, member_to_wire
-from cluster.rpc import error_of, open_channel
 from cluster.wire import load_to_wire
-from protos import membership_pb2, membership_pb2_grpc
+from protos import membership_pb2
 
 CALL_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.1
@@ -45,15 +44,23 @@ class MembershipClient:
     """Keeps one worker known to one router.
 
     `run` is started as a task and cancelled at shutdown, then `leave` is awaited. `take_pulse` is
-    called once per beat. All calls from the event loop.
+    called once per beat; `jitter` gives numbers in [0, 1). All calls from the event loop.
     """
 
-    def __init__(self, router: str, member: Member, take_pulse: Callable[[], Pulse]) -> None:
+    def __init__(
+        self,
+        router: str,
+        member: Member,
+        take_pulse: Callable[[], Pulse],
+        *,
+        dialer: Dialer | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
         self._router = router
         self._member = member
         self._take_pulse = take_pulse
-        self._channel = open_channel(router)
-        self._stub = membership_pb2_grpc.MembershipStub(self._channel)
+        self._link = (dialer or GrpcDialer()).membership(router)
+        self._jitter = jitter
         self._joined = False
         self._may_be_known = False
         self._trouble: str | None = None
@@ -75,9 +82,9 @@ class MembershipClient:
         while True:
             try:
                 await self._attempt()
-            except grpc.aio.AioRpcError as failure:
-                self._note_trouble(error_of(failure))
-                await self._pause(delay_s * random.uniform(0.5, 1.0))
+            except SplitserveError as failure:
+                self._note_trouble(failure)
+                await self._pause(delay_s * (0.5 + self._jitter() / 2))
                 delay_s = min(delay_s * 2, LAST_RETRY_S)
             else:
                 delay_s = FIRST_RETRY_S
@@ -91,12 +98,12 @@ class MembershipClient:
         )
         try:
             if self._may_be_known:
-                await self._stub.Leave(request, timeout=CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as failure:
-            self._note_trouble(error_of(failure))
+                await self._link.leave(request, timeout_s=CALL_TIMEOUT_S)
+        except SplitserveError as failure:
+            self._note_trouble(failure)
         finally:
             self._joined = False
-            await self._channel.close()
+            await self._link.close()
 
     async def _attempt(self) -> None:
         if self._joined:
@@ -108,7 +115,7 @@ class MembershipClient:
         member = replace(self._member, kv_transport=self._take_pulse().kv_transport)
         request = membership_pb2.JoinRequest(member=member_to_wire(member))
         self._may_be_known = True  # from now on, also when the answer is lost
-        reply = await self._stub.Join(request, timeout=CALL_TIMEOUT_S)
+        reply = await self._link.join(request, timeout_s=CALL_TIMEOUT_S)
         self._beat_interval_s = reply.beat_interval_s
         self._joined = True
         self._soon.set()  # the first beat carries the load
@@ -123,7 +130,7 @@ class MembershipClient:
             draining=pulse.draining,
             kv_transport=pulse.kv_transport,
         )
-        reply = await self._stub.Beat(request, timeout=CALL_TIMEOUT_S)
+        reply = await self._link.beat(request, timeout_s=CALL_TIMEOUT_S)
         if not reply.known:
             self._joined = False
             _log.warning("the router does not know this worker any more", router=self._router)
@@ -141,7 +148,7 @@ class MembershipClient:
         if self._trouble != kind:
             self._trouble = kind
             _log.warning(
-                "the router is unreachable or refuses; trying on",
+                "the router cannot be reached, or refuses this worker; it is asked again",
                 router=self._router,
                 error=error.message,
             )
