@@ -84,7 +84,7 @@ class Dispatcher:
                             elif choices.take(event):
                                 clock.tokens(event.choice, len(event.tokens))
                                 yield event
-                        completed = self._complete(decision, choices.summed_up(event), clock)
+                        completed = self._complete(decision, choices, event, clock)
                         break
                 except SplitserveError as error:
                     if choices.are_over:
@@ -136,9 +136,14 @@ class Dispatcher:
         )
 
     def _complete(
-        self, decision: Decision, told: tuple[Usage, Timing], clock: RequestClock
+        self,
+        decision: Decision,
+        choices: RunningChoices,
+        told: tuple[Usage, Timing],
+        clock: RequestClock,
     ) -> Completed:
-        usage, timing = told[0], clock.complete(told[1])
+        usage, worker = choices.summed_up(told)
+        timing = clock.complete(worker, longest_tokens=choices.longest_tokens)
         route = decision.route
         self._metrics.expected_tokens.inc(decision.expected_tokens)
         self._estimates.finished(
@@ -162,7 +167,8 @@ class Dispatcher:
         )
         usage = Usage(decision.view.prompt_tokens, choices.num_tokens, cached_tokens=0)
         worker = Timing(decode_worker=decision.route.decode.worker_id)
-        return self._ended_well(decision, usage, clock.complete(worker))
+        timing = clock.complete(worker, longest_tokens=choices.longest_tokens)
+        return self._ended_well(decision, usage, timing)
 
     def _ended_well(self, decision: Decision, usage: Usage, timing: Timing) -> Completed:
         self._metrics.finished(usage, timing)

@@ -25,7 +25,6 @@ class RequestClock:
         self._dispatched_s = arrived_s
         self._first_s: float | None = None
         self._last_s: dict[int, float] = {}
-        self._num_tokens: dict[int, int] = {}
 
     @property
     def has_token(self) -> bool:
@@ -46,10 +45,12 @@ class RequestClock:
         if choice in self._last_s:
             self._on_gap(now_s - self._last_s[choice])
         self._last_s[choice] = now_s
-        self._num_tokens[choice] = self._num_tokens.get(choice, 0) + num_tokens
 
-    def complete(self, worker: Timing) -> Timing:
-        """The worker's part with ours: `ttft = queue + prefill + kv + decode`, exactly."""
+    def complete(self, worker: Timing, *, longest_tokens: int) -> Timing:
+        """The worker's part with ours: `ttft = queue + prefill + kv + decode`, exactly.
+
+        `longest_tokens`: how many tokens the longest choice got.
+        """
         first_s = self._clock() if self._first_s is None else self._first_s
         ttft_ms = max(0.0, (first_s - self._arrived_s) * 1000)
         own_queue_ms = max(0.0, (self._dispatched_s - self._arrived_s) * 1000)
@@ -63,11 +64,10 @@ class RequestClock:
             prefill_ms=prefill_ms,
             kv_ms=kv_ms,
             decode_ms=ttft_ms - queue_ms - prefill_ms - kv_ms,
-            itl_ms=self._mean_gap_ms(first_s),
+            itl_ms=self._mean_gap_ms(first_s, longest_tokens - 1),
         )
 
-    def _mean_gap_ms(self, first_s: float) -> float:
-        num_gaps = max(self._num_tokens.values(), default=0) - 1
+    def _mean_gap_ms(self, first_s: float, num_gaps: int) -> float:
         last_s = max(self._last_s.values(), default=first_s)
         return (last_s - first_s) * 1000 / num_gaps if num_gaps > 0 else 0.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
-from cluster.block_hash import cache_root, pack_tokens
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
 from router.dispatch.stream import RoutedRequest
@@ -95,10 +94,10 @@ class RoutingDesk:
         A prompt whose tokens are scored is computed whole, cached or not.
         """
         scores = request.sampling.prompt_logprobs is not None
-        packed = pack_tokens([] if scores else request.token_ids)
+        packed = b"" if scores else request.packed
         sizes = {item.pairing_key: item.member.pairing.block_size_tokens for item in members}
         return {
-            key: self._index.match(cache_root(key, request.tenant_salt), packed, size)
+            key: self._index.match(request.root_at(key), packed, size)
             for key, size in sizes.items()
         }
 

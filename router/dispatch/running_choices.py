@@ -39,6 +39,11 @@ class RunningChoices:
         """Tokens that count, over all choices: of a stopped one, up to its stop."""
         return sum(self._num_tokens(choice) for choice in self._num_relayed)
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens that the longest choice was given."""
+        return max(self._num_relayed.values())
+
     def run_by(self, runner: ChoiceRunner) -> None:
         """From now on stops go to `runner`."""
         self._runner = runner

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.block_hash import cache_root, pack_tokens
 from cluster.errors import WorkerLost
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
@@ -160,9 +159,8 @@ def _expect(
     request: RoutedRequest, decode: FleetMember, prefill: list[FleetMember], index: PrefixIndex
 ) -> dict[WorkerKey, Expectation]:
     """What the index may count on from now on: requests that follow at once find their prefix."""
-    root = cache_root(decode.pairing_key, request.tenant_salt)
-    packed = pack_tokens(request.token_ids)
-    return {item.key: index.expect([item.key], root, packed) for item in (decode, *prefill)}
+    root = request.root_at(decode.pairing_key)
+    return {item.key: index.expect([item.key], root, request.packed) for item in (decode, *prefill)}
 
 
 def _submit_message(
@@ -180,7 +178,7 @@ def _submit_message(
             )
             for item in prefill
         ],
-        cache_root=cache_root(decode.pairing_key, request.tenant_salt),
+        cache_root=request.root_at(decode.pairing_key),
         timeout_ms=max(1.0, request.limits.whole.remaining_ms),
         traceparent=request.traceparent,
     )

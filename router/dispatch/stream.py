@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from cluster.block_hash import cache_root, pack_tokens
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
@@ -24,6 +25,15 @@ class RoutedRequest:
     limits: TimeLimits
     traceparent: str = ""
     """W3C trace context; may be empty."""
+    packed: bytes = field(init=False, repr=False, compare=False)
+    """The prompt as the index and the names of its blocks are made from."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "packed", pack_tokens(self.token_ids))
+
+    def root_at(self, pairing_key: str) -> bytes:
+        """Where the names of its blocks begin at workers of one pairing."""
+        return cache_root(pairing_key, self.tenant_salt)
 
 
 @dataclass(frozen=True, slots=True)

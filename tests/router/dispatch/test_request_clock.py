@@ -22,7 +22,9 @@ def test_the_parts_add_up_to_the_time_to_first_token_exactly() -> None:
     stamps.tokens(0, 1)
     clock.now_s = 10.6
     stamps.tokens(0, 4)
-    timing = stamps.complete(Timing(queue_ms=10.0, prefill_ms=60.0, kv_ms=5.0, kv_bytes=7))
+    timing = stamps.complete(
+        Timing(queue_ms=10.0, prefill_ms=60.0, kv_ms=5.0, kv_bytes=7), longest_tokens=5
+    )
     assert timing.ttft_ms == pytest.approx(300.0)
     assert timing.queue_ms == pytest.approx(160.0)
     assert timing.decode_ms == pytest.approx(75.0)
@@ -40,7 +42,9 @@ def test_a_worker_that_measured_more_than_there_was_is_cut_to_fit(
     clock = Clock()
     stamps = RequestClock(9.9, clock=clock)
     stamps.tokens(0, 1)
-    timing = stamps.complete(Timing(queue_ms=parts[0], prefill_ms=parts[1], kv_ms=parts[2]))
+    timing = stamps.complete(
+        Timing(queue_ms=parts[0], prefill_ms=parts[1], kv_ms=parts[2]), longest_tokens=1
+    )
     stages = (timing.queue_ms, timing.prefill_ms, timing.kv_ms, timing.decode_ms)
     assert min(stages) >= 0
     assert sum(stages) == pytest.approx(timing.ttft_ms)
