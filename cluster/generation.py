@@ -85,3 +85,7 @@ class EngineLoad:
     kv_bytes_per_s: float = 0.0
     num_preemptions: int = 0
     step_gap_p99_ms: float = 0.0
+    waiting_prompts: int = 0
+    decode_row_ms: float = 0.0
+    prefill_token_ms: float = 0.0
+    prefill_pair_ms: float = 0.0

@@ -141,7 +141,7 @@ class WorkerFrame(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ...) -> None: ...
 
 class EngineLoad(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms")
+    __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms", "waiting_prompts", "decode_row_ms", "prefill_token_ms", "prefill_pair_ms")
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     WAITING_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,10 @@ class EngineLoad(_message.Message):
     KV_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     STEP_GAP_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_ROW_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_PAIR_MS_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     waiting_prefill_tokens: int
@@ -172,7 +176,11 @@ class EngineLoad(_message.Message):
     kv_bytes_per_s: float
     num_preemptions: int
     step_gap_p99_ms: float
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., waiting_prefill_tokens: _Optional[int] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., active_blocks: _Optional[int] = ..., exported_blocks: _Optional[int] = ..., receiving_blocks: _Optional[int] = ..., num_leases: _Optional[int] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_step_ms: _Optional[float] = ..., kv_bytes_per_s: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., step_gap_p99_ms: _Optional[float] = ...) -> None: ...
+    waiting_prompts: int
+    decode_row_ms: float
+    prefill_token_ms: float
+    prefill_pair_ms: float
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., waiting_prefill_tokens: _Optional[int] = ..., total_blocks: _Optional[int] = ..., free_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., active_blocks: _Optional[int] = ..., exported_blocks: _Optional[int] = ..., receiving_blocks: _Optional[int] = ..., num_leases: _Optional[int] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_step_ms: _Optional[float] = ..., kv_bytes_per_s: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., step_gap_p99_ms: _Optional[float] = ..., waiting_prompts: _Optional[int] = ..., decode_row_ms: _Optional[float] = ..., prefill_token_ms: _Optional[float] = ..., prefill_pair_ms: _Optional[float] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("check_invariants",)

@@ -53,4 +53,8 @@ class LoadReport:
             decode_step_ms=meter.decode.mean_ms,
             num_preemptions=meter.num_preemptions,
             step_gap_p99_ms=meter.step_gap_p99_ms,
+            waiting_prompts=self._table.num_waiting_prompts(),
+            decode_row_ms=meter.costs.told_row_ms,
+            prefill_token_ms=meter.costs.cost.token_ms,
+            prefill_pair_ms=meter.costs.cost.pair_ms,
         )

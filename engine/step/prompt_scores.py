@@ -28,7 +28,7 @@ def limit_scored(plan: StepPlan, scoring: Container[SequenceKey]) -> StepPlan:
     rows_left, chunks = SCORED_ROWS, list[Chunk]()
     for chunk in plan.chunks:
         if chunk.key in scoring:
-            chunk = Chunk(chunk.key, min(chunk.num_tokens, rows_left))
+            chunk = replace(chunk, num_tokens=min(chunk.num_tokens, rows_left))
             rows_left -= chunk.num_tokens
         if chunk.num_tokens:
             chunks.append(chunk)

@@ -89,6 +89,10 @@ class RequestTable:
             if not request.is_remote
         )
 
+    def num_waiting_prompts(self) -> int:
+        """Sequences that these are of."""
+        return sum(not request.is_remote for request, _ in self._in_states(_UNCOMPUTED))
+
     def finish_sequence(self, request: Request, sequence: Sequence) -> None:
         """One choice of several is complete."""
         self._let_go(sequence)

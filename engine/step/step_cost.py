@@ -19,6 +19,8 @@ _SURPRISE = 4.0
 """A step that took longer than so many times the expected counts as that: it lost its core."""
 _LEAN = 0.01
 """How far the second term of a fit leans to zero: what cannot be told apart goes to the first."""
+_DIFFERENT = 0.02
+"""Of the squared cosine between the terms: a batch that varied by some 15 percent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,12 @@ class TwoTermFit:
         self._vy = _DECAY * self._vy + v * y
         self.a, self.b = self._solve()
 
+    @property
+    def tells_apart(self) -> bool:
+        """True when the samples differ enough to tell the second term from the first."""
+        both = self._uu * self._vv
+        return both > 0 and 1 - self._uv * self._uv / both > _DIFFERENT
+
     def of(self, u: float, v: float) -> float:
         """The fitted y; 0 before the first sample."""
         return self.a * u + self.b * v
@@ -112,6 +120,11 @@ class StepCostMeter:
         """As measured so far."""
         decodes, chunks = self._decodes, self._chunks
         return StepCost(base_ms=decodes.a, row_ms=decodes.b, token_ms=chunks.a, pair_ms=chunks.b)
+
+    @property
+    def told_row_ms(self) -> float:
+        """`cost.row_ms`, once steps of different batches tell; 0 before."""
+        return self._decodes.b if self._decodes.tells_apart else 0.0
 
     def add(self, took_ms: float, *, num_rows: int, num_tokens: int, num_pairs: float) -> None:
         """A step of `num_rows` decodes and chunks of `num_tokens` in all; see `pairs_of`."""

@@ -147,7 +147,11 @@ class Dispatcher:
         route = decision.route
         self._metrics.expected_tokens.inc(decision.expected_tokens)
         self._estimates.finished(
-            usage, timing, decode=route.decode, prefill=prefill_worker_of(timing, route)
+            usage,
+            timing,
+            decode=route.decode,
+            prefill=prefill_worker_of(timing, route),
+            num_choices=decision.view.num_choices,
         )
         return self._ended_well(decision, usage, timing)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
+from random import Random
 
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
@@ -11,20 +11,31 @@ from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import RETRY_AFTER_S, Fleet
 from router.fleet.member import FleetMember
 from router.index.prefix_index import PrefixIndex, PrefixMatches
-from router.pricing.estimates import DEFAULT_DECODE_STEP_MS, Estimates, link_bytes_per_s
+from router.pricing.estimates import Estimates, link_bytes_per_s
 from router.pricing.policy import choose_route
 from router.pricing.route import RouteReason, RoutingView, WorkerView
 from router.telemetry.decisions import Decision
 
+DEFAULT_DECODE_STEP_MS = 20.0
+"""Before a worker has decoded; measured on two CPU cores, 135M parameters: 18 to 22 ms."""
+_TURNS = 1 << 30
+
 
 class RoutingDesk:
-    """Takes a decision; changes nothing but the turn."""
+    """Takes a decision; changes nothing. `chance` draws among workers of nearly equal price."""
 
-    def __init__(self, fleet: Fleet, index: PrefixIndex, estimates: Estimates) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        index: PrefixIndex,
+        estimates: Estimates,
+        *,
+        chance: Random | None = None,
+    ) -> None:
         self._fleet = fleet
         self._index = index
         self._estimates = estimates
-        self._turns = count()
+        self._chance = chance or Random()
 
     def decide(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> Decision:
         """The route of a request, avoiding `excluded` workers.
@@ -83,7 +94,10 @@ class RoutingDesk:
             decode=tuple(self._worker_view(item, matches, link) for item in decode),
             prefill=tuple(self._worker_view(item, matches, link) for item in prefill),
             handoff_ms=self._estimates.handoff_ms,
-            turn=next(self._turns),
+            expected_tokens=min(request.sampling.max_tokens, self._estimates.completion_tokens),
+            num_choices=request.sampling.n,
+            links=self._estimates.links(),
+            turn=self._chance.randrange(_TURNS),
         )
 
     def _matches(
@@ -111,9 +125,11 @@ class RoutingDesk:
             speed=self._estimates.prefill.speed_of(item.key),
             matched_tokens=matches[item.pairing_key].of(item.key) * block_size,
             waiting_tokens=max(load.waiting_prefill_tokens, item.pending_prefill_tokens),
+            waiting_prompts=max(load.waiting_prompts, item.pending_prompts),
             in_flight_tokens=item.in_flight_tokens,
             num_running=max(load.num_running, item.num_in_flight),
             decode_step_ms=load.decode_step_ms or DEFAULT_DECODE_STEP_MS,
+            decode_row_ms=load.decode_row_ms or None,
             free_tokens=item.free_tokens,
             kv_bytes_per_token=item.kv_bytes_per_token,
             kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),

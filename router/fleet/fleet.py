@@ -154,7 +154,7 @@ class Fleet:
             return
         item.load = load
         item.heard_s = self._lease.clock()
-        self._estimates.prefill.heard(load.prefill_tokens_per_s)
+        self._estimates.heard(key, load)
         if draining is not None and draining != item.draining:
             item.draining = draining
             self._changed.set()
@@ -248,7 +248,7 @@ class Fleet:
         if item.follower is not None:
             item.follower.cancel()  # at once: it must not speak of a worker that is forgotten
         self._index.remove_worker(key)
-        self._estimates.prefill.forget(key)
+        self._estimates.forget(key)
         self._mismatches.forget(key.worker_id)
         if item.session is not None:
             name = f"close-session-{key.worker_id}"

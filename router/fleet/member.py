@@ -32,6 +32,7 @@ class Assignment:
         """The prompt is computed; idempotent."""
         if self._member is not None:
             self._member.pending_prefill_tokens -= self._prefill_tokens
+            self._member.pending_prompts -= self._prefill_tokens > 0
             self._prefill_tokens = 0
 
     def release(self) -> None:
@@ -64,6 +65,8 @@ class FleetMember:
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0
+    pending_prompts: int = 0
+    """Whose tokens these are."""
     key: WorkerKey = field(init=False)
     """The process."""
     pairing_key: str = field(init=False)
@@ -122,4 +125,5 @@ class FleetMember:
         self.num_in_flight += 1
         self.in_flight_tokens += num_tokens
         self.pending_prefill_tokens += prefill_tokens
+        self.pending_prompts += prefill_tokens > 0
         return Assignment(self, num_tokens, prefill_tokens)

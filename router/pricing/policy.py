@@ -1,8 +1,8 @@
 """Where a request runs: the cheapest of "P prefills, D decodes" and "D does both", in milliseconds.
 
-    pair (P, D)  = P's queue + P's prefill + bytes D lacks / link rate + handoff
+    pair (P, D)  = P's queue + P's prefill + visible part of the transfer + handoff
     D alone      = D's queue + D's prefill + interference
-    both         + decode slowdown + waiting for memory at D
+    both         + decode slowdown + waiting for memory, at D and at P
 
 Interference is why two pools exist. A local prefill lengthens the steps of every sequence that
 decodes on D, so each of them loses what our uncached tokens take. They are counted between
@@ -16,8 +16,12 @@ that a prompt which D has cached almost whole stays on D: a handoff costs more t
 Estimates are not better than MARGIN. Within it the pair is taken, which keeps D's batch even; but
 only when D lacks a whole block, since for less there is nothing to take off D.
 
-Equal prices (an index that knows nothing, an idle fleet) go to the fewest tokens in flight, then
-take turns. The function is pure; `explain` shows every term.
+Engines compute prompts in the order they are due (engine/step/urgency.py), so that a short prompt
+does not wait for longer ones: of those it waits for half a step.
+
+Prices that differ by a few percent (an index that knows nothing, an idle fleet) go to the fewest
+tokens in flight, then to the one that is drawn: several routers do not all take the same. The draw
+is part of the view, so the function is pure; `explain` shows every term.
 """
 
 from __future__ import annotations
@@ -27,14 +31,16 @@ from router.pricing.route import Candidate, Cost, Route, RouteReason, RoutingVie
 MIN_STALLED = 1
 MAX_STALLED = 8
 MARGIN = 0.10
-EQUAL_SHARE = 0.02
+EQUAL_SHARE = 0.03
 EQUAL_MS = 0.5
 """Prices that differ by less than both are one price."""
 MAX_PREFILL_TARGETS = 3
 """How many prefill workers the decode worker may try, one after the other."""
 DECODE_SHARE = 0.04
-"""One more sequence makes a step longer by this part of the step. From the 2-core CPU, 135M
-parameters: 22 ms with 1 sequence, 36 ms with 16: (36 - 22) / 15 / 22."""
+"""Where no worker has measured it, one more sequence makes a step longer by this part of a step of
+none. From the 2-core CPU, 135M parameters: 22 ms with 1 sequence, 36 ms with 16."""
+CHUNK_TOKENS = 512
+"""What an engine computes in a step, and announces to its reader, by default."""
 DECODE_HORIZON_TOKENS = 32
 """How many tokens of slowdown count: the first ones, which a reader waits for."""
 MEMORY_WAIT_STEPS = 64
@@ -80,18 +86,22 @@ def _uncached(view: RoutingView, worker: WorkerView) -> int:
     return max(1, view.prompt_tokens - worker.matched_tokens)
 
 
-def _queue_ms(worker: WorkerView) -> float:
-    return worker.waiting_tokens * worker.speed.ms_per_token
+def _queue_ms(view: RoutingView, worker: WorkerView) -> float:
+    """All that waits, where prompts are as short as ours; else half of the step under way."""
+    ahead = worker.waiting_tokens
+    if ahead > worker.waiting_prompts * _uncached(view, worker):
+        ahead = min(ahead, CHUNK_TOKENS // 2)
+    return ahead * worker.speed.ms_per_token
 
 
 def _prefill_ms(view: RoutingView, worker: WorkerView) -> float:
-    return worker.speed.of(_uncached(view, worker))
+    return worker.speed.of(_uncached(view, worker), worker.matched_tokens)
 
 
 def _local(view: RoutingView, worker: WorkerView) -> Candidate:
     stalled = min(MAX_STALLED, max(MIN_STALLED, worker.num_running))
     cost = Cost(
-        queue_ms=_queue_ms(worker),
+        queue_ms=_queue_ms(view, worker),
         prefill_ms=_prefill_ms(view, worker),
         interference_ms=stalled * _uncached(view, worker) * worker.speed.ms_per_token,
         decode_ms=_decode_ms(view, worker),
@@ -101,28 +111,49 @@ def _local(view: RoutingView, worker: WorkerView) -> Candidate:
 
 
 def _pair(view: RoutingView, prefill: WorkerView, decode: WorkerView) -> Candidate:
-    lacking = max(0, view.prompt_tokens - decode.matched_tokens)
     cost = Cost(
-        queue_ms=_queue_ms(prefill),
+        queue_ms=_queue_ms(view, prefill),
         prefill_ms=_prefill_ms(view, prefill),
-        transfer_ms=1000 * lacking * decode.kv_bytes_per_token / decode.kv_bytes_per_s,
+        transfer_ms=_transfer_ms(view, prefill, decode),
         handoff_ms=view.handoff_ms,
         decode_ms=_decode_ms(view, decode),
-        memory_ms=_memory_ms(view, decode),
+        memory_ms=_memory_ms(view, decode) + _prompt_memory_ms(view, prefill),
     )
     load_tokens = prefill.in_flight_tokens + decode.in_flight_tokens
     return Candidate(decode.key, prefill.key, cost, load_tokens)
 
 
+def _transfer_ms(view: RoutingView, prefill: WorkerView, decode: WorkerView) -> float:
+    """Blocks are read chunk by chunk while P computes: what is left when P is done."""
+    lacking = max(0, view.prompt_tokens - decode.matched_tokens)
+    rate = view.links.get((prefill.key, decode.key), decode.kv_bytes_per_s)
+    whole_ms = 1000 * lacking * decode.kv_bytes_per_token / rate
+    last = 1 / max(1, _uncached(view, prefill) // CHUNK_TOKENS)
+    return max(whole_ms * last, whole_ms - _prefill_ms(view, prefill) * (1 - last))
+
+
 def _decode_ms(view: RoutingView, worker: WorkerView) -> float:
-    per_token_ms = worker.num_running * DECODE_SHARE * worker.decode_step_ms
-    return per_token_ms * min(view.max_tokens, DECODE_HORIZON_TOKENS)
+    """What those that run add to each of our first steps."""
+    row_ms = worker.decode_row_ms
+    if row_ms is None:
+        row_ms = DECODE_SHARE * worker.decode_step_ms / (1 + DECODE_SHARE * worker.num_running)
+    return worker.num_running * row_ms * min(view.expected_tokens, DECODE_HORIZON_TOKENS)
 
 
 def _memory_ms(view: RoutingView, worker: WorkerView) -> float:
-    needed = view.prompt_tokens + view.max_tokens - worker.matched_tokens
+    """D has to hold the prompt, and all choices as long as they will probably get."""
+    completion = view.num_choices * min(view.expected_tokens, view.max_tokens)
+    needed = view.prompt_tokens + completion - worker.matched_tokens
     full = worker.free_tokens is not None and needed > worker.free_tokens
     return MEMORY_WAIT_STEPS * worker.decode_step_ms if full else 0.0
+
+
+def _prompt_memory_ms(view: RoutingView, worker: WorkerView) -> float:
+    """P has to hold the prompt; blocks come free as the prompts before it are computed and read."""
+    if worker.free_tokens is None:
+        return 0.0
+    missing = view.prompt_tokens - worker.matched_tokens - worker.free_tokens
+    return max(0, missing) * worker.speed.ms_per_token
 
 
 def _ranked_prefill(view: RoutingView) -> dict[str, list[WorkerView]]:
@@ -131,7 +162,8 @@ def _ranked_prefill(view: RoutingView) -> dict[str, list[WorkerView]]:
 
     def rank(item: tuple[int, WorkerView]) -> tuple[int, int, int]:
         index, worker = item
-        price_ms = _queue_ms(worker) + _prefill_ms(view, worker)
+        price_ms = _queue_ms(view, worker) + _prefill_ms(view, worker)
+        price_ms += _prompt_memory_ms(view, worker)
         return _bucket(price_ms), worker.in_flight_tokens, _turns(index, view.turn, total)
 
     ranked: dict[str, list[WorkerView]] = {}

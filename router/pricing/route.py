@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cluster.identity import WorkerKey
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillSpeed:
-    """Computing n tokens takes `base_ms + n * ms_per_token`."""
+    """Computing n tokens takes `base_ms + n * ms_per_token`, and attention to what is before."""
 
     base_ms: float
     ms_per_token: float
+    pair_ms: float = 0.0
+    """Per token and 1024 tokens before it; 0: not measured."""
 
-    def of(self, num_tokens: int) -> float:
-        """Milliseconds for one prompt of so many uncached tokens."""
-        return self.base_ms + num_tokens * self.ms_per_token
+    def of(self, num_tokens: int, context: int = 0) -> float:
+        """Milliseconds for so many uncached tokens of one prompt, after `context` cached ones."""
+        attention_ms = pairs_of(num_tokens, context) * self.pair_ms
+        return self.base_ms + num_tokens * self.ms_per_token + attention_ms
+
+
+def pairs_of(num_tokens: int, context: int) -> float:
+    """Tokens times what each of them looks at, in units of 1024 tokens."""
+    return num_tokens * (context + num_tokens / 2) / 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +41,16 @@ class WorkerView:
     """Tokens at the prompt's start that the index believes are cached here."""
     waiting_tokens: int = 0
     """Prompt tokens queued here that are not computed yet."""
+    waiting_prompts: int = 0
+    """Prompts that they are of."""
     in_flight_tokens: int = 0
     """Prompt and completion tokens of this router's requests here."""
     num_running: int = 0
     """Sequences that decode here."""
     decode_step_ms: float = 0.0
+    """A step as it is now, with all that runs."""
+    decode_row_ms: float | None = None
+    """By how much one more sequence lengthens a step; None: not measured."""
     free_tokens: int | None = None
     """Tokens that still fit in its pool, evictable blocks included; None: not known."""
     kv_bytes_per_token: int = 0
@@ -56,8 +70,13 @@ class RoutingView:
     prefill: tuple[WorkerView, ...]
     handoff_ms: float
     """What a pair costs beside compute and bytes: messages, the first read."""
+    expected_tokens: float = 256.0
+    """How long one choice will probably get, at most `max_tokens`."""
+    num_choices: int = 1
+    links: Mapping[tuple[WorkerKey, WorkerKey], float] = field(default_factory=dict)
+    """Bytes per second of (prefill, decode) pairs that were measured; others: the reader's."""
     turn: int = 0
-    """Rises with every decision: equals take turns."""
+    """Drawn at random for every decision: which of the nearly equal is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +84,11 @@ class Cost:
     """The price of a candidate, in milliseconds."""
 
     queue_ms: float
-    """Prompt tokens ahead of ours at the worker that prefills."""
+    """Prompt tokens that are computed before ours at the worker that prefills."""
     prefill_ms: float
     """Our uncached tokens there."""
     transfer_ms: float = 0.0
-    """Bytes that the decode worker lacks, at its link's rate."""
+    """Bytes that the decode worker lacks, as far as they are not read while P computes."""
     handoff_ms: float = 0.0
     """Messages and first read of a pair."""
     interference_ms: float = 0.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.step.chunk_budget import STEP_FACTOR
 from engine.step.plan import Budget, Chunk, ChunkLimit, StepPlan
 from engine.step.scheduler import schedule
 from engine.step.step_cost import StepCost
@@ -45,7 +46,7 @@ def test_beside_decodes_a_chunk_is_as_long_as_the_step_may_take(
     num_decodes: int, max_step_ms: float | None
 ) -> None:
     running = [decode(i) for i in range(num_decodes)]
-    limit_ms = max_step_ms or 3 * COST.decodes_ms(num_decodes)
+    limit_ms = max_step_ms or STEP_FACTOR * COST.decodes_ms(num_decodes)
     budget = long_budget(seats_taken=num_decodes, max_step_ms=max_step_ms)
     plan = schedule(running, [waiting(99, 2000)], budget)
     assert len(plan.decodes) == num_decodes

@@ -148,7 +148,8 @@ def test_every_term_is_a_number_of_milliseconds_and_the_total_is_their_sum() -> 
     assert alone.cost.queue_ms == pytest.approx(5.0)
     assert alone.cost.prefill_ms == pytest.approx(5.0 + 36 * 0.5)
     assert alone.cost.interference_ms == pytest.approx(3 * 36 * 0.5)
-    assert alone.cost.decode_ms == pytest.approx(3 * 0.04 * 20 * 32) == pair.cost.decode_ms
+    row_ms = 0.04 * 20 / (1 + 3 * 0.04)
+    assert alone.cost.decode_ms == pytest.approx(3 * row_ms * 32) == pair.cost.decode_ms
     assert alone.cost.memory_ms == pytest.approx(64 * 20) == pair.cost.memory_ms
     assert pair.cost.transfer_ms == pytest.approx(36 * 23_040 / 1e9 * 1000)
     assert pair.cost.handoff_ms == DEFAULT_HANDOFF_MS
