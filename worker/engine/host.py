@@ -1,6 +1,6 @@
 """One engine process as its server sees it: submit and send, and events come to the listeners.
 
-    link.frames -> request table -> listeners -> frame observers
+    link.frames -> listeners, by request -> frame observers
     server      -> outbox        -> link.send
 
 `send` only queues, so that it can be called from a listener and from a `finally`.
@@ -20,7 +20,7 @@ from cluster.logs import get_logger
 from engine.contract.commands import Cancel, Command, GenerateRequest, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, LoadProgress, Ready
 from worker.engine.link import EngineLink
-from worker.engine.listeners import RequestListener, RequestTable
+from worker.engine.listeners import Listeners, RequestListener
 
 INSPECT_TIMEOUT_S = 10.0
 """An engine answers within a step; ten seconds without one means that it hangs."""
@@ -34,7 +34,7 @@ class EngineHost:
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link
-        self._table = RequestTable()
+        self._listeners = Listeners()
         self._outbox: asyncio.Queue[Command] = asyncio.Queue()
         self._observers: list[FrameObserver] = []
         self._inspections: dict[int, asyncio.Future[Inspection]] = {}
@@ -67,7 +67,7 @@ class EngineHost:
     @property
     def num_requests(self) -> int:
         """Requests that the engine has not ended."""
-        return len(self._table)
+        return len(self._listeners)
 
     def observe(self, observer: FrameObserver) -> None:
         """`observer` is called with every frame, after its events were handed out."""
@@ -90,13 +90,13 @@ class EngineHost:
 
     def name_for(self, request_id: str) -> str:
         """An engine-wide unique id for one submission of `request_id`."""
-        return self._table.name_for(request_id)
+        return self._listeners.name_for(request_id)
 
     def submit(self, request: GenerateRequest, listener: RequestListener) -> None:
         """The request's id comes from `name_for`. The listener gets exactly one RequestEnded."""
-        self._table.add(request.request_id, listener)
+        self._listeners.add(request.request_id, listener)
         if self._lost.done():
-            self._table.end_one(request.request_id, self._lost.result())
+            self._listeners.end_one(request.request_id, self._lost.result())
             self._tell_observers(Frame())
         else:
             self.send(Submit(request))
@@ -156,7 +156,7 @@ class EngineHost:
             _log.exception("the engine's frames cannot be handled")
             cause = f"{type(error).__name__}: {error}"
         lost = WorkerLost(f"the engine died: {cause}")
-        _log.error("the engine died", cause=cause, num_requests=len(self._table))
+        _log.error("the engine died", cause=cause, num_requests=len(self._listeners))
         self._lost.set_result(lost)
         self._abandon(lost)
 
@@ -164,7 +164,7 @@ class EngineHost:
         if frame.load is not None:
             self._load = frame.load
         self._kv_transport = frame.kv_transport or self._kv_transport
-        for engine_id in self._table.route(frame):
+        for engine_id in self._listeners.route(frame):
             self.send(Cancel(engine_id))
         for inspection in frame.inspections:
             answer = self._inspections.get(inspection.token)
@@ -173,7 +173,7 @@ class EngineHost:
         self._tell_observers(frame)
 
     def _abandon(self, error: SplitserveError) -> None:
-        self._table.end_all(error)
+        self._listeners.end_all(error)
         for answer in self._inspections.values():
             if not answer.done():
                 answer.set_exception(error)

@@ -37,7 +37,7 @@ class RequestListener(Protocol):
         """
 
 
-class RequestTable:
+class Listeners:
     """The live requests of one engine, by the engine's own request ids."""
 
     def __init__(self) -> None:
