@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import grpc
@@ -40,9 +41,9 @@ _KEEPALIVE = [
 _SERVER_OPTIONS = [
     *_KEEPALIVE,
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),  # a taken port is an error, not a shared one
 ]
+_OWN_PORT = [("grpc.http2.max_ping_strikes", 0)]
 _CHANNEL_OPTIONS = [
     *_KEEPALIVE,
     ("grpc.enable_retries", 0),  # retries are the router's decision
@@ -106,6 +107,27 @@ def error_of(failure: grpc.aio.AioRpcError) -> SplitserveError:
     return InternalError(message)
 
 
+@dataclass(frozen=True, slots=True)
+class PublicPort:
+    """What strangers may do to a port."""
+
+    max_message_bytes: int
+    """A larger one ends its call with RESOURCE_EXHAUSTED, unread."""
+    max_calls_per_connection: int = 1024
+    max_ping_strikes: int = 8
+    """Pings that come sooner than half a second after the last, before the connection is closed.
+    Our own workers ping once a second."""
+
+    @property
+    def options(self) -> list[tuple[str, int]]:
+        """As gRPC takes them; the last of a name counts."""
+        return [
+            ("grpc.max_receive_message_length", self.max_message_bytes),
+            ("grpc.max_concurrent_streams", self.max_calls_per_connection),
+            ("grpc.http2.max_ping_strikes", self.max_ping_strikes),
+        ]
+
+
 class RpcServer:
     """One gRPC port with health (`""` is liveness, a service's name its readiness) and reflection.
 
@@ -114,10 +136,12 @@ class RpcServer:
     calls from the event loop's thread.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, public: PublicPort | None = None) -> None:
+        """`public`: clients reach it, not only our own processes."""
         self._host = host
         self._port = port
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        limits = _OWN_PORT if public is None else public.options
+        self._server = grpc.aio.server(options=[*_SERVER_OPTIONS, *limits])
         self._names: list[str] = []
         self._always_ready: list[str] = []
         self._health = health.aio.HealthServicer()

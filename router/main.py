@@ -18,6 +18,8 @@ from router.control.plane import FleetPlane
 from router.front.model_loading import find_card, load_served_model
 from router.front.readiness import context_limit
 from router.process import RouterProcess
+from router.text_worker.limits import TextLimits
+from router.text_worker.workers import TextWorkers
 
 
 def run(options: RouterOptions) -> int:
@@ -42,7 +44,9 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         model = await asyncio.to_thread(load_served_model, card, options.model, limit)
         report_progress("listen")
         gc.freeze()  # what is loaded stays: the collector need not look at it again
-        return await RouterProcess(options, model, workers, stop_requests).run()
+        limits = TextLimits.for_bodies_of(options.max_body_bytes)
+        texts = TextWorkers(card, model.name, limits)
+        return await RouterProcess(options, model, workers, texts, stop_requests).run()
 
 
 def longest_request_tokens(workers: FleetPlane) -> int | None:

@@ -18,8 +18,7 @@ from cluster.logs import get_logger
 from cluster.process.background import Background, cancel
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_ready
-from cluster.rpc import RpcServer
-from protos import inference_pb2_grpc
+from cluster.rpc import PublicPort, RpcServer
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits, max_connections_here
@@ -30,11 +29,14 @@ from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
-from router.grpc_front.inference_service import SERVICE_NAME, InferenceService
+from router.front.text_work import TextWork
+from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
 READINESS_INTERVAL_S = 0.25
+SLACK_BYTES = 1024 * 1024
+"""Over the limit of a request, a gRPC message is still received, to be refused in our own words."""
 _log = get_logger("router")
 
 
@@ -84,6 +86,7 @@ class RouterProcess:
         options: RouterOptions,
         model: ServedModel,
         workers: WorkerPlane,
+        texts: TextWork,
         stop_requests: StopRequests,
     ) -> None:
         self.stop_requests = stop_requests
@@ -93,8 +96,17 @@ class RouterProcess:
         self._workers = workers
         self._in_flight = InFlight()
         self._readiness = FrontReadiness(workers.why_not_ready, self._in_flight)
-        self._pipeline = CompletionPipeline(model, workers.source)
-        self._server = RpcServer(options.host, options.grpc_port)
+        self._texts = texts
+        self._pipeline = CompletionPipeline(model, workers.source, texts)
+        self._server = RpcServer(
+            options.host, options.grpc_port, PublicPort(options.max_body_bytes + SLACK_BYTES)
+        )
+        self._limits = HttpLimits(
+            max_body_bytes=options.max_body_bytes,
+            request_timeout_s=options.header_timeout_s,
+            ping_interval_s=options.ping_interval_s,
+            max_connections=max_connections_here(),
+        )
         self._times = DefaultTimes(
             first_token_s=options.default_timeout_s, between_tokens_s=options.stream_timeout_s
         )
@@ -120,7 +132,8 @@ class RouterProcess:
     async def _open(self, closers: contextlib.AsyncExitStack) -> None:
         """What was opened is closed in reverse: requests that outlived the drain end with the
         workers' error, which the servers still tell to their clients."""
-        closers.callback(self._pipeline.close)
+        closers.push_async_callback(self._texts.close)
+        await self._texts.start()
         http = self._http_server()
         closers.push_async_callback(http.stop)
         closers.push_async_callback(self._server.stop, STOP_GRACE_S)
@@ -134,31 +147,25 @@ class RouterProcess:
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
     def _http_server(self) -> HttpServer:
-        limits = HttpLimits(
-            max_body_bytes=self._options.max_body_bytes,
-            request_timeout_s=self._options.header_timeout_s,
-            ping_interval_s=self._options.ping_interval_s,
-            max_connections=max_connections_here(),
-        )
         context = FrontContext(
             model=self._model,
             pipeline=self._pipeline,
             in_flight=self._in_flight,
-            limits=limits,
+            limits=self._limits,
             times=self._times,
         )
         app = build_app(context, self._readiness, self._workers.registry)
-        return HttpServer(app, self._options.host, self._options.port, limits)
+        return HttpServer(app, self._options.host, self._options.port, self._limits)
 
     async def _start_grpc(self) -> int:
         service = InferenceService(
             self._model,
             self._pipeline,
             self._in_flight,
+            self._limits,
             times=self._times,
         )
-        add = inference_pb2_grpc.add_InferenceServicer_to_server
-        self._server.add(add, service, SERVICE_NAME)
+        self._server.add(add_inference, service, SERVICE_NAME)
         self._workers.register(self._server)
         return await self._server.start()
 

@@ -11,13 +11,17 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 def to_pairs(messages: list[ChatMessage]) -> tuple[tuple[str, str], ...]:
     """Checks roles and contents. Raises InvalidRequest naming the message at fault."""
-    if not messages:
-        raise InvalidRequest("messages is empty; it needs at least one message", param="messages")
-    if len(messages) > MAX_MESSAGES:
-        raise InvalidRequest(
-            f"messages has {len(messages)} entries; allowed: {MAX_MESSAGES}", param="messages"
-        )
     return tuple(_pair(message, f"messages[{i}]") for i, message in enumerate(messages))
+
+
+def check_num_messages(count: int) -> None:
+    """Raises InvalidRequest for none and for too many; called before any message is looked at."""
+    if not count:
+        raise InvalidRequest("messages is empty; it needs at least one message", param="messages")
+    if count > MAX_MESSAGES:
+        raise InvalidRequest(
+            f"messages has {count} entries; allowed: {MAX_MESSAGES}", param="messages"
+        )
 
 
 def checked_role(role: str, where: str) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from router.api import sampling
-from router.api.chat_messages import to_pairs
+from router.api.chat_messages import check_num_messages, to_pairs
 from router.api.chat_shape import ChatShape
 from router.api.decode import decode
 from router.api.plan import Plan
 from router.api.schema import ChatRequest
 from router.api.unsupported import check_chat
-from router.front.generation_request import ChatPrompt
+from router.front.generation_request import ChatPrompt, Prompt, TokenPrompt
 from router.front.served_model import ServedModel
+from router.front.text_work import Door, SplitBody
 
 _DECODER = msgspec.json.Decoder(ChatRequest)
 
@@ -20,17 +23,39 @@ _DECODER = msgspec.json.Decoder(ChatRequest)
 class ChatReader:
     """Reads chats for one model."""
 
+    door = Door.CHAT
+
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
+        request = self._checked(body)
+        return self._plan(request, (ChatPrompt(to_pairs(request.messages)),))
+
+    def split(self, body: bytes) -> SplitBody:
+        """See BodyReader."""
+        request = self._checked(body)
+        prompts = (ChatPrompt(to_pairs(request.messages)),)
+        request.messages = []
+        self._plan(request, ())  # what is wrong beside the prompts is refused by its name
+        return SplitBody(msgspec.json.encode(request), prompts)
+
+    def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
+        """See BodyReader."""
+        return self._plan(decode(rest, _DECODER), tuple(prompts))
+
+    def _checked(self, body: bytes) -> ChatRequest:
         request = decode(body, _DECODER)
         self._model.check_name(request.model)
+        check_num_messages(len(request.messages))
         check_chat(request)
+        return request
+
+    def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
         return Plan(
-            prompts=(ChatPrompt(to_pairs(request.messages)),),
+            prompts=prompts,
             sampling=sampling.sampling_of(request, logprobs=logprobs),
             max_tokens=sampling.max_tokens_of_chat(request),
             timeout_s=request.timeout_s,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from router.api import sampling
@@ -12,7 +14,9 @@ from router.api.prompts import to_prompts
 from router.api.schema import CompletionRequest
 from router.api.unsupported import check_completion
 from router.front.generation_request import TextPrompt, TokenPrompt
+from router.front.prompt_encoding import checked_ids
 from router.front.served_model import ServedModel
+from router.front.text_work import Door, SplitBody
 
 _DECODER = msgspec.json.Decoder(CompletionRequest)
 
@@ -20,15 +24,40 @@ _DECODER = msgspec.json.Decoder(CompletionRequest)
 class CompletionReader:
     """Reads completions for one model."""
 
+    door = Door.COMPLETION
+
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
+        request = self._checked(body)
+        return self._plan(request, self._prompts(request))
+
+    def split(self, body: bytes) -> SplitBody:
+        """See BodyReader."""
+        request = self._checked(body)
+        prompts = self._prompts(request)
+        request.prompt = ""
+        self._plan(request, ())  # what is wrong beside the prompts is refused by its name
+        return SplitBody(msgspec.json.encode(request), prompts, is_echoed=bool(request.echo))
+
+    def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
+        """See BodyReader."""
+        return self._plan(decode(rest, _DECODER), prompts)
+
+    def _checked(self, body: bytes) -> CompletionRequest:
         request = decode(body, _DECODER)
         self._model.check_name(request.model)
         check_completion(request)
-        prompts = to_prompts(request.prompt, max_tokens=self._model.max_context_tokens)
+        return request
+
+    def _prompts(self, request: CompletionRequest) -> list[TextPrompt | TokenPrompt]:
+        return to_prompts(request.prompt, max_tokens=self._model.max_context_tokens)
+
+    def _plan(
+        self, request: CompletionRequest, prompts: Sequence[TextPrompt | TokenPrompt]
+    ) -> Plan:
         logprobs = sampling.logprobs_of_completion(request)
         params = sampling.sampling_of(request, logprobs=logprobs)
         shape = CompletionShape(
@@ -49,8 +78,7 @@ class CompletionReader:
         )
 
     def _text(self, prompt: TextPrompt | TokenPrompt) -> str:
-        if isinstance(prompt, TextPrompt):
+        """For the echo. Ids that nobody has looked at yet are checked first."""
+        if prompt.text is not None:
             return prompt.text
-        stream = self._model.tokenizer.new_stream()
-        known = (i for i in prompt.token_ids if 0 <= i < self._model.vocab_size)
-        return "".join(stream.step(token_id) for token_id in known) + stream.finish()
+        return self._model.tokenizer.decode(checked_ids(self._model, prompt.token_ids))

@@ -20,6 +20,7 @@ from router.front.generation_request import GenerationRequest
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
+from router.front.text_work import LARGE_BODY_BYTES
 
 TIMINGS_HEADER = b"x-splitserve-timings"
 
@@ -49,11 +50,21 @@ class GenerationEndpoint:
             await exchange.until_disconnect(self._run(exchange, body))
 
     async def _run(self, exchange: Exchange, body: bytes) -> None:
-        plan = _with_headers(self._reader.read(body), exchange)
-        asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), plan.timeout_s)
-        limits = self._context.times.limits(exchange.arrived_s, asked_s)
+        plan = _with_headers(await self._read(exchange, body), exchange)
+        limits = self._limits(exchange, plan.timeout_s)
         generation = await self._begin(plan, exchange.request_id, limits)
         await generation.answer(exchange)
+
+    async def _read(self, exchange: Exchange, body: bytes) -> Plan:
+        if len(body) <= LARGE_BODY_BYTES:
+            return self._reader.read(body)
+        deadline = self._limits(exchange, None).to_first_token
+        large = await self._context.pipeline.read_large(self._reader.door, body, deadline)
+        return self._reader.join(large.rest, large.prompts)
+
+    def _limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
+        asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)
+        return self._context.times.limits(exchange.arrived_s, asked_s)
 
     async def _begin(self, plan: Plan, request_id: str, limits: TimeLimits) -> Generation:
         """Every prompt is checked before the first is dispatched."""

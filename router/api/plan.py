@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.sampling import SamplingParams
 from router.api.answer_shape import AnswerShape
-from router.front.generation_request import Prompt
+from router.front.generation_request import Prompt, TokenPrompt
+from router.front.text_work import Door, SplitBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,22 @@ class Plan:
 
 
 class BodyReader(Protocol):
-    """One endpoint's way from bytes to a plan."""
+    """One endpoint's way from bytes to a plan. All raise InvalidRequest and its kin, naming the
+    parameter at fault.
+
+    A small body is read at once; a large one is split by a text worker and joined by the router.
+    """
+
+    door: Door
 
     def read(self, body: bytes) -> Plan:
-        """Raises InvalidRequest and its kin, naming the parameter at fault."""
+        """Bytes to a plan."""
+        ...
+
+    def split(self, body: bytes) -> SplitBody:
+        """Every check, and the prompts taken out."""
+        ...
+
+    def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
+        """As `read` of the body that was split into `rest` and these prompts."""
         ...

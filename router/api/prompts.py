@@ -37,7 +37,7 @@ def _tokens(items: list[str | int | list[int]] | list[int], max_tokens: int) -> 
             "prompt and completion together: shorten the prompt",
             param="prompt",
         )
-    token_ids = tuple(item for item in items if isinstance(item, int))
+    token_ids = [item for item in items if isinstance(item, int)]
     if len(token_ids) != len(items):
         raise _mixed()
     return TokenPrompt(token_ids)

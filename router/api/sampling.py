@@ -8,9 +8,8 @@ from cluster.errors import InvalidRequest
 from cluster.sampling import MAX_LOGPROBS, SamplingParams
 from router.api.plan import AnswerOptions
 from router.api.schema import ChatRequest, CompletionRequest, SamplingFields
-from router.front.generation_request import check_salt, check_stops, seed_of
+from router.front.generation_request import check_num_biases, check_salt, check_stops, seed_of
 
-MAX_LOGIT_BIAS = 1024
 _SAME_NAME = (
     "temperature",
     "top_p",
@@ -31,10 +30,7 @@ def sampling_of(request: SamplingFields, *, logprobs: int | None) -> SamplingPar
         name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None
     }
     bias = request.logit_bias or {}
-    if len(bias) > MAX_LOGIT_BIAS:
-        raise InvalidRequest(
-            f"logit_bias has {len(bias)} entries; allowed: {MAX_LOGIT_BIAS}", param="logit_bias"
-        )
+    check_num_biases(len(bias))
     return SamplingParams(
         max_tokens=1,
         logit_bias=bias,

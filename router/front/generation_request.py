@@ -9,6 +9,7 @@ from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
 
+MAX_LOGIT_BIAS = 1024
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 MAX_SALT_CHARS = 256
@@ -33,7 +34,10 @@ class ChatPrompt:
 class TokenPrompt:
     """Ids of the model's vocabulary, used as they are."""
 
-    token_ids: tuple[int, ...]
+    token_ids: list[int]
+    """Changed by nobody: it is the list that the dispatcher gets."""
+    text: str | None = None
+    """Theirs, where it is known and will be asked for."""
 
 
 Prompt = TextPrompt | ChatPrompt | TokenPrompt
@@ -80,6 +84,14 @@ def check_stops(stops: tuple[str, ...]) -> tuple[str, ...]:
                 param="stop",
             )
     return stops
+
+
+def check_num_biases(count: int) -> None:
+    """Raises InvalidRequest for a `logit_bias` with too many entries; called before any is read."""
+    if count > MAX_LOGIT_BIAS:
+        raise InvalidRequest(
+            f"logit_bias has {count} entries; allowed: {MAX_LOGIT_BIAS}", param="logit_bias"
+        )
 
 
 def check_salt(salt: str) -> str:

@@ -32,13 +32,21 @@ def load_served_model(
 ) -> ServedModel:
     """Blocking, about half a second. Raises a ModelError."""
     report_progress("tokenizer")
+    return load_text_side(card, options.served_name or card.name, context_limit)
+
+
+def load_text_side(
+    card: ModelCard, name: str, context_limit: Callable[[], int] | None = None
+) -> ServedModel:
+    """As `load_served_model`; without a limit of the workers', the model's own."""
     tokenizer = load_tokenizer(card)
+    own_limit = card.config.max_context_tokens
     return ServedModel(
-        name=options.served_name or card.name,
+        name=name,
         tokenizer=tokenizer,
         template=load_chat_template(card),
         vocab_size=card.config.vocab_size,
-        context_limit=context_limit,
+        context_limit=context_limit or (lambda: own_limit),
         max_token_bytes=_longest_token_bytes(tokenizer, card.config.vocab_size),
         fingerprint=_fingerprint(card),
     )

@@ -11,10 +11,11 @@ cancels the request on its workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
+from cluster.deadline import Deadline
 from cluster.errors import ContextTooLong, DeadlineExceeded, InternalError, SplitserveError
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import (
@@ -31,6 +32,7 @@ from router.front.generation_request import GenerationRequest, combined_salt
 from router.front.prompt_encoder import PromptEncoder
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
+from router.front.text_work import Door, ReadBody, TextWork
 from router.text.choice import ChoiceText, TextDelta
 from router.text.stop_strings import StopAutomaton
 
@@ -52,10 +54,16 @@ class PreparedGeneration:
 class CompletionPipeline:
     """Shared by all requests; holds no state of theirs."""
 
-    def __init__(self, model: ServedModel, source: TokenSource) -> None:
+    def __init__(self, model: ServedModel, source: TokenSource, texts: TextWork) -> None:
         self._model = model
         self._source = source
-        self._encoder = PromptEncoder(model)
+        self._texts = texts
+        self._encoder = PromptEncoder(model, texts)
+
+    async def read_large(self, door: Door, body: bytes, deadline: Deadline) -> ReadBody:
+        """A body over LARGE_BODY_BYTES, read elsewhere. Raises InvalidRequest and its kin."""
+        async with _bounded_by(deadline):
+            return await self._texts.read(door, body, self._model.max_context_tokens)
 
     async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
@@ -92,18 +100,9 @@ class CompletionPipeline:
             log.crashed(run.num_tokens)
             raise InternalError("the router failed on this request; see its log") from cause
 
-    def close(self) -> None:
-        """Releases the tokenizer threads."""
-        self._encoder.close()
-
     async def _encode(self, request: GenerationRequest) -> list[int]:
-        try:
-            async with request.limits.to_first_token.bound():
-                return await self._encoder.encode(request.prompt)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                "the deadline passed before the prompt was tokenized; allow more time"
-            ) from None
+        async with _bounded_by(request.limits.to_first_token):
+            return await self._encoder.encode(request.prompt)
 
     def _resolve(self, request: GenerationRequest, num_prompt_tokens: int) -> SamplingParams:
         room = self._model.max_context_tokens - num_prompt_tokens
@@ -117,6 +116,17 @@ class CompletionPipeline:
                 param="max_tokens",
             )
         return replace(request.sampling, max_tokens=request.max_tokens)
+
+
+@asynccontextmanager
+async def _bounded_by(deadline: Deadline) -> AsyncIterator[None]:
+    try:
+        async with deadline.bound():
+            yield
+    except TimeoutError:
+        raise DeadlineExceeded(
+            "the deadline passed before the prompt was tokenized; allow more time"
+        ) from None
 
 
 class _Run:

@@ -7,52 +7,63 @@ import time
 from contextlib import aclosing
 from typing import Any
 
-from cluster.errors import Cancelled, InternalError, SplitserveError
+import grpc
+
+from cluster.errors import Cancelled, InternalError, NotReady, RequestTooLarge, SplitserveError
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
 from protos import inference_pb2
-from router.dispatch.time_limits import MAX_TIMEOUT_S, DefaultTimes
+from router.api.limits import HttpLimits
+from router.dispatch.time_limits import MAX_TIMEOUT_S, DefaultTimes, TimeLimits
+from router.front.generation_request import Prompt
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
+from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
-from router.grpc_front.request_reading import read_request
-from router.telemetry.request_ids import RequestIds, request_ids
+from router.grpc_front.request_reading import parse_message, prompt_of, read_request
+from router.telemetry.request_ids import request_ids
 
 SERVICE_NAME = "splitserve.v1.Inference"
-READER_TIMEOUT_S = 30.0
-"""A client that takes nothing for so long is dropped."""
 _log = get_logger("router.grpc")
 
 
 class InferenceService:
-    """Register with `add_InferenceServicer_to_server`."""
+    """Register with `add_inference`."""
 
     def __init__(
         self,
         model: ServedModel,
         pipeline: CompletionPipeline,
         in_flight: InFlight,
+        limits: HttpLimits,
         *,
         times: DefaultTimes,
     ) -> None:
         self._model = model
         self._pipeline = pipeline
         self._in_flight = in_flight
+        self._limits = limits
         self._times = times
+        self._num_calls = 0
 
-    async def Generate(self, request: inference_pb2.GenerateRequest, context: Any) -> None:
-        """Streams one generation; the client's cancellation closes it upstream."""
-        ids = request_ids(request.request_id or None)
-        with bind_request(ids.internal):
-            try:
-                with self._in_flight.entered():
-                    await self._generate(request, context, ids)
-            except SplitserveError as error:
-                await abort(context, error)
-            except Exception:
-                _log.exception("call crashed")
-                await abort(context, InternalError("the router failed; see its log"))
+    async def Generate(self, raw: bytes, context: Any) -> None:
+        """Streams one generation; the client's cancellation closes it upstream.
+
+        `raw` is a GenerateRequest as it came: what is large is not parsed on this loop.
+        """
+        self._num_calls += 1
+        try:
+            self._check_crowding()
+            with self._in_flight.entered():
+                await self._generate(raw, context)
+        except SplitserveError as error:
+            await abort(context, error)
+        except Exception:
+            _log.exception("call crashed")
+            await abort(context, InternalError("the router failed; see its log"))
+        finally:
+            self._num_calls -= 1
 
     async def ListModels(
         self, _request: inference_pb2.ListModelsRequest, _context: Any
@@ -63,17 +74,43 @@ class InferenceService:
         )
         return inference_pb2.ListModelsResponse(models=[model])
 
-    async def _generate(
-        self, request: inference_pb2.GenerateRequest, context: Any, ids: RequestIds
-    ) -> None:
-        self._model.check_name(request.model)
+    async def _generate(self, raw: bytes, context: Any) -> None:
         limits = self._times.limits(time.monotonic(), _asked_timeout_s(context))
-        wanted = read_request(request, ids.internal, limits=limits)
-        prepared = await self._pipeline.prepare(wanted)
-        async with aclosing(self._pipeline.stream(prepared)) as events:
-            async for event in events:
-                for response in responses_of(event, ids.echoed):
-                    await _write(context, response)
+        message, prompt = await self._read(raw, limits)
+        ids = request_ids(message.request_id or None)
+        with bind_request(ids.internal):
+            wanted = read_request(message, prompt, ids.internal, limits=limits)
+            prepared = await self._pipeline.prepare(wanted)
+            async with aclosing(self._pipeline.stream(prepared)) as events:
+                async for event in events:
+                    for response in responses_of(event, ids.echoed):
+                        await self._write(context, response)
+
+    async def _read(
+        self, raw: bytes, limits: TimeLimits
+    ) -> tuple[inference_pb2.GenerateRequest, Prompt]:
+        limit = self._limits.max_body_bytes
+        if len(raw) > limit:
+            raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
+        if len(raw) > LARGE_BODY_BYTES:
+            large = await self._pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
+            return parse_message(large.rest), large.prompts[0]
+        message = parse_message(raw)
+        self._model.check_name(message.model)
+        return message, prompt_of(message, self._model)
+
+    def _check_crowding(self) -> None:
+        if self._num_calls > self._limits.max_connections:
+            raise NotReady("too many calls at once; come again", retry_after_s=1.0)
+
+    async def _write(self, context: Any, response: inference_pb2.GenerateResponse) -> None:
+        """Waits while the client does not read, up to the limit."""
+        timeout_s = self._limits.reader_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await context.write(response)
+        except TimeoutError:
+            raise Cancelled(f"the client did not read for {timeout_s:g} s") from None
 
 
 def _asked_timeout_s(context: Any) -> float | None:
@@ -82,10 +119,17 @@ def _asked_timeout_s(context: Any) -> float | None:
     return None if remaining_s is None else min(remaining_s, MAX_TIMEOUT_S)
 
 
-async def _write(context: Any, response: inference_pb2.GenerateResponse) -> None:
-    """Waits while the client does not read, up to the limit."""
-    try:
-        async with asyncio.timeout(READER_TIMEOUT_S):
-            await context.write(response)
-    except TimeoutError:
-        raise Cancelled(f"the client did not read for {READER_TIMEOUT_S:g} s") from None
+def add_inference(service: InferenceService, server: Any) -> None:
+    """As the generated function, but for Generate's message, which comes as bytes."""
+    generate = grpc.unary_stream_rpc_method_handler(
+        service.Generate,
+        response_serializer=inference_pb2.GenerateResponse.SerializeToString,
+    )
+    list_models = grpc.unary_unary_rpc_method_handler(
+        service.ListModels,
+        request_deserializer=inference_pb2.ListModelsRequest.FromString,
+        response_serializer=inference_pb2.ListModelsResponse.SerializeToString,
+    )
+    methods = {"Generate": generate, "ListModels": list_models}
+    handler = grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
+    server.add_generic_rpc_handlers((handler,))

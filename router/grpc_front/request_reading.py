@@ -1,13 +1,15 @@
-"""From a GenerateRequest to what the pipeline takes."""
+"""From a GenerateRequest to what the pipeline takes: the limits of HTTP, before the work."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from google.protobuf.message import DecodeError
+
 from cluster.errors import InvalidRequest
 from cluster.wire import sampling_from_wire
-from protos import inference_pb2
-from router.api.chat_messages import checked_role
+from protos import generation_pb2, inference_pb2
+from router.api.chat_messages import check_num_messages, checked_role
 from router.dispatch.time_limits import TimeLimits
 from router.front.generation_request import (
     ChatPrompt,
@@ -15,45 +17,75 @@ from router.front.generation_request import (
     Prompt,
     TextPrompt,
     TokenPrompt,
+    check_num_biases,
     check_stops,
     seed_of,
 )
+from router.front.prompt_encoding import check_num_tokens
+from router.front.served_model import ServedModel
+from router.front.text_work import SplitBody
+
+
+def parse_message(raw: bytes) -> inference_pb2.GenerateRequest:
+    """Raises InvalidRequest."""
+    try:
+        return inference_pb2.GenerateRequest.FromString(raw)
+    except DecodeError:
+        raise InvalidRequest("the message is no GenerateRequest") from None
+
+
+def split_message(model: ServedModel, raw: bytes) -> SplitBody:
+    """A text worker's part of a large message; see BodyReader.split."""
+    message = parse_message(raw)
+    model.check_name(message.model)
+    prompt = prompt_of(message, model)
+    for kind in ("text", "chat", "tokens"):
+        message.ClearField(kind)
+    _check_lists(message.sampling)
+    return SplitBody(message.SerializeToString(), (prompt,))
 
 
 def read_request(
-    message: inference_pb2.GenerateRequest, request_id: str, *, limits: TimeLimits
+    message: inference_pb2.GenerateRequest, prompt: Prompt, request_id: str, *, limits: TimeLimits
 ) -> GenerationRequest:
     """Raises InvalidRequest; ranges of sampling parameters are checked by the pipeline."""
     wire = message.sampling
+    _check_lists(wire)
     seed = seed_of(wire.seed if wire.HasField("seed") else None)
     return GenerationRequest(
         request_id=request_id,
-        prompt=_prompt(message),
+        prompt=prompt,
         sampling=replace(sampling_from_wire(wire, max_tokens=1), seed=seed),
         max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
-        stop=check_stops(tuple(wire.stop)),
+        stop=tuple(wire.stop),
         limits=limits,
         keep_tokens=True,
     )
 
 
-def _prompt(message: inference_pb2.GenerateRequest) -> Prompt:
+def prompt_of(message: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:
+    """The one input. Raises InvalidRequest and ContextTooLong; ids are counted, not looked at."""
     kind = message.WhichOneof("input")
     if kind == "text":
         return TextPrompt(message.text)
     if kind == "tokens":
-        return TokenPrompt(tuple(message.tokens.ids))
+        check_num_tokens(model, len(message.tokens.ids))
+        return TokenPrompt(list(message.tokens.ids))
     if kind == "chat":
         return _chat(message.chat)
     raise InvalidRequest("input is missing; set text, chat or tokens", param="input")
 
 
+def _check_lists(wire: generation_pb2.SamplingParams) -> None:
+    check_num_biases(len(wire.logit_bias))
+    check_stops(tuple(wire.stop))
+
+
 def _chat(chat: inference_pb2.Chat) -> ChatPrompt:
-    if not chat.messages:
-        raise InvalidRequest("chat has no messages; it needs at least one", param="chat")
+    check_num_messages(len(chat.messages))
     return ChatPrompt(
         tuple(
-            (checked_role(message.role, f"chat.messages[{i}].role"), message.content)
+            (checked_role(message.role, f"messages[{i}].role"), message.content)
             for i, message in enumerate(chat.messages)
         )
     )

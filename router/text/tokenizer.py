@@ -25,6 +25,10 @@ class Tokenizer(Protocol):
         """The ids of `text`; with the model's own prefix (BOS) when `add_special`."""
         ...
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of checked ids, without special tokens."""
+        ...
+
     def new_stream(self, prompt_tail_ids: Sequence[int] = ()) -> TokenStream:
         """A stream for one choice that follows the prompt; its last few tokens are enough."""
         ...

@@ -28,7 +28,8 @@ def load_tokenizer(card: ModelCard) -> Tokenizer:
 
 
 class Tokenizer:
-    """Immutable and thread-safe; encoding runs without the interpreter lock."""
+    """Immutable and thread-safe; encoding runs without the interpreter lock, but for the making of
+    the list of ids."""
 
     def __init__(
         self, backend: Backend, eos_token_ids: Sequence[int], *, bos_token_id: int | None = None
@@ -56,7 +57,9 @@ class Tokenizer:
                 "model's context: shorten it"
             )
         require_unicode(text)
-        ids: list[int] = self.backend.encode(text, add_special_tokens=add_special).ids
+        # `encode` holds the interpreter's lock and keeps offsets that nobody asks for
+        (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special)
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:

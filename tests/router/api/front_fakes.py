@@ -22,11 +22,13 @@ from router.dispatch.stream import (
     RoutedRequest,
     StoppedChoices,
     StreamEvent,
+    TokenSource,
 )
 from router.dispatch.time_limits import DefaultTimes
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
+from router.text_worker.in_process import InProcessText
 
 EOS = 256
 VOCAB_SIZE = 300
@@ -63,6 +65,9 @@ class ByteTokenizer:
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         return list(text.encode())
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return bytes(i for i in token_ids if i < EOS).decode(errors="replace")
 
     def new_stream(self, prompt_tail_ids: Sequence[int] = ()) -> ByteStream:
         return ByteStream()
@@ -206,6 +211,12 @@ def byte_model() -> ServedModel:
     )
 
 
+def pipeline_over(source: TokenSource) -> CompletionPipeline:
+    """Of the byte model; texts are worked on in this process."""
+    model = byte_model()
+    return CompletionPipeline(model, source, InProcessText(model))
+
+
 @dataclass
 class Front:
     """A running HTTP front."""
@@ -232,7 +243,7 @@ async def running_front(
 ) -> AsyncIterator[Front]:
     model = byte_model()
     source = FakeSource(script or says("Hello world"))
-    pipeline = CompletionPipeline(model, source)
+    pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = InFlight()
     readiness = FakeReadiness()
     bounds = limits or small_limits()
@@ -251,10 +262,9 @@ async def running_front(
         yield Front(source, readiness, in_flight, port, server)
     finally:
         await server.stop()
-        pipeline.close()
 
 
-async def until(condition: Callable[[], bool], what: str, timeout_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     """Polls; fails with `what` when the condition does not come true in time."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -21,7 +21,8 @@ from protos import generation_pb2, inference_pb2, inference_pb2_grpc
 from router.dispatch.time_limits import DefaultTimes
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
-from router.grpc_front.inference_service import SERVICE_NAME, InferenceService
+from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
+from router.text_worker.in_process import InProcessText
 from tests.router.api.front_fakes import (
     EOS,
     MODEL,
@@ -31,6 +32,7 @@ from tests.router.api.front_fakes import (
     fails,
     hangs,
     says,
+    small_limits,
     talks_forever,
     until,
 )
@@ -51,13 +53,12 @@ class GrpcFront:
 async def running_grpc(script: Script) -> AsyncIterator[GrpcFront]:
     model = byte_model()
     source = FakeSource(script)
-    pipeline = CompletionPipeline(model, source)
+    pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = InFlight()
-    service = InferenceService(
-        model, pipeline, in_flight, times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
-    )
+    times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
+    service = InferenceService(model, pipeline, in_flight, small_limits(), times=times)
     server = RpcServer("127.0.0.1", 0)
-    server.add(inference_pb2_grpc.add_InferenceServicer_to_server, service, SERVICE_NAME)
+    server.add(add_inference, service, SERVICE_NAME)
     port = await server.start()
     channel = open_channel(f"127.0.0.1:{port}")
     try:
@@ -66,7 +67,6 @@ async def running_grpc(script: Script) -> AsyncIterator[GrpcFront]:
     finally:
         await channel.close()
         await server.stop(0)
-        pipeline.close()
 
 
 def text_request(text: str = "Hi", **sampling: Any) -> inference_pb2.GenerateRequest:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,21 +28,22 @@ from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
 from router.front.generation_request import (
     ChatPrompt,
     GenerationRequest,
+    Prompt,
     TextPrompt,
     TokenPrompt,
     combined_salt,
     seed_of,
 )
 from router.front.in_flight import InFlight
-from router.front.pipeline import CompletionPipeline
 from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
 from router.front.served_model import ServedModel
+from router.text_worker.in_process import InProcessText
 from tests.router.api.front_fakes import (
-    ByteTokenizer,
     FakeSource,
     Script,
     byte_model,
     fails,
+    pipeline_over,
     says,
     talks_forever,
 )
@@ -60,52 +61,49 @@ def request(text: str = "Hi", **changes: Any) -> GenerationRequest:
 
 
 async def events_of(script: Script, **changes: Any) -> list[TextEvent]:
-    pipeline = CompletionPipeline(byte_model(), FakeSource(script))
-    try:
-        prepared = await pipeline.prepare(request(**changes))
-        return [event async for event in pipeline.stream(prepared)]
-    finally:
-        pipeline.close()
+    pipeline = pipeline_over(FakeSource(script))
+    prepared = await pipeline.prepare(request(**changes))
+    return [event async for event in pipeline.stream(prepared)]
 
 
-class NotingTokenizer(ByteTokenizer):
-    """Remembers which threads encode."""
+class NotingText(InProcessText):
+    """Remembers what is sent to it."""
 
-    def __init__(self) -> None:
-        self.threads: list[bool] = []
+    def __init__(self, model: ServedModel) -> None:
+        super().__init__(model)
+        self.prompts: list[Prompt] = []
 
-    def encode(self, text: str, add_special: bool = False) -> list[int]:
-        self.threads.append(threading.current_thread() is threading.main_thread())
-        return super().encode(text, add_special)
+    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+        self.prompts.append(prompt)
+        return await super().encode(prompt, max_context_tokens)
 
 
-async def test_long_prompts_are_encoded_off_the_event_loop() -> None:
-    tokenizer = NotingTokenizer()
-    model = ServedModel(
-        name="m",
-        tokenizer=tokenizer,
-        template=None,
-        vocab_size=300,
-        context_limit=lambda: 100_000,
-        max_token_bytes=8,
-        fingerprint="fp",
-    )
-    encoder = PromptEncoder(model)
+async def test_long_texts_and_every_chat_are_encoded_elsewhere() -> None:
+    model = replace(byte_model(), context_limit=lambda: 100_000)
+    texts = NotingText(model)
+    encoder = PromptEncoder(model, texts)
+    chat = ChatPrompt((("user", "Hi"),))
     await encoder.encode(TextPrompt("x" * INLINE_CHARS))
-    await encoder.encode(TextPrompt("x" * (INLINE_CHARS + 1)))
-    assert tokenizer.threads == [True, False]
+    await encoder.encode(TokenPrompt([1] * INLINE_CHARS))
+    assert texts.prompts == []
+    await encoder.encode(long := TextPrompt("x" * (INLINE_CHARS + 1)))
+    assert await encoder.encode(chat) == list(b"user:Hi\n")
+    assert texts.prompts == [long, chat]
+
+
+async def test_a_base_model_refuses_a_chat() -> None:
+    model = replace(byte_model(), template=None)
     with pytest.raises(InvalidRequest, match="no chat template"):
-        await encoder.encode(ChatPrompt((("user", "Hi"),)))
-    encoder.close()
+        await PromptEncoder(model, InProcessText(model)).encode(ChatPrompt((("user", "Hi"),)))
 
 
 async def test_a_prompt_that_cannot_fit_is_refused_without_being_encoded() -> None:
-    encoder = PromptEncoder(byte_model())
+    model = byte_model()
+    encoder = PromptEncoder(model, InProcessText(model))
     with pytest.raises(ContextTooLong, match="characters"):
         await encoder.encode(TextPrompt("x" * 100_000))
     with pytest.raises(ContextTooLong, match="512"):
-        await encoder.encode(TokenPrompt((1,) * 512))
-    encoder.close()
+        await encoder.encode(TokenPrompt([1] * 512))
 
 
 async def test_a_drain_waits_for_the_running_and_refuses_the_new() -> None:
@@ -120,7 +118,7 @@ async def test_a_drain_waits_for_the_running_and_refuses_the_new() -> None:
 
 async def test_merged_streams_keep_their_own_order_and_close_together() -> None:
     source = FakeSource(says("ab"))
-    pipeline = CompletionPipeline(byte_model(), source)
+    pipeline = pipeline_over(source)
     streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2", "3")]
     texts = ["", "", ""]
     async for index, event in merge(streams):
@@ -128,7 +126,6 @@ async def test_merged_streams_keep_their_own_order_and_close_together() -> None:
             texts[index] += event.text
     assert texts == ["ab"] * 3
     assert source.num_closed == 3
-    pipeline.close()
 
 
 async def test_a_failure_of_one_merged_stream_ends_all() -> None:
@@ -137,14 +134,13 @@ async def test_a_failure_of_one_merged_stream_ends_all() -> None:
         return fails(WorkerLost("lost"))(routed) if bad else talks_forever()(routed)
 
     source = FakeSource(lost_or_not)
-    pipeline = CompletionPipeline(byte_model(), source)
+    pipeline = pipeline_over(source)
     streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("good", "bad")]
     with pytest.raises(WorkerLost):
         async with aclosing(merge(streams)) as merged:
             async for _ in merged:
                 pass
     assert source.num_closed == 2
-    pipeline.close()
 
 
 async def test_merged_streams_wait_for_a_reader_that_is_slow() -> None:
@@ -157,14 +153,13 @@ async def test_merged_streams_wait_for_a_reader_that_is_slow() -> None:
             num_made += 1
             yield ChoiceTokens(0, [GeneratedToken(65)])
 
-    pipeline = CompletionPipeline(byte_model(), FakeSource(counted))
+    pipeline = pipeline_over(FakeSource(counted))
     streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2")]
     async with aclosing(merge(streams)) as merged:
         await anext(merged)
         for _ in range(20 * MAX_BUFFERED_EVENTS):
             await asyncio.sleep(0)
         assert num_made <= MAX_BUFFERED_EVENTS + 4
-    pipeline.close()
 
 
 async def test_a_stream_that_ends_without_a_summary_is_our_error() -> None:
@@ -193,14 +188,13 @@ async def test_a_request_ended_by_stop_strings_is_summed_up_by_its_source() -> N
 
 async def test_the_source_hears_of_a_stop_string_before_the_text_goes_on() -> None:
     source = FakeSource(talks_forever("a."))
-    pipeline = CompletionPipeline(byte_model(), source)
+    pipeline = pipeline_over(source)
     prepared = await pipeline.prepare(request(stop=(".",)))
     async with aclosing(pipeline.stream(prepared)) as events:
         first = await anext(events)
         assert not isinstance(first, GenerationEnd)
         assert (first.text, first.finish_reason) == ("a", FinishReason.STOP)
         assert source.finished == [0]
-    pipeline.close()
 
 
 async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -> None:
@@ -215,13 +209,12 @@ async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -
             async for event in self.script(routed):
                 yield event
 
-    pipeline = CompletionPipeline(byte_model(), Silent(never_sums_up))
+    pipeline = pipeline_over(Silent(never_sums_up))
     prepared = await pipeline.prepare(request(stop=(".",)))
     async with aclosing(pipeline.stream(prepared)) as events, asyncio.timeout(2):
         first = await anext(events)
         assert not isinstance(first, GenerationEnd)
         assert first.finish_reason is FinishReason.STOP
-    pipeline.close()
 
 
 async def test_one_stopped_choice_does_not_end_the_others() -> None:
@@ -257,13 +250,12 @@ async def test_failures_and_departures_are_logged_once_with_their_outcome() -> N
     with capture_logs() as lines, pytest.raises(WorkerLost):
         await events_of(fails(WorkerLost("lost"), after="x"))
     assert [line.get("outcome") for line in lines] == [None, "worker_lost"]
-    pipeline = CompletionPipeline(byte_model(), FakeSource(talks_forever()))
+    pipeline = pipeline_over(FakeSource(talks_forever()))
     prepared = await pipeline.prepare(request())
     with capture_logs() as lines:
         async with aclosing(pipeline.stream(prepared)) as events:
             await anext(events)
     assert [line.get("outcome") for line in lines] == [None, "cancelled"]
-    pipeline.close()
 
 
 def test_seeds_of_either_sign_map_to_64_bits() -> None:

@@ -21,6 +21,7 @@ from cluster.rpc import RpcServer, open_channel
 from router.front.readiness import context_limit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.process import Addresses, RouterProcess
+from router.text_worker.in_process import InProcessText
 from tests.router.api.front_fakes import FakeSource, Script, byte_model, hangs, says, until
 
 
@@ -58,7 +59,8 @@ class Running:
 async def running_router(script: Script, **options: float) -> AsyncIterator[Running]:
     workers = FakeWorkers(FakeSource(script))
     chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
-    process = RouterProcess(chosen, byte_model(), workers, StopRequests())
+    model = byte_model()
+    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests())
     task = asyncio.create_task(process.run())
     await asyncio.wait((task, process.addresses), return_when=asyncio.FIRST_COMPLETED)
     try:
@@ -133,9 +135,9 @@ async def test_a_taken_port_is_one_clear_error(name: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         options = RouterOptions(**{"port": 0, "grpc_port": 0, name: port})
-        process = RouterProcess(
-            options, byte_model(), FakeWorkers(FakeSource(says("ok"))), StopRequests()
-        )
+        model = byte_model()
+        workers = FakeWorkers(FakeSource(says("ok")))
+        process = RouterProcess(options, model, workers, InProcessText(model), StopRequests())
         with pytest.raises(ConfigError, match=str(port)):
             await process.run()
 

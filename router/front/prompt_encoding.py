@@ -1,0 +1,74 @@
+"""From a prompt to token ids: every limit before the work it limits."""
+
+from __future__ import annotations
+
+from cluster.errors import ContextTooLong, InvalidRequest
+from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from router.front.served_model import ServedModel
+
+
+def encode_prompt(model: ServedModel, prompt: Prompt) -> list[int]:
+    """Raises InvalidRequest (empty, unknown ids, refused by the template) and ContextTooLong."""
+    if isinstance(prompt, TokenPrompt):
+        return checked_ids(model, prompt.token_ids)
+    check_length(model, prompt)
+    if isinstance(prompt, TextPrompt):
+        token_ids = model.tokenizer.encode(prompt.text, add_special=True)
+    else:
+        token_ids = model.tokenizer.encode(_render(model, prompt), add_special=False)
+    return checked_ids(model, token_ids)
+
+
+def check_length(model: ServedModel, prompt: TextPrompt | ChatPrompt) -> None:
+    """Refuses what cannot fit by its length alone: no token has more characters than bytes."""
+    num_chars = num_chars_of(prompt)
+    limit = model.max_context_tokens * model.max_token_bytes
+    if num_chars > limit:
+        raise ContextTooLong(
+            f"the prompt has {num_chars} characters, which is more than "
+            f"{model.max_context_tokens} tokens can hold; shorten it",
+            param="prompt",
+        )
+
+
+def num_chars_of(prompt: TextPrompt | ChatPrompt) -> int:
+    """Raises InvalidRequest for an empty text."""
+    if isinstance(prompt, TextPrompt):
+        if not prompt.text:
+            raise InvalidRequest("prompt is empty", param="prompt")
+        return len(prompt.text)
+    return sum(len(content) for _role, content in prompt.messages)
+
+
+def checked_ids(model: ServedModel, token_ids: list[int]) -> list[int]:
+    """The same ids. Their number first: nothing is done with more than fit."""
+    if not token_ids:
+        raise InvalidRequest("prompt is empty; it needs at least one token", param="prompt")
+    check_num_tokens(model, len(token_ids))
+    low, high = min(token_ids), max(token_ids)
+    if low < 0 or high >= model.vocab_size:
+        wrong = low if low < 0 else high
+        raise InvalidRequest(
+            f"prompt has token id {wrong}; allowed: 0 to {model.vocab_size - 1}", param="prompt"
+        )
+    return token_ids
+
+
+def check_num_tokens(model: ServedModel, num_tokens: int) -> None:
+    """Raises ContextTooLong where no token of an answer would have room."""
+    limit = model.max_context_tokens
+    if num_tokens >= limit:
+        raise ContextTooLong(
+            f"the prompt has {num_tokens} tokens; this model's context is {limit} tokens, "
+            "prompt and completion together: shorten the prompt",
+            param="prompt",
+        )
+
+
+def _render(model: ServedModel, prompt: ChatPrompt) -> str:
+    if model.template is None:
+        raise InvalidRequest(
+            f"{model.name} has no chat template; use /v1/completions", param="messages"
+        )
+    messages = [{"role": role, "content": content} for role, content in prompt.messages]
+    return model.template.render(messages, add_generation_prompt=True)

@@ -1,0 +1,70 @@
+"""The work on texts that could hold the interpreter: done by other processes.
+
+A chat's template, a long text, a large body: each is pure computing of a size or a kind that the
+client, or whoever made the checkpoint, has chosen. The event loop only sends it away and waits.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+
+LARGE_BODY_BYTES = 32 * 1024
+"""A body over this is read by a text worker. Read here, one of this size holds the loop for 1 ms
+(8,000 token ids, or 1,100 empty messages: decode, checks; 2-core machine)."""
+
+
+class Door(enum.StrEnum):
+    """Where a body came in: how it is to be read."""
+
+    CHAT = "chat"
+    COMPLETION = "completion"
+    GRPC = "grpc"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBody:
+    """A body with its prompts taken out."""
+
+    rest: bytes
+    """The body as it came, but for the prompts: small, read like any other."""
+    prompts: Sequence[Prompt]
+    is_echoed: bool = False
+    """The prompts' text is part of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBody:
+    """A large body after a text worker has read it; `rest` as in SplitBody."""
+
+    rest: bytes
+    prompts: tuple[TokenPrompt, ...]
+
+
+class TextWork(Protocol):
+    """`start` once, then any number of calls at once, `close` once; all from the event loop.
+
+    Calls raise what the work raises (InvalidRequest and its kin), QueueFull when too much waits,
+    and InvalidRequest for what takes more time or memory than one request may. A caller that is
+    cancelled is forgotten; the work itself ends within its limits.
+    """
+
+    async def start(self) -> None:
+        """Returns at once; calls wait until the work can begin."""
+        ...
+
+    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+        """Renders and tokenizes; the ids are checked."""
+        ...
+
+    async def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
+        """Reads a body: every check of a small one, and the prompts as ids."""
+        ...
+
+    async def close(self) -> None:
+        """Work that waits ends with NotReady."""
+        ...

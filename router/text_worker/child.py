@@ -1,0 +1,108 @@
+"""A text worker's process: `python -m router.text_worker.child DESCRIPTOR`.
+
+Setup -> load tokenizer and template -> Loaded -> task, reply, task, reply ... until the router
+                                                  closes the socket, or a limit ends the process
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import sys
+from io import BufferedReader
+
+from cluster.errors import InternalError, RequestTooLarge, SplitserveError
+from cluster.process.parent_death import die_with_parent
+from router.front.generation_request import ChatPrompt, TextPrompt, TokenPrompt
+from router.front.model_loading import load_text_side
+from router.front.text_work import ReadBody
+from router.text_worker.desk import TextDesk
+from router.text_worker.messages import (
+    LENGTHS,
+    EncodeChat,
+    EncodeText,
+    Ids,
+    Loaded,
+    Refusal,
+    Setup,
+    Task,
+    pack,
+    to_worker,
+)
+
+
+def main() -> int:
+    """Serves until the router is gone."""
+    die_with_parent()
+    with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as stream:
+        setup, _ = _read(stream)
+        assert isinstance(setup, Setup)
+        desk = TextDesk(load_text_side(setup.card, setup.served_name))
+        link.sendall(pack(Loaded()))
+        setup.limits.hold_memory()
+        while (message := _read_or_end(stream)) is not None:
+            task, body = message
+            assert not isinstance(task, Setup)
+            setup.limits.hold_cpu(_num_bytes(task, body))
+            for part in _reply(desk, task, body):
+                link.sendall(part)
+    return 0
+
+
+def _reply(desk: TextDesk, task: Task, body: bytes) -> tuple[bytes, bytes]:
+    try:
+        return _ids(_done(desk, task, body))
+    except SplitserveError as error:
+        return pack(Refusal.of(error)), b""
+    except MemoryError:
+        large = RequestTooLarge("the request takes more memory than one may; shorten it")
+        return pack(Refusal.of(large)), b""
+    except Exception as error:  # told to the router, which logs it
+        return pack(Refusal.of(InternalError(f"a text worker failed: {error!r}"))), b""
+
+
+def _done(desk: TextDesk, task: Task, body: bytes) -> ReadBody:
+    if isinstance(task, EncodeText):
+        token_ids = desk.encode(TextPrompt(task.text), task.max_context_tokens)
+    elif isinstance(task, EncodeChat):
+        token_ids = desk.encode(ChatPrompt(task.messages), task.max_context_tokens)
+    else:
+        return desk.read(task.door, body, task.max_context_tokens)
+    return ReadBody(b"", (TokenPrompt(token_ids),))
+
+
+def _ids(done: ReadBody) -> tuple[bytes, bytes]:
+    payload = b"".join(array.array("i", prompt.token_ids).tobytes() for prompt in done.prompts)
+    lengths = tuple(len(prompt.token_ids) for prompt in done.prompts)
+    texts = tuple(prompt.text for prompt in done.prompts)
+    return pack(Ids(lengths, texts, done.rest), len(payload)), payload
+
+
+def _num_bytes(task: Task, body: bytes) -> int:
+    if isinstance(task, EncodeText):
+        return len(task.text)
+    if isinstance(task, EncodeChat):
+        return sum(len(content) for _role, content in task.messages)
+    return len(body)
+
+
+def _read(stream: BufferedReader) -> tuple[Setup | Task, bytes]:
+    message = _read_or_end(stream)
+    if message is None:
+        raise SystemExit(0)
+    return message
+
+
+def _read_or_end(stream: BufferedReader) -> tuple[Setup | Task, bytes] | None:
+    """None once the router is gone."""
+    lengths = stream.read(LENGTHS.size)
+    if len(lengths) < LENGTHS.size:
+        return None
+    num_head_bytes, num_payload_bytes = LENGTHS.unpack(lengths)
+    return to_worker(stream.read(num_head_bytes)), stream.read(num_payload_bytes)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one thread: one stack, one core
+    raise SystemExit(main())

@@ -1,0 +1,63 @@
+"""The work of a text worker: from texts and bodies to ids, in one thread, with nobody waiting on
+its interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.errors import RequestTooLarge
+from router.api.chat_reader import ChatReader
+from router.api.completion_reader import CompletionReader
+from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from router.front.prompt_encoding import encode_prompt
+from router.front.served_model import ServedModel
+from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
+from router.grpc_front.request_reading import split_message
+
+
+class TextDesk:
+    """Stateless but for the model. Any thread."""
+
+    def __init__(self, model: ServedModel) -> None:
+        """`model.context_limit` is not asked: each call brings the limit of its moment."""
+        self._model = model
+
+    def encode(self, prompt: Prompt, max_context_tokens: int) -> list[int]:
+        """Checked ids. Raises InvalidRequest and its kin."""
+        return encode_prompt(self._with_limit(max_context_tokens), prompt)
+
+    def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
+        """Every check that a small body meets, then its prompts as ids. Raises RequestTooLarge
+        where the rest is large as well: it would be read once more, on the event loop."""
+        model = self._with_limit(max_context_tokens)
+        split = _split(model, door, body)
+        if len(split.rest) > LARGE_BODY_BYTES:
+            raise RequestTooLarge(
+                f"the request has {len(split.rest)} bytes beside its prompt; allowed: "
+                f"{LARGE_BODY_BYTES}"
+            )
+        return ReadBody(split.rest, tuple(_encoded(model, split, p) for p in split.prompts))
+
+    def _with_limit(self, max_context_tokens: int) -> ServedModel:
+        return replace(self._model, context_limit=lambda: max_context_tokens)
+
+
+def _split(model: ServedModel, door: Door, body: bytes) -> SplitBody:
+    if door is Door.CHAT:
+        return ChatReader(model).split(body)
+    if door is Door.COMPLETION:
+        return CompletionReader(model).split(body)
+    return split_message(model, body)
+
+
+def _encoded(model: ServedModel, split: SplitBody, prompt: Prompt) -> TokenPrompt:
+    token_ids = encode_prompt(model, prompt)
+    return TokenPrompt(token_ids, _text(model, prompt) if split.is_echoed else None)
+
+
+def _text(model: ServedModel, prompt: Prompt) -> str:
+    """Of a prompt that has been checked; a chat is never echoed."""
+    assert not isinstance(prompt, ChatPrompt)
+    if isinstance(prompt, TextPrompt):
+        return prompt.text
+    return model.tokenizer.decode(prompt.token_ids)

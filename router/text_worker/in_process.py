@@ -1,0 +1,29 @@
+"""TextWork without other processes: for tests, and wherever the texts are one's own."""
+
+from __future__ import annotations
+
+from router.front.generation_request import ChatPrompt, TextPrompt
+from router.front.served_model import ServedModel
+from router.front.text_work import Door, ReadBody
+from router.text_worker.desk import TextDesk
+
+
+class InProcessText:
+    """Does the work on the spot. It holds the caller, and has no limit of time or memory."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._desk = TextDesk(model)
+
+    async def start(self) -> None:
+        """See TextWork."""
+
+    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+        """See TextWork."""
+        return self._desk.encode(prompt, max_context_tokens)
+
+    async def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
+        """See TextWork."""
+        return self._desk.read(door, body, max_context_tokens)
+
+    async def close(self) -> None:
+        """See TextWork."""

@@ -1,0 +1,125 @@
+"""What the router and a text worker say to each other, over a socket of their own.
+
+    router -> worker   Setup, once; then tasks, one at a time
+    worker -> router   Loaded, once; then for each task Ids or a Refusal
+
+A message is two lengths, a head in MessagePack, and a payload of plain bytes: a body on the way
+there, token ids (4 bytes each, this machine's order) on the way back.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cluster.errors import SplitserveError, from_code, status_of
+from cluster.models.card import ModelCard
+from router.front.text_work import Door
+from router.text_worker.limits import TextLimits
+
+LENGTHS = struct.Struct("=II")
+
+
+class Setup(msgspec.Struct, frozen=True, tag=True):
+    """Which model's texts, and what a task may take."""
+
+    card: ModelCard
+    served_name: str
+    limits: TextLimits
+
+
+class EncodeText(msgspec.Struct, frozen=True, tag=True):
+    """One text to ids, with the model's own prefix."""
+
+    text: str
+    max_context_tokens: int
+
+
+class EncodeChat(msgspec.Struct, frozen=True, tag=True):
+    """Messages as (role, content), rendered and encoded."""
+
+    messages: tuple[tuple[str, str], ...]
+    max_context_tokens: int
+
+
+class ReadLarge(msgspec.Struct, frozen=True, tag=True):
+    """The payload is a body."""
+
+    door: Door
+    max_context_tokens: int
+
+
+Task = EncodeText | EncodeChat | ReadLarge
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """Tasks may come."""
+
+
+class Ids(msgspec.Struct, frozen=True, tag=True):
+    """The payload has the ids of all prompts, one after the other."""
+
+    lengths: tuple[int, ...]
+    """Tokens of each prompt."""
+    texts: tuple[str | None, ...]
+    """Of each prompt where it is to be echoed."""
+    rest: bytes = b""
+    """Of a body: all but its prompts."""
+
+
+class Refusal(msgspec.Struct, frozen=True, tag=True):
+    """The error that the task ended with."""
+
+    code: str
+    message: str
+    param: str | None
+
+    @classmethod
+    def of(cls, error: SplitserveError) -> Refusal:
+        """As it travels."""
+        return cls(status_of(error).code, error.message, error.param)
+
+    def error(self) -> SplitserveError:
+        """As it was."""
+        error = from_code(self.code, self.message)
+        error.param = self.param
+        return error
+
+
+Reply = Loaded | Ids | Refusal
+_TO_WORKER: msgspec.msgpack.Decoder[Setup | Task]
+_TO_ROUTER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def pack(message: Setup | Task | Reply, num_payload_bytes: int = 0) -> bytes:
+    """The lengths and the head; the payload follows as it is."""
+    head = msgspec.msgpack.encode(message, enc_hook=_path_to_text)
+    return LENGTHS.pack(len(head), num_payload_bytes) + head
+
+
+def to_worker(head: bytes) -> Setup | Task:
+    """What the router said."""
+    return _TO_WORKER.decode(head)
+
+
+def to_router(head: bytes) -> Reply:
+    """What the worker said."""
+    return _TO_ROUTER.decode(head)
+
+
+def _path_to_text(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def _text_to_path(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(kind)
+
+
+_TO_WORKER = msgspec.msgpack.Decoder(Setup | Task, dec_hook=_text_to_path)

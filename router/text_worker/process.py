@@ -1,0 +1,133 @@
+"""The router's end of one text worker's process: start it, ask it, end it."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import signal
+import socket
+from contextlib import suppress
+
+from cluster.errors import InternalError, InvalidRequest, NotReady, RequestTooLarge, SplitserveError
+from cluster.process.own_python import module_argv, module_environ
+from cluster.process.parent_death import PARENT_PID
+from cluster.process.startup import REPORT_FD
+from router.front.generation_request import TokenPrompt
+from router.front.text_work import ReadBody
+from router.text_worker.messages import LENGTHS, Ids, Loaded, Refusal, Reply, Setup, Task, pack
+from router.text_worker.messages import to_router as unpack
+
+CHILD_MODULE = "router.text_worker.child"
+START_TIMEOUT_S = 120.0
+"""It takes a second; on a machine whose cores are busy, more."""
+TASK_TIMEOUT_S = 120.0
+"""For a process that stands still. One that works is ended by its CPU limit long before."""
+RETRY_AFTER_S = 1.0
+
+
+class TextProcess:
+    """`start` once, `ask` one at a time, `end` once."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls, setup: Setup) -> TextProcess:
+        """Returns once the model's texts are loaded. Raises InternalError where that fails."""
+        near, far = socket.socketpair()
+        with far:
+            words = module_argv(CHILD_MODULE, str(far.fileno()))
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                env=_environ(),
+                pass_fds=(far.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # a signal for the router's terminal is not for it
+            )
+        reader, writer = await asyncio.open_connection(sock=near)
+        started = cls(process, reader, writer)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                reply, _ = await started._exchange(pack(setup), b"")
+        except (OSError, EOFError, TimeoutError) as cause:
+            await started.end()
+            raise InternalError(f"a text worker did not start: {cause!r}") from cause
+        except asyncio.CancelledError:
+            await started.end()
+            raise
+        assert isinstance(reply, Loaded)
+        return started
+
+    async def ask(self, task: Task, body: bytes) -> ReadBody:
+        """What became of a task. Raises what the work raises, and TextProcessEnded, after which
+        only `end` may be called."""
+        try:
+            async with asyncio.timeout(TASK_TIMEOUT_S):
+                reply, payload = await self._exchange(pack(task, len(body)), body)
+        except (OSError, EOFError, TimeoutError) as cause:
+            raise TextProcessEnded(await self.end()) from cause
+        if isinstance(reply, Refusal):
+            raise reply.error()
+        assert isinstance(reply, Ids)
+        return _read_body(reply, payload)
+
+    async def wait_for_end(self) -> int:
+        """The exit code, negative for a signal."""
+        return await self._process.wait()
+
+    async def end(self) -> int:
+        """Kills it where it lives; its exit code. Idempotent."""
+        self._writer.close()
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        return await self._process.wait()
+
+    async def _exchange(self, head: bytes, body: bytes) -> tuple[Reply, bytes]:
+        self._writer.write(head)
+        if body:
+            self._writer.write(body)
+        await self._writer.drain()
+        lengths = await self._reader.readexactly(LENGTHS.size)
+        num_head_bytes, num_payload_bytes = LENGTHS.unpack(lengths)
+        reply = unpack(await self._reader.readexactly(num_head_bytes))
+        return reply, await self._reader.readexactly(num_payload_bytes)
+
+
+class TextProcessEnded(Exception):
+    """The process ended over a task; `exit_code` says by what."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"the text worker ended with {exit_code}")
+        self.exit_code = exit_code
+
+    def for_client(self) -> SplitserveError:
+        """The request did it where a limit was passed; else it was not to blame."""
+        if self.exit_code == -signal.SIGXCPU:
+            return InvalidRequest("reading this request took more time than one may; shorten it")
+        if self.exit_code == -signal.SIGABRT:
+            return RequestTooLarge("the request takes more memory than one may; shorten it")
+        message = "the process that read this request was lost; come again"
+        return NotReady(message, retry_after_s=RETRY_AFTER_S)
+
+
+def _read_body(ids: Ids, payload: bytes) -> ReadBody:
+    packed = array.array("i")
+    packed.frombytes(payload)
+    prompts, start = [], 0
+    for length, text in zip(ids.lengths, ids.texts, strict=True):
+        prompts.append(TokenPrompt(packed[start : start + length].tolist(), text))
+        start += length
+    return ReadBody(ids.rest, tuple(prompts))
+
+
+def _environ() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != REPORT_FD}
+    return kept | module_environ() | {PARENT_PID: str(os.getpid())}

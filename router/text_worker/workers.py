@@ -1,0 +1,57 @@
+"""TextWork by processes: one for chats and longer texts, one for large bodies.
+
+Two, so that a short chat never waits for a body of megabytes. Each takes one task at a time, and is
+started again when it ends.
+"""
+
+from __future__ import annotations
+
+from cluster.models.card import ModelCard
+from cluster.process.background import Background, Loss
+from router.front.generation_request import ChatPrompt, TextPrompt
+from router.front.text_work import Door, ReadBody
+from router.text_worker.lane import TextLane
+from router.text_worker.limits import TextLimits
+from router.text_worker.messages import EncodeChat, EncodeText, ReadLarge, Setup
+
+
+class TextWorkers:
+    """The TextWork of a real router."""
+
+    def __init__(self, card: ModelCard, served_name: str, limits: TextLimits) -> None:
+        setup = Setup(card, served_name, limits)
+        self._texts = TextLane(setup)
+        self._bodies = TextLane(setup)
+        self._background = Background(_go_on)
+
+    @property
+    def num_waiting(self) -> int:
+        """Tasks that have not been begun."""
+        return self._texts.num_waiting + self._bodies.num_waiting
+
+    async def start(self) -> None:
+        """See TextWork."""
+        self._background.keep("text-worker", self._texts.run)
+        self._background.keep("body-worker", self._bodies.run)
+
+    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+        """See TextWork."""
+        if isinstance(prompt, TextPrompt):
+            done = await self._texts.call(EncodeText(prompt.text, max_context_tokens))
+        else:
+            done = await self._texts.call(EncodeChat(prompt.messages, max_context_tokens))
+        return done.prompts[0].token_ids
+
+    async def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
+        """See TextWork."""
+        return await self._bodies.call(ReadLarge(door, max_context_tokens), body)
+
+    async def close(self) -> None:
+        """See TextWork."""
+        await self._background.close()
+        self._texts.close()
+        self._bodies.close()
+
+
+def _go_on(loss: Loss) -> None:
+    """Nothing here is needed in Background's sense: both lanes are kept."""

@@ -1,0 +1,31 @@
+"""A checkpoint of one file: a byte-level tokenizer, and the chat template of the test's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cluster.models.cache.store import ModelStore
+from cluster.models.card import ModelCard
+from tests.cluster.models.conftest import TinyGguf
+
+PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+@pytest.fixture
+def card_with(tmp_path: Path) -> Callable[[str], ModelCard]:
+    """A model whose template is that text; its context is 128 tokens."""
+
+    def make(template: str) -> ModelCard:
+        checkpoint = TinyGguf()
+        checkpoint.metadata["tokenizer.chat_template"] = template
+        return ModelStore().resolve(str(checkpoint.write(tmp_path / "tiny.gguf")))
+
+    return make
+
+
+@pytest.fixture
+def card(card_with: Callable[[str], ModelCard]) -> ModelCard:
+    return card_with(PLAIN_TEMPLATE)

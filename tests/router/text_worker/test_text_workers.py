@@ -1,0 +1,148 @@
+"""Texts worked on by processes of their own: the same results, limits that hold, none that waits
+for another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+
+from cluster.errors import ContextTooLong, InvalidRequest, NotReady, QueueFull, SplitserveError
+from cluster.models.card import ModelCard
+from router.front.generation_request import ChatPrompt, TextPrompt
+from router.front.model_loading import load_text_side
+from router.front.text_work import Door
+from router.text_worker import lane
+from router.text_worker.desk import TextDesk
+from router.text_worker.limits import TextLimits
+from router.text_worker.process import CHILD_MODULE
+from router.text_worker.workers import TextWorkers
+from tests.router.api.front_fakes import until
+
+NAME = "tiny"
+CONTEXT_TOKENS = 100_000
+HELLO = ChatPrompt((("user", "hello hello"),))
+BAD = ChatPrompt((("user", "bad"),))
+PLENTY = TextLimits.for_bodies_of(8 << 20)
+SLOW_IN_C = "{% set l = range(10000)|list %}{{ ([l]*2000)|sum(start=[])|length }}"
+LARGE_UNSEEN = (
+    '{% set b = "x"*1000000 %}{% set y %}{% for i in range(900) %}{{ b }}{% endfor %}{% endset %}'
+    "{{ y|length }}"
+)
+
+
+@asynccontextmanager
+async def workers_of(card: ModelCard, limits: TextLimits = PLENTY) -> AsyncIterator[TextWorkers]:
+    workers = TextWorkers(card, NAME, limits)
+    await workers.start()
+    try:
+        yield workers
+    finally:
+        await workers.close()
+
+
+async def error_of(work: Awaitable[object]) -> SplitserveError:
+    with pytest.raises(SplitserveError) as caught:
+        await work
+    return caught.value
+
+
+def pids() -> set[int]:
+    """Of the text workers that are alive."""
+    return {
+        child.pid
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and CHILD_MODULE in child.cmdline()
+    }
+
+
+async def test_a_worker_says_what_the_same_work_says_here(card: ModelCard) -> None:
+    desk = TextDesk(load_text_side(card, NAME))
+    body = json.dumps({"prompt": ["hello " * 9000, "hell"], "echo": True, "seed": 5}).encode()
+    async with workers_of(card) as workers:
+        for prompt in (HELLO, TextPrompt("hello hell")):
+            told = await workers.encode(prompt, CONTEXT_TOKENS)
+            assert told == desk.encode(prompt, CONTEXT_TOKENS)
+        read = await workers.read(Door.COMPLETION, body, CONTEXT_TOKENS)
+        assert read == desk.read(Door.COMPLETION, body, CONTEXT_TOKENS)
+
+
+async def test_a_refusal_keeps_its_class_its_words_and_its_parameter(card: ModelCard) -> None:
+    async with workers_of(card) as workers:
+        error = await error_of(workers.encode(HELLO, 2))
+        assert isinstance(error, ContextTooLong) and error.param == "prompt"
+        body = json.dumps({"messages": [{"role": "nobody", "content": ""}]}).encode()
+        error = await error_of(workers.read(Door.CHAT, body, CONTEXT_TOKENS))
+        assert type(error) is InvalidRequest and error.param == "messages[0].role"
+
+
+async def test_a_template_that_stays_in_c_is_killed_and_the_next_chat_is_served(
+    card_with: Callable[[str], ModelCard],
+) -> None:
+    """No line of the template runs meanwhile, so that its own budget sees nothing."""
+    source = "{% if messages[0].content == 'bad' %}" + SLOW_IN_C + "{% endif %}hello"
+    async with workers_of(card_with(source), TextLimits(1 << 30, cpu_s=1)) as workers:
+        error = await error_of(workers.encode(BAD, CONTEXT_TOKENS))
+        assert type(error) is InvalidRequest and "more time" in error.message
+        assert await workers.encode(HELLO, CONTEXT_TOKENS)
+
+
+async def test_a_template_cannot_take_more_memory_than_it_may(
+    card_with: Callable[[str], ModelCard],
+) -> None:
+    """Text made inside a set block is charged to no budget; the address space ends it."""
+    source = "{% if messages[0].content == 'bad' %}" + LARGE_UNSEEN + "{% endif %}hello"
+    async with workers_of(card_with(source), TextLimits(256 << 20)) as workers:
+        assert isinstance(await error_of(workers.encode(BAD, CONTEXT_TOKENS)), InvalidRequest)
+        assert await workers.encode(HELLO, CONTEXT_TOKENS)
+
+
+async def test_a_killed_worker_is_replaced_and_nobody_who_waits_hears_of_it(
+    card: ModelCard,
+) -> None:
+    async with workers_of(card) as workers:
+        await workers.encode(HELLO, CONTEXT_TOKENS)
+        before = pids()
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(pids() - before) == 2, "two new workers start")
+        assert await workers.encode(HELLO, CONTEXT_TOKENS)
+
+
+async def test_what_was_asked_of_a_worker_that_is_killed_may_be_sent_again(
+    card: ModelCard,
+) -> None:
+    async with workers_of(card) as workers:
+        await workers.encode(HELLO, CONTEXT_TOKENS)
+        for pid in pids():
+            os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS))
+        await asyncio.sleep(0)
+        await until(lambda: workers.num_waiting == 0, "the worker is asked")
+        for pid in pids():
+            os.kill(pid, signal.SIGKILL)
+        assert type(await error_of(asked)) is NotReady
+
+
+async def test_too_much_waiting_is_refused_at_once(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MAX_WAITING", 2)
+    workers = TextWorkers(card, NAME, PLENTY)  # not started: everything waits
+    waiting = [asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert isinstance(await error_of(workers.encode(HELLO, CONTEXT_TOKENS)), QueueFull)
+    await workers.close()
+    assert [type(await error_of(task)) for task in waiting] == [NotReady, NotReady]
+
+
+async def test_closing_leaves_no_process(card: ModelCard) -> None:
+    async with workers_of(card) as workers:
+        await workers.encode(HELLO, CONTEXT_TOKENS)
+    assert pids() == set()
