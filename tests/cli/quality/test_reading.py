@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from cli.quality.command import reading
+from cli.quality import reading
 from cli.quality.reading import Reading, read_text
 from tests.cli.quality.word_subject import WordSubject
 
