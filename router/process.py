@@ -17,7 +17,7 @@ from cluster.config import RouterOptions
 from cluster.logs import get_logger
 from cluster.process.background import Background, cancel
 from cluster.process.signals import StopRequests
-from cluster.process.startup import report_ready
+from cluster.process.startup import report_life, report_ready
 from cluster.rpc import PublicPort, RpcServer
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
@@ -144,6 +144,7 @@ class RouterProcess:
         background = Background(self.stop_requests.on_loss)
         closers.push_async_callback(background.close)
         background.need("grpc-readiness", self._follow_readiness())
+        background.need("signs of life", report_life())
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
     def _http_server(self) -> HttpServer:

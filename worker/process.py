@@ -14,7 +14,6 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.config import WorkerOptions
 from cluster.identity import WorkerKey, new_incarnation
@@ -24,10 +23,12 @@ from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.metrics_server import start_metrics_server
 from cluster.models.card import ModelCard
+from cluster.process.background import Background, cancel
 from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.process.loop_lag import LoopLag
 from cluster.process.signals import StopRequests, listen_for_signals
-from cluster.process.startup import report_ready
+from cluster.process.startup import report_life, report_ready
+from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import RpcServer
 from engine.contract.messages import Frame, Ready
 from engine.contract.spec import EngineSpec
@@ -91,31 +92,37 @@ class WorkerProcess:
         self._lag = LoopLag()
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
         self._closers = contextlib.AsyncExitStack()
+        self._background = Background(self.stop_requests.on_loss)
         self._membership: MembershipClient | None = None
-        self._health: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """See the head of the file. Raises the error of a start that failed."""
         with listen_for_signals(self.stop_requests):
             async with self._closers:
+                self._closers.push_async_callback(self._background.close)
+                self._background.need("signs of life", report_life())
                 try:
-                    return await self._run()
+                    await self._run()
                 finally:
                     self._lifespan.advance(WorkerState.STOPPED)
                     await self._server.set_ready(False)
+        return exit_code_of(self.stop_requests)
 
-    async def _run(self) -> int:
+    async def _run(self) -> None:
         start = asyncio.create_task(self._start())
-        if not await _comes_before(start, self.stop_requests.drain.wait()):
-            start.cancel()
-            await asyncio.gather(start, return_exceptions=True)
-            return 0
-        engine = start.result()
-        if await _comes_before(engine.lost, self.stop_requests.drain.wait()):
-            return self._report_loss(engine)
-        return await self._drain(engine)
+        stop = asyncio.create_task(self.stop_requests.drain.wait())
+        try:
+            await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not start.done():
+                return
+            await start
+            await stop
+        finally:
+            await cancel((start, stop))
+        self._begin_drain()
+        await finish_requests(self._lifespan, self.stop_requests, self._options.drain_timeout_s)
 
-    async def _start(self) -> EngineHost:
+    async def _start(self) -> None:
         """Everything up, in the order in which each needs the former."""
         self._closers.push_async_callback(self._lag.close)
         self._lag.start()
@@ -126,6 +133,7 @@ class WorkerProcess:
         self._closers.push_async_callback(engine.stop)
         self._admin.open_for(AdminSubject(key, self._options.role, engine))
         ready = await engine.start(report_load)
+        self._background.need("engine", _until_lost(engine))
         metrics = WorkerMetrics(self._options.role, key.worker_id)
         self._lag.publish(metrics.registry)
         metrics_port = self._serve_metrics(metrics)
@@ -140,7 +148,6 @@ class WorkerProcess:
         _log.info("ready", address=address, **facts)
         report_ready(address, **facts)
         self.address.set_result(address)
-        return engine
 
     async def _listen(self) -> tuple[WorkerKey, str]:
         self._role.register(self._server)
@@ -201,7 +208,7 @@ class WorkerProcess:
             return
         client = MembershipClient(self._options.router, member, lambda: self._pulse(engine))
         self._membership = client
-        beating = asyncio.create_task(client.run())
+        beating = self._background.keep("membership", client.run)
         self._closers.push_async_callback(_leave, client, beating)
 
     def _pulse(self, engine: EngineHost) -> Pulse:
@@ -216,38 +223,15 @@ class WorkerProcess:
         if not self._lifespan.advance(WorkerState.DRAINING):
             return
         _log.info("draining", num_requests=self._lifespan.num_admitted)
-        self._health = asyncio.create_task(self._server.set_ready(False))
+        self._background.once("health", self._server.set_ready(False))
         if self._membership is not None:
             self._membership.beat_soon()
 
-    async def _drain(self, engine: EngineHost) -> int:
-        self._begin_drain()
-        idle = asyncio.create_task(self._lifespan.wait_idle(self._options.drain_timeout_s))
-        stop_now = asyncio.create_task(self.stop_requests.stop_now.wait())
-        await asyncio.wait((idle, stop_now, engine.lost), return_when=asyncio.FIRST_COMPLETED)
-        for task in (idle, stop_now):
-            task.cancel()
-        if engine.lost.done():
-            return self._report_loss(engine)
-        _log.info("stopping", num_requests_cut_off=self._lifespan.num_admitted)
-        return 0
 
-    def _report_loss(self, engine: EngineHost) -> int:
-        _log.error("stopping: the engine died", error=engine.lost.result().message)
-        return 1
+async def _until_lost(engine: EngineHost) -> None:
+    raise await engine.lost
 
 
 async def _leave(client: MembershipClient, beating: asyncio.Task[None]) -> None:
-    beating.cancel()
-    await asyncio.gather(beating, return_exceptions=True)
+    await cancel((beating,))
     await client.leave()
-
-
-async def _comes_before(wanted: asyncio.Future[Any], other: Awaitable[object]) -> bool:
-    """True when `wanted` is done no later than `other`, which is cancelled in any case."""
-    rival = asyncio.ensure_future(other)
-    try:
-        await asyncio.wait((wanted, rival), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        rival.cancel()
-    return wanted.done()

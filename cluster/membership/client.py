@@ -20,6 +20,7 @@ from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
 from cluster.membership.member import Member, member_to_wire
+from cluster.process.backoff import Backoff
 from cluster.wire import load_to_wire
 from protos import membership_pb2
 
@@ -77,17 +78,17 @@ class MembershipClient:
         self._soon.set()
 
     async def run(self) -> None:
-        """Joins and beats until cancelled; never raises for a router that is away."""
-        delay_s = FIRST_RETRY_S
+        """Joins and beats until cancelled; whatever goes wrong is tried again."""
+        backoff = _new_backoff()
         while True:
             try:
                 await self._attempt()
-            except SplitserveError as failure:
+            except Exception as failure:
                 self._note_trouble(failure)
+                delay_s = backoff.next_delay_s(healthy_s=0.0)
                 await self._pause(delay_s * (0.5 + self._jitter() / 2))
-                delay_s = min(delay_s * 2, LAST_RETRY_S)
             else:
-                delay_s = FIRST_RETRY_S
+                backoff = _new_backoff()
                 self._note_recovery()
                 await self._pause(self._beat_interval_s if self._joined else FIRST_RETRY_S)
 
@@ -143,17 +144,23 @@ class MembershipClient:
             return
         self._soon.clear()
 
-    def _note_trouble(self, error: SplitserveError) -> None:
-        kind = type(error).__name__
-        if self._trouble != kind:
-            self._trouble = kind
-            _log.warning(
-                "the router cannot be reached, or refuses this worker; it is asked again",
-                router=self._router,
-                error=error.message,
-            )
+    def _note_trouble(self, failure: Exception) -> None:
+        kind = type(failure).__name__
+        if self._trouble == kind:
+            return
+        self._trouble = kind
+        _log.warning(
+            "the router cannot be reached, or refuses this worker; it is asked again",
+            router=self._router,
+            error=str(failure),
+            exc_info=None if isinstance(failure, SplitserveError) else failure,
+        )
 
     def _note_recovery(self) -> None:
         if self._trouble is not None:
             self._trouble = None
             _log.info("the router answers again", router=self._router)
+
+
+def _new_backoff() -> Backoff:
+    return Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)

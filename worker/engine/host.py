@@ -17,6 +17,7 @@ from cluster.cache_change import CachedBlock
 from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
+from cluster.process.background import Background, Loss
 from engine.contract.commands import Cancel, Command, GenerateRequest, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, LoadProgress, Ready
 from worker.engine.link import EngineLink
@@ -39,7 +40,7 @@ class EngineHost:
         self._observers: list[FrameObserver] = []
         self._inspections: dict[int, asyncio.Future[Inspection]] = {}
         self._tokens = itertools.count(1)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Background(self._on_loss)
         self._load = EngineLoad()
         self._kv_transport = ""
         self._lost: asyncio.Future[SplitserveError] = asyncio.get_running_loop().create_future()
@@ -82,10 +83,8 @@ class EngineHost:
         ready = await self._link.start(on_progress)
         self._kv_transport = ready.kv_transport
         self._load = EngineLoad(total_blocks=ready.total_blocks, free_blocks=ready.total_blocks)
-        self._tasks = [
-            asyncio.create_task(self._send_commands()),
-            asyncio.create_task(self._read_frames()),
-        ]
+        self._background.need("commands to the engine", self._send_commands())
+        self._background.need("frames of the engine", self._read_frames())
         return ready
 
     def name_for(self, request_id: str) -> str:
@@ -116,10 +115,7 @@ class EngineHost:
     async def stop(self) -> None:
         """Ends the engine's process; requests that still run end with WorkerLost. Idempotent."""
         await self._link.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await self._background.close()
         self._abandon(WorkerLost("the worker has stopped; send the request to another one"))
 
     async def _inspect(self, *, check: bool, snapshot: bool) -> Inspection:
@@ -140,23 +136,23 @@ class EngineHost:
             self._inspections.pop(token, None)
 
     async def _send_commands(self) -> None:
-        with contextlib.suppress(WorkerLost):  # the reader of frames reports it
-            while True:
-                await self._link.send(await self._outbox.get())
+        while True:
+            command = await self._outbox.get()
+            with contextlib.suppress(WorkerLost):  # the reader of frames reports it
+                await self._link.send(command)
 
     async def _read_frames(self) -> None:
-        """Ends with the engine; a frame that cannot be read is the engine's end, too."""
-        try:
-            async for frame in self._link.frames():
-                self._take(frame)
-            cause = await self._link.died
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            _log.exception("the engine's frames cannot be handled")
-            cause = f"{type(error).__name__}: {error}"
-        lost = WorkerLost(f"the engine died: {cause}")
-        _log.error("the engine died", cause=cause, num_requests=len(self._listeners))
+        """Ends with the engine; a frame that cannot be handled is the engine's end, too."""
+        async for frame in self._link.frames():
+            self._take(frame)
+        raise WorkerLost(f"the engine died: {await self._link.died}")
+
+    def _on_loss(self, loss: Loss) -> None:
+        if self._lost.done():
+            return
+        cause = loss.cause
+        lost = cause if isinstance(cause, WorkerLost) else WorkerLost(f"the engine is lost: {loss}")
+        _log.error("the engine is lost", cause=lost.message, num_requests=len(self._listeners))
         self._lost.set_result(lost)
         self._abandon(lost)
 
