@@ -10,12 +10,13 @@ import uvloop
 from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.logs import configure_logging
+from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
-from router.front.model_loading import find_card, load_served_model
+from router.front.model_loading import load_served_model
 from router.front.readiness import context_limit
 from router.process import RouterProcess
 from router.text_worker.limits import TextLimits

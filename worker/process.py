@@ -29,6 +29,7 @@ from cluster.process.loop_lag import LoopLag
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
+from cluster.process.thread_call import exit_past_calls
 from cluster.rpc import RpcServer
 from engine.contract.messages import Frame, Ready
 from engine.contract.spec import EngineSpec
@@ -50,7 +51,7 @@ _log = get_logger("worker")
 def run_worker(options: WorkerOptions, role: RoleService) -> int:
     """Runs until a signal (0) or the engine's death (1). Raises what kept it from starting."""
     configure_logging(options.worker_id or options.role.value)
-    return asyncio.run(_run(options, role))
+    return exit_past_calls(asyncio.run(_run(options, role)))
 
 
 async def _run(options: WorkerOptions, role: RoleService) -> int:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from cluster.config import WorkerOptions
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member
-from cluster.models.cache.store import ModelStore
+from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
 from cluster.process.startup import report_progress
+from cluster.process.thread_call import in_thread
 from cluster.version import VERSION
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import EngineSpec, resolve_dtype, resolve_weights
 
 
 async def find_model(options: WorkerOptions) -> ModelCard:
-    """The model's card, fetched when it is not here; the supervisor sees how far it is."""
-
-    def report(phase: str, done_bytes: int, total_bytes: int | None) -> None:
-        report_progress(phase, done_bytes / total_bytes if total_bytes else None)
-
-    return await asyncio.to_thread(ModelStore().resolve, options.model.model, report)
+    """The model's card, fetched when it is not here. A cancelled fetch is left behind."""
+    return await in_thread("model-fetch", lambda: find_card(options.model))
 
 
 def report_load(progress: LoadProgress) -> None:

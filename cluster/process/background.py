@@ -6,7 +6,8 @@
     once(name, work)    runs to its end by itself; a failure is logged with its cause
     thread(name, run)   a thread that is needed: its end is told to `on_loss`
 
-Nothing else in the project makes a task that outlives the function that made it, or a thread.
+Nothing else in the project makes a task that outlives the function that made it, or a thread; for
+one long call in a thread see thread_call.py.
 """
 
 from __future__ import annotations

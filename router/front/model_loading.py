@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 
 from cluster.config import ModelOptions
-from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.models.text.chat_template import load_chat_template
 from cluster.models.text.tokenizer import load_tokenizer
@@ -16,15 +15,6 @@ from router.front.served_model import ServedModel
 from router.text.tokenizer import Tokenizer
 
 FINGERPRINT_CHARS = 12
-
-
-def find_card(options: ModelOptions) -> ModelCard:
-    """Blocking: may download. The supervisor sees how far it is. Raises a ModelError."""
-
-    def report(phase: str, done_bytes: int, total_bytes: int | None) -> None:
-        report_progress(phase, done_bytes / total_bytes if total_bytes else None)
-
-    return ModelStore().resolve(options.model, report)
 
 
 def load_served_model(
