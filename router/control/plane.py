@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
@@ -28,11 +30,17 @@ class FleetPlane:
     """The WorkerPlane of `router.process`: workers join over gRPC, requests go to them.
 
     `own` is the model that the router has loaded: workers with another one are refused. `on_loss`
-    hears when something ends without which the router is of no use.
+    hears when something ends without which the router is of no use. `chance` draws among workers of
+    nearly equal price.
     """
 
     def __init__(
-        self, options: RouterOptions, own: OwnModel, *, on_loss: OnLoss = lambda loss: None
+        self,
+        options: RouterOptions,
+        own: OwnModel,
+        *,
+        on_loss: OnLoss = lambda loss: None,
+        chance: Random | None = None,
     ) -> None:
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
@@ -55,7 +63,13 @@ class FleetPlane:
         )
         self._expiry = Expiry(self.store, awake, self.fleet.lives)
         self.source = Dispatcher(
-            admission, self.fleet, self._index, estimates, self.metrics, self.decisions
+            admission,
+            self.fleet,
+            self._index,
+            estimates,
+            self.metrics,
+            self.decisions,
+            chance=chance or Random(),
         )
         rules = JoinRules(
             self.store,

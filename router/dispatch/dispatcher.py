@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
+from random import Random
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.generation import Timing, Usage
@@ -52,6 +53,8 @@ class Dispatcher:
         estimates: Estimates,
         metrics: RouterMetrics,
         decisions: DecisionLog,
+        *,
+        chance: Random,
     ) -> None:
         self._admission = admission
         self._fleet = fleet
@@ -59,7 +62,7 @@ class Dispatcher:
         self._estimates = estimates
         self._metrics = metrics
         self._decisions = decisions
-        self._desk = RoutingDesk(fleet, index, estimates)
+        self._desk = RoutingDesk(fleet, index, estimates, chance)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
         metrics.watch_index(lambda: index.num_blocks)
 

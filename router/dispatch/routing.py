@@ -29,13 +29,12 @@ class RoutingDesk:
         fleet: Fleet,
         index: PrefixIndex,
         estimates: Estimates,
-        *,
-        chance: Random | None = None,
+        chance: Random,
     ) -> None:
         self._fleet = fleet
         self._index = index
         self._estimates = estimates
-        self._chance = chance or Random()
+        self._chance = chance
 
     def decide(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> Decision:
         """The route of a request, avoiding `excluded` workers.

@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from random import Random
 
 from cluster.config import RouterOptions
 from cluster.identity import Role
@@ -50,7 +51,7 @@ def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
 
 @asynccontextmanager
 async def router(*workers: FakeDecodeWorker, **options: int) -> AsyncIterator[FleetPlane]:
-    plane = FleetPlane(RouterOptions(**options), OwnModel())
+    plane = FleetPlane(RouterOptions(**options), OwnModel(), chance=Random(1))
     await plane.start()
     for worker in workers:
         await worker.start()
