@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from cluster.config import RouterOptions
 from cluster.errors import ConfigError
+from cluster.process.background import Loss
 from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
 from router.front.readiness import context_limit
@@ -155,3 +156,16 @@ async def until_grpc_is(router: Running, wanted: int) -> None:
         while (await health.Check(request)).status != wanted:
             await asyncio.sleep(0.02)
     await channel.close()
+
+
+async def test_the_loss_of_something_needed_ends_the_process_with_its_cause() -> None:
+    workers = FakeWorkers(FakeSource(hangs()))
+    chosen = RouterOptions(port=0, grpc_port=0)
+    process = RouterProcess(chosen, byte_model(), workers, StopRequests())
+    task = asyncio.create_task(process.run())
+    await process.addresses
+    process.stop_requests.on_loss(Loss("membership-expiry", ValueError("no clock")))
+    process.stop_requests.on_loss(Loss("another", None))
+    assert await task == 1
+    assert workers.closed
+    assert "no clock" in str(process.stop_requests.loss)
