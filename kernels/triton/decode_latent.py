@@ -15,6 +15,7 @@ from kernels.triton.context_splits import (
     split_ends,
     split_tokens,
 )
+from kernels.triton.gpu import gpu_of
 from kernels.triton.latent_rows import attend_latents, load_query
 from kernels.triton.launch import next_power_of_2, on_device_of
 from kernels.triton.merge_splits import merge_splits
@@ -113,7 +114,7 @@ def decode_latent(
     """
     _, num_heads, row_dim = query.shape
     num_decodes = queries.num_decodes
-    rows, tiles = decode_latent_tiles(num_heads, kv_layer.dtype.itemsize)
+    rows, tiles = decode_latent_tiles(num_heads, kv_layer.dtype.itemsize, gpu_of(query.device))
     bound = bound_splits(queries.max_context_len, None, tiles)
     shape = (num_decodes, num_heads, bound)
     part_sums = torch.empty((*shape, value_dim), dtype=torch.float32, device=query.device)

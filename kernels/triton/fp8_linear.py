@@ -22,7 +22,6 @@ from kernels.weights import Fp8Weight
 
 BLOCK = 128
 _ALIGNMENT = 16  # of both sides, for torch._scaled_mm
-_ADA = (8, 9)  # the first compute capability with products of 8-bit floats
 
 
 def fp8_tiles(num_rows: int) -> GroupedTiles:
@@ -32,11 +31,6 @@ def fp8_tiles(num_rows: int) -> GroupedTiles:
     if num_rows <= 64:
         return GroupedTiles(rows=64, columns=64, num_warps=4, num_stages=4, may_split=True)
     return GroupedTiles(rows=128, columns=128, num_warps=8, num_stages=3)
-
-
-def multiplies_fp8(device: torch.device) -> bool:
-    """Whether the device has products of 8-bit floats."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _ADA
 
 
 def has_fp8_form(weight: Fp8Weight) -> bool:

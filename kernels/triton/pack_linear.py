@@ -14,7 +14,8 @@ import torch
 from kernels.linear import Linear
 from kernels.reference.linear import TorchLinear
 from kernels.regroup import regroup
-from kernels.triton.fp8_linear import Fp8Linear, has_fp8_form, multiplies_fp8
+from kernels.triton.fp8_linear import Fp8Linear, has_fp8_form
+from kernels.triton.gpu import multiplies_fp8
 from kernels.triton.grouped_linear import GroupedLinear
 from kernels.triton.grouped_values import MIN_WIDTH, tile_width
 from kernels.weights import Fp8Weight, GroupedWeight, Weight

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.paged_queries import PagedQueries
+from kernels.triton.gpu import gpu_of
 from kernels.triton.launch import next_power_of_2, on_device_of
 from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
 from kernels.triton.paged_rows import attend_tokens
@@ -117,7 +118,9 @@ def prefill_attention(
     _, _, num_kv_heads, block_size, row_width = kv_layer.shape
     num_prefills = queries.context_lens.shape[0] - queries.num_decodes
     group = num_heads // num_kv_heads
-    tiles = tiles or prefill_tiles(head_dim, group, queries.max_query_len, kv_layer.dtype.itemsize)
+    tiles = tiles or prefill_tiles(
+        head_dim, group, queries.max_query_len, kv_layer.dtype.itemsize, gpu_of(query.device)
+    )
     num_tiles = triton.cdiv(queries.max_query_len, tiles.rows // group)
     with on_device_of(query):
         _attend_tile[(num_tiles, num_kv_heads, num_prefills)](

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.paged_queries import PagedQueries
+from kernels.triton.gpu import gpu_of
 from kernels.triton.latent_rows import attend_latents, load_query
 from kernels.triton.launch import next_power_of_2, on_device_of
 from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
@@ -94,7 +95,7 @@ def prefill_latent(
     out [num_tokens, num_heads * value_dim]."""
     _, num_heads, row_dim = query.shape
     num_prefills = queries.context_lens.shape[0] - queries.num_decodes
-    tiles = prefill_latent_tiles(kv_layer.dtype.itemsize)
+    tiles = prefill_latent_tiles(kv_layer.dtype.itemsize, gpu_of(query.device))
     num_tiles = triton.cdiv(queries.max_query_len * num_heads, tiles.rows)
     with on_device_of(query):
         _attend_tile[(num_tiles, num_prefills)](

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels.door import require
+from kernels.triton.gpu import gpu_of
 from kernels.triton.grouped_values import MAX_WIDTH, MIN_WIDTH, GroupedValues, pack
 from kernels.triton.pack_linear import in_whole_tiles
 from kernels.weights import Fp8Weight, GroupedWeight, Weight, plain
@@ -80,7 +81,7 @@ def _tiles(weight: Weight) -> StackedWeights:
         grouped = in_whole_tiles(weight)
         if grouped is not None:
             return _of_groups(pack(grouped))
-    elif isinstance(weight, Fp8Weight) and weight.shape[1] % MIN_WIDTH == 0:
+    elif isinstance(weight, Fp8Weight) and _keeps_floats(weight):
         packed = _of_floats(weight)
         if packed is not None:
             return packed
@@ -96,6 +97,12 @@ def _tiles(weight: Weight) -> StackedWeights:
         group=inputs,
         shape=(outputs, inputs),
     )
+
+
+def _keeps_floats(weight: Fp8Weight) -> bool:
+    device = weight.values.device
+    can_convert = device.type != "cuda" or gpu_of(device).has_fp8
+    return can_convert and weight.shape[1] % MIN_WIDTH == 0
 
 
 def _of_groups(packed: GroupedValues) -> StackedWeights:

@@ -1,9 +1,10 @@
 """Tile sizes of the attention kernels, by the shapes of a model.
 
 Status: chosen by counting the shared memory and the registers of a Hopper processor (227 KiB,
-65,536); NOT YET MEASURED. `python -m benchmarks.gpu.tune` measures candidates on a GPU and prints
-what to put here. A row's arithmetic depends on these numbers; therefore they depend on the model
-and the pool's dtype only, never on the batch.
+65,536), and so that they compile for smaller ones (gpu.py); NOT YET MEASURED. To measure candidates
+on a GPU, and see what to put here: `python -m benchmarks.gpu.tune`. A row's arithmetic depends on
+these numbers; therefore they depend on the model, the pool's dtype and the GPU only, never on the
+batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernels.door import require
+from kernels.triton.gpu import Gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +64,18 @@ def _decode(chunk: int, programs: int) -> DecodeTiles:
 # (head_dim up to, bytes per value of the pool). K and V of a chunk are 16 or 32 KiB and two chunks
 # are under way per program: 71 KiB of shared memory, three programs to a processor. Little's law
 # asks for about 20 KiB under way per processor (3.35 TB/s, 0.7 us, 132 processors). Pools of one
-# byte need registers for their conversion, hence fewer tokens.
+# byte need registers for their conversion, hence fewer tokens and programs. How many programs are
+# resident is asked of the compiler: tests/kernels/test_triton_compiles.py.
 _DECODE: dict[tuple[int, int], DecodeTiles] = {
     (64, 1): _decode(64, programs=4),
     (64, 2): _decode(128, programs=3),
     (64, 4): _decode(64, programs=3),
-    (128, 1): _decode(64, programs=4),
+    (128, 1): _decode(64, programs=2),
     (128, 2): _decode(64, programs=3),
     (128, 4): _decode(32, programs=3),
-    (256, 1): _decode(32, programs=4),
+    (256, 1): _decode(32, programs=3),
     (256, 2): _decode(32, programs=3),
-    (256, 4): _decode(16, programs=3),
+    (256, 4): _decode(16, programs=2),
 }
 _WIDE_GROUP = 16
 """Query heads per KV head from which the accumulator needs twice the warps."""
@@ -105,34 +108,44 @@ def decode_tiles(head_dim: int, group: int, num_kv_heads: int, value_bytes: int)
     """For a model and a pool. Raises ValueError for heads over 256."""
     tiles = _DECODE[_head_class(head_dim), value_bytes]
     if group > _WIDE_GROUP:
-        tiles = replace(tiles, num_warps=8)
+        programs = 1 if value_bytes == 1 and head_dim > 64 else 2
+        tiles = replace(tiles, num_warps=8, programs_per_processor=programs)
     return replace(tiles, max_splits=64) if num_kv_heads <= _FEW_KV_HEADS else tiles
 
 
-def prefill_tiles(head_dim: int, group: int, max_query_len: int, value_bytes: int) -> PrefillTiles:
+def prefill_tiles(
+    head_dim: int, group: int, max_query_len: int, value_bytes: int, gpu: Gpu
+) -> PrefillTiles:
     """For a batch whose longest chunk has `max_query_len` tokens. The rows of a tile do not change
     a row's arithmetic, the tokens of a chunk would."""
     tiles = _PREFILL[_head_class(head_dim)]
     if value_bytes == 4:
         tiles = replace(tiles, rows=_SHORT_ROWS, chunk=32, num_stages=2)
+    if not gpu.is_roomy and head_dim > 128:
+        tiles = replace(tiles, rows=_SHORT_ROWS, num_stages=2)
     if max_query_len * group <= _SHORT_ROWS:
         tiles = replace(tiles, rows=_SHORT_ROWS, num_warps=4)
     return replace(tiles, rows=max(tiles.rows, _power_of_2(group)))
 
 
-def decode_latent_tiles(num_heads: int, value_bytes: int) -> tuple[int, DecodeTiles]:
+def decode_latent_tiles(num_heads: int, value_bytes: int, gpu: Gpu) -> tuple[int, DecodeTiles]:
     """(query heads per program, tiles) of latent attention."""
-    rows = min(64, max(16, _power_of_2(num_heads)))
+    most = 64 if gpu.is_roomy and not gpu.has_tensor_memory else 32
+    rows = min(most, max(16, _power_of_2(num_heads)))
     tiles = _LATENT[rows]
     if value_bytes == 1:  # their conversion needs registers
-        tiles = replace(tiles, num_warps=8)
+        tiles = replace(tiles, num_warps=8, programs_per_processor=1)
+    if not gpu.is_roomy:
+        tiles = replace(tiles, chunk=16, num_stages=2, num_warps=8, programs_per_processor=1)
     return rows, tiles if value_bytes <= 2 else replace(tiles, chunk=16, num_stages=2)
 
 
-def prefill_latent_tiles(value_bytes: int) -> PrefillTiles:
+def prefill_latent_tiles(value_bytes: int, gpu: Gpu) -> PrefillTiles:
     """Of latent attention."""
+    if value_bytes <= 2 and not gpu.is_roomy:
+        return replace(_LATENT_PREFILL, rows=32, chunk=16, num_stages=2)
     if value_bytes <= 2:
-        return _LATENT_PREFILL
+        return replace(_LATENT_PREFILL, num_stages=2) if gpu.has_tensor_memory else _LATENT_PREFILL
     return replace(_LATENT_PREFILL, rows=16, chunk=16, num_stages=2)
 
 

@@ -7,6 +7,7 @@ from kernels.triton import (
     merge_splits,
     prefill_attention,
 )
+from kernels.triton.gpu import HOPPER, Gpu
 from kernels.triton.tuning import (
     DecodeTiles,
     decode_tiles,
@@ -47,6 +48,7 @@ def decode_case(
     head_dim: int, group: int, kv_heads: int, pool: str = BF16, window: int = 0
 ) -> Case:
     """Sixteen sequences."""
+    own = F32 if pool == F32 else BF16
     tiles = decode_tiles(head_dim, group, kv_heads, BYTES[pool])
     return Case(
         name=f"decode_attention/{head_dim}x{group}{pool}{'w' * bool(window)}",
@@ -57,19 +59,25 @@ def decode_case(
             "BATCH": 16,
             "ROWS": max(16, 1 << (group - 1).bit_length()),
         },
-        pointers={"query": BF16, "kv_layer": pool, "out": BF16, **TABLES, **PARTS},
+        pointers={"query": own, "kv_layer": pool, "out": own, **TABLES, **PARTS},
         aligned=STRIDES,
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
         may_spill_bytes=QUANTIZED_SPILL_BYTES if BYTES[pool] == 1 else 0,
+        programs_per_processor=tiles.programs_per_processor,
     )
 
 
 def prefill_case(
-    head_dim: int, group: int, pool: str = BF16, window: int = 0, query_len: int = 8192
+    head_dim: int,
+    group: int,
+    pool: str = BF16,
+    window: int = 0,
+    query_len: int = 8192,
+    gpu: Gpu = HOPPER,
 ) -> Case:
     """Eight KV heads; `query_len` is the longest chunk of the batch."""
-    tiles = prefill_tiles(head_dim, group, query_len, BYTES[pool])
+    tiles = prefill_tiles(head_dim, group, query_len, BYTES[pool], gpu)
     return Case(
         name=f"prefill_attention/{head_dim}x{group}x{query_len}{pool}{'w' * bool(window)}",
         kernel=prefill_attention._attend_tile,
@@ -122,3 +130,22 @@ MORE_ATTENTION = [
     prefill_case(256, 2, window=1024),
 ]
 """For a look by hand: half a minute."""
+
+
+def other_attention(gpu: Gpu) -> list[Case]:
+    """What depends on the size of shared memory, for a GPU that the tiles were not counted for."""
+    return [
+        decode_case(128, 4, 8),
+        decode_case(256, 32, 1, F32),
+        prefill_case(128, 4, gpu=gpu),
+        prefill_case(256, 2, window=1024, gpu=gpu),
+    ]
+
+
+RESIDENT = [
+    decode_case(head_dim, group, kv_heads, pool)
+    for head_dim in (64, 128, 256)
+    for pool in (BF16, I8, F8, F32)
+    for group, kv_heads in ((4, 8), (32, 1))
+]
+"""Every row of the table of tiles."""

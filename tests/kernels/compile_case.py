@@ -17,7 +17,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-HOPPER = GPUTarget("cuda", 90, 32)
+from kernels.triton.gpu import HOPPER, Gpu
+
+REGISTERS, PROCESSOR_SHARED_BYTES, PROCESSOR_WARPS = 65_536, 228 * 1024, 64
 BF16, F16, F32, F8, I8, I32, I64 = "*bf16", "*fp16", "*fp32", "*fp8e4nv", "*i8", "*i32", "*i64"
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
@@ -41,6 +43,8 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     may_spill_bytes: int = 0
     """Per thread; what is over zero has its reason beside it."""
+    programs_per_processor: int = 1
+    """That the launch counts on being resident at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +55,15 @@ class Needs:
     spilled_bytes: int
     shared_bytes: int
 
+    def resident(self, num_warps: int) -> int:
+        """Programs that a Hopper processor holds at once."""
+        by_registers = REGISTERS // (self.registers * 32 * num_warps)
+        by_memory = PROCESSOR_SHARED_BYTES // (self.shared_bytes + 1024)
+        return min(by_registers, by_memory, PROCESSOR_WARPS // num_warps)
 
-def compile_case(case: Case) -> Needs:
-    """Compiles for an H100. Raises what the compiler raises."""
+
+def compile_case(case: Case, gpu: Gpu = HOPPER) -> Needs:
+    """Raises what the compiler raises."""
     names = case.kernel.arg_names
     signature = {name: _type(case, name) for name in names}
     attributes = {
@@ -63,7 +73,9 @@ def compile_case(case: Case) -> Needs:
     }
     source = ASTSource(case.kernel, signature, constexprs=case.constants, attrs=attributes)
     options = {"num_warps": case.num_warps, "num_stages": case.num_stages, **case.options}
-    compiled = triton.compile(source, HOPPER, options=options)
+    major, minor = gpu.capability
+    target = GPUTarget("cuda", major * 10 + minor, 32)
+    compiled = triton.compile(source, target, options=options)
     registers, spilled = _usage(compiled.asm["cubin"])
     return Needs(registers=registers, spilled_bytes=spilled, shared_bytes=compiled.metadata.shared)
 

@@ -1,41 +1,52 @@
-"""Compiles every Triton kernel for an H100. Needs no GPU; run in a process of its own.
+"""Compiles Triton kernels for GPUs that are not there; in a process of its own.
 
     python -m tests.kernels.compile_for_gpu [attention norms ...]
 
-Prints a line per kernel: name, registers per thread, bytes spilled, bytes that may be, bytes of
-shared memory.
+Prints a line per kernel: group, name, registers per thread, bytes spilled, bytes that may be, bytes
+of shared memory, programs that a processor holds at once, and how many the launch counts on.
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.kernels.compile_attention import ATTENTION, MORE_ATTENTION
+from kernels.triton.gpu import ADA, AMPERE, BLACKWELL, HOPPER, Gpu
+from tests.kernels.compile_attention import ATTENTION, MORE_ATTENTION, RESIDENT, other_attention
 from tests.kernels.compile_case import Case, compile_case
 from tests.kernels.compile_elementwise import ELEMENTWISE
-from tests.kernels.compile_latent import LATENTS
+from tests.kernels.compile_latent import LATENTS, other_latents
 from tests.kernels.compile_low_bit import LOW_BIT
 from tests.kernels.compile_mixture import MIXTURE
 from tests.kernels.compile_sampling import SAMPLING
 
-CASES: dict[str, list[Case]] = {
-    "attention": ATTENTION,
-    "more_attention": MORE_ATTENTION,
-    "latent": LATENTS,
-    "elementwise": ELEMENTWISE,
-    "low_bit": LOW_BIT,
-    "mixture": MIXTURE,
-    "sampling": SAMPLING,
+GPUS = {"ampere": AMPERE, "ada": ADA, "hopper": HOPPER, "blackwell": BLACKWELL}
+CASES: dict[str, tuple[Gpu, list[Case]]] = {
+    "attention": (HOPPER, ATTENTION),
+    "more_attention": (HOPPER, MORE_ATTENTION),
+    "resident": (HOPPER, RESIDENT),
+    "latent": (HOPPER, LATENTS),
+    "elementwise": (HOPPER, ELEMENTWISE),
+    "low_bit": (HOPPER, LOW_BIT),
+    "mixture": (HOPPER, MIXTURE),
+    "sampling": (HOPPER, SAMPLING),
+    **{
+        name: (gpu, [*other_attention(gpu), *other_latents(gpu)])
+        for name, gpu in GPUS.items()
+        if gpu is not HOPPER
+    },
 }
 
 
 def main() -> None:
     """Those groups that are named, or all."""
     for group in sys.argv[1:] or CASES:
-        for case in CASES[group]:
-            needs = compile_case(case)
+        gpu, cases = CASES[group]
+        for case in cases:
+            needs = compile_case(case, gpu)
             spilled = (needs.spilled_bytes, case.may_spill_bytes)
-            print(case.name, needs.registers, *spilled, needs.shared_bytes, flush=True)
+            programs = (needs.resident(case.num_warps), case.programs_per_processor)
+            sizes = (needs.registers, *spilled, needs.shared_bytes, *programs)
+            print(group, case.name, *sizes, flush=True)
 
 
 if __name__ == "__main__":

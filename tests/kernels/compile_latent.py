@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernels.triton import decode_latent, prefill_latent, write_latent
+from kernels.triton.gpu import HOPPER, Gpu
 from kernels.triton.tuning import decode_latent_tiles, prefill_latent_tiles
 from tests.kernels.compile_attention import BLOCK, PARTS, STRIDES, TABLES, split_constants
 from tests.kernels.compile_case import BF16, F8, F32, I8, I64, Case
@@ -19,9 +20,9 @@ LATENT = {
 }
 
 
-def decode_latent_case(num_heads: int, pool: str = BF16) -> Case:
+def decode_latent_case(num_heads: int, pool: str = BF16, gpu: Gpu = HOPPER) -> Case:
     """Sixteen sequences."""
-    rows, tiles = decode_latent_tiles(num_heads, 2 if pool == BF16 else 1)
+    rows, tiles = decode_latent_tiles(num_heads, 2 if pool == BF16 else 1, gpu)
     return Case(
         name=f"decode_latent/{num_heads}{pool}",
         kernel=decode_latent._attend_split,
@@ -38,12 +39,13 @@ def decode_latent_case(num_heads: int, pool: str = BF16) -> Case:
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
         may_spill_bytes=LATENT_SPILL_BYTES if rows == 64 else 0,
+        programs_per_processor=tiles.programs_per_processor,
     )
 
 
-def prefill_latent_case(num_heads: int) -> Case:
+def prefill_latent_case(num_heads: int, gpu: Gpu = HOPPER) -> Case:
     """Any chunk."""
-    tiles = prefill_latent_tiles(2)
+    tiles = prefill_latent_tiles(2, gpu)
     return Case(
         name=f"prefill_latent/{num_heads}",
         kernel=prefill_latent._attend_tile,
@@ -93,3 +95,8 @@ LATENTS = [
         aligned=("latent_stride", "block_stride"),
     ),
 ]
+
+
+def other_latents(gpu: Gpu) -> list[Case]:
+    """As `other_attention`."""
+    return [decode_latent_case(128, gpu=gpu), prefill_latent_case(16, gpu=gpu)]

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from kernels.fp8 import quantize_fp8
-from kernels.triton.fp8_linear import BLOCK, Fp8Linear, has_fp8_form, multiplies_fp8
+from kernels.triton.fp8_linear import BLOCK, Fp8Linear, has_fp8_form
+from kernels.triton.gpu import multiplies_fp8
 from kernels.triton.quantize_rows import quantize_rows
 from kernels.weights import Fp8Weight
 from tests.kernels.kernel_sets import random
