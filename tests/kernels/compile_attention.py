@@ -21,6 +21,8 @@ PARTS = {"part_sums": F32, "part_logs": F32, "context_lens": I32}
 STRIDES = ("query_stride", "out_stride", "block_stride")
 QUANTIZED_SPILL_BYTES = 64
 """Triton 3.6 keeps a few values of the conversion from one byte on the stack; 3.9 none."""
+OTHER_SPILL_BYTES = {BF16: 0, F32: 16}
+"""float32 is the exact dtype, not the fast one."""
 BYTES = {BF16: 2, I8: 1, F8: 1, F32: 4}
 
 
@@ -63,7 +65,7 @@ def decode_case(
         aligned=STRIDES,
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
-        may_spill_bytes=QUANTIZED_SPILL_BYTES if BYTES[pool] == 1 else 0,
+        may_spill_bytes=OTHER_SPILL_BYTES.get(pool, QUANTIZED_SPILL_BYTES),
         programs_per_processor=tiles.programs_per_processor,
     )
 
@@ -90,7 +92,7 @@ def prefill_case(
         aligned=STRIDES,
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
-        may_spill_bytes=QUANTIZED_SPILL_BYTES if BYTES[pool] == 1 else 0,
+        may_spill_bytes=OTHER_SPILL_BYTES.get(pool, QUANTIZED_SPILL_BYTES),
     )
 
 

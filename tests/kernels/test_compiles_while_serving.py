@@ -11,6 +11,9 @@ import pytest
 
 from tests.kernels.compiles_while_serving import FAMILIES
 
+TIMEOUT_S = 900
+pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_kernel_is_compiled_after_a_model_was_loaded(family: str, tmp_path: Path) -> None:
@@ -21,7 +24,7 @@ def test_no_kernel_is_compiled_after_a_model_was_loaded(family: str, tmp_path: P
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

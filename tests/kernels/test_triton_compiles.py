@@ -14,6 +14,9 @@ from kernels.triton.gpu import HOPPER
 from tests.kernels.compile_for_gpu import GPUS
 
 GROUPS = ["attention", "resident", "latent", "elementwise", "sampling", "low_bit", "mixture"]
+TIMEOUT_S = 900
+"""Far more than a busy machine takes."""
+pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)
 OTHERS = ["ampere", "ada", "blackwell"]
 OTHERS_SPILL_BYTES = 320
 """Of a thread, where the tiles were not counted: slower, not wrong."""
@@ -40,7 +43,7 @@ def compiled(group: str, folder: Path) -> list[Line]:
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
