@@ -161,7 +161,8 @@ async def until_grpc_is(router: Running, wanted: int) -> None:
 async def test_the_loss_of_something_needed_ends_the_process_with_its_cause() -> None:
     workers = FakeWorkers(FakeSource(hangs()))
     chosen = RouterOptions(port=0, grpc_port=0)
-    process = RouterProcess(chosen, byte_model(), workers, StopRequests())
+    model = byte_model()
+    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests())
     task = asyncio.create_task(process.run())
     await process.addresses
     process.stop_requests.on_loss(Loss("membership-expiry", ValueError("no clock")))
