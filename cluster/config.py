@@ -74,7 +74,7 @@ class EngineOptions:
     max_step_ms: float | None = option(
         None,
         "longest step in which a prompt may be computed beside sequences that decode; "
-        "default: 5 measured decode steps",
+        "default: 3 of the slower decode steps, as measured",
         low=0.1,
     )
     max_context_tokens: int | None = option(

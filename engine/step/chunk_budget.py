@@ -1,6 +1,6 @@
 """How many prompt tokens one step computes: a budget in tokens, and in time where somebody waits.
 
-Beside decodes     as long as the step then takes at most `max_step_ms`, or STEP_FACTOR measured
+Beside decodes     as long as the step then takes at most `max_step_ms`, or STEP_FACTOR slow
                    steps of these decodes; FEWEST tokens until a chunk has been measured
 several prompts    SHARE of the token budget, so that one that comes next waits for a short step
 one prompt alone   the whole token budget: large chunks are the fastest
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from engine.step.plan import Budget, Chunk, ChunkLimit, RunningView, WaitingView
 
-STEP_FACTOR = 5.0
-"""Some three times the tail of a quiet stream, whose p99 is 1.5 to 2.5 steps. Less is dear:
-2000 tokens beside four sequences on two cores took 1.0 (at once), 1.25 (10 steps), 1.8 (5) and
-2.0 (3), since every chunk of a prompt reads its whole context again."""
+STEP_FACTOR = 3.0
+"""Over slow decode steps, so that p99 of a stream's gaps is at most three times the quiet one. Less
+is dear: 2000 tokens beside four sequences on two cores took 1.0 (at once), 1.25 (steps of 10 decode
+steps), 1.8 (5) and 2.0 (3), since every chunk of a prompt reads its whole context again."""
 FEWEST = 16
 """Tokens; also what chunks are multiples of, as kernels compute rows in tiles of 16."""
 SHARE = 4
@@ -67,8 +67,8 @@ class ChunkBudget:
 
 def _spare_ms(budget: Budget, num_decodes: int) -> float:
     decodes_ms = budget.cost.decodes_ms(num_decodes)
-    limit_ms = budget.max_step_ms
-    return (STEP_FACTOR * decodes_ms if limit_ms is None else limit_ms) - decodes_ms
+    auto_ms = STEP_FACTOR * budget.cost.tail * decodes_ms
+    return (auto_ms if budget.max_step_ms is None else budget.max_step_ms) - decodes_ms
 
 
 def _in_tiles(num_tokens: int, wanted: int) -> int:

@@ -19,6 +19,7 @@ _SURPRISE = 4.0
 """A step that took longer than so many times the expected counts as that: it lost its core."""
 _LEAN = 0.01
 """How far the second term of a fit leans to zero: what cannot be told apart goes to the first."""
+_SLOW_SHARE, _TAIL_STEP, _MAX_TAIL = 0.05, 0.05, 3.0
 _DIFFERENT = 0.02
 """Of the squared cosine between the terms: a batch that varied by some 15 percent."""
 
@@ -32,6 +33,8 @@ class StepCost:
     token_ms: float = 0.0
     pair_ms: float = 0.0
     """Per token and 1024 tokens of context."""
+    tail: float = 1.0
+    """A slow step of decodes, the 95th of a hundred, over what it should take."""
 
     @property
     def knows_decodes(self) -> bool:
@@ -112,14 +115,19 @@ class StepCostMeter:
     def __init__(self) -> None:
         self._decodes = TwoTermFit()
         self._chunks = TwoTermFit()
-        self.num_decode_steps = 0
-        self.num_chunk_steps = 0
+        self._tail = 1.0
 
     @property
     def cost(self) -> StepCost:
         """As measured so far."""
         decodes, chunks = self._decodes, self._chunks
-        return StepCost(base_ms=decodes.a, row_ms=decodes.b, token_ms=chunks.a, pair_ms=chunks.b)
+        return StepCost(
+            base_ms=decodes.a,
+            row_ms=decodes.b,
+            token_ms=chunks.a,
+            pair_ms=chunks.b,
+            tail=self._tail,
+        )
 
     @property
     def told_row_ms(self) -> float:
@@ -131,10 +139,14 @@ class StepCostMeter:
         if num_tokens:
             beside_ms = self._decodes.of(1, num_rows)
             self._take(self._chunks, num_tokens, num_pairs, max(0.0, took_ms - beside_ms))
-            self.num_chunk_steps += 1
         elif num_rows:
+            self._note_tail(took_ms, self._decodes.of(1, num_rows))
             self._take(self._decodes, 1, num_rows, took_ms)
-            self.num_decode_steps += 1
+
+    def _note_tail(self, took_ms: float, expected_ms: float) -> None:
+        is_slow = took_ms > self._tail * expected_ms > 0
+        self._tail += _TAIL_STEP * (is_slow - _SLOW_SHARE)
+        self._tail = min(_MAX_TAIL, max(1.0, self._tail))
 
     def _take(self, fit: TwoTermFit, u: float, v: float, took_ms: float) -> None:
         expected_ms = fit.of(u, v)

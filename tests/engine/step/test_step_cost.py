@@ -55,6 +55,17 @@ def test_a_step_that_lost_its_core_moves_the_fit_little() -> None:
     assert meter.cost.decodes_ms(2) < 6.0
 
 
+def test_the_tail_is_what_slow_steps_take_over_what_they_should() -> None:
+    meter, chance = StepCostMeter(), random.Random(4)
+    for _ in range(3000):
+        took_ms = 10.0 if chance.random() < 0.9 else 20.0
+        meter.add(took_ms, num_rows=4, num_tokens=0, num_pairs=0.0)
+    assert 1.5 < meter.cost.tail < 2.2
+    for _ in range(3000):
+        meter.add(10.0, num_rows=4, num_tokens=0, num_pairs=0.0)
+    assert meter.cost.tail < 1.1
+
+
 @pytest.mark.parametrize("context", [0, 1000, 8000])
 @pytest.mark.parametrize("limit_ms", [0.5, 10.0, 300.0])
 def test_the_longest_chunk_within_a_time_takes_that_time(limit_ms: float, context: int) -> None:
