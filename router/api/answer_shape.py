@@ -14,8 +14,10 @@ from router.api.answers import (
     ChatChoice,
     ChatChunkChoice,
     CompletionChoice,
+    PromptLogprobs,
     UsageBody,
 )
+from router.front.events import ScoredPrompt
 from router.text.choice import ShownToken, TextDelta
 
 _ENCODER = msgspec.json.Encoder()
@@ -42,6 +44,12 @@ class AnswerShape(Protocol):
 
     object_name: str
     chunk_object_name: str
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType
+    """What stands beside the choices, once the prompt was taken."""
+
+    async def take_prompt(self, prompt: int, scored: ScoredPrompt) -> None:
+        """The scores of prompt number `prompt`; before any of its choices, where asked for."""
+        ...
 
     def chunk(self, index: int, delta: TextDelta, *, first: bool) -> Choice:
         """A streamed piece; `first` for the first of this choice."""
@@ -68,6 +76,7 @@ class Envelope:
         *,
         usage: UsageBody | None | msgspec.UnsetType = msgspec.UNSET,
         timing: Timing | None = None,
+        prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET,
     ) -> bytes:
         """JSON. An unset usage is left out, a None one is null."""
         answer = Answer(
@@ -78,6 +87,7 @@ class Envelope:
             system_fingerprint=self.fingerprint,
             choices=choices,  # type: ignore[arg-type]  # one request's choices are of one type
             usage=usage,
+            prompt_logprobs=prompt_logprobs,
             splitserve=msgspec.UNSET if timing is None else timing,
         )
         return _ENCODER.encode(answer)

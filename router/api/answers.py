@@ -51,8 +51,20 @@ class CompletionLogprobs(msgspec.Struct):
 
     tokens: list[str]
     token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float]] | None
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+
+
+class PromptLogprob(msgspec.Struct):
+    """One candidate for a place in the prompt, as vLLM tells it; `rank` is 1 for the likeliest."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""By token id, for every token of the prompt; None for the first."""
 
 
 class Message(msgspec.Struct):
@@ -95,6 +107,7 @@ class CompletionChoice(msgspec.Struct):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: str | None
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -107,6 +120,7 @@ class Answer(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     choices: list[ChatChoice] | list[ChatChunkChoice] | list[CompletionChoice]
     usage: UsageBody | None | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
     splitserve: Timing | msgspec.UnsetType = msgspec.UNSET
 
 

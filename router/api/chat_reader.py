@@ -54,14 +54,22 @@ class ChatReader:
 
     def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)
+        prompt_logprobs = sampling.prompt_logprobs_of(request)
         return Plan(
             prompts=prompts,
-            sampling=sampling.sampling_of(request, logprobs=logprobs),
+            sampling=sampling.sampling_of(
+                request, logprobs=logprobs, prompt_logprobs=prompt_logprobs
+            ),
             max_tokens=sampling.max_tokens_of_chat(request),
             timeout_s=request.timeout_s,
             stop=sampling.stops_of(request),
             cache_salt=sampling.salt_of(request),
-            shape=ChatShape(None if logprobs is None else self._model.tokenizer),
+            shape=ChatShape(
+                self._model.tokenizer,
+                logprobs=logprobs is not None,
+                prompt_logprobs=prompt_logprobs,
+            ),
+            text=sampling.text_options_of(request),
             options=sampling.answer_options_of(request),
             id_prefix="chatcmpl",
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from router.api.answer_shape import GatheredChoice
 from router.api.answers import (
     ChatChoice,
@@ -12,21 +14,36 @@ from router.api.answers import (
     ChatLogprob,
     ChatLogprobs,
     Message,
+    PromptLogprobs,
     TopLogprob,
 )
+from router.api.prompt_scores import prompt_logprobs
+from router.front.events import ScoredPrompt
 from router.text.choice import ShownToken, TextDelta
 from router.text.logprobs import ScoredToken, score
 from router.text.tokenizer import Tokenizer
 
 
 class ChatShape:
-    """`tokenizer` is given when logprobs were asked for."""
+    """`logprobs`: whether the answer's tokens are told; `prompt_logprobs`: None, or how many
+    candidates for each token of the prompt."""
 
     object_name = "chat.completion"
     chunk_object_name = "chat.completion.chunk"
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, logprobs: bool, prompt_logprobs: int | None
+    ) -> None:
         self._tokenizer = tokenizer
+        self._has_logprobs = logprobs
+        self._num_prompt_logprobs = prompt_logprobs
+        self.prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
+
+    async def take_prompt(self, prompt: int, scored: ScoredPrompt) -> None:
+        """See AnswerShape."""
+        if self._num_prompt_logprobs is not None:
+            count = self._num_prompt_logprobs
+            self.prompt_logprobs = await prompt_logprobs(scored, self._tokenizer, count)
 
     def chunk(self, index: int, delta: TextDelta, *, first: bool) -> ChatChunkChoice:
         """The role comes with the first piece."""
@@ -45,7 +62,7 @@ class ChatShape:
         return ChatChoice(index, message, self._logprobs(gathered.tokens), reason)
 
     def _logprobs(self, tokens: Sequence[ShownToken]) -> ChatLogprobs | None:
-        if self._tokenizer is None:
+        if not self._has_logprobs:
             return None
         return ChatLogprobs([_logprob(item) for item in score(tokens, self._tokenizer)])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from router.api import sampling
-from router.api.completion_shape import CompletionShape
+from router.api.completion_shape import CompletionShape, CompletionWishes
 from router.api.decode import decode
 from router.api.plan import Plan
 from router.api.prompts import to_prompts
@@ -18,6 +18,8 @@ from router.front.prompt_encoding import checked_ids
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 
+DEFAULT_MAX_TOKENS = 16
+"""OpenAI's and vLLM's, for completions that name no `max_tokens`."""
 _DECODER = msgspec.json.Decoder(CompletionRequest)
 
 
@@ -59,20 +61,28 @@ class CompletionReader:
         self, request: CompletionRequest, prompts: Sequence[TextPrompt | TokenPrompt]
     ) -> Plan:
         logprobs = sampling.logprobs_of_completion(request)
-        params = sampling.sampling_of(request, logprobs=logprobs)
+        asked = sampling.prompt_logprobs_of(request)
+        params = sampling.sampling_of(
+            request,
+            logprobs=logprobs,
+            prompt_logprobs=most(asked, logprobs if request.echo else None),
+        )
         shape = CompletionShape(
-            None if logprobs is None else self._model.tokenizer,
+            self._model.tokenizer,
+            CompletionWishes(logprobs=logprobs, prompt_logprobs=asked, num_choices=params.n),
             echoes=[self._text(prompt) for prompt in prompts] if request.echo else (),
-            num_choices=params.n,
         )
         return Plan(
             prompts=tuple(prompts),
             sampling=params,
             max_tokens=request.max_tokens,
+            default_max_tokens=DEFAULT_MAX_TOKENS,
             timeout_s=request.timeout_s,
             stop=sampling.stops_of(request),
             cache_salt=sampling.salt_of(request),
             shape=shape,
+            is_echoed=bool(request.echo),
+            text=sampling.text_options_of(request),
             options=sampling.answer_options_of(request),
             id_prefix="cmpl",
         )
@@ -82,3 +92,8 @@ class CompletionReader:
         if prompt.text is not None:
             return prompt.text
         return self._model.tokenizer.decode(checked_ids(self._model, prompt.token_ids))
+
+
+def most(*counts: int | None) -> int | None:
+    """The largest of those that were asked for."""
+    return max((count for count in counts if count is not None), default=None)

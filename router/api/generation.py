@@ -16,7 +16,7 @@ from router.api.event_stream import EventStream
 from router.api.exchange import Exchange
 from router.api.plan import AnswerOptions
 from router.api.tally import Tally
-from router.front.events import GenerationEnd
+from router.front.events import GenerationEnd, ScoredPrompt
 from router.front.fan_out import IndexedEvent
 from router.text.choice import TextDelta
 
@@ -49,7 +49,9 @@ class Generation:
         async for prompt, event in events:
             if isinstance(event, GenerationEnd):
                 self.tally.end(event)
-            elif isinstance(event, TextDelta):
+            elif isinstance(event, ScoredPrompt):
+                await self.shape.take_prompt(prompt, event)
+            else:
                 index = self._index(prompt, event)
                 gathered[index].add(event)
         choices = [self.shape.whole(index, choice) for index, choice in enumerate(gathered)]
@@ -58,6 +60,7 @@ class Generation:
             choices,
             usage=self.tally.usage(),
             timing=self.tally.timing if self.options.timings else None,
+            prompt_logprobs=self.shape.prompt_logprobs,
         )
         await exchange.reply(body)
 
@@ -81,7 +84,9 @@ class Generation:
         async for prompt, event in events:
             if isinstance(event, GenerationEnd):
                 self.tally.end(event)
-            elif isinstance(event, TextDelta):
+            elif isinstance(event, ScoredPrompt):
+                await self.shape.take_prompt(prompt, event)
+            else:
                 await stream.send(self._chunk(prompt, event, seen))
         if self.options.include_usage or self.options.timings:
             await stream.send(self._last_chunk())

@@ -8,7 +8,13 @@ from cluster.errors import InvalidRequest
 from cluster.sampling import MAX_LOGPROBS, SamplingParams
 from router.api.plan import AnswerOptions
 from router.api.schema import ChatRequest, CompletionRequest, SamplingFields
-from router.front.generation_request import check_num_biases, check_salt, check_stops, seed_of
+from router.front.generation_request import (
+    TextOptions,
+    check_num_biases,
+    check_salt,
+    check_stops,
+    seed_of,
+)
 
 _SAME_NAME = (
     "temperature",
@@ -24,7 +30,9 @@ _SAME_NAME = (
 )
 
 
-def sampling_of(request: SamplingFields, *, logprobs: int | None) -> SamplingParams:
+def sampling_of(
+    request: SamplingFields, *, logprobs: int | None, prompt_logprobs: int | None
+) -> SamplingParams:
     """Absent fields take the defaults. `max_tokens` is resolved later, ranges are checked there."""
     given: dict[str, Any] = {
         name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None
@@ -35,6 +43,7 @@ def sampling_of(request: SamplingFields, *, logprobs: int | None) -> SamplingPar
         max_tokens=1,
         logit_bias=bias,
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
         seed=seed_of(request.seed),
         stop_token_ids=tuple(request.stop_token_ids or ()),
         **given,
@@ -51,6 +60,14 @@ def stops_of(request: SamplingFields) -> tuple[str, ...]:
 def salt_of(request: SamplingFields) -> str:
     """The client's part of the cache salt."""
     return check_salt(request.cache_salt or "")
+
+
+def text_options_of(request: SamplingFields) -> TextOptions:
+    """How tokens become text."""
+    return TextOptions(
+        shows_special=request.skip_special_tokens is False,
+        includes_stop=bool(request.include_stop_str_in_output),
+    )
 
 
 def max_tokens_of_chat(request: ChatRequest) -> int | None:
@@ -74,6 +91,18 @@ def logprobs_of_chat(request: ChatRequest) -> int | None:
 def logprobs_of_completion(request: CompletionRequest) -> int | None:
     """None: not asked for; else the number of alternatives."""
     return None if request.logprobs is None else _checked(request.logprobs, "logprobs")
+
+
+def prompt_logprobs_of(request: SamplingFields) -> int | None:
+    """None: not asked for; else the number of candidates. Not with a stream, as in vLLM."""
+    if request.prompt_logprobs is None:
+        return None
+    if request.stream:
+        raise InvalidRequest(
+            "prompt_logprobs are not available in a stream; leave stream out",
+            param="prompt_logprobs",
+        )
+    return _checked(request.prompt_logprobs, "prompt_logprobs")
 
 
 def answer_options_of(request: SamplingFields) -> AnswerOptions:

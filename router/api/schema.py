@@ -66,6 +66,9 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cache_salt: str | None = None
     timings: bool | None = None
     timeout_s: float | None = None
+    prompt_logprobs: int | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
 
     # Accepted, without effect here.
     user: str | None = None
@@ -74,6 +77,13 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    request_id: str | None = None
+    priority: int | None = None
+    length_penalty: float | None = None
+    early_stopping: Any = None
+    spaces_between_special_tokens: bool | None = None
+    mm_processor_kwargs: Any = None
 
     # Known, not implemented.
     tools: Any = None
@@ -82,6 +92,22 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     functions: Any = None
     function_call: Any = None
     response_format: Any = None
+    use_beam_search: bool | None = None
+    detokenize: bool | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    logits_processors: Any = None
+    logprob_token_ids: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    kv_transfer_params: Any = None
+    vllm_xargs: Any = None
+    repetition_detection: Any = None
 
 
 class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
@@ -92,6 +118,12 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
 
+    include_reasoning: bool | None = None
+
+    echo: bool | None = None
+    documents: Any = None
+    chat_template: Any = None
+    thinking_token_budget: Any = None
     modalities: list[str] | None = None
     audio: Any = None
     prediction: Any = None
@@ -109,3 +141,4 @@ class CompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True
     best_of: int | None = None
 
     suffix: Any = None
+    prompt_embeds: Any = None

@@ -1,4 +1,5 @@
-"""Refuses, by name, what OpenAI's API has and this server does not."""
+"""Refuses, by name, what OpenAI's or vLLM's API has and this server does not: it would change the
+answer. What changes no answer is only declared (`router/api/schema.py`) and has no effect."""
 
 from __future__ import annotations
 
@@ -15,8 +16,28 @@ _EVERYWHERE: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("none",),
     "response_format": ({"type": "text"},),
+    "use_beam_search": (False,),
+    "detokenize": (True,),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "allowed_token_ids": (),
+    "bad_words": ([],),
+    "logits_processors": ([],),
+    "logprob_token_ids": ([],),
+    "structured_outputs": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "kv_transfer_params": ({},),
+    "vllm_xargs": ({},),
+    "repetition_detection": (),
 }
 _CHAT: dict[str, tuple[Any, ...]] = {
+    "echo": (False,),
+    "documents": ([],),
+    "chat_template": (),
+    "thinking_token_budget": (),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
@@ -24,7 +45,7 @@ _CHAT: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-_COMPLETION: dict[str, tuple[Any, ...]] = {"suffix": ("",)}
+_COMPLETION: dict[str, tuple[Any, ...]] = {"suffix": ("",), "prompt_embeds": ()}
 _MESSAGE: dict[str, tuple[Any, ...]] = {
     "annotations": ([],),
     "audio": (),
@@ -50,8 +71,6 @@ def check_completion(request: CompletionRequest) -> None:
             f"best_of is {request.best_of} and n is {request.n or 1}; they must be equal",
             param="best_of",
         )
-    if request.echo and request.logprobs is not None:
-        raise InvalidRequest("echo together with logprobs is not supported", param="echo")
 
 
 def _refuse(

@@ -44,6 +44,16 @@ Prompt = TextPrompt | ChatPrompt | TokenPrompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """How tokens become the text of an answer."""
+
+    shows_special: bool = False
+    """Special tokens are written out, but for one that ends the choice."""
+    includes_stop: bool = False
+    """What ended the choice, a stop string or a stop token, is part of the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
     """One prompt with everything that shapes its answer."""
 
@@ -53,13 +63,23 @@ class GenerationRequest:
     sampling: SamplingParams
     """`max_tokens` is replaced by the field below."""
     max_tokens: int | None
-    """None: to the context's end."""
+    """None: the default below; 0: nothing, where the answer tells the prompt."""
+    is_echoed: bool = False
+    """The prompt's text is part of the answer."""
+    default_max_tokens: int | None = None
+    """As far as the context has room; None: to its end."""
     stop: tuple[str, ...] = ()
     cache_salt: str = ""
     """The client's part of the cache salt; it can only narrow what is shared."""
     limits: TimeLimits
     keep_tokens: bool = False
     """Deltas carry their tokens."""
+    text: TextOptions = TextOptions()
+
+    @property
+    def tells_prompt(self) -> bool:
+        """True when the prompt is part of the answer, in one way or another."""
+        return self.is_echoed or self.sampling.prompt_logprobs is not None
 
 
 def seed_of(asked: int | None) -> int:

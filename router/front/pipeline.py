@@ -16,7 +16,13 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from cluster.deadline import Deadline
-from cluster.errors import ContextTooLong, DeadlineExceeded, InternalError, SplitserveError
+from cluster.errors import (
+    ContextTooLong,
+    DeadlineExceeded,
+    InternalError,
+    InvalidRequest,
+    SplitserveError,
+)
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import (
     ChoiceTokens,
@@ -28,16 +34,19 @@ from router.dispatch.stream import (
 )
 from router.front.events import GenerationEnd, TextEvent
 from router.front.gathered_prompt import GatheredPrompt
-from router.front.generation_request import GenerationRequest, combined_salt
+from router.front.generation_request import GenerationRequest, TextOptions, combined_salt
 from router.front.prompt_encoder import PromptEncoder
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, ReadBody, TextWork
-from router.text.choice import ChoiceText, TextDelta
+from router.text.choice import ChoiceText, SilentChoice, TextDelta
 from router.text.stop_strings import StopAutomaton
 
 PROMPT_TAIL_TOKENS = 8
 """What a detokenizer needs to know whether a space belongs between prompt and answer."""
+MAX_PROMPT_LOGPROBS = 1 << 16
+"""In one answer: about 4 MB of it, and 15 ms to encode at its end."""
+SMALLEST_TOP_P = 1e-9
 TENANT = ""
 """The only tenant until there is authentication."""
 
@@ -49,6 +58,9 @@ class PreparedGeneration:
     routed: RoutedRequest
     stop: tuple[str, ...]
     keep_tokens: bool
+    text: TextOptions = TextOptions()
+    is_silent: bool = False
+    """Nothing is generated, as far as the client can tell."""
 
 
 class CompletionPipeline:
@@ -77,7 +89,13 @@ class CompletionPipeline:
             tenant_salt=combined_salt(TENANT, request.cache_salt),
             limits=request.limits,
         )
-        return PreparedGeneration(routed, request.stop, request.keep_tokens)
+        return PreparedGeneration(
+            routed,
+            request.stop,
+            request.keep_tokens,
+            text=request.text,
+            is_silent=request.max_tokens == 0,
+        )
 
     async def stream(self, prepared: PreparedGeneration) -> AsyncGenerator[TextEvent, None]:
         """Deltas as they come, then one GenerationEnd. Raises SplitserveError only."""
@@ -105,9 +123,20 @@ class CompletionPipeline:
             return await self._encoder.encode(request.prompt)
 
     def _resolve(self, request: GenerationRequest, num_prompt_tokens: int) -> SamplingParams:
+        _check_scored(request.sampling, num_prompt_tokens)
+        sampling = _lenient(request.sampling, self._model.vocab_size)
         room = self._model.max_context_tokens - num_prompt_tokens
         if request.max_tokens is None:
-            return replace(request.sampling, max_tokens=room)
+            limit = room if request.default_max_tokens is None else request.default_max_tokens
+            return replace(sampling, max_tokens=min(limit, room))
+        if request.max_tokens == 0:
+            if not request.tells_prompt:
+                raise InvalidRequest(
+                    "max_tokens is 0, which asks for nothing without echo or prompt_logprobs",
+                    param="max_tokens",
+                )
+            # the engine gives a first token with the prompt: nobody asked for it
+            return replace(sampling, max_tokens=1, min_tokens=0)
         if request.max_tokens > room:
             raise ContextTooLong(
                 f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
@@ -115,7 +144,28 @@ class CompletionPipeline:
                 f"{self._model.max_context_tokens} tokens: ask for at most {room}",
                 param="max_tokens",
             )
-        return replace(request.sampling, max_tokens=request.max_tokens)
+        return replace(sampling, max_tokens=request.max_tokens)
+
+
+def _lenient(sampling: SamplingParams, vocab_size: int) -> SamplingParams:
+    """What other servers take and means something plain: top_k of the whole vocabulary is off,
+    top_p of nothing leaves the likeliest token."""
+    top_k = 0 if sampling.top_k == -1 or sampling.top_k >= vocab_size else sampling.top_k
+    top_p = SMALLEST_TOP_P if sampling.top_p == 0.0 else sampling.top_p
+    return replace(sampling, top_k=top_k, top_p=top_p)
+
+
+def _check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
+    """Raises InvalidRequest for more logprobs than one answer may hold."""
+    if sampling.prompt_logprobs is None:
+        return
+    count = num_prompt_tokens * sampling.n * (1 + sampling.prompt_logprobs)
+    if count > MAX_PROMPT_LOGPROBS:
+        raise InvalidRequest(
+            f"{num_prompt_tokens} prompt tokens with {sampling.prompt_logprobs} alternatives each "
+            f"are {count} logprobs; allowed: {MAX_PROMPT_LOGPROBS}: ask for fewer, or send less",
+            param="prompt_logprobs",
+        )
 
 
 @asynccontextmanager
@@ -137,13 +187,19 @@ class _Run:
         self._stopped = StoppedChoices()
         self._prompt = GatheredPrompt(prepared.routed)
         stops = StopAutomaton(prepared.stop)
-        self._choices = [
-            ChoiceText(
+        self._choices: list[ChoiceText | SilentChoice] = [
+            SilentChoice(index)
+            if prepared.is_silent
+            else ChoiceText(
                 index,
-                model.tokenizer.new_stream(prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:]),
+                model.tokenizer.new_stream(
+                    prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:],
+                    shows_special=prepared.text.shows_special,
+                ),
                 stops,
                 min_tokens=prepared.routed.sampling.min_tokens,
                 keep_tokens=prepared.keep_tokens,
+                includes_stop=prepared.text.includes_stop,
             )
             for index in range(prepared.routed.sampling.n)
         ]

@@ -48,11 +48,32 @@ class _Pending:
     ends_choice: bool
 
 
+class SilentChoice:
+    """Stands in for a choice of which no token was asked for: it ends, and that is all."""
+
+    num_tokens = 0
+    stopped_by_string = False
+
+    def __init__(self, choice: int) -> None:
+        self._choice = choice
+        self.finish_reason: FinishReason | None = None
+
+    def push(
+        self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
+    ) -> TextDelta | None:
+        """See ChoiceText."""
+        if reason is None or self.finish_reason is not None:
+            return None
+        self.finish_reason = FinishReason.LENGTH
+        return TextDelta(self._choice, "", (), self.finish_reason, 0)
+
+
 class ChoiceText:
     """Owns the stream and the matcher of one choice.
 
     `min_tokens`: the text of that many first tokens is not searched for stop strings.
     `keep_tokens`: deltas carry their tokens (logprobs, gRPC).
+    `includes_stop`: what ends the choice is part of its text.
     """
 
     def __init__(
@@ -63,12 +84,14 @@ class ChoiceText:
         *,
         min_tokens: int = 0,
         keep_tokens: bool = False,
+        includes_stop: bool = False,
     ) -> None:
         self._choice = choice
         self._stream = stream
-        self._matcher = StopMatcher(stops)
+        self._matcher = StopMatcher(stops, includes_match=includes_stop)
         self._min_tokens = min_tokens
         self._keep_tokens = keep_tokens
+        self._includes_stop = includes_stop
         self._pending: deque[_Pending] = deque()
         self._arrived_chars = 0
         self._shown_chars = 0
@@ -105,7 +128,9 @@ class ChoiceText:
         for index, token in enumerate(tokens):
             self.num_tokens += 1
             ends_choice = stops_at_last and index == last
-            piece = "" if ends_choice else self._stream.step(token.token_id)
+            piece = (
+                "" if ends_choice and not self._includes_stop else self._stream.step(token.token_id)
+            )
             self._remember(token, len(piece), ends_choice)
             text += self._match(piece)
             if self._matcher.matched:

@@ -64,8 +64,9 @@ class StopAutomaton:
 class StopMatcher:
     """One choice's place in the automaton. `matched` is set once and for all."""
 
-    def __init__(self, automaton: StopAutomaton) -> None:
+    def __init__(self, automaton: StopAutomaton, *, includes_match: bool = False) -> None:
         self._automaton = automaton
+        self._includes_match = includes_match
         self._state = 0
         self._held = ""
         self.matched = False
@@ -93,4 +94,4 @@ class StopMatcher:
     def _stop_at(self, whole: str, length: int) -> str:
         self.matched = True
         self._held = ""
-        return whole[: len(whole) - length]
+        return whole if self._includes_match else whole[: len(whole) - length]

@@ -29,8 +29,13 @@ class Tokenizer(Protocol):
         """The text of checked ids, without special tokens."""
         ...
 
-    def new_stream(self, prompt_tail_ids: Sequence[int] = ()) -> TokenStream:
-        """A stream for one choice that follows the prompt; its last few tokens are enough."""
+    def new_stream(
+        self, prompt_tail_ids: Sequence[int] = (), *, shows_special: bool = False
+    ) -> TokenStream:
+        """A stream for one choice that follows the prompt; its last few tokens are enough.
+
+        `shows_special`: special tokens are written out.
+        """
         ...
 
     def token_text(self, token_id: int) -> str:

@@ -23,21 +23,29 @@ MAX_HELD_TOKENS = 16
 
 
 class IncrementalDetokenizer:
-    """Of one choice. Not thread-safe. Special tokens have no text.
+    """Of one choice. Not thread-safe. Special tokens have no text, unless `shows_special`.
 
     `prompt_tail_ids`: the last tokens of the prompt, for tokenizers that write a space only between
     words; their text is not repeated.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt_tail_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_tail_ids: Sequence[int] = (),
+        *,
+        shows_special: bool = False,
+    ) -> None:
         self._tokenizer = tokenizer
+        self._shows_special = shows_special
         self._context = self._clean(prompt_tail_ids)
         self._held: list[int] = []
         self._stream = self._new_stream()
 
     def step(self, token_id: int) -> str:
         """The text that this token completes; "" while it is held back. Never raises for an id."""
-        if token_id in self._tokenizer.special_ids or not self._tokenizer.knows(token_id):
+        is_hidden = token_id in self._tokenizer.special_ids and not self._shows_special
+        if is_hidden or not self._tokenizer.knows(token_id):
             return ""
         self._held.append(token_id)
         try:
@@ -61,16 +69,19 @@ class IncrementalDetokenizer:
 
     def _held_text(self) -> str:
         """The held tokens' text after their context; alone where the context's text changed."""
-        before = self._tokenizer.decode(self._context)
-        together = self._tokenizer.decode([*self._context, *self._held])
+        before = self._decode(self._context)
+        together = self._decode([*self._context, *self._held])
         if together.startswith(before):
             return together[len(before) :]
-        return self._tokenizer.decode(self._held)
+        return self._decode(self._held)
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special=not self._shows_special)
 
     def _clean(self, token_ids: Sequence[int]) -> list[int]:
         """Ids whose text ends with a whole character; none otherwise."""
         known = [token_id for token_id in token_ids if self._tokenizer.knows(token_id)]
-        return [] if self._tokenizer.decode(known).endswith(REPLACEMENT) else known
+        return [] if self._decode(known).endswith(REPLACEMENT) else known
 
     def _new_stream(self) -> DecodeStream:
-        return DecodeStream(ids=self._context or None, skip_special_tokens=True)
+        return DecodeStream(ids=self._context or None, skip_special_tokens=not self._shows_special)

@@ -67,9 +67,11 @@ class Tokenizer:
         text: str = self.backend.decode(list(token_ids), skip_special_tokens=skip_special)
         return text
 
-    def new_stream(self, prompt_tail_ids: Sequence[int] = ()) -> IncrementalDetokenizer:
+    def new_stream(
+        self, prompt_tail_ids: Sequence[int] = (), *, shows_special: bool = False
+    ) -> IncrementalDetokenizer:
         """A detokenizer for one choice; give it the last few tokens of the prompt."""
-        return IncrementalDetokenizer(self, prompt_tail_ids)
+        return IncrementalDetokenizer(self, prompt_tail_ids, shows_special=shows_special)
 
     def knows(self, token_id: int) -> bool:
         """False for the padding of a vocabulary and for ids outside it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from cluster.errors import InvalidRequest
-from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
+from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits
@@ -19,6 +19,7 @@ from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
+    PromptTokens,
     RoutedRequest,
     StoppedChoices,
     StreamEvent,
@@ -39,12 +40,13 @@ MODEL = "byte-model"
 class ByteStream:
     """UTF-8, byte by byte."""
 
-    def __init__(self) -> None:
+    def __init__(self, shows_special: bool = False) -> None:
+        self._shows_special = shows_special
         self._held = b""
 
     def step(self, token_id: int) -> str:
         if token_id >= EOS:
-            return ""
+            return "<eos>" if self._shows_special else ""
         self._held += bytes([token_id])
         try:
             text = self._held.decode()
@@ -69,8 +71,10 @@ class ByteTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return bytes(i for i in token_ids if i < EOS).decode(errors="replace")
 
-    def new_stream(self, prompt_tail_ids: Sequence[int] = ()) -> ByteStream:
-        return ByteStream()
+    def new_stream(
+        self, prompt_tail_ids: Sequence[int] = (), *, shows_special: bool = False
+    ) -> ByteStream:
+        return ByteStream(shows_special)
 
     def token_text(self, token_id: int) -> str:
         return self.token_bytes(token_id).decode(errors="replace")
@@ -102,6 +106,30 @@ def tokens_of(request: RoutedRequest, data: bytes) -> list[GeneratedToken]:
         GeneratedToken(byte, -0.5, tuple((65 + rank, -0.5 - rank) for rank in range(count)))
         for byte in data
     ]
+
+
+def scores_of(request: RoutedRequest) -> list[PromptToken]:
+    """Token n of the prompt has logprob -n / 8 and rank 2; above it `A`, and below `B`."""
+    count = request.sampling.prompt_logprobs
+    assert count is not None
+    return [
+        PromptToken(token_id, -index / 8, 2, ((65, -index / 16), (66, -index / 4))[:count])
+        for index, token_id in enumerate(request.token_ids[1:], start=1)
+    ]
+
+
+def scores_and_says(text: str) -> Script:
+    """The prompt's scores in two parts where they are asked for, then as `says`."""
+
+    async def run(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        if request.sampling.prompt_logprobs is not None:
+            scores = scores_of(request)
+            yield PromptTokens(1, scores[:2])
+            yield PromptTokens(3, scores[2:])
+        async for event in says(text, ends_with_eos=False)(request):
+            yield event
+
+    return run
 
 
 def completed(request: RoutedRequest, num_tokens: int, cached_tokens: int = 3) -> Completed:

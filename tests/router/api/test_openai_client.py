@@ -105,7 +105,11 @@ async def test_completion_logprobs_have_offsets(client: AsyncOpenAI) -> None:
     assert logprobs.tokens == list("Hello world")
     assert logprobs.text_offset == list(range(11))
     assert logprobs.token_logprobs == [-0.5] * 11
-    assert logprobs.top_logprobs is not None and logprobs.top_logprobs[0] == {"A": -0.5, "B": -1.5}
+    assert logprobs.top_logprobs is not None and logprobs.top_logprobs[0] == {
+        "H": -0.5,
+        "A": -0.5,
+        "B": -1.5,
+    }
 
 
 async def test_a_stop_string_ends_the_answer_and_the_generation() -> None:
@@ -193,9 +197,15 @@ async def test_sampling_parameters_reach_the_dispatcher(front: Front, client: As
     assert request.tenant_salt == "0::mine"
 
 
-async def test_max_tokens_defaults_to_the_contexts_end(front: Front, client: AsyncOpenAI) -> None:
+async def test_max_tokens_of_a_chat_defaults_to_the_contexts_end_and_of_a_completion_to_16(
+    front: Front, client: AsyncOpenAI
+) -> None:
+    await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}])
     await client.completions.create(model=MODEL, prompt="Hi")
-    assert front.source.requests[0].sampling.max_tokens == CONTEXT_TOKENS - 2
+    await client.completions.create(model=MODEL, prompt="x" * (CONTEXT_TOKENS - 3))
+    chat, short, long = front.source.requests
+    assert chat.sampling.max_tokens == CONTEXT_TOKENS - len(chat.token_ids)
+    assert (short.sampling.max_tokens, long.sampling.max_tokens) == (16, 3)
 
 
 async def test_models_are_listed_and_found(client: AsyncOpenAI) -> None:
