@@ -121,7 +121,7 @@ class WorkerOptions:
     )
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     prefill_progress_timeout_s: float = option(
-        3.0, "silence of a prefill worker after which a decode worker tries the next one", low=0.1
+        2.5, "silence of a prefill worker after which a decode worker tries the next one", low=0.1
     )
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")

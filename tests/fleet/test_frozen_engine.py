@@ -1,0 +1,81 @@
+"""An engine process alone is stopped and its server answers on: whoever waited goes elsewhere."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from cluster.rpc import open_channel
+from cluster.sampling import SamplingParams
+from cluster.wire import sampling_to_wire
+from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from tests.fleet.conftest import ENGINE
+from tests.fleet.support import running_fleet, wait_for
+from tests.fleet.test_load import is_quiet
+from tests.fleet.test_storm import members, submit_alone, target_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+NUM_REQUESTS = 4
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    arguments = ("--prefill", "2", *ENGINE)
+    with running_fleet(tmp_path_factory.mktemp("frozen"), *arguments, num_workers=3) as running:
+        yield running
+
+
+async def asked(decode: membership_pb2.Member, targets: list, seed: int):
+    """One request with a fresh prompt; its tokens, its end, and the seconds that it took."""
+    chance = random.Random(seed)
+    submit = worker_pb2.Submit(
+        request_id=f"frozen-{seed}",
+        token_ids=chance.choices(range(1000, 40_000), k=300),
+        sampling=sampling_to_wire(SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)),
+        prefill=targets,
+        cache_root=chance.randbytes(16),
+        timeout_ms=60_000,
+    )
+    began_s = time.monotonic()
+    async with open_channel(decode.address) as channel:
+        tokens, ended = await submit_alone(channel, decode, submit)
+    return tokens, ended, time.monotonic() - began_s
+
+
+async def test_requests_that_wait_on_a_stopped_prefill_engine_are_answered_by_another_one(fleet):
+    async with open_channel(fleet.grpc_address) as router:
+        stub = membership_pb2_grpc.MembershipStub(router)
+        view = [s.member for s in (await stub.Members(membership_pb2.MembersRequest())).members]
+    decode = next(m for m in view if m.role == "decode")
+    targets = [target_of(m) for m in view if m.role == "prefill"]
+    await asked(decode, targets, seed=0)
+    victim = next(
+        m for m in members(fleet, "prefill", check=True) if m["worker_id"] == targets[0].worker_id
+    )
+    os.kill(victim["engine_pid"], signal.SIGSTOP)
+    answers = await asyncio.gather(
+        *(asked(decode, targets, seed) for seed in range(1, NUM_REQUESTS + 1))
+    )
+    for tokens, ended, took_s in answers:
+        assert not ended.HasField("error"), ended.error
+        assert len(tokens) == 4
+        assert ended.timing.prefill_worker == targets[1].worker_id
+        assert took_s < 30, "it waited for its deadline"
+
+    def healed():
+        back = is_back_by_id(fleet, victim)
+        return back and is_quiet(fleet)
+
+    await asyncio.to_thread(wait_for, healed, timeout_s=120, what="the stopped worker")
+
+
+def is_back_by_id(fleet, victim: dict) -> bool:
+    now = [m for m in members(fleet, "prefill") if m["worker_id"] == victim["worker_id"]]
+    return (
+        bool(now)
+        and now[0]["state"] == "ready"
+        and (now[0]["incarnation"] != victim["incarnation"])
+    )
