@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from cluster.deadline import Clock
 from cluster.dial.dialer import Dialer
@@ -85,6 +86,9 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         except SplitserveError as error:
             _log.warning("session refused", router=router, error=error.message)
             await abort(context, error)
+        except DecodeError as error:
+            _log.warning("session refused", router=router, error=repr(error))
+            await abort(context, InvalidRequest("the session's bytes are no message of ours"))
         except Exception as error:
             _log.exception("a session failed", router=router)
             await abort(context, InternalError(f"the session failed: {type(error).__name__}"))

@@ -97,6 +97,12 @@ async def test_a_session_says_whom_it_means_first_and_once(bench):
     assert not bench.link.told(Submit)
 
 
+async def test_bytes_that_are_no_message_end_a_session_as_the_router_s_fault(bench):
+    session = bench.channel.stream_stream("/splitserve.worker.v1.DecodeWorker/Session")()
+    await session.write(b"\xff" * 1000)
+    assert isinstance(await refusal(session), InvalidRequest)
+
+
 async def test_a_worker_says_who_it_is_with_its_first_frame(bench):
     router = bench.open_session()
     await router.call.write(worker_pb2.RouterMessage(open=identity_to_wire(router.meant)))

@@ -7,7 +7,7 @@ import math
 import grpc
 import pytest
 
-from cluster.errors import InternalError
+from cluster.errors import InternalError, InvalidRequest
 from cluster.rpc import error_of, open_channel
 from protos import (
     generation_pb2,
@@ -181,9 +181,10 @@ async def test_bytes_that_are_no_message_are_refused(view):
                 await channel.unary_unary(method)(b"\xff" * 1000, timeout=10)
         session = decode.stream_stream("/splitserve.worker.v1.DecodeWorker/Session")()
         await session.write(b"\xff" * 1000)
-        async with asyncio.timeout(10):
-            while await session.read() not in (grpc.aio.EOF, b""):
-                pass  # frames about the worker's load
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            async with asyncio.timeout(10):
+                await session.read()
+        assert isinstance(error_of(failure.value), InvalidRequest)
 
 
 async def test_a_member_that_takes_another_s_name_gives_it_back_when_it_does_not_beat(
