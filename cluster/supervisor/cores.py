@@ -48,7 +48,8 @@ def share_cores(num_cores: int, num_prefill: int, num_decode: int) -> dict[Role,
         TTFT, 2000 tokens, with stream   3367            3481            3425
 
     Two threads each double the tail that a running stream sees; one each takes 1.7 times as long
-    to the first token. To repeat: `python -m benchmarks.bench_interference --serve-flags "--num-threads 1"`.
+    to the first token. To repeat, with `--serve-flags "--num-threads 1"` for one thread each:
+    `python -m benchmarks.bench_interference --only 1+1`.
     A colocated deployment has one worker, and so gets every core.
     """
     return {
