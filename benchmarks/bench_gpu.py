@@ -3,7 +3,7 @@
     python -m benchmarks.bench_gpu [norms attention ...] [--json PATH]
 
 Without a CUDA device it says so and measures nothing; exit code 0. With one, exit code 1 when a
-goal is missed. Results are kept in benchmarks/results/gpu.json.
+goal is missed or a table fails. Results are kept in benchmarks/results/gpu.json.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -43,15 +46,29 @@ def main() -> int:
         say_not_run(options.json)
         return 0
     floor = measure_floor()
-    table: list[Row] = []
-    for name in options.tables:
-        module = cast(Table, importlib.import_module(f"benchmarks.gpu.{name}"))
-        measured = module.rows(floor)
-        torch.cuda.empty_cache()
+    measured, failed = measure(options.tables, floor, options.json)
+    return 1 if failed else exit_code(measured)
+
+
+def measure(names: Sequence[str], floor: GpuFloor, path: Path) -> tuple[list[Row], list[str]]:
+    """(rows, tables that failed). Each table is kept as soon as it is there; one that fails says
+    why and costs the others nothing."""
+    rows: list[Row] = []
+    failed: list[str] = []
+    for name in names:
+        try:
+            module = cast(Table, importlib.import_module(f"benchmarks.gpu.{name}"))
+            measured = module.rows(floor)
+        except Exception:
+            print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
+            failed.append(name)
+            continue
+        finally:
+            torch.cuda.empty_cache()
         print_table(f"{name} on {floor}", measured)
-        table += measured
-    write_json(options.json, f"gpu kernels on {floor}", table)
-    return exit_code(table)
+        rows += measured
+        write_json(path, f"gpu kernels on {floor}", rows)
+    return rows, failed
 
 
 def say_not_run(path: Path) -> None:

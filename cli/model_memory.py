@@ -70,7 +70,7 @@ def num_parameters(card: ModelCard) -> int:
 
 def _row(card: ModelCard, memory_bytes: int, *, dtype: str, weights: str, kv: str) -> MemoryRow:
     needs = footprint(
-        card.config, dtype=dtype, weights=weights, kv=kv, stored_bytes=card.weight_bytes
+        card.config, dtype=dtype, weights=weights, kv=kv, stored_bytes=card.stored_bytes
     )
     return MemoryRow(
         weights=dtype if weights == "full" else weights,

@@ -239,7 +239,14 @@ class ModelCard:
     bos_token_id: int | None
     weight_bytes: int
     """Size of the weight files."""
+    loaded_bytes: int | None = None
+    """Of the weights in their own groups, once loaded; None: as large as the files."""
     quantization: QuantizationConfig | None = None
     """None: every matrix is stored in `checkpoint_dtype`."""
     notes: tuple[str, ...] = ()
     """What a user should know, in sentences: for example a context that was cut to a window."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the weights take in memory in their stored format."""
+        return self.weight_bytes if self.loaded_bytes is None else self.loaded_bytes

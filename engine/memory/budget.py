@@ -2,7 +2,8 @@
 
     free memory * share = weights + KV pool + workspace + headroom
 
-The share is for engines that start side by side on one device: each sees the same free memory.
+The share is for engines that start side by side on one device. On a GPU it is of all its memory,
+not of what is free: what the one that came first has taken must not be divided again.
 On a CPU the machine's memory is shared with other processes, so the default pool is modest; on a
 GPU the device is the replica's own and the pool takes what is left.
 """
@@ -81,8 +82,11 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
     fit in memory, naming what would; OutOfBlocks when an explicit `kv_memory_bytes` does not hold
     one block.
     """
-    free = available_bytes if available_bytes is not None else free_bytes(request.device)
-    available = int(free * request.memory_share)
+    available = available_bytes
+    if available is None:
+        available = shared_bytes(request.device, request.memory_share)
+    else:
+        available = int(available * request.memory_share)
     weights = weight_bytes(
         request.config,
         dtype=request.dtype_name,
@@ -113,6 +117,14 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return int(psutil.virtual_memory().available)
+
+
+def shared_bytes(device: torch.device, share: float) -> int:
+    """What an engine with this share of the device may plan with."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return min(int(free), int(total * share))
+    return int(free_bytes(device) * share)
 
 
 def context_blocks(tokens: int, block_size: int) -> int:

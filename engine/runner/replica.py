@@ -11,11 +11,11 @@ from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
 from engine.contract.spec import EngineSpec
-from engine.contract.weight_format import WeightFormat, resolve_weights
 from engine.memory.budget import MemoryRequest, plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
 from engine.runner.warm_up import WarmUpLimits, warm_up
@@ -35,6 +35,7 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
     layout = KvLayout.of(config, options.block_size_tokens, kv_dtype)
     context_tokens = resolve_context(config, options, layout)
     phases("plan memory", 0.0)
+    weights = weights_on(device, spec)
     budget = plan_memory(
         MemoryRequest(
             config=config,
@@ -45,8 +46,8 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
             max_batch_tokens=options.max_batch_tokens,
             kv_memory_bytes=options.kv_memory_bytes,
             memory_share=options.memory_share,
-            weights=WeightFormat(resolve_weights(spec.card, spec.weights, spec.dtype, device.type)),
-            stored_bytes=spec.card.weight_bytes,
+            weights=weights,
+            stored_bytes=spec.card.stored_bytes,
         )
     )
     decoder = Decoder.load(
@@ -54,7 +55,7 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
         dtype,
         device,
         phases,
-        weights=spec.weights,
+        weights=weights,
         max_context_tokens=max(context_tokens, layout.block_size),  # the warm-up fills a block
     )
     phases("allocate KV pool", 0.0)

@@ -13,6 +13,7 @@ from benchmarks import bench_gpu
 from benchmarks.gpu import attention, latent, norms, tune
 from benchmarks.gpu.attention_inputs import AttentionShape, inputs
 from benchmarks.gpu.timing import GpuFloor
+from benchmarks.report import Row
 from kernels.dispatch import REFERENCE, triton_set
 from kernels.triton.tuning import PrefillTiles
 
@@ -117,3 +118,24 @@ def test_tuning_takes_what_loses_least_over_all_batches_and_fits(
 def test_candidates_are_many_and_distinct() -> None:
     for candidates in (list(tune.decode_candidates(2)), list(tune.prefill_candidates())):
         assert len(set(candidates)) == len(candidates) >= 36
+
+
+def test_a_table_that_fails_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Measured:
+        @staticmethod
+        def rows(floor: GpuFloor) -> list[Row]:
+            return [Row(name="row", value=1.0, unit="ms")]
+
+    class Broken:
+        @staticmethod
+        def rows(floor: GpuFloor) -> list[Row]:
+            raise RuntimeError("out of memory")
+
+    tables = {"benchmarks.gpu.first": Measured, "benchmarks.gpu.second": Broken}
+    monkeypatch.setattr("benchmarks.bench_gpu.importlib.import_module", tables.__getitem__)
+    rows, failed = bench_gpu.measure(["second", "first"], FLOOR, tmp_path / "gpu.json")
+    assert (len(rows), failed) == (1, ["second"])
+    assert "out of memory" in capsys.readouterr().err
+    assert "row" in (tmp_path / "gpu.json").read_text()

@@ -12,7 +12,7 @@ from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.fields import Fields
 from cluster.models.gguf.config import decoder_of_gguf, dtype_of_gguf
 from cluster.models.gguf.header import GgufHeader, read_gguf_header
-from cluster.models.gguf.quantization import quantization_of_gguf
+from cluster.models.gguf.quantization import loaded_bytes_of, quantization_of_gguf
 from cluster.models.gguf.tokenizer import require_buildable
 
 _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -37,6 +37,7 @@ def card_of_gguf(path: Path, *, name: str, source: str, digests: DigestCache) ->
         eos_token_ids=_eos_ids(header, config.vocab_size),
         bos_token_id=_token_id(header, "bos_token_id", config.vocab_size),
         weight_bytes=path.stat().st_size,
+        loaded_bytes=loaded_bytes_of(header),
         quantization=quantization_of_gguf(header),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -27,6 +28,24 @@ def quantization_of_gguf(header: GgufHeader) -> QuantizationConfig | None:
         group=group,
         embedding_bits=GROUPS[end][0] if end in GROUPS else None,
     )
+
+
+def loaded_bytes_of(header: GgufHeader) -> int:
+    """What the tensors take once a replica has loaded them in their own groups.
+
+    A value keeps 4 bits or gets 8, and its group of 32 a scale and a minimum of 16 bits each;
+    other matrices are held in 16 bits, vectors in 32.
+    """
+    return (
+        sum(_loaded_bits(tensor) * math.prod(tensor.shape) for tensor in header.tensors.values())
+        // 8
+    )
+
+
+def _loaded_bits(tensor: GgufTensor) -> int:
+    if tensor.type_name in GROUPS:
+        return 4 + 1 if GROUPS[tensor.type_name][0] <= 4 else 8 + 1
+    return 16 if len(tensor.shape) > 1 else 32
 
 
 def _commonest(tensors: Iterable[GgufTensor]) -> str:

@@ -11,7 +11,7 @@ from cluster.errors import ConfigError, OutOfBlocks
 from cluster.models.card import DecoderConfig
 from cluster.models.footprint import weight_bytes
 from engine.contract.weight_format import WeightFormat
-from engine.memory.budget import MemoryRequest, plan_memory
+from engine.memory.budget import MemoryRequest, plan_memory, shared_bytes
 from engine.memory.kv_pool import KvLayout, KvPool
 from tests.engine.model.tiny_llama import decoder_config, random_model, tiny_config
 
@@ -177,3 +177,13 @@ def test_a_pool_without_blocks_is_refused() -> None:
     layout = KvLayout(num_layers=2, num_kv_heads=3, block_size=4, head_dim=8, dtype=torch.float32)
     with pytest.raises(ConfigError, match="0 blocks"):
         KvPool(layout, 0, "cpu")
+
+
+def test_engines_that_start_one_after_the_other_get_their_shares_of_one_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = [80 * GIB]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[0], 80 * GIB))
+    first = shared_bytes(torch.device("cuda"), 0.5)
+    free[0] -= first
+    assert first == shared_bytes(torch.device("cuda"), 0.5) == 40 * GIB

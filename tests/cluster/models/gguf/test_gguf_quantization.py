@@ -8,7 +8,7 @@ from typing import Any
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
 from cluster.models.gguf.header import GgufHeader, GgufTensor
-from cluster.models.gguf.quantization import quantization_of_gguf
+from cluster.models.gguf.quantization import loaded_bytes_of, quantization_of_gguf
 
 
 def header(**types: str) -> GgufHeader:
@@ -46,3 +46,10 @@ def test_a_type_without_groups_is_no_quantization() -> None:
 def test_a_file_of_floats_is_not_quantized(tiny_gguf: Any, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf")
     assert ModelStore(tmp_path / "home").show(str(path)).quantization is None
+
+
+def test_wide_groups_are_counted_with_what_loading_adds() -> None:
+    values = 32 * 256
+    assert loaded_bytes_of(header(blk__0__attn_q__weight="Q4_0")) == values * 5 // 8
+    assert loaded_bytes_of(header(blk__0__attn_q__weight="Q6_K")) == values * 9 // 8
+    assert loaded_bytes_of(header(token_embd__weight="F16")) == values * 2

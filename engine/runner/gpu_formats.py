@@ -1,0 +1,36 @@
+"""Which formats a GPU has kernels for: asked before a weight is read."""
+
+from __future__ import annotations
+
+import torch
+
+from cluster.errors import ConfigError
+from engine.contract.spec import EngineSpec
+from engine.contract.weight_format import WeightFormat, resolve_weights
+from kernels.triton.gpu import Gpu, gpu_of
+
+
+def weights_on(device: torch.device, spec: EngineSpec) -> WeightFormat:
+    """In which form this device holds the spec's matrices. Raises ConfigError for 8-bit floats
+    that were asked for and that it cannot convert; a checkpoint's own are dequantized then."""
+    form = resolve_weights(spec.card, spec.weights, spec.dtype, device.type)
+    return form if device.type == "cpu" else weights_on_gpu(gpu_of(device), form, spec)
+
+
+def weights_on_gpu(gpu: Gpu, form: WeightFormat, spec: EngineSpec) -> WeightFormat:
+    """See weights_on."""
+    if gpu.has_fp8:
+        return form
+    of = f"which GPUs take from compute capability 8.9 on; this one has {_words(gpu)}"
+    if spec.kv == "fp8":
+        raise ConfigError(f"kv is fp8, {of}; choose --kv int8: the same size", param="kv")
+    if form is WeightFormat.FP8:
+        raise ConfigError(f"weights is fp8, {of}; choose --weights int8", param="weights")
+    quantization = spec.card.quantization
+    is_float = quantization is not None and quantization.is_float
+    return WeightFormat.FULL if form is WeightFormat.STORED and is_float else form
+
+
+def _words(gpu: Gpu) -> str:
+    major, minor = gpu.capability
+    return f"{major}.{minor}"
