@@ -10,9 +10,10 @@ from cluster.errors import BadCheckpoint
 from cluster.models.architectures import require_architecture
 from cluster.models.card import DecoderConfig, ModelCard
 from engine.contract.weight_format import WeightFormat
-from engine.model.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.latent_weights import LatentWeights, latent_weights
 from engine.model.weights.mixture_weights import MixtureWeights, mixture_weights
+from engine.model.weights.open_checkpoint import open_checkpoint
 from engine.model.weights.tensor_names import (
     ATTENTION_BRANCH_NORM,
     EMBEDDING,

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from cluster.models.gguf.types import GROUPS
-from engine.model.weights.checkpoint import open_checkpoint
 from engine.model.weights.dequantize import dequantize
 from engine.model.weights.gguf_blocks import FORMATS, grouped
+from engine.model.weights.open_checkpoint import open_checkpoint
 from kernels.weights import GroupedWeight, plain
 from tests.engine.model.test_weights import write_gguf
 from tests.engine.model.tiny_llama import random_model, tiny_config

@@ -10,8 +10,8 @@ import torch
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
-from engine.model.weights.checkpoint import open_checkpoint
 from engine.model.weights.decoder_weights import DecoderWeights, MlpWeights
+from engine.model.weights.open_checkpoint import open_checkpoint
 from engine.model.weights.requantize import converted, of_ends
 from engine.model.weights.weight_reader import WeightReader
 from kernels.dispatch import TORCH_CPU

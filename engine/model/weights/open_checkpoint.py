@@ -1,0 +1,22 @@
+"""A card's weights as a Checkpoint: by format, by the names its tensors have, by quantization."""
+
+from __future__ import annotations
+
+from cluster.models.card import CheckpointFormat, ModelCard
+from engine.model.weights.checkpoint import Checkpoint
+from engine.model.weights.gguf_checkpoint import GgufCheckpoint
+from engine.model.weights.mixtral_names import MIXTRAL, MixtralNames
+from engine.model.weights.quantized_checkpoint import QuantizedCheckpoint
+from engine.model.weights.safetensors_checkpoint import SafetensorsCheckpoint
+from engine.model.weights.tensor_names import expected_shapes
+
+
+def open_checkpoint(card: ModelCard) -> Checkpoint:
+    """Raises BadCheckpoint for a file that is missing, truncated or not of the card's format."""
+    if card.format is CheckpointFormat.GGUF:
+        return GgufCheckpoint(card.weight_files, card.architecture, card.config)
+    files = SafetensorsCheckpoint(card.weight_files)
+    stored: Checkpoint = MixtralNames(files) if card.architecture == MIXTRAL else files
+    if card.quantization is None:
+        return stored
+    return QuantizedCheckpoint(stored, card.quantization, expected_shapes(card.config).keys())
