@@ -1,4 +1,5 @@
-"""A decode worker without an engine: answers every request at once with one token.
+"""A decode worker without an engine: a request for one token is answered at once, one for more gets
+a token every STEP_S.
 
 Run as `python -m benchmarks.mock_worker ROUTER_GRPC`. Prints `ready`, then a line
 `REQUEST_ID MONOTONIC_NS` when a request arrives: the clock is shared by all processes of a machine.
@@ -11,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from cluster.generation import EngineLoad
@@ -20,36 +22,85 @@ from cluster.membership.member import Member
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.pairing import Pairing
+from cluster.process.background import cancel
 from cluster.rpc import RpcServer
 from cluster.version import PROTOCOL_VERSION, VERSION
 from protos import generation_pb2, worker_pb2, worker_pb2_grpc
 
+STEP_S = 0.01
 LOAD = EngineLoad(total_blocks=65536, free_blocks=65536, prefill_tokens_per_s=1e5, decode_step_ms=5)
 
 
 class MockDecode(worker_pb2_grpc.DecodeWorkerServicer):
-    """Every Submit is answered in one frame."""
+    """One frame a step for all that runs; it is whoever the router takes it for."""
 
     async def Session(self, requests: Any, context: Any) -> AsyncIterator[worker_pb2.WorkerFrame]:
-        async for message in requests:
-            if message.HasField("submit"):
-                arrived_ns = time.monotonic_ns()
-                print(message.submit.request_id, arrived_ns, flush=True)
-                yield _answer(message.submit)
+        yield worker_pb2.WorkerFrame(opened=(await anext(requests)).open)
+        frames: asyncio.Queue[worker_pb2.WorkerFrame] = asyncio.Queue()
+        running: dict[str, _Running] = {}
+        tasks = [
+            asyncio.create_task(_read(requests, running, frames)),
+            asyncio.create_task(_step(running, frames)),
+        ]
+        try:
+            while True:
+                yield await frames.get()
+        finally:
+            await cancel(tasks)
 
 
-def _answer(submit: worker_pb2.Submit) -> worker_pb2.WorkerFrame:
-    token = generation_pb2.GeneratedToken(token_id=28)
-    tokens = worker_pb2.Tokens(
-        request_id=submit.request_id,
-        tokens=[token],
-        finish_reason=generation_pb2.FINISH_REASON_LENGTH,
-    )
-    usage = generation_pb2.Usage(prompt_tokens=len(submit.token_ids), completion_tokens=1)
-    ended = worker_pb2.Ended(
-        request_id=submit.request_id, usage=usage, timing=generation_pb2.Timing()
-    )
-    return worker_pb2.WorkerFrame(tokens=[tokens], ended=[ended])
+@dataclass(slots=True)
+class _Running:
+    submit: worker_pb2.Submit
+    num_tokens: int = 0
+
+    def next_frame(self) -> worker_pb2.WorkerFrame:
+        """One token more; with the last one the end."""
+        self.num_tokens += 1
+        submit, is_last = self.submit, self.num_tokens == self.submit.sampling.max_tokens
+        tokens = worker_pb2.Tokens(
+            request_id=submit.request_id,
+            tokens=[generation_pb2.GeneratedToken(token_id=28)],
+            finish_reason=generation_pb2.FINISH_REASON_LENGTH if is_last else 0,
+        )
+        if not is_last:
+            return worker_pb2.WorkerFrame(tokens=[tokens])
+        usage = generation_pb2.Usage(
+            prompt_tokens=len(submit.token_ids), completion_tokens=self.num_tokens
+        )
+        ended = worker_pb2.Ended(
+            request_id=submit.request_id, usage=usage, timing=generation_pb2.Timing()
+        )
+        return worker_pb2.WorkerFrame(tokens=[tokens], ended=[ended])
+
+
+async def _read(
+    requests: Any, running: dict[str, _Running], frames: asyncio.Queue[worker_pb2.WorkerFrame]
+) -> None:
+    async for message in requests:
+        if message.HasField("submit"):
+            submit = message.submit
+            print(submit.request_id, time.monotonic_ns(), flush=True)
+            running[submit.request_id] = item = _Running(submit)
+            if submit.sampling.max_tokens == 1:
+                del running[submit.request_id]
+                frames.put_nowait(item.next_frame())
+        elif message.HasField("cancel"):
+            running.pop(message.cancel.request_id, None)
+
+
+async def _step(
+    running: dict[str, _Running], frames: asyncio.Queue[worker_pb2.WorkerFrame]
+) -> None:
+    while True:
+        await asyncio.sleep(STEP_S)
+        frame = worker_pb2.WorkerFrame()
+        for item in list(running.values()):
+            frame.MergeFrom(item.next_frame())
+            if frame.ended and frame.ended[-1].request_id == item.submit.request_id:
+                del running[item.submit.request_id]
+        if frame.tokens:
+            frames.put_nowait(frame)
 
 
 def _pairing(card: ModelCard) -> Pairing:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.chat_stream import AnswerEnd, ChatServer, ServerUnreachable
 from cli.exit_code import ExitCode
-from cli.terminal import complain, say
+from cli.terminal import complain, say, shown
 from cli.timing_line import timing_line
 from cluster.errors import SplitserveError
 
@@ -58,7 +58,7 @@ class Conversation:
                     end = piece
                 else:
                     texts.append(piece)
-                    print(piece, end="", flush=True)
+                    print(shown(piece, sys.stdout), end="", flush=True)
         finally:
             if texts:
                 print(flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import grpc
 from google.protobuf.json_format import MessageToDict
@@ -10,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from cli.exit_code import ExitCode
 from cli.json_output import print_json
 from cli.table import Table
-from cli.terminal import complain
+from cli.terminal import complain, shown
 from cluster.rpc import error_of, open_channel
 from protos import router_admin_pb2, router_admin_pb2_grpc
 
@@ -31,7 +32,8 @@ def explain_request(address: str, request_id: str, *, output: str) -> ExitCode:
     if output == "json":
         print_json([_fields(decision) for decision in decisions])
     else:
-        print("\n\n".join(table_of(decision) for decision in decisions), end="\n" * bool(decisions))
+        text = "\n\n".join(table_of(decision) for decision in decisions)
+        print(shown(text, sys.stdout), end="\n" * bool(decisions))
     if not decisions:
         complain(
             f"the router has no decision for request {request_id!r}: it was never routed, or is "

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from cli.terminal import say
 from cluster.models.cache.progress import Progress as ByteProgress
+from cluster.plain_text import plain
 
 
 class ProgressView:
@@ -74,7 +75,7 @@ class ProgressView:
     def say(self, line: str) -> None:
         """A lasting line above the rows."""
         if self._live:
-            self._progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._progress.console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
         else:
             say(line)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
+from cli.terminal import shown
+
 
 class Table:
     """Rows under a heading. Cells are text; the last column is not padded."""
@@ -23,4 +27,4 @@ class Table:
 
     def print(self) -> None:
         """To stdout."""
-        print(self)
+        print(shown(str(self), sys.stdout))

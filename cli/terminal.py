@@ -9,6 +9,7 @@ from typing import NoReturn, TextIO
 import typer
 
 from cli.exit_code import ExitCode
+from cluster.plain_text import plain
 
 
 def wants_color(stream: TextIO) -> bool:
@@ -22,14 +23,20 @@ def paint(text: str, stream: TextIO, *, fg: str | None = None, dim: bool = False
     return typer.style(text, fg=fg, dim=dim) if wants_color(stream) else text
 
 
+def shown(text: str, stream: TextIO) -> str:
+    """On a terminal without control characters, elsewhere as it is."""
+    return plain(text) if stream.isatty() else text
+
+
 def say(text: str, *, dim: bool = False) -> None:
     """A line on stderr."""
+    text = shown(text, sys.stderr)
     print(paint(text, sys.stderr, dim=dim), file=sys.stderr, flush=True)
 
 
 def complain(message: str, *, remedy: str = "") -> None:
     """One error: its cause, and what helps."""
-    lines = [paint("error: ", sys.stderr, fg="red") + message]
+    lines = [paint("error: ", sys.stderr, fg="red") + shown(message, sys.stderr)]
     lines += [paint("  try: ", sys.stderr, fg="green") + remedy] if remedy else []
     print("\n".join(lines), file=sys.stderr, flush=True)
 

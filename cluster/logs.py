@@ -16,6 +16,8 @@ from typing import Any
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from cluster.plain_text import plain
+
 
 def configure_logging(
     process: str, *, level: str | None = None, as_json: bool | None = None
@@ -27,8 +29,10 @@ def configure_logging(
     wanted = (level or os.environ.get("SPLITSERVE_LOG_LEVEL") or "info").upper()
     number = logging.getLevelNamesMapping().get(wanted, logging.INFO)
     json_lines = not sys.stderr.isatty() if as_json is None else as_json
-    renderer: Any = (
-        structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer()
+    renderers: list[Any] = (
+        [structlog.processors.JSONRenderer()]
+        if json_lines
+        else [_plain_texts, structlog.dev.ConsoleRenderer()]
     )
     structlog.configure(
         processors=[
@@ -37,7 +41,7 @@ def configure_logging(
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _stamp(process),
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -51,6 +55,11 @@ def _stamp(process: str) -> Any:
         return event
 
     return stamp
+
+
+def _plain_texts(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """JSON escapes by itself; a terminal is shown what a client sent."""
+    return {key: plain(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def get_logger(name: str) -> Any:

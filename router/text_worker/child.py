@@ -41,6 +41,7 @@ def main() -> int:
         desk = TextDesk(load_text_side(setup.card, setup.served_name))
         link.sendall(pack(Loaded()))
         setup.limits.hold_memory()
+        os.nice(setup.niceness)
         while (message := _read_or_end(stream)) is not None:
             task, body = message
             assert not isinstance(task, Setup)

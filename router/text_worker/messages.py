@@ -29,6 +29,8 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     card: ModelCard
     served_name: str
     limits: TextLimits
+    niceness: int = 0
+    """How far it steps back for other processes on busy cores."""
 
 
 class EncodeText(msgspec.Struct, frozen=True, tag=True):

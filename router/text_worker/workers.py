@@ -14,14 +14,16 @@ from router.text_worker.lane import TextLane
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import EncodeChat, EncodeText, ReadLarge, Setup
 
+BODY_NICENESS = 5
+"""A quarter of a core's time beside a busy engine: megabytes wait, streams do not."""
+
 
 class TextWorkers:
     """The TextWork of a real router."""
 
     def __init__(self, card: ModelCard, served_name: str, limits: TextLimits) -> None:
-        setup = Setup(card, served_name, limits)
-        self._texts = TextLane(setup)
-        self._bodies = TextLane(setup)
+        self._texts = TextLane(Setup(card, served_name, limits))
+        self._bodies = TextLane(Setup(card, served_name, limits, BODY_NICENESS))
         self._background = Background(_go_on)
 
     @property

@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 from cluster.errors import QueueFull
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from router.api.limits import HttpLimits
 from router.dispatch.time_limits import DefaultTimes
 from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
@@ -50,13 +51,15 @@ class GrpcFront:
 
 
 @asynccontextmanager
-async def running_grpc(script: Script) -> AsyncIterator[GrpcFront]:
+async def running_grpc(
+    script: Script, limits: HttpLimits | None = None
+) -> AsyncIterator[GrpcFront]:
     model = byte_model()
     source = FakeSource(script)
     pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = InFlight()
     times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
-    service = InferenceService(model, pipeline, in_flight, small_limits(), times=times)
+    service = InferenceService(model, pipeline, in_flight, limits or small_limits(), times=times)
     server = RpcServer("127.0.0.1", 0)
     server.add(add_inference, service, SERVICE_NAME)
     port = await server.start()
