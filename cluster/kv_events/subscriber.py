@@ -89,17 +89,20 @@ class KvEventSubscriber:
         """Follows until cancelled; an unreachable worker is tried again and again. The sockets are
         closed at the end, the context is the caller's."""
         sub: zmq.asyncio.Socket = context.socket(zmq.SUB)
+        monitor: zmq.asyncio.Socket | None = None
         try:
             sub.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
             sub.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MESSAGES)
             sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            monitor: zmq.asyncio.Socket = sub.get_monitor_socket(_CONNECTED)
+            monitor = sub.get_monitor_socket(_CONNECTED)
             sub.setsockopt_string(zmq.SUBSCRIBE, self._topic)
             sub.connect(self._pub_address)
             await self._follow(context, sub, monitor)
         finally:
             sub.disable_monitor()
             sub.close(linger=0)
+            if monitor is not None:
+                monitor.close(linger=0)
 
     async def _follow(
         self, context: zmq.asyncio.Context, sub: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket

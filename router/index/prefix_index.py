@@ -113,7 +113,7 @@ class PrefixIndex:
         if tree is None:
             return 0
         bit = self._slots.bit_of(worker)
-        if change.cleared:
+        if change.cleared and self._slots.num_blocks_of(worker):
             tree.forget(bit, expected=False)
         size = self._slots.block_size_of(worker)
         num_left_out = sum(

@@ -129,7 +129,7 @@ class RadixTree:
             if node is None or not node.holders & bit:
                 continue
             if not gone.issuperset(node.names):
-                node = self._isolate(node, node.position_of(name))
+                node = self._isolate(node, *_run_of(gone, node.names, node.position_of(name)))
             self._mark(node, node.held & ~bit, node.expected & ~bit)
             self._tidy([node])
 
@@ -181,14 +181,14 @@ class RadixTree:
             return []
         return [self.structure.attach(parent, packed, names, self._clock)]
 
-    def _isolate(self, node: Node, position: int) -> Node:
-        """The one block as a node of its own."""
-        node, _ = self.structure.cut(node, position + 1)
-        if position == 0:
+    def _isolate(self, node: Node, first: int, end: int) -> Node:
+        """The blocks from `first` to before `end` as a node of their own."""
+        node, _ = self.structure.cut(node, end)
+        if first == 0:
             return node
-        _, block = self.structure.cut(node, position)
-        assert block is not None
-        return block
+        _, run = self.structure.cut(node, first)
+        assert run is not None
+        return run
 
     def _mark(self, node: Node, held: int, expected: int) -> None:
         before, after = node.holders, held | expected
@@ -220,6 +220,16 @@ class RadixTree:
             assert leaf is not None
             self._mark(leaf, 0, 0)
             self._tidy_up_from(leaf)
+
+
+def _run_of(gone: set[bytes], names: list[bytes], position: int) -> tuple[int, int]:
+    """The longest run of blocks around `position` that all go: (first, end)."""
+    first, end = position, position + 1
+    while first and names[first - 1] in gone:
+        first -= 1
+    while end < len(names) and names[end] in gone:
+        end += 1
+    return first, end
 
 
 def _fits(path: list[Node], names: list[bytes]) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from cluster.block_hash import cache_root, chain_names, pack_tokens
 from router.index.invariants import check_invariants
 from router.index.radix_tree import RadixTree
+from router.index.structure import TreeStructure
 
 ROOT = cache_root("pair")
 BLOCK = 2
@@ -78,6 +79,26 @@ def test_a_block_in_the_middle_that_is_removed_ends_the_match_until_it_comes_bac
     store(tree, "bb", A, after="aa")
     assert holdings(tree, "aabbccdd") == {A: 4}
     assert len(tree.structure.nodes()) == 1
+
+
+@pytest.mark.parametrize("backwards", [True, False])
+def test_blocks_that_go_together_are_cut_off_together(
+    backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine evicts a long prompt from its end: a cut for each block would copy its tokens."""
+    text = "".join(chr(97 + number % 26) + chr(65 + number // 26) for number in range(400))
+    tree = new_tree()
+    store(tree, text, A)
+    gone = names(text)[100:300]
+    cuts: list[int] = []
+    cut = TreeStructure.cut
+    monkeypatch.setattr(
+        TreeStructure, "cut", lambda tree, node, at: cuts.append(at) or cut(tree, node, at)
+    )
+    tree.remove(gone[::-1] if backwards else gone, A)
+    check_invariants(tree)
+    assert len(cuts) <= 2
+    assert holdings(tree, text) == {A: 100}
 
 
 def test_an_expectation_counts_at_once_and_is_confirmed_or_dropped_at_the_end() -> None:
