@@ -96,8 +96,9 @@ class CruelNetwork:
         return replace(job, incarnation=name)
 
     def turn(self, seconds: float = 0.05) -> list[ReadResult]:
-        """Time passes, then one turn."""
+        """Time passes, whatever is under way goes on, then one turn."""
         self.faults.now += seconds
+        self.transport.go_on()
         return self.core.turn()[0]
 
     def turns(self, seconds: float) -> dict[str, ReadResult]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from cluster.identity import new_incarnation
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
+from kvtransfer.nixl_library import nixl_errors
 from kvtransfer.nixl_transport import NixlTransport
 from kvtransfer.read_job import ReadJob
 from kvtransfer.selftest import SelftestPeer, run_selftest, selftest_peer
 from kvtransfer.selftest_peer import BLOCK_SHAPE, Offer, random_pool
+from kvtransfer.transfer_agent import TransferAgent
 from tests.kvtransfer.kv_blocks import collect, same_bits, small_pool, wait_until
 
 NUM_BLOCKS = 256
@@ -217,12 +220,9 @@ def test_a_reader_killed_in_the_middle_of_a_read_does_not_hurt_its_peer(
     assert peer.process.poll() is None
 
 
-def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(
-    pool: LocalPool, peer: SelftestPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over TCP, a stopped peer would answer a released read when it goes on: seen with 94 MB."""
-    monkeypatch.setenv("UCX_TLS", "tcp,self")
-    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, patience_s=0.5)
+@contextmanager
+def sleeping_peer(reader: BlockReader) -> Iterator[SelftestPeer]:
+    """A peer that the reader has read from, and that stands still then; woken and ended at exit."""
     with selftest_peer(NUM_BLOCKS) as sleeper:
         reader.connect(sleeper.offer.incarnation, sleeper.offer.peer)
         reader.submit(job_of(sleeper.offer, 1, request_id="first"))
@@ -230,19 +230,60 @@ def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(
         os.kill(sleeper.process.pid, signal.SIGSTOP)
         status = Path(f"/proc/{sleeper.process.pid}/status")
         wait_until(lambda: "T (stopped)" in status.read_text(), "the peer stands still")
-        pool.blocks.zero_()
-        reader.submit(job_of(sleeper.offer, NUM_BLOCKS))
-        (result,) = collect(reader, 1, limit_s=3.0)
-        assert "no answer from" in result.error
-        at_result = pool.blocks.clone()
+        yield sleeper
         os.kill(sleeper.process.pid, signal.SIGCONT)
         assert sleeper.process.stdin is not None
         sleeper.process.stdin.close()
         sleeper.process.wait(timeout=20)  # it has had its chance to send
+
+
+def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(
+    pool: LocalPool, peer: SelftestPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over TCP, a stopped peer would answer a released read when it goes on: seen with 94 MB."""
+    monkeypatch.setenv("UCX_TLS", "tcp,self")
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, patience_s=0.5)
+    with sleeping_peer(reader) as sleeper:
+        pool.blocks.zero_()
+        reader.submit(job_of(sleeper.offer, NUM_BLOCKS))
+        (result,) = collect(reader, 1)
+        assert "no answer from" in result.error
+        at_result = pool.blocks.clone()
     assert same_bits(pool.blocks, at_result)
     reader.connect(peer.offer.incarnation, peer.offer.peer)
     reader.submit(job_of(peer.offer, 4, request_id="next"))
     assert collect(reader, 1)[0].error == ""
+    reader.close()
+
+
+def test_after_an_error_of_the_library_late_bytes_land_nowhere_either(
+    pool: LocalPool, peer: SelftestPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library names the first error of many descriptors; the others are still under way."""
+    monkeypatch.setenv("UCX_TLS", "tcp,self")
+    transport = NixlTransport(pool, new_incarnation())
+    reader = BlockReader(transport, pool, block_digest)
+    is_done, failure = TransferAgent.is_done, nixl_errors()[0]
+    handles: list[int] = []
+
+    def fails_once(agent: TransferAgent, handle: int) -> bool:
+        if not handles:
+            handles.append(handle)
+        if handle == handles[0]:
+            raise failure("one descriptor of many")
+        return is_done(agent, handle)
+
+    with sleeping_peer(reader) as sleeper:
+        pool.blocks.zero_()
+        monkeypatch.setattr(TransferAgent, "is_done", fails_once)
+        reader.submit(job_of(sleeper.offer, NUM_BLOCKS))
+        (result,) = collect(reader, 1)
+        assert "one descriptor of many" in result.error
+        reader.connect(peer.offer.incarnation, peer.offer.peer)
+        reader.submit(job_of(peer.offer, NUM_BLOCKS, request_id="next"))
+        assert collect(reader, 1)[0].error == ""
+        pool.blocks.zero_()
+    assert not pool.blocks.view(torch.int16).any()
     reader.close()
 
 
