@@ -6,27 +6,40 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KvPeer:
-    """Typed fields only, as in `protos/handoff.proto`; the transfer library's pickles stay out.
+class KvRank:
+    """The part of a pool that one process of the worker holds: a run of heads of every block.
 
-    Addresses are in the peer's own address space and mean something to its transfer agent only.
+    Addresses are in that process's own address space and mean something to its transfer agent only.
     """
 
+    rank: int
+    first_head: int
+    num_heads: int
     agent_name: str
     """Unique per process: late reads never meet a namesake."""
     agent_metadata: bytes
     """Opaque connection data of the transfer library."""
-    transport: str
-    """"nixl" or "loopback"."""
     pool_address: int
     """Of block 0."""
     block_bytes: int
-    """Stride and size of a block."""
-    num_blocks: int
-    generations_address: int
-    """uint64 [num_blocks]; bumped before a slot is given to another sequence."""
-    device_id: int
+    """Stride and size of this rank's part of a block."""
     memory: str
     """"DRAM" or "VRAM"."""
+    device_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvPeer:
+    """Typed fields only, as in `protos/handoff.proto`; the transfer library's pickles stay out."""
+
+    transport: str
+    """"nixl" or "loopback"."""
+    num_blocks: int
+    """Of every rank: a block has the same slot in all of them."""
+    generations_address: int
+    """uint64 [num_blocks], in rank 0 and once for all; bumped before a slot is given to another
+    sequence."""
     host: str
     """Boot id of the machine; equal when shared memory is possible."""
+    ranks: tuple[KvRank, ...]
+    """In order; one, until a worker has several."""

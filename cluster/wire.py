@@ -14,7 +14,7 @@ from cluster.generation import (
     Usage,
 )
 from cluster.identity import WorkerKey
-from cluster.kv_peer import KvPeer
+from cluster.kv_peer import KvPeer, KvRank
 from cluster.pairing import Pairing
 from cluster.sampling import SamplingParams
 from cluster.worker_identity import WorkerIdentity
@@ -177,12 +177,30 @@ def pairing_from_wire(message: handoff_pb2.Pairing) -> Pairing:
 
 def peer_to_wire(peer: KvPeer) -> handoff_pb2.KvPeer:
     """The names are the same on both sides."""
-    return handoff_pb2.KvPeer(**{f.name: getattr(peer, f.name) for f in fields(KvPeer)})
+    return handoff_pb2.KvPeer(
+        transport=peer.transport,
+        num_blocks=peer.num_blocks,
+        generations_address=peer.generations_address,
+        host=peer.host,
+        ranks=[
+            handoff_pb2.KvRank(**{f.name: getattr(rank, f.name) for f in fields(KvRank)})
+            for rank in peer.ranks
+        ],
+    )
 
 
 def peer_from_wire(message: handoff_pb2.KvPeer) -> KvPeer:
     """The inverse of `peer_to_wire`."""
-    return KvPeer(**{f.name: getattr(message, f.name) for f in fields(KvPeer)})
+    return KvPeer(
+        transport=message.transport,
+        num_blocks=message.num_blocks,
+        generations_address=message.generations_address,
+        host=message.host,
+        ranks=tuple(
+            KvRank(**{f.name: getattr(rank, f.name) for f in fields(KvRank)})
+            for rank in message.ranks
+        ),
+    )
 
 
 def span_to_wire(span: BlockSpan) -> handoff_pb2.BlocksReady:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
-from cluster.kv_peer import KvPeer
+from cluster.kv_peer import KvPeer, KvRank
 
 MAX_PEER_BLOCKS = 2**21
 """33 million tokens in blocks of 16: ten times what any machine holds. The transfer library keeps a
@@ -50,6 +50,11 @@ class LocalPool:
         return self.blocks[0].numel() * self.blocks.element_size()
 
     @property
+    def num_heads(self) -> int:
+        """KV heads of a block [num_layers, num_planes, num_kv_heads, ...]; 1 of any other shape."""
+        return int(self.blocks.shape[3]) if self.blocks.dim() == 6 else 1
+
+    @property
     def memory(self) -> str:
         """ "VRAM" or "DRAM"."""
         return "VRAM" if self.blocks.is_cuda else "DRAM"
@@ -59,22 +64,52 @@ class LocalPool:
         """Index of the GPU; 0 for host memory."""
         return self.blocks.get_device() if self.blocks.is_cuda else 0
 
-    def check_peer(self, peer: KvPeer, transport: str) -> None:
-        """Raises PairingMismatch, with both values, unless blocks of `peer` fit into this pool."""
+    def describe(self, transport: str, agent_name: str, agent_metadata: bytes) -> KvPeer:
+        """Where this pool can be read: by the one rank that there is, which has every head."""
+        rank = KvRank(
+            rank=0,
+            first_head=0,
+            num_heads=self.num_heads,
+            agent_name=agent_name,
+            agent_metadata=agent_metadata,
+            pool_address=self.blocks.data_ptr(),
+            block_bytes=self.block_bytes,
+            memory=self.memory,
+            device_id=self.device_id,
+        )
+        return KvPeer(
+            transport=transport,
+            num_blocks=self.num_blocks,
+            generations_address=self.generations.data_ptr(),
+            host=boot_id(),
+            ranks=(rank,),
+        )
+
+    def check_peer(self, peer: KvPeer, transport: str) -> KvRank:
+        """The rank to read. Raises PairingMismatch, with both values, unless its blocks fit into
+        this pool; and when the peer has several ranks, whose parts are not put together yet."""
+        if len(peer.ranks) != 1:
+            raise PairingMismatch(
+                f"a KV pool of {len(peer.ranks)} ranks cannot be read, only one of 1 rank; start "
+                "the prefill worker without tensor parallelism"
+            )
+        (rank,) = peer.ranks
         for what, ours, theirs in (
             ("transport", transport, peer.transport),
-            ("block_bytes", self.block_bytes, peer.block_bytes),
+            ("block_bytes", self.block_bytes, rank.block_bytes),
+            ("num_heads", self.num_heads, rank.num_heads),
         ):
             if ours != theirs:
                 raise PairingMismatch(
-                    f"KV pool {peer.agent_name!r} cannot be read: {what} is {theirs!r} there and "
+                    f"KV pool {rank.agent_name!r} cannot be read: {what} is {theirs!r} there and "
                     f"{ours!r} here; start both workers with the same model, dtype and transport"
                 )
         if not 1 <= peer.num_blocks <= MAX_PEER_BLOCKS:
             raise PairingMismatch(
-                f"KV pool {peer.agent_name!r} says it has {peer.num_blocks} blocks; allowed: 1 to "
+                f"KV pool {rank.agent_name!r} says it has {peer.num_blocks} blocks; allowed: 1 to "
                 f"{MAX_PEER_BLOCKS}"
             )
+        return rank
 
 
 def check_block_ids(

@@ -18,7 +18,7 @@ import torch
 
 from cluster.errors import TransferFailed
 from cluster.kv_peer import KvPeer
-from kvtransfer.local_pool import LocalPool, boot_id, check_block_ids
+from kvtransfer.local_pool import LocalPool, check_block_ids
 from kvtransfer.transport import ReadState
 
 TRANSPORT = "loopback"
@@ -147,7 +147,7 @@ class LoopbackTransport:
         self.faults = faults or LoopbackFaults()
         self.generations_read = torch.zeros(pool.num_blocks, dtype=torch.int64)
         self._name = name
-        self._peers: dict[str, KvPeer] = {}
+        self._peers: dict[str, tuple[KvPeer, str]] = {}  # and its name in the network
         self._reads: list[LoopbackRead] = []
 
     @property
@@ -158,26 +158,14 @@ class LoopbackTransport:
     def describe(self) -> KvPeer:
         """Publishes the pool."""
         self.network.publish(self._name, self.pool)
-        return KvPeer(
-            agent_name=self._name,
-            agent_metadata=b"",
-            transport=TRANSPORT,
-            pool_address=self.pool.blocks.data_ptr(),
-            block_bytes=self.pool.block_bytes,
-            num_blocks=self.pool.num_blocks,
-            generations_address=self.pool.generations.data_ptr(),
-            device_id=self.pool.device_id,
-            memory=self.pool.memory,
-            host=boot_id(),
-        )
+        return self.pool.describe(TRANSPORT, self._name, b"")
 
     def start_reading(self) -> None:
         """Nothing is needed."""
 
     def connect(self, incarnation: str, peer: KvPeer) -> None:
         """Checks the pools; whether the peer answers is seen at the first read."""
-        self.pool.check_peer(peer, TRANSPORT)
-        self._peers[incarnation] = peer
+        self._peers[incarnation] = (peer, self.pool.check_peer(peer, TRANSPORT).agent_name)
 
     def disconnect(self, incarnation: str) -> None:
         """Forgets the peer."""
@@ -225,14 +213,12 @@ class LoopbackTransport:
         *,
         of_generations: bool,
     ) -> LoopbackRead:
-        peer = self._peers.get(incarnation)
-        if peer is None:
+        if incarnation not in self._peers:
             raise TransferFailed(f"no connection to {incarnation}; connect first")
+        peer, name = self._peers[incarnation]
         check_block_ids(remote, local, num_remote=peer.num_blocks, num_local=self.pool.num_blocks)
-        if self.faults.refuses(peer.agent_name):
+        if self.faults.refuses(name):
             raise TransferFailed(f"{incarnation} cannot be read: connection refused on purpose")
-        read = LoopbackRead(
-            self, peer.agent_name, list(remote), list(local), of_generations=of_generations
-        )
+        read = LoopbackRead(self, name, list(remote), list(local), of_generations=of_generations)
         self._reads.append(read)
         return read

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster.errors import TransferFailed
-from cluster.kv_peer import KvPeer
+from cluster.kv_peer import KvPeer, KvRank
 from kvtransfer.nixl_library import nixl_errors
 from kvtransfer.transfer_agent import PostedRead, TransferAgent
 from kvtransfer.transport import ReadState
@@ -63,34 +63,40 @@ class NixlPeer:
     """Made at connect, closed at disconnect; used by the reading thread only."""
 
     def __init__(
-        self, agent: TransferAgent, incarnation: str, peer: KvPeer, local_rows: tuple[int, int]
+        self,
+        agent: TransferAgent,
+        incarnation: str,
+        pool: tuple[KvPeer, KvRank],
+        local_rows: tuple[int, int],
     ) -> None:
         """`local_rows` are the descriptor lists of the local blocks and generations.
 
         Raises TransferFailed when the connection cannot be made.
         """
-        self.peer = peer
+        peer, rank = pool
+        self.num_blocks = peer.num_blocks
+        self._name = rank.agent_name
         self._is_broken = False
         self._first: NixlRead | None = None
         self._agent = agent
         self._incarnation = incarnation
         self._local_blocks, self._local_generations = local_rows
         self._reads: list[NixlRead] = []
-        agent.add_peer(peer.agent_name, peer.agent_metadata)
-        place = (peer.memory, peer.device_id)
+        agent.add_peer(rank.agent_name, rank.agent_metadata)
+        place = (rank.memory, rank.device_id)
         try:
             self._blocks = agent.prepare(
-                peer.agent_name, peer.pool_address, peer.block_bytes, peer.num_blocks, place
+                rank.agent_name, rank.pool_address, rank.block_bytes, peer.num_blocks, place
             )
             self._generations = agent.prepare(
-                peer.agent_name,
+                rank.agent_name,
                 peer.generations_address,
                 GENERATION_BYTES,
                 peer.num_blocks,
                 ("DRAM", 0),
             )
         except TransferFailed:
-            agent.remove_peer(peer.agent_name)
+            agent.remove_peer(rank.agent_name)
             raise
 
     def wire_up(self, place: int) -> None:
@@ -128,7 +134,7 @@ class NixlPeer:
         self.fail_reads("disconnected")
         self._agent.release_list(self._blocks)
         self._agent.release_list(self._generations)
-        self._agent.remove_peer(self.peer.agent_name)
+        self._agent.remove_peer(self._name)
 
     def _post(
         self, remote_list: int, remote: Sequence[int], local_list: int, local: Sequence[int]

@@ -16,8 +16,8 @@ import torch
 
 from cluster.errors import TransferFailed
 from cluster.kv_peer import KvPeer
-from kvtransfer.local_pool import LocalPool, boot_id, check_block_ids
-from kvtransfer.nixl_library import nixl_bindings, ucx_log
+from kvtransfer.local_pool import LocalPool, check_block_ids
+from kvtransfer.nixl_library import check_allocator, nixl_bindings, ucx_log
 from kvtransfer.nixl_peer import GENERATION_BYTES, NixlPeer, NixlRead
 from kvtransfer.transfer_agent import TransferAgent
 
@@ -28,7 +28,8 @@ class NixlTransport:
     """A Transport; see there. `name` is unique per process: nobody may have used it before."""
 
     def __init__(self, pool: LocalPool, name: str) -> None:
-        """Raises ConfigError when NIXL is not installed."""
+        """Raises ConfigError when NIXL is not installed, or the pool's memory cannot be shared."""
+        check_allocator(pool.memory, os.environ)
         nixl_bindings()
         self.pool = pool
         self.generations_read = torch.zeros(pool.num_blocks + 1, dtype=torch.int64)
@@ -58,18 +59,7 @@ class NixlTransport:
             self._export = self._make_agent(self._name)
             generations = self.pool.generations
             self._export.register(generations.data_ptr(), generations.nbytes, "DRAM", 0)
-        return KvPeer(
-            agent_name=self._name,
-            agent_metadata=self._export.metadata(),
-            transport=TRANSPORT,
-            pool_address=self.pool.blocks.data_ptr(),
-            block_bytes=self.pool.block_bytes,
-            num_blocks=self.pool.num_blocks,
-            generations_address=self.pool.generations.data_ptr(),
-            device_id=self.pool.device_id,
-            memory=self.pool.memory,
-            host=boot_id(),
-        )
+        return self.pool.describe(TRANSPORT, self._name, self._export.metadata())
 
     def start_reading(self) -> None:
         """Loads UCX and registers the pool: half a second that no request should wait for."""
@@ -149,14 +139,18 @@ class NixlTransport:
         wanted = self._wanted.get(incarnation)
         if wanted is None:
             raise TransferFailed(f"no connection to {incarnation}; connect first")
-        peer = NixlPeer(self._reading_agent(), incarnation, wanted, self._local_rows)
+        rank = self.pool.check_peer(wanted, TRANSPORT)
+        peer = NixlPeer(self._reading_agent(), incarnation, (wanted, rank), self._local_rows)
         self._peers[incarnation] = peer
         return peer
 
     def _reading_agent(self) -> TransferAgent:
         if self._reader is None:
             self._num_readers += 1
-            agent = self._make_agent(f"{self._name}-reader-{self._num_readers}")
+            agent = self._make_agent(
+                f"{self._name}-reader-{self._num_readers}",
+                has_progress_thread=self.pool.memory == "DRAM",
+            )
             found = self.generations_read
             agent.register(found.data_ptr(), found.nbytes, "DRAM", 0)
             pool, place = self.pool, (self.pool.memory, self.pool.device_id)
@@ -169,18 +163,18 @@ class NixlTransport:
             self._reader = agent
         return self._reader
 
-    def _make_agent(self, name: str) -> TransferAgent:
+    def _make_agent(self, name: str, *, has_progress_thread: bool = True) -> TransferAgent:
+        """Readers of a GPU's memory go without the thread, which the library starts without a CUDA
+        context: now and then the process dies of it (nixl 2102). Whoever reads asks anyway."""
         blocks = self.pool.blocks
         if blocks.is_cuda:  # in a thread without a CUDA context UCX leaves NVLink out, silently
             torch.cuda.set_device(blocks.device)
-        agent = TransferAgent(name)
+        agent = TransferAgent(name, has_progress_thread=has_progress_thread)
         agent.register(blocks.data_ptr(), blocks.nbytes, self.pool.memory, self.pool.device_id)
         return agent
 
     def _check(self, peer: NixlPeer, remote: Sequence[int], local: Sequence[int]) -> None:
-        check_block_ids(
-            remote, local, num_remote=peer.peer.num_blocks, num_local=self.pool.num_blocks
-        )
+        check_block_ids(remote, local, num_remote=peer.num_blocks, num_local=self.pool.num_blocks)
 
     def _find_link(self) -> str:
         log = ucx_log()

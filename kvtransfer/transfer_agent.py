@@ -38,12 +38,15 @@ class PostedRead:
 class TransferAgent:
     """Owns the agent. Not thread-safe: one thread makes it, uses it and closes it."""
 
-    def __init__(self, name: str) -> None:
-        """Raises TransferFailed when UCX cannot start."""
+    def __init__(self, name: str, *, has_progress_thread: bool = True) -> None:
+        """Without the thread, only asking whether a read is done brings it forward.
+
+        Raises TransferFailed when UCX cannot start.
+        """
         self.name = name
         self._bindings = nixl_bindings()
         config = self._bindings.nixlAgentConfig()
-        config.useProgThread = True
+        config.useProgThread = has_progress_thread
         config.pthrDelay = PROGRESS_WAKEUP_US
         try:
             with ucx_environment():

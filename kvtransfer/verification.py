@@ -17,6 +17,13 @@ Digest = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
 """(pool [num_blocks, ...], block ids) -> int64 [len(ids), ...]."""
 
 
+def wait_until_computed(pool: torch.Tensor) -> None:
+    """Returns when all that was queued for the pool's device before has been done. At once for host
+    memory: there, what was called has been done."""
+    if pool.is_cuda:
+        torch.cuda.current_stream(pool.device).synchronize()
+
+
 def digest_bytes(digest: Digest, pool: torch.Tensor, block_ids: Sequence[int]) -> bytes:
     """Little-endian uint64, block after block: what an announcement carries."""
     return digest(pool, block_ids).cpu().contiguous().numpy().astype("<i8", copy=False).tobytes()

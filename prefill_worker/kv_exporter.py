@@ -8,6 +8,10 @@ The transport is passive here: readers fetch from registered memory without this
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+
 from cluster.block_span import BlockSpan
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
@@ -15,7 +19,7 @@ from engine.contract.commands import Command
 from engine.contract.messages import Frame, Prefilled
 from engine.process.extension import EngineParts
 from kvtransfer.transport import PoolDescription
-from kvtransfer.verification import Digest, digest_bytes
+from kvtransfer.verification import Digest, digest_bytes, wait_until_computed
 
 _log = get_logger("prefill_worker.exporter")
 
@@ -27,9 +31,20 @@ class KvExporter:
     that take 300 ms or more to prefill); a thread beside it would deliver them one step later.
     """
 
-    def __init__(self, parts: EngineParts, transport: PoolDescription, digest: Digest) -> None:
-        """Raises ConfigError when the transport cannot export this pool."""
+    def __init__(
+        self,
+        parts: EngineParts,
+        transport: PoolDescription,
+        digest: Digest,
+        *,
+        wait: Callable[[torch.Tensor], None] = wait_until_computed,
+    ) -> None:
+        """`wait` returns when the device has computed what the pool is to hold.
+
+        Raises ConfigError when the transport cannot export this pool.
+        """
         self._parts = parts
+        self._wait = wait
         self._transport = transport
         self._digest = digest
         self._peer = transport.describe()
@@ -43,7 +58,7 @@ class KvExporter:
     @property
     def transport(self) -> str:
         """By what name; the link is chosen by each reader."""
-        return f"{self._peer.transport}, exporting {self._peer.memory}"
+        return f"{self._peer.transport}, exporting {self._peer.ranks[0].memory}"
 
     @property
     def busy(self) -> bool:
@@ -63,8 +78,11 @@ class KvExporter:
         return []
 
     def enrich(self, frame: Frame) -> None:
-        """Completes the announcements."""
-        frame.prefilled = [self._complete(prefilled) for prefilled in frame.prefilled]
+        """Completes the announcements, which leave when the blocks are in memory: a reader does not
+        ask this process, nor its device. (With digests that has been waited for already.)"""
+        if frame.prefilled:
+            frame.prefilled = [self._complete(prefilled) for prefilled in frame.prefilled]
+            self._wait(self._parts.kv)
 
     def close(self) -> None:
         """Ends the transport."""

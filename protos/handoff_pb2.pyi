@@ -33,29 +33,41 @@ class Pairing(_message.Message):
     weights: str
     def __init__(self, protocol_version: _Optional[int] = ..., weights_digest: _Optional[str] = ..., tokenizer_digest: _Optional[str] = ..., dtype: _Optional[str] = ..., block_size_tokens: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., kv_dtype: _Optional[str] = ..., num_planes: _Optional[int] = ..., weights: _Optional[str] = ...) -> None: ...
 
-class KvPeer(_message.Message):
-    __slots__ = ("agent_name", "agent_metadata", "transport", "pool_address", "block_bytes", "num_blocks", "generations_address", "device_id", "memory", "host")
+class KvRank(_message.Message):
+    __slots__ = ("rank", "first_head", "num_heads", "agent_name", "agent_metadata", "pool_address", "block_bytes", "memory", "device_id")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    FIRST_HEAD_FIELD_NUMBER: _ClassVar[int]
+    NUM_HEADS_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     AGENT_METADATA_FIELD_NUMBER: _ClassVar[int]
-    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     POOL_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
-    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
-    GENERATIONS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    first_head: int
+    num_heads: int
     agent_name: str
     agent_metadata: bytes
-    transport: str
     pool_address: int
     block_bytes: int
+    memory: str
+    device_id: int
+    def __init__(self, rank: _Optional[int] = ..., first_head: _Optional[int] = ..., num_heads: _Optional[int] = ..., agent_name: _Optional[str] = ..., agent_metadata: _Optional[bytes] = ..., pool_address: _Optional[int] = ..., block_bytes: _Optional[int] = ..., memory: _Optional[str] = ..., device_id: _Optional[int] = ...) -> None: ...
+
+class KvPeer(_message.Message):
+    __slots__ = ("transport", "num_blocks", "generations_address", "host", "ranks")
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    transport: str
     num_blocks: int
     generations_address: int
-    device_id: int
-    memory: str
     host: str
-    def __init__(self, agent_name: _Optional[str] = ..., agent_metadata: _Optional[bytes] = ..., transport: _Optional[str] = ..., pool_address: _Optional[int] = ..., block_bytes: _Optional[int] = ..., num_blocks: _Optional[int] = ..., generations_address: _Optional[int] = ..., device_id: _Optional[int] = ..., memory: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
+    ranks: _containers.RepeatedCompositeFieldContainer[KvRank]
+    def __init__(self, transport: _Optional[str] = ..., num_blocks: _Optional[int] = ..., generations_address: _Optional[int] = ..., host: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[KvRank, _Mapping]]] = ...) -> None: ...
 
 class HandshakeRequest(_message.Message):
     __slots__ = ("pairing", "worker_id")

@@ -143,8 +143,11 @@ class BlockPool:
         self._leases.add(lease)
 
     def forget_name(self, block_id: int) -> None:
-        """The only holder is about to write into a named block."""
-        self._cache.forget(block_id)
+        """The only holder is about to write into a block. One that had a name may have been
+        exported by it, to a reader that is late: it begins another generation."""
+        if block_id in self._cache:
+            self._cache.forget(block_id)
+            self.generations[block_id] += 1
 
     def is_named(self, block_id: int) -> bool:
         """True when the prefix cache may give the block to others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from cluster.errors import ConfigError
-from cluster.kv_peer import KvPeer
+from cluster.kv_peer import KvPeer, KvRank
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import STANDSTILL_S, BlockReader, ReaderDied
 from kvtransfer.local_pool import LocalPool
@@ -46,6 +46,11 @@ class Setup:
             transport, self.target, block_digest, patience_s=5.0, notify=self.notified.set
         )
         self.reader.connect("p", self.exporter.describe())
+
+
+def with_rank(peer: KvPeer, **change: Any) -> tuple[KvRank]:
+    """The only rank, changed."""
+    return (replace(peer.ranks[0], **change),)
 
 
 @pytest.fixture
@@ -110,14 +115,21 @@ def test_closing_ends_every_job(setup: Setup) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"block_bytes": 99}, "block_bytes is 99 there and 768 here"),
-        ({"transport": "nixl"}, "transport is 'nixl' there and 'loopback' here"),
+        (
+            lambda peer: {"ranks": with_rank(peer, block_bytes=99)},
+            "block_bytes is 99 there",
+        ),
+        (lambda peer: {"ranks": with_rank(peer, num_heads=4)}, "num_heads is 4 there and 3 here"),
+        (lambda peer: {"transport": "nixl"}, "transport is 'nixl' there and 'loopback' here"),
+        (lambda peer: {"ranks": peer.ranks * 2}, "a KV pool of 2 ranks cannot be read"),
+        (lambda peer: {"ranks": ()}, "a KV pool of 0 ranks cannot be read"),
     ],
 )
 def test_a_pool_that_does_not_fit_is_the_error_of_its_jobs(
-    setup: Setup, change: dict[str, Any], problem: str
+    setup: Setup, change: Callable[[KvPeer], dict[str, Any]], problem: str
 ) -> None:
-    setup.reader.connect("q", replace(setup.exporter.describe(), **change))
+    peer = setup.exporter.describe()
+    setup.reader.connect("q", replace(peer, **change(peer)))
     setup.reader.submit(replace(announced(setup.source, [0], [0]), incarnation="q"))
     (result,) = collect(setup.reader, 1)
     assert problem in result.error

@@ -19,6 +19,7 @@ from msgspec import structs
 
 from cluster.errors import PairingMismatch, TransferFailed
 from cluster.identity import new_incarnation
+from cluster.kv_peer import KvPeer
 from kernels.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
@@ -66,6 +67,11 @@ def job_of(offer: Offer, num_blocks: int, *, request_id: str = "r") -> ReadJob:
     )
 
 
+def with_rank(peer: KvPeer, **change: object) -> KvPeer:
+    """The same pool, its only rank changed."""
+    return replace(peer, ranks=(replace(peer.ranks[0], **change),))
+
+
 def num_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -94,6 +100,29 @@ def test_the_words_for_the_transport_follow_what_ucx_took(
     reader.submit(job_of(peer.offer, 2))
     assert collect(reader, 1)[0].error == ""
     assert reader.transport_in_use.startswith("nixl/UCX tcp (")
+    reader.close()
+
+
+@pytest.mark.parametrize("tls", ["tcp,self,sm", "tcp,self"])
+def test_a_reading_agent_without_a_progress_thread_is_brought_forward_by_its_reader(
+    tls: str, peer: SelftestPeer, pool: LocalPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is with memory of a GPU."""
+    monkeypatch.setenv("UCX_TLS", tls)
+    made: list[bool] = []
+    make = TransferAgent.__init__
+
+    def without_thread(agent: TransferAgent, name: str, *, has_progress_thread: bool) -> None:
+        made.append(has_progress_thread)
+        make(agent, name, has_progress_thread=False)
+
+    monkeypatch.setattr(TransferAgent, "__init__", without_thread)
+    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest)
+    reader.connect(peer.offer.incarnation, peer.offer.peer)
+    for index in range(3):
+        reader.submit(job_of(peer.offer, NUM_BLOCKS, request_id=f"r{index}"))
+    assert [result.error for result in collect(reader, 3)] == ["", "", ""]
+    assert made == [True]  # of host memory, a reading agent has the thread
     reader.close()
 
 
@@ -330,14 +359,14 @@ def test_unreadable_metadata_is_an_error_not_a_crash(
 ) -> None:
     transport = NixlTransport(pool, new_incarnation())
     with pytest.raises(TransferFailed, match="cannot connect"):
-        transport.connect("p", replace(peer.offer.peer, agent_metadata=metadata))
+        transport.connect("p", with_rank(peer.offer.peer, agent_metadata=metadata))
     transport.close()
 
 
 def test_metadata_of_another_agent_is_refused(peer: SelftestPeer, pool: LocalPool) -> None:
     transport = NixlTransport(pool, new_incarnation())
     with pytest.raises(TransferFailed, match="belongs to agent"):
-        transport.connect("p", replace(peer.offer.peer, agent_name="somebody"))
+        transport.connect("p", with_rank(peer.offer.peer, agent_name="somebody"))
     transport.close()
 
 

@@ -186,7 +186,7 @@ def test_a_peer_that_died_fails_the_job_and_the_next_peer_works(setup: Setup) ->
     setup.core.submit(job)
     assert "is gone" in setup.finish()[0].error
     reborn = LoopbackTransport(setup.source, "p2-agent", network=setup.network)
-    assert reborn.describe().agent_name != peer.agent_name
+    assert reborn.describe().ranks[0].agent_name != peer.ranks[0].agent_name
     setup.core.disconnect("p")
     setup.core.connect("p2", reborn.describe())
     setup.core.submit(replace(job, incarnation="p2"))

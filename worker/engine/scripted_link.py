@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from cluster.errors import SplitserveError, WorkerLost
-from cluster.kv_peer import KvPeer
+from cluster.kv_peer import KvPeer, KvRank
 from engine.contract.commands import Command
 from engine.contract.messages import Frame, LoadProgress, Ready
 
@@ -17,18 +17,18 @@ PATIENCE_S = 5.0
 
 def scripted_peer(transport: str = "loopback") -> KvPeer:
     """A pool that nobody reads."""
-    return KvPeer(
+    rank = KvRank(
+        rank=0,
+        first_head=0,
+        num_heads=1,
         agent_name="scripted",
         agent_metadata=b"",
-        transport=transport,
         pool_address=0,
         block_bytes=64,
-        num_blocks=8,
-        generations_address=0,
-        device_id=0,
         memory="DRAM",
-        host="",
+        device_id=0,
     )
+    return KvPeer(transport=transport, num_blocks=8, generations_address=0, host="", ranks=(rank,))
 
 
 def scripted_ready(peer: KvPeer | None = None) -> Ready:

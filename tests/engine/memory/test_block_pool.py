@@ -120,6 +120,19 @@ def test_writing_into_ones_own_named_block_takes_its_name_away() -> None:
     assert cache.match([b"name"], 1) == []
 
 
+def test_writing_into_ones_own_named_block_makes_it_another_generation() -> None:
+    """A reader to whom it was exported by its name may be late."""
+    pool, cache = make_pool()
+    lease = take(pool, 1)
+    block_id = lease.block_ids[0]
+    exported = int(pool.generations[block_id])
+    assert lease.own(0) is None
+    assert int(pool.generations[block_id]) == exported  # nobody can have been told of it
+    cache.store(block_id, CachedBlock(b"name", None, [1]))
+    assert lease.own(0) is None
+    assert int(pool.generations[block_id]) == exported + 1
+
+
 def test_a_block_counts_for_the_strongest_of_its_holds() -> None:
     pool, _ = make_pool()
     active = take(pool, 2)

@@ -13,7 +13,7 @@ import zmq
 
 from cluster.block_span import BlockSpan
 from cluster.generation import FinishReason, GeneratedToken
-from cluster.kv_peer import KvPeer
+from cluster.kv_peer import KvPeer, KvRank
 from engine.contract.commands import (
     Cancel,
     ChoiceToken,
@@ -34,16 +34,23 @@ from engine.process.channel import Received, UnreadableCommand, ZmqChannel
 from tests.engine.step.engine_scenario import request
 
 PEER = KvPeer(
-    agent_name="a",
-    agent_metadata=b"\x00\xff",
     transport="loopback",
-    pool_address=2**63,
-    block_bytes=64,
     num_blocks=2,
     generations_address=1,
-    device_id=0,
-    memory="DRAM",
     host="h",
+    ranks=(
+        KvRank(
+            rank=0,
+            first_head=0,
+            num_heads=2,
+            agent_name="a",
+            agent_metadata=b"\x00\xff",
+            pool_address=2**63,
+            block_bytes=64,
+            memory="DRAM",
+            device_id=0,
+        ),
+    ),
 )
 COMMANDS: list[Command] = [
     Submit(request("a", [1, 2], logit_bias={3: -1.5}, stop_token_ids=(4,), seed=2**64 - 1)),

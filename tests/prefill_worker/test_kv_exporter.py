@@ -1,0 +1,57 @@
+"""What a prefill engine announces: blocks that are in memory, with generations and digests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from cluster.block_span import BlockSpan
+from engine.contract.messages import Frame, Prefilled
+from engine.process.extension import EngineParts
+from kernels.block_digest import block_digest
+from kvtransfer.local_pool import LocalPool
+from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
+from kvtransfer.verification import Digest, digest_bytes, wait_until_computed
+from prefill_worker.kv_exporter import KvExporter
+
+
+def exporter(
+    pool: LocalPool, digest: Digest, wait: Callable[[torch.Tensor], None] = wait_until_computed
+) -> KvExporter:
+    parts = EngineParts(spec=None, kv=pool.blocks, generations=pool.generations)
+    transport = LoopbackTransport(pool, "p", network=LoopbackNetwork())
+    return KvExporter(parts, transport, digest, wait=wait)
+
+
+def random_pool() -> LocalPool:
+    return LocalPool(torch.randn(8, 2, 2, 1, 4, 8), torch.arange(8) + 1)
+
+
+def test_announced_blocks_get_generations_and_digests() -> None:
+    pool = random_pool()
+    frame = Frame(prefilled=[Prefilled("a", BlockSpan(3, [5, 2]))])
+    exporter(pool, block_digest).enrich(frame)
+    digests = digest_bytes(block_digest, pool.blocks, [5, 2])
+    assert frame.prefilled == [Prefilled("a", BlockSpan(3, [5, 2], [6, 3], digests))]
+
+
+def test_nothing_is_announced_before_the_device_has_computed_it_even_without_digests() -> None:
+    """A digest that is brought to the host waits for the device; one that fails does not."""
+    waited: list[torch.Tensor] = []
+    is_loaded = False
+
+    def fails(pool: torch.Tensor, block_ids: Sequence[int]) -> torch.Tensor:
+        if is_loaded:
+            raise RuntimeError("no kernel")
+        return block_digest(pool, block_ids)
+
+    pool = random_pool()
+    made = exporter(pool, fails, waited.append)
+    is_loaded = True
+    frame = Frame(prefilled=[Prefilled("a", BlockSpan(0, [1]))])
+    made.enrich(frame)
+    assert frame.prefilled[0].span.digests == b""
+    assert len(waited) == 1 and waited[0] is pool.blocks
+    made.enrich(Frame())
+    assert len(waited) == 1
