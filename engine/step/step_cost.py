@@ -110,7 +110,11 @@ class TwoTermFit:
 
 
 class StepCostMeter:
-    """Told of every step by the engine; asked before every step by the planner."""
+    """Told of every step by the engine; asked before every step by the planner.
+
+    Chunks are fitted per token, so that a short one counts as much as a long one: beside decodes
+    the short ones matter.
+    """
 
     def __init__(self) -> None:
         self._decodes = TwoTermFit()
@@ -137,8 +141,9 @@ class StepCostMeter:
     def add(self, took_ms: float, *, num_rows: int, num_tokens: int, num_pairs: float) -> None:
         """A step of `num_rows` decodes and chunks of `num_tokens` in all; see `pairs_of`."""
         if num_tokens:
-            beside_ms = self._decodes.of(1, num_rows)
-            self._take(self._chunks, num_tokens, num_pairs, max(0.0, took_ms - beside_ms))
+            beside_ms = self._decodes.of(1, num_rows) if num_rows else 0.0
+            token_ms = max(0.0, took_ms - beside_ms) / num_tokens
+            self._take(self._chunks, 1, num_pairs / num_tokens, token_ms)
         elif num_rows:
             self._note_tail(took_ms, self._decodes.of(1, num_rows))
             self._take(self._decodes, 1, num_rows, took_ms)

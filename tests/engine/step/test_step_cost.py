@@ -37,6 +37,16 @@ def test_the_fit_finds_the_costs_of_rows_tokens_and_context() -> None:
         assert found.chunk_ms(tokens, context) == pytest.approx(expected_ms, rel=0.15)
 
 
+def test_short_chunks_that_cost_more_per_token_are_soon_believed() -> None:
+    """Each chunk reads its whole context once: 400 tokens at once, then 32 at a time."""
+    meter = StepCostMeter()
+    for _ in range(20):
+        meter.add(400 * 0.25, num_rows=0, num_tokens=400, num_pairs=pairs_of(400, 0))
+    for _ in range(60):
+        meter.add(32 * 0.5, num_rows=0, num_tokens=32, num_pairs=pairs_of(32, 200))
+    assert meter.cost.chunk_ms(32, 200) == pytest.approx(32 * 0.5, rel=0.25)
+
+
 def test_a_batch_that_never_changes_is_priced_as_measured() -> None:
     found = measured(random.Random(2), 50, num_rows=4)
     assert found.decodes_ms(4) == pytest.approx(TRUE.decodes_ms(4), rel=0.06)
