@@ -95,7 +95,7 @@ class RoutingDesk:
             handoff_ms=self._estimates.handoff_ms,
             expected_tokens=min(request.sampling.max_tokens, self._estimates.completion_tokens),
             num_choices=request.sampling.n,
-            links=self._estimates.links(),
+            links=self._estimates.links.rates(),
             turn=self._chance.randrange(_TURNS),
         )
 

@@ -8,12 +8,11 @@ last measurement is a minute old, so that a bad minute is not believed for ever.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import WorkerKey
+from router.pricing.link_rates import LinkRates
 from router.pricing.prefill_lines import PrefillLines
 from router.pricing.recent_values import RecentValues
 
@@ -24,9 +23,6 @@ DEFAULT_COMPLETION_TOKENS = 256.0
 """Of one choice, before any answer is complete."""
 _COMPLETION_STEP = 0.05
 """How far one answer moves the expected length: some twenty answers count."""
-
-Link = tuple[WorkerKey, WorkerKey]
-"""(prefill worker, decode worker)"""
 
 
 class Estimates:
@@ -39,7 +35,7 @@ class Estimates:
         self._rest_pair = RecentValues(clock)
         self._rest_local = RecentValues(clock)
         self._fleet_link = RecentValues(clock)
-        self._links: dict[Link, RecentValues] = defaultdict(partial(RecentValues, clock))
+        self.links = LinkRates(clock)
 
     @property
     def handoff_ms(self) -> float:
@@ -54,11 +50,6 @@ class Estimates:
         """Of all links; None before the first transfer."""
         return self._fleet_link.ratio()
 
-    def links(self) -> dict[Link, float]:
-        """Bytes per second of the pairs that have been measured lately."""
-        rates = {link: values.ratio() for link, values in self._links.items()}
-        return {link: rate for link, rate in rates.items() if rate is not None}
-
     def heard(self, worker: WorkerKey, load: EngineLoad) -> None:
         """A worker's report."""
         self.prefill.heard(worker, load.prefill_token_ms, load.prefill_pair_ms)
@@ -66,8 +57,7 @@ class Estimates:
     def forget(self, worker: WorkerKey) -> None:
         """The worker is gone."""
         self.prefill.forget(worker)
-        for link in [link for link in self._links if worker in link]:
-            del self._links[link]
+        self.links.forget(worker)
 
     def finished(
         self,
@@ -91,8 +81,9 @@ class Estimates:
         per_choice = usage.completion_tokens / num_choices
         self.completion_tokens += _COMPLETION_STEP * (per_choice - self.completion_tokens)
         if prefill and timing.kv_bytes and timing.kv_transfer_ms > 0:
-            for values in (self._fleet_link, self._links[prefill, decode]):
-                values.add(timing.kv_bytes, timing.kv_transfer_ms / 1000)
+            took_s = timing.kv_transfer_ms / 1000
+            self._fleet_link.add(timing.kv_bytes, took_s)
+            self.links.add((prefill, decode), timing.kv_bytes, took_s)
 
 
 def link_bytes_per_s(measured: float | None, beat_bytes_per_s: float) -> float:

@@ -29,6 +29,7 @@ cold, and says nothing of a worker."""
 
 Line = tuple[float, float]
 """(base_ms, ms_per_token)"""
+_DEFAULT: Line = (DEFAULT_BASE_MS, 1000 / DEFAULT_TOKENS_PER_S)
 
 
 @dataclass(slots=True)
@@ -73,18 +74,24 @@ class _Sums:
 
 
 class PrefillLines:
-    """Fed by finished prefills and load reports; asked at every decision."""
+    """Fed by finished prefills and load reports; asked for every worker at every decision, so
+    that lines are solved when they are fed."""
 
     def __init__(self) -> None:
         self._fleet = _Sums()
+        self._fleet_line = self._fleet.line(_DEFAULT)
         self._own: dict[WorkerKey, _Sums] = {}
         self._said: dict[WorkerKey, tuple[float, float]] = {}
         """(ms per token, ms per token and 1024 tokens of context), as workers say."""
+        self._speeds: dict[WorkerKey, PrefillSpeed] = {}
+        """Of workers that have samples, or have said something."""
 
     def heard(self, worker: WorkerKey, token_ms: float, pair_ms: float) -> None:
         """What a worker's own steps cost; zeros: it has measured nothing."""
-        if token_ms > 0 or pair_ms > 0:
-            self._said[worker] = (token_ms, pair_ms)
+        said = (token_ms, pair_ms)
+        if token_ms + pair_ms > 0 and said != self._said.get(worker):
+            self._said[worker] = said
+            self._speeds[worker] = self._solve(worker)
 
     def add(self, worker: WorkerKey, num_tokens: int, took_ms: float, *, context: int = 0) -> None:
         """A finished prefill of so many uncached tokens after `context` cached ones."""
@@ -97,17 +104,21 @@ class PrefillLines:
         for sums in (self._fleet, self._own.setdefault(worker, _Sums())):
             sums.fade()
             sums.add(num_tokens, linear_ms)
+        self._fleet_line = self._fleet.line(_DEFAULT)
+        self._speeds[worker] = self._solve(worker)
 
     def speed_of(self, worker: WorkerKey) -> PrefillSpeed:
         """The worker's line by now; one that is unknown has the fleet's."""
-        token_ms, pair_ms = self._said.get(worker, (0.0, 0.0))
-        prior = self._fleet.line((DEFAULT_BASE_MS, 1000 / DEFAULT_TOKENS_PER_S))
-        if token_ms + pair_ms > 0:
-            prior = (DEFAULT_BASE_MS, token_ms)
-        base, slope = self._own.get(worker, _Sums()).line(prior)
-        return PrefillSpeed(base, slope, pair_ms)
+        return self._speeds.get(worker) or PrefillSpeed(*self._fleet_line)
 
     def forget(self, worker: WorkerKey) -> None:
         """The worker is gone."""
         self._own.pop(worker, None)
         self._said.pop(worker, None)
+        self._speeds.pop(worker, None)
+
+    def _solve(self, worker: WorkerKey) -> PrefillSpeed:
+        token_ms, pair_ms = self._said.get(worker, (0.0, 0.0))
+        says = token_ms + pair_ms > 0
+        prior = (DEFAULT_BASE_MS, token_ms) if says else self._fleet_line
+        return PrefillSpeed(*self._own.get(worker, _Sums()).line(prior), pair_ms)

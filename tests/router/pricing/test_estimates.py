@@ -153,10 +153,18 @@ def test_each_link_has_its_own_rate_and_is_forgotten_with_its_worker() -> None:
     estimates.finished(
         Usage(100, 5, 0), Timing(kv_bytes=10**9, kv_transfer_ms=1000.0), decode=P, prefill=D
     )
-    links = estimates.links()
+    links = estimates.links.rates()
     assert (links[P, D], links[D, P]) == (pytest.approx(1e10), pytest.approx(1e9))
     estimates.forget(P)
-    assert estimates.links() == {}
+    assert estimates.links.rates() == {}
+
+
+def test_a_links_rate_is_not_believed_for_ever() -> None:
+    clock = Clock()
+    estimates = Estimates(clock)
+    finished(estimates, kv_bytes=10**9, kv_transfer_ms=100.0)
+    clock.now_s = BELIEVED_S + 1
+    assert estimates.links.rates() == {}
 
 
 def test_how_long_answers_get_is_learned_per_choice() -> None:
