@@ -12,7 +12,7 @@ import torch
 
 from cluster.errors import InternalError
 from engine.runner.model_runner import ModelRunner
-from engine.step import handoff
+from engine.step import split_prompt
 from engine.step.batch_builder import BatchBuilder
 from engine.step.outbox import Outbox
 from engine.step.placement import Placement
@@ -107,5 +107,5 @@ class Computation:
     def _announce(self, work: StepWork) -> None:
         for request in self._table.of(work.sequences):
             if request.is_export:
-                prefilled = handoff.announce(request, self._placement)
+                prefilled = split_prompt.announce(request, self._placement)
                 self._outbox.frame.prefilled += [prefilled] if prefilled else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.step import handoff
+from engine.step import split_prompt
 from engine.step.batch_builder import Span
 from engine.step.lifecycle import SequenceState
 from engine.step.outbox import Outbox
@@ -84,7 +84,7 @@ class Preparation:
         if request.is_remote:
             sequence.life.advance(SequenceState.RECEIVING)
             request.num_cached_tokens = sequence.num_computed
-            self._outbox.frame.reserved.append(handoff.reserved(request, self._placement))
+            self._outbox.frame.reserved.append(split_prompt.reserved(request, self._placement))
         else:
             sequence.life.advance(SequenceState.PREFILLING)
             self._outbox.started(request, sequence)

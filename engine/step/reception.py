@@ -15,7 +15,7 @@ from engine.contract.commands import (
     Seed,
 )
 from engine.runner.model_runner import Replica
-from engine.step import handoff
+from engine.step import split_prompt
 from engine.step.lifecycle import SequenceState
 from engine.step.outbox import Outbox
 from engine.step.placement import Placement
@@ -84,7 +84,7 @@ class Reception:
     def turn_local_if_free(self, request: Request) -> None:
         """Goes on here after PrefillLocally, unless reads into the blocks are in flight."""
         if not self._table.has_reads(request):
-            handoff.turn_local(request)
+            split_prompt.turn_local(request)
             self._outbox.started(request, request.leader)
 
     def _steer(self, request: Request, command: RequestCommand) -> None:
@@ -106,7 +106,7 @@ class Reception:
             case PrefillLocally():
                 request.is_remote = False
             case Deliver() if state is SequenceState.RECEIVING:
-                handoff.deliver(request, command, self._placement)
+                split_prompt.deliver(request, command, self._placement)
                 self._open_if_complete(request)
             case Seed() if state is SequenceState.RECEIVING and request.first_tokens is None:
                 tokens = {item.choice: item.token for item in command.tokens}
@@ -114,5 +114,5 @@ class Reception:
                 self._open_if_complete(request)
 
     def _open_if_complete(self, request: Request) -> None:
-        if not request.is_over and handoff.is_complete(request):
+        if not request.is_over and split_prompt.is_complete(request):
             self._generation.open(request)
