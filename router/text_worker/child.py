@@ -7,13 +7,13 @@ Setup -> load tokenizer and template -> Loaded -> task, reply, task, reply ... u
 from __future__ import annotations
 
 import array
-import os
 import socket
 import sys
 from io import BufferedReader
 
 from cluster.errors import InternalError, RequestTooLarge, SplitserveError
 from cluster.process.parent_death import die_with_parent
+from cluster.process.priority import step_back
 from router.front.generation_request import ChatPrompt, TextPrompt, TokenPrompt
 from router.front.model_loading import load_text_side
 from router.front.text_work import ReadBody
@@ -41,7 +41,7 @@ def main() -> int:
         desk = TextDesk(load_text_side(setup.card, setup.served_name))
         link.sendall(pack(Loaded()))
         setup.limits.hold_memory()
-        os.nice(setup.niceness)
+        step_back(setup.niceness)
         while (message := _read_or_end(stream)) is not None:
             task, body = message
             assert not isinstance(task, Setup)
@@ -105,5 +105,4 @@ def _read_or_end(stream: BufferedReader) -> tuple[Setup | Task, bytes] | None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one thread: one stack, one core
     raise SystemExit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,8 @@ from cluster.models.text.detokenizer import IncrementalDetokenizer
 
 def load_tokenizer(card: ModelCard) -> Tokenizer:
     """Raises BadCheckpoint or UnsupportedModel. About 0.3 s; load once per process."""
+    # one text at a time: a pool of threads adds a hop, stacks, and a warning after every fork
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if card.format is CheckpointFormat.GGUF:
         backend = backend_of_gguf(read_gguf_header(card.metadata_path))
     else:

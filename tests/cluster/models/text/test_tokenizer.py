@@ -181,3 +181,12 @@ def test_merges_that_do_not_fit_the_vocabulary_are_a_bad_checkpoint(
         card = ModelStore(tmp_path / "home").show(str(tiny_gguf.write(tmp_path / "tiny.gguf")))
         with pytest.raises(BadCheckpoint, match=r"tokenizer cannot be built|not a pair"):
             load_tokenizer(card)
+
+
+def test_encoding_without_the_interpreter_lock_gives_the_ids_of_encode(smollm2: ModelCard) -> None:
+    tokenizer = load_tokenizer(smollm2)
+    texts = ["", "Hello  world", "<|im_start|>user\n", "naïve 語 😀\u200d", "x" * 5000, "\t\n\r "]
+    for text in texts:
+        for add_special in (False, True):
+            expected = tokenizer.backend.encode(text, add_special_tokens=add_special).ids
+            assert tokenizer.encode(text, add_special=add_special) == expected
