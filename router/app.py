@@ -7,9 +7,12 @@ from starlette.routing import Route, Router
 
 from router.api.chat_reader import ChatReader
 from router.api.completion_reader import CompletionReader
+from router.api.detokenize_reader import DetokenizeReader
 from router.api.front_door import FrontDoor
 from router.api.generation_endpoint import FrontContext, GenerationEndpoint
 from router.api.status_endpoints import Readiness, StatusEndpoints
+from router.api.text_endpoint import TextEndpoint
+from router.api.tokenize_reader import TokenizeReader
 
 
 def build_app(
@@ -24,7 +27,13 @@ def build_app(
         Route("/v1/completions", completion, methods=["POST"]),
         Route("/v1/models", status.models, methods=["GET"]),
         Route("/v1/models/{name:path}", status.model, methods=["GET"]),
+        Route("/tokenize", TextEndpoint(context, TokenizeReader(context.model)), methods=["POST"]),
+        Route(
+            "/detokenize", TextEndpoint(context, DetokenizeReader(context.model)), methods=["POST"]
+        ),
         Route("/health", status.health, methods=["GET"]),
+        Route("/ping", status.health, methods=["GET", "POST"]),
+        Route("/live", status.live, methods=["GET"]),
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/version", status.version, methods=["GET"]),
     ]

@@ -11,6 +11,7 @@ from router.api.chat_messages import check_num_messages, to_pairs
 from router.api.chat_shape import ChatShape
 from router.api.decode import decode
 from router.api.plan import Plan
+from router.api.rendering import rendering_of
 from router.api.schema import ChatRequest
 from router.api.unsupported import check_chat
 from router.front.generation_request import ChatPrompt, Prompt, TokenPrompt
@@ -31,12 +32,12 @@ class ChatReader:
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
         request = self._checked(body)
-        return self._plan(request, (ChatPrompt(to_pairs(request.messages)),))
+        return self._plan(request, (ChatPrompt(to_pairs(request.messages), rendering_of(request)),))
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""
         request = self._checked(body)
-        prompts = (ChatPrompt(to_pairs(request.messages)),)
+        prompts = (ChatPrompt(to_pairs(request.messages), rendering_of(request)),)
         request.messages = []
         self._plan(request, ())  # what is wrong beside the prompts is refused by its name
         return SplitBody(msgspec.json.encode(request), prompts)

@@ -55,7 +55,11 @@ class CompletionReader:
         return request
 
     def _prompts(self, request: CompletionRequest) -> list[TextPrompt | TokenPrompt]:
-        return to_prompts(request.prompt, max_tokens=self._model.max_context_tokens)
+        return to_prompts(
+            request.prompt,
+            max_tokens=self._model.max_context_tokens,
+            add_special=request.add_special_tokens is not False,
+        )
 
     def _plan(
         self, request: CompletionRequest, prompts: Sequence[TextPrompt | TokenPrompt]

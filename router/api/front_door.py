@@ -21,7 +21,7 @@ from router.api.errors import error_body, error_headers
 from router.telemetry.request_ids import request_ids
 
 _log = get_logger("router.api")
-OPERATOR_PATHS = frozenset({"/health", "/metrics", "/version"})
+OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"})
 
 
 class FrontDoor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, replace
 
 from cluster.errors import InvalidRequest
@@ -77,7 +76,7 @@ class GenerationEndpoint:
             events=merge([pipeline.stream(each) for each in prepared]),
             shape=plan.shape,
             envelope=Envelope(
-                id=f"{plan.id_prefix}-{uuid.uuid4().hex}",
+                id=f"{plan.id_prefix}-{request_id}",
                 model=model.name,
                 fingerprint=model.fingerprint,
             ),

@@ -9,11 +9,11 @@ MAX_PROMPTS = 32
 
 
 def to_prompts(
-    prompt: str | list[str | int | list[int]], *, max_tokens: int
+    prompt: str | list[str | int | list[int]], *, max_tokens: int, add_special: bool = True
 ) -> list[TextPrompt | TokenPrompt]:
     """A string, strings, token ids, or lists of token ids. Raises InvalidRequest."""
     if isinstance(prompt, str):
-        return [TextPrompt(prompt)]
+        return [TextPrompt(prompt, add_special)]
     if not prompt:
         raise InvalidRequest("prompt is empty", param="prompt")
     if isinstance(prompt[0], int):
@@ -23,7 +23,7 @@ def to_prompts(
             f"prompt has {len(prompt)} prompts; allowed: {MAX_PROMPTS}", param="prompt"
         )
     if all(isinstance(item, str) for item in prompt):
-        return [TextPrompt(str(item)) for item in prompt]
+        return [TextPrompt(str(item), add_special) for item in prompt]
     if all(isinstance(item, list) for item in prompt):
         return [_tokens(item, max_tokens) for item in prompt if isinstance(item, list)]
     raise _mixed()

@@ -119,6 +119,10 @@ class ChatRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True):
     top_logprobs: int | None = None
 
     include_reasoning: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     echo: bool | None = None
     documents: Any = None
@@ -138,7 +142,38 @@ class CompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True
     prompt: str | list[str | int | list[int]]
     logprobs: int | None = None
     echo: bool | None = None
+    add_special_tokens: bool | None = None
     best_of: int | None = None
 
     suffix: Any = None
     prompt_embeds: Any = None
+
+
+class ChatRendering(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What /tokenize asks of a chat."""
+
+    model: str | None = None
+    messages: list[ChatMessage]
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_token_strs: bool | None = None
+    chat_template: Any = None
+    tools: Any = None
+
+
+class TextEncoding(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What /tokenize asks of a text."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class TokenDecoding(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]

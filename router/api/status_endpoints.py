@@ -52,6 +52,10 @@ class StatusEndpoints:
         headers = {key.decode(): value.decode() for key, value in error_headers(error)}
         return _json(error_body(error), status=503, headers=headers)
 
+    async def live(self, _request: Request) -> Response:
+        """200 while this process answers at all, with workers or without, draining or not."""
+        return _json(msgspec.json.encode(HealthBody()))
+
     async def metrics(self, _request: Request) -> Response:
         """Prometheus text."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams
@@ -21,6 +22,21 @@ class TextPrompt:
     """Encoded with the model's own prefix (BOS), if it has one."""
 
     text: str
+    add_special: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """How a chat becomes text."""
+
+    add_generation_prompt: bool = True
+    """The opening of an answer follows the last message."""
+    continue_final: bool = False
+    """The last message is not closed: the answer goes on with it."""
+    add_special: bool = False
+    """The model's own prefix (BOS) before what the template wrote."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    """`chat_template_kwargs`: what the template may ask for beside the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +44,7 @@ class ChatPrompt:
     """Messages as (role, content), rendered with the model's template."""
 
     messages: tuple[tuple[str, str], ...]
+    rendering: Rendering = Rendering()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from router.dispatch.stream import (
 )
 from router.front.events import GenerationEnd, TextEvent
 from router.front.gathered_prompt import GatheredPrompt
-from router.front.generation_request import GenerationRequest, TextOptions, combined_salt
+from router.front.generation_request import GenerationRequest, Prompt, TextOptions, combined_salt
 from router.front.prompt_encoder import PromptEncoder
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
@@ -79,7 +79,7 @@ class CompletionPipeline:
 
     async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
-        token_ids = await self._encode(request)
+        token_ids = await self.encode(request.prompt, request.limits.to_first_token)
         sampling = self._resolve(request, len(token_ids))
         sampling.check(self._model.vocab_size)
         routed = RoutedRequest(
@@ -118,9 +118,10 @@ class CompletionPipeline:
             log.crashed(run.num_tokens)
             raise InternalError("the router failed on this request; see its log") from cause
 
-    async def _encode(self, request: GenerationRequest) -> list[int]:
-        async with _bounded_by(request.limits.to_first_token):
-            return await self._encoder.encode(request.prompt)
+    async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
+        """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""
+        async with _bounded_by(deadline):
+            return await self._encoder.encode(prompt)
 
     def _resolve(self, request: GenerationRequest, num_prompt_tokens: int) -> SamplingParams:
         _check_scored(request.sampling, num_prompt_tokens)

@@ -13,9 +13,11 @@ def encode_prompt(model: ServedModel, prompt: Prompt) -> list[int]:
         return checked_ids(model, prompt.token_ids)
     check_length(model, prompt)
     if isinstance(prompt, TextPrompt):
-        token_ids = model.tokenizer.encode(prompt.text, add_special=True)
+        token_ids = model.tokenizer.encode(prompt.text, add_special=prompt.add_special)
     else:
-        token_ids = model.tokenizer.encode(_render(model, prompt), add_special=False)
+        token_ids = model.tokenizer.encode(
+            _render(model, prompt), add_special=prompt.rendering.add_special
+        )
     return checked_ids(model, token_ids)
 
 
@@ -71,4 +73,25 @@ def _render(model: ServedModel, prompt: ChatPrompt) -> str:
             f"{model.name} has no chat template; use /v1/completions", param="messages"
         )
     messages = [{"role": role, "content": content} for role, content in prompt.messages]
-    return model.template.render(messages, add_generation_prompt=True)
+    rendering = prompt.rendering
+    text = model.template.render(
+        messages,
+        add_generation_prompt=rendering.add_generation_prompt,
+        variables=rendering.variables,
+    )
+    return _left_open(text, prompt.messages[-1][1]) if rendering.continue_final else text
+
+
+def _left_open(text: str, final: str) -> str:
+    """Cut after the last message's content, as transformers does it: what closes it is left out."""
+    stripped = final.strip()
+    start = text.rfind(stripped)
+    if not stripped or start < 0:
+        raise InvalidRequest(
+            "continue_final_message: the model's chat template does not write the last message as "
+            "it is",
+            param="continue_final_message",
+        )
+    whole = final.lstrip()
+    keeps_spaces = text.startswith(whole, start)
+    return text[: start + len(whole if keeps_spaces else stripped)]

@@ -24,6 +24,8 @@ class Door(enum.StrEnum):
     CHAT = "chat"
     COMPLETION = "completion"
     GRPC = "grpc"
+    TOKENIZE = "tokenize"
+    DETOKENIZE = "detokenize"
 
 
 @dataclass(frozen=True, slots=True)

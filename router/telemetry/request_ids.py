@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from cluster.identity import new_request_id
 
 _ALLOWED = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+BODY_PREFIXES = ("chatcmpl", "cmpl")
+"""Before the internal id, in the `id` of an answer."""
 _SUFFIX_CHARS = 12
 _ADDED = re.compile(rf"(-[0-9a-f]{{{_SUFFIX_CHARS}}})?(-[0-9]{{1,4}})?")
 """What may follow a client's id inside: our suffix, and the number of one prompt of several."""
@@ -34,5 +36,9 @@ def request_ids(asked: str | None) -> RequestIds:
 
 
 def is_known_as(internal: str, echoed: str) -> bool:
-    """True when a request with this internal id may have answered with that X-Request-Id."""
-    return internal.startswith(echoed) and bool(_ADDED.fullmatch(internal, len(echoed)))
+    """True when a request with this internal id may have answered with that X-Request-Id, or with
+    that `id` in its body."""
+    names = {echoed, *(echoed.removeprefix(f"{prefix}-") for prefix in BODY_PREFIXES)}
+    return any(
+        internal.startswith(name) and bool(_ADDED.fullmatch(internal, len(name))) for name in names
+    )

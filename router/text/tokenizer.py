@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class TokenStream(Protocol):
@@ -51,7 +51,14 @@ class ChatTemplate(Protocol):
     """Messages to the text that the model was trained on."""
 
     def render(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """Raises InvalidRequest when the template refuses the messages. Any thread."""
+        """Raises InvalidRequest when the template refuses the messages. Any thread.
+
+        `variables`: of the client, beside the messages; what is ours keeps its value.
+        """
         ...

@@ -65,9 +65,9 @@ def _reply(desk: TextDesk, task: Task, body: bytes) -> tuple[bytes, bytes]:
 
 def _done(desk: TextDesk, task: Task, body: bytes) -> ReadBody:
     if isinstance(task, EncodeText):
-        token_ids = desk.encode(TextPrompt(task.text), task.max_context_tokens)
+        token_ids = desk.encode(TextPrompt(task.text, task.add_special), task.max_context_tokens)
     elif isinstance(task, EncodeChat):
-        token_ids = desk.encode(ChatPrompt(task.messages), task.max_context_tokens)
+        token_ids = desk.encode(ChatPrompt(task.messages, task.rendering), task.max_context_tokens)
     else:
         return desk.read(task.door, body, task.max_context_tokens)
     return ReadBody(b"", (TokenPrompt(token_ids),))

@@ -8,6 +8,8 @@ from dataclasses import replace
 from cluster.errors import RequestTooLarge
 from router.api.chat_reader import ChatReader
 from router.api.completion_reader import CompletionReader
+from router.api.detokenize_reader import DetokenizeReader
+from router.api.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.prompt_encoding import encode_prompt
 from router.front.served_model import ServedModel
@@ -47,6 +49,10 @@ def _split(model: ServedModel, door: Door, body: bytes) -> SplitBody:
         return ChatReader(model).split(body)
     if door is Door.COMPLETION:
         return CompletionReader(model).split(body)
+    if door is Door.TOKENIZE:
+        return TokenizeReader(model).split(body)
+    if door is Door.DETOKENIZE:
+        return DetokenizeReader(model).split(body)
     return split_message(model, body)
 
 

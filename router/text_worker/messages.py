@@ -17,6 +17,7 @@ import msgspec
 
 from cluster.errors import SplitserveError, from_code, status_of
 from cluster.models.card import ModelCard
+from router.front.generation_request import Rendering
 from router.front.text_work import Door
 from router.text_worker.limits import TextLimits
 
@@ -37,6 +38,7 @@ class EncodeText(msgspec.Struct, frozen=True, tag=True):
     """One text to ids, with the model's own prefix."""
 
     text: str
+    add_special: bool
     max_context_tokens: int
 
 
@@ -44,6 +46,7 @@ class EncodeChat(msgspec.Struct, frozen=True, tag=True):
     """Messages as (role, content), rendered and encoded."""
 
     messages: tuple[tuple[str, str], ...]
+    rendering: Rendering
     max_context_tokens: int
 
 

@@ -39,9 +39,12 @@ class TextWorkers:
     async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
         """See TextWork."""
         if isinstance(prompt, TextPrompt):
-            done = await self._texts.call(EncodeText(prompt.text, max_context_tokens))
+            task: EncodeText | EncodeChat = EncodeText(
+                prompt.text, prompt.add_special, max_context_tokens
+            )
         else:
-            done = await self._texts.call(EncodeChat(prompt.messages, max_context_tokens))
+            task = EncodeChat(prompt.messages, prompt.rendering, max_context_tokens)
+        done = await self._texts.call(task)
         return done.prompts[0].token_ids
 
     async def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:

@@ -50,12 +50,15 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt. Messages are {"role", "content"} of plain JSON values.
+        """The prompt. Messages are {"role", "content"} of plain JSON values, and so are
+        `variables`: what a client says beside them. They change nothing of ours.
 
         Raises InvalidRequest when the template refuses them, or would run or write without end.
         """
         values = {
+            **(variables or {}),
             **self._special_tokens,
             "messages": [dict(message) for message in messages],
             "tools": None if tools is None else list(tools),

@@ -87,11 +87,17 @@ class PlainTemplate:
     """`role:content` lines."""
 
     def render(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         if any(message["content"] == "refuse me" for message in messages):
             raise InvalidRequest("the template refuses this", param="messages")
-        return "".join(f"{m['role']}:{m['content']}\n" for m in messages)
+        told = "".join(f"{name}={value}\n" for name, value in (variables or {}).items())
+        opening = "" if add_generation_prompt else "|"
+        return told + "".join(f"{m['role']}:{m['content']}\n" for m in messages) + opening
 
 
 Script = Callable[[RoutedRequest], AsyncGenerator[StreamEvent, None]]

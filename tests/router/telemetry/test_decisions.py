@@ -49,6 +49,8 @@ def test_a_decision_is_found_by_the_clients_own_id_newest_first() -> None:
         log.record(decision(name))
     assert [found.request_id for found in log.known_as("mine")] == names[::-1]
     assert [found.request_id for found in log.known_as("mine-0123456789ab")] == [names[1]]
+    assert [found.request_id for found in log.known_as(f"cmpl-{names[1]}")] == [names[1]]
+    assert [found.request_id for found in log.known_as(f"chatcmpl-{names[1]}")] == [names[1]]
     assert log.known_as("unknown") == []
 
 

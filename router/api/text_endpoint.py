@@ -1,0 +1,53 @@
+"""POST /tokenize and /detokenize: texts and ids, without a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from router.api.asgi import Receive, Scope, Send
+from router.api.exchange import Exchange
+from router.api.generation_endpoint import FrontContext
+from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
+from router.front.generation_request import TokenPrompt
+from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
+
+
+class TextReader(Protocol):
+    """One endpoint's way from a body to an answer. Raises InvalidRequest and its kin."""
+
+    door: Door
+
+    def split(self, body: bytes) -> SplitBody:
+        """Every check, and the prompt taken out; of a large body this is a text worker's work."""
+        ...
+
+    def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
+        """JSON, from what is left of the body and the prompt as ids."""
+        ...
+
+
+class TextEndpoint:
+    """An ASGI application for one path."""
+
+    def __init__(self, context: FrontContext, reader: TextReader) -> None:
+        self._context = context
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, self._context.limits)
+        with self._context.in_flight.entered():
+            body = await exchange.read_json_body()
+            await exchange.until_disconnect(self._run(exchange, body))
+
+    async def _run(self, exchange: Exchange, body: bytes) -> None:
+        asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), None)
+        limits = self._context.times.limits(exchange.arrived_s, asked_s)
+        pipeline, reader = self._context.pipeline, self._reader
+        if len(body) > LARGE_BODY_BYTES:
+            done = await pipeline.read_large(reader.door, body, limits.to_first_token)
+        else:
+            split = reader.split(body)
+            ids = [await pipeline.encode(each, limits.to_first_token) for each in split.prompts]
+            done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)))
+        await exchange.reply(reader.answer(done.rest, done.prompts))

@@ -1,0 +1,87 @@
+"""Bodies of /tokenize, and its answers, as vLLM has them: a text or a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cluster.errors import InvalidRequest
+from router.api.chat_messages import check_num_messages, to_pairs
+from router.api.decode import decode
+from router.api.rendering import rendering_of
+from router.api.schema import ChatRendering, TextEncoding
+from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from router.front.served_model import ServedModel
+from router.front.text_work import Door, SplitBody
+
+_TEXT = msgspec.json.Decoder(TextEncoding)
+_CHAT = msgspec.json.Decoder(ChatRendering)
+_KIND = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class TokenizeBody(msgspec.Struct):
+    """The answer; `token_strs` where they were asked for."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class TokenizeReader:
+    """See TextReader."""
+
+    door = Door.TOKENIZE
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+
+    def split(self, body: bytes) -> SplitBody:
+        """See TextReader."""
+        request = self._checked(body)
+        prompt = _prompt_of(request)
+        if isinstance(request, TextEncoding):
+            request.prompt = ""
+        else:
+            request.messages = []
+        return SplitBody(msgspec.json.encode(request), (prompt,))
+
+    def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
+        """See TextReader."""
+        token_ids = prompts[0].token_ids
+        wants_names = _decoded(rest).return_token_strs
+        names = [self._model.tokenizer.token_text(i) for i in token_ids] if wants_names else None
+        return msgspec.json.encode(
+            TokenizeBody(len(token_ids), self._model.max_context_tokens, token_ids, names)
+        )
+
+    def _checked(self, body: bytes) -> TextEncoding | ChatRendering:
+        request = _decoded(body)
+        self._model.check_name(request.model)
+        if isinstance(request, ChatRendering):
+            check_num_messages(len(request.messages))
+            for name in ("chat_template", "tools"):
+                if getattr(request, name):
+                    raise InvalidRequest(f"{name} is not supported by this server", param=name)
+        return request
+
+
+def _decoded(body: bytes) -> TextEncoding | ChatRendering:
+    if "messages" in decode_keys(body):
+        return decode(body, _CHAT)
+    return decode(body, _TEXT)
+
+
+def decode_keys(body: bytes) -> frozenset[str]:
+    """The names at the top of a body; none for what is no object."""
+    try:
+        return frozenset(_KIND.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return frozenset()
+
+
+def _prompt_of(request: TextEncoding | ChatRendering) -> Prompt:
+    if isinstance(request, TextEncoding):
+        return TextPrompt(request.prompt, request.add_special_tokens is not False)
+    return ChatPrompt(to_pairs(request.messages), rendering_of(request))

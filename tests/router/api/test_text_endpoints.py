@@ -1,0 +1,110 @@
+"""/tokenize and /detokenize in vLLM's shapes, with the limits of every other body."""
+
+import httpx
+import pytest
+
+from router.front.text_work import LARGE_BODY_BYTES
+from tests.router.api.front_fakes import CONTEXT_TOKENS, Front
+
+CHAT = [{"role": "user", "content": "Hi"}]
+
+
+async def post(front: Front, path: str, body: object) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"{front.url}{path}", json=body)
+
+
+async def test_a_text_becomes_ids_and_ids_become_the_text(front):
+    answer = (await post(front, "/tokenize", {"prompt": "Hi é"})).json()
+    assert answer == {
+        "count": 5,
+        "max_model_len": CONTEXT_TOKENS,
+        "tokens": [72, 105, 32, 195, 169],
+        "token_strs": None,
+    }
+    answer = (await post(front, "/detokenize", {"tokens": answer["tokens"]})).json()
+    assert answer == {"prompt": "Hi é"}
+    assert front.source.requests == []
+
+
+async def test_tokens_are_named_where_that_is_asked_for(front):
+    answer = await post(front, "/tokenize", {"prompt": "Hi", "return_token_strs": True})
+    assert answer.json()["token_strs"] == ["H", "i"]
+
+
+async def test_a_chat_is_counted_as_it_would_be_rendered(front):
+    answer = await post(front, "/tokenize", {"messages": CHAT})
+    assert bytes(answer.json()["tokens"]) == b"user:Hi\n"
+    closed = {"messages": CHAT, "add_generation_prompt": False}
+    assert bytes((await post(front, "/tokenize", closed)).json()["tokens"]) == b"user:Hi\n|"
+
+
+@pytest.mark.parametrize("ending", [0, LARGE_BODY_BYTES])
+async def test_a_body_of_any_size_gets_the_same_answer(front, ending):
+    body = {"prompt": "Hi", "return_token_strs": False, "model": None, "add_special_tokens": True}
+    padded = httpx.Response(200, json=body).content + b" " * ending
+    async with httpx.AsyncClient() as client:
+        headers = {"content-type": "application/json"}
+        answer = await client.post(f"{front.url}/tokenize", content=padded, headers=headers)
+    assert answer.json()["tokens"] == [72, 105]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "x", "other": 1}, "other"),
+        ("/tokenize", {"messages": []}, "messages"),
+        ("/tokenize", {"messages": CHAT, "tools": [{}]}, "tools"),
+        ("/tokenize", {"prompt": "x" * 600}, "prompt"),
+        ("/tokenize", {"prompt": "x", "model": "other"}, "model"),
+        ("/detokenize", {"tokens": [1] * 600}, "prompt"),
+        ("/detokenize", {"tokens": [300]}, "prompt"),
+        ("/detokenize", {"tokens": [-1]}, "prompt"),
+    ],
+)
+async def test_what_is_wrong_is_named(front, path, body, param):
+    answer = await post(front, path, body)
+    assert answer.status_code in (400, 404)
+    assert answer.json()["error"]["param"] == param
+
+
+async def test_liveness_does_not_ask_for_workers_and_readiness_does(front):
+    async with httpx.AsyncClient(base_url=front.url) as client:
+        for path in ("/live", "/health", "/ping"):
+            assert (await client.get(path)).status_code == 200
+            answer = await client.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")
+        front.readiness.reason = "no decode worker"
+        assert (await client.get("/live")).status_code == 200
+        assert (await client.get("/health")).status_code == 503
+        assert (await client.head("/ping")).status_code == 503
+        front.in_flight.close_door()
+        assert (await client.get("/live")).status_code == 200
+
+
+async def test_what_a_template_may_ask_for_reaches_it(front):
+    kwargs = {"enable_thinking": False}
+    body = {"messages": CHAT, "chat_template_kwargs": kwargs, "max_tokens": 1}
+    assert (await post(front, "/v1/chat/completions", body)).status_code == 200
+    (asked,) = front.source.requests
+    assert bytes(asked.token_ids) == b"enable_thinking=False\nuser:Hi\n"
+    refused = {"messages": CHAT, "chat_template_kwargs": {"messages": []}}
+    answer = await post(front, "/v1/chat/completions", refused)
+    assert answer.json()["error"]["param"] == "chat_template_kwargs"
+
+
+async def test_the_assistants_last_message_is_continued_and_not_closed(front):
+    opened = [*CHAT, {"role": "assistant", "content": "Well, "}]
+    body = {"messages": opened, "continue_final_message": True, "max_tokens": 1}
+    assert (await post(front, "/v1/chat/completions", body)).status_code == 200
+    (asked,) = front.source.requests
+    assert bytes(asked.token_ids) == b"user:Hi\nassistant:Well, "
+    for wrong in ({**body, "add_generation_prompt": True}, {**body, "messages": CHAT}):
+        answer = await post(front, "/v1/chat/completions", wrong)
+        assert answer.json()["error"]["param"] == "continue_final_message"
+
+
+async def test_the_id_in_a_body_is_the_requests_own(front):
+    answer = (await post(front, "/v1/completions", {"prompt": "x"})).json()
+    assert answer["id"] == f"cmpl-{front.source.requests[0].request_id}"
