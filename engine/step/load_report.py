@@ -38,6 +38,7 @@ class LoadReport:
     def now(self) -> EngineLoad:
         """The numbers of this moment. `kv_bytes_per_s` is the extension's to fill in."""
         counts, pool, meter = self._table.counts, self._pool, self._meter
+        token_ms, pair_ms = meter.costs.told_chunk_ms
         return EngineLoad(
             num_running=counts[SequenceState.DECODING],
             num_waiting=counts[SequenceState.QUEUED] + counts[SequenceState.RECEIVING],
@@ -55,6 +56,6 @@ class LoadReport:
             step_gap_p99_ms=meter.step_gap_p99_ms,
             waiting_prompts=self._table.num_waiting_prompts(),
             decode_row_ms=meter.costs.told_row_ms,
-            prefill_token_ms=meter.costs.cost.token_ms,
-            prefill_pair_ms=meter.costs.cost.pair_ms,
+            prefill_token_ms=token_ms,
+            prefill_pair_ms=pair_ms,
         )

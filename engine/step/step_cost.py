@@ -138,6 +138,13 @@ class StepCostMeter:
         """`cost.row_ms`, once steps of different batches tell; 0 before."""
         return self._decodes.b if self._decodes.tells_apart else 0.0
 
+    @property
+    def told_chunk_ms(self) -> tuple[float, float]:
+        """`cost.token_ms` and `cost.pair_ms`, once prompts of different lengths tell; zeros before:
+        short prompts alone say nothing of what attention makes of long ones."""
+        chunks = self._chunks
+        return (chunks.a, chunks.b) if chunks.tells_apart else (0.0, 0.0)
+
     def add(self, took_ms: float, *, num_rows: int, num_tokens: int, num_pairs: float) -> None:
         """A step of `num_rows` decodes and chunks of `num_tokens` in all; see `pairs_of`."""
         if num_tokens:

@@ -11,6 +11,7 @@ priced as the others are, and one that is four times slower is known after a few
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 
 from cluster.identity import WorkerKey
 from router.pricing.route import PrefillSpeed, pairs_of
@@ -109,7 +110,7 @@ class PrefillLines:
 
     def speed_of(self, worker: WorkerKey) -> PrefillSpeed:
         """The worker's line by now; one that is unknown has the fleet's."""
-        return self._speeds.get(worker) or PrefillSpeed(*self._fleet_line)
+        return self._speeds.get(worker) or PrefillSpeed(*self._fleet_line, self._fleet_pair_ms())
 
     def forget(self, worker: WorkerKey) -> None:
         """The worker is gone."""
@@ -117,8 +118,11 @@ class PrefillLines:
         self._said.pop(worker, None)
         self._speeds.pop(worker, None)
 
+    def _fleet_pair_ms(self) -> float:
+        """Of those that say; attention is left out of every sample's line by as much."""
+        return fmean(pair_ms for _, pair_ms in self._said.values()) if self._said else 0.0
+
     def _solve(self, worker: WorkerKey) -> PrefillSpeed:
-        token_ms, pair_ms = self._said.get(worker, (0.0, 0.0))
-        says = token_ms + pair_ms > 0
-        prior = (DEFAULT_BASE_MS, token_ms) if says else self._fleet_line
+        token_ms, pair_ms = self._said.get(worker, (None, self._fleet_pair_ms()))
+        prior = self._fleet_line if token_ms is None else (DEFAULT_BASE_MS, token_ms)
         return PrefillSpeed(*self._own.get(worker, _Sums()).line(prior), pair_ms)

@@ -47,6 +47,20 @@ def test_short_chunks_that_cost_more_per_token_are_soon_believed() -> None:
     assert meter.cost.chunk_ms(32, 200) == pytest.approx(32 * 0.5, rel=0.25)
 
 
+def test_short_prompts_alone_tell_nobody_what_a_long_one_would_take() -> None:
+    meter = StepCostMeter()
+    for _ in range(30):
+        meter.add(TRUE.chunk_ms(100, 0), num_rows=0, num_tokens=100, num_pairs=pairs_of(100, 0))
+    assert meter.told_chunk_ms == (0.0, 0.0)
+    for context in (0, 512, 1024, 1536) * 3:
+        pairs = pairs_of(512, context)
+        took_ms = TRUE.chunk_ms(512, context)
+        meter.add(took_ms, num_rows=0, num_tokens=512, num_pairs=pairs)
+    token_ms, pair_ms = meter.told_chunk_ms
+    assert token_ms == pytest.approx(TRUE.token_ms, rel=0.1)
+    assert pair_ms == pytest.approx(TRUE.pair_ms, rel=0.5)
+
+
 def test_a_batch_that_never_changes_is_priced_as_measured() -> None:
     found = measured(random.Random(2), 50, num_rows=4)
     assert found.decodes_ms(4) == pytest.approx(TRUE.decodes_ms(4), rel=0.06)

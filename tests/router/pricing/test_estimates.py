@@ -97,6 +97,14 @@ def test_what_a_worker_says_of_its_steps_is_believed_before_its_first_prompt() -
     assert model.speed_of(P).of(16, 16_000) < model.speed_of(P).of(1600)
 
 
+def test_a_worker_without_a_word_pays_for_attention_as_its_fleet_does() -> None:
+    model = PrefillLines()
+    model.heard(P, 0.3, 0.4)
+    for tokens in (500, 1000, 2000) * 8:
+        model.add(P, tokens, model.speed_of(P).of(tokens))
+    assert model.speed_of(D).of(2000) == pytest.approx(model.speed_of(P).of(2000), rel=0.1)
+
+
 def test_attention_to_a_cached_prefix_is_priced_where_it_was_measured() -> None:
     model = PrefillLines()
     model.heard(P, 0.3, 0.2)
