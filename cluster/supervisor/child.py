@@ -22,7 +22,13 @@ from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
 from cluster.process.background import cancel
 from cluster.process.backoff import Backoff
 from cluster.process.silence import Silence
-from cluster.process.startup import ProcessReport, StartupFailed, StartupProgress, StartupReady
+from cluster.process.startup import (
+    ProcessReport,
+    StartupFailed,
+    StartupProgress,
+    StartupReady,
+    StillAlive,
+)
 from cluster.supervisor.failure import ProcessFailure, explain
 from cluster.supervisor.news import Loading, Restarting, Serving, Watcher
 
@@ -64,6 +70,7 @@ class Child:
         self._reports: AsyncIterator[ProcessReport]
         self._stuck: StartupFailed | None = None
         """What this class ended the process for."""
+        self._says_when_it_lives = False
         self._stopping = asyncio.Event()
 
     @property
@@ -75,6 +82,7 @@ class Child:
         """Returns when the process takes requests. Raises StartFailed with the reason if not."""
         self.state = ChildState.STARTING
         self._stuck = None
+        self._says_when_it_lives = False
         self._handle = await self._launched()
         self._reports = self._handle.reports()
         reported = await self._await_ready(self._handle)
@@ -135,6 +143,8 @@ class Child:
                     case StartupProgress(phase=phase, fraction=fraction):
                         progress.heard()
                         self._watcher(Loading(self.spec.name, phase, fraction))
+                    case StillAlive():
+                        self._says_when_it_lives = True
                     case StartupReady() | StartupFailed():
                         return report
         return None
@@ -152,10 +162,11 @@ class Child:
 
     async def _listen(self) -> None:
         """A process that has once said that it is alive has to go on saying so."""
-        async for _ in self._reports:
-            break
-        else:
-            return
+        if not self._says_when_it_lives:
+            async for _ in self._reports:
+                break
+            else:
+                return
         life = Silence(self.spec.silence_s)
         async with self._ended_when_silent(life, "it gave no sign of life"):
             async for _ in self._reports:

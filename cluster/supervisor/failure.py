@@ -58,13 +58,14 @@ def _first_exception(lines: tuple[str, ...]) -> str | None:
 
 
 def _last_error(lines: tuple[str, ...]) -> str | None:
-    """Of the fleet's own log; the exception's last line where there is one."""
+    """Of the fleet's own log; the cause that it names, or the exception's last line."""
     events = [structured_event(line.encode()) or {} for line in lines]
     errors = [event for event in events if event.get("level") in _ERROR_LEVELS]
     if not errors:
         return None
     exception = str(errors[-1].get("exception", "")).strip().splitlines()
-    return " ".join([str(errors[-1].get("event", "")), *exception[-1:]]).strip()
+    cause = str(errors[-1].get("cause", "")) or " ".join(exception[-1:])
+    return " ".join([str(errors[-1].get("event", "")), cause]).strip()
 
 
 def _remedy(ended: ProcessExit, cause: str) -> str:

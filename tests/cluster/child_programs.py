@@ -16,7 +16,7 @@ def ready():
 """
 
 SERVES_UNTIL_SIGTERM = "report('progress', phase='loading', fraction=0.5); ready(); signal.pause()"
-LIVES_UNTIL_STOPPED = "ready(); report('alive'); os.kill(os.getpid(), signal.SIGSTOP)"
+LIVES_UNTIL_STOPPED = "report('alive'); ready(); os.kill(os.getpid(), signal.SIGSTOP)"
 LIVES_ON = """
 ready()
 import threading

@@ -34,7 +34,7 @@ from tests.cluster.child_programs import (
     program,
 )
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 class Newsroom:

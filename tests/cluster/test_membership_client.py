@@ -98,3 +98,20 @@ async def test_leaving_an_unreachable_router_does_not_raise(router):
     await router.stop()
     await beating.stop()
     assert not beating.client.is_joined
+
+
+async def test_a_bug_in_what_is_told_does_not_end_the_beats(router):
+    beating, num_failures = Beating(router), 0
+    await router.until(lambda: len(router.beats) >= 1)
+
+    def fails_once() -> Pulse:
+        nonlocal num_failures
+        num_failures += 1
+        if num_failures == 1:
+            raise KeyError("a bug")
+        return beating.take_pulse()
+
+    beating.client._take_pulse = fails_once
+    await router.until(lambda: num_failures >= 3)
+    assert not beating.task.done()
+    await beating.stop()

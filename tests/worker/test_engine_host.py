@@ -109,3 +109,34 @@ async def test_a_question_is_answered_by_the_frame_with_its_number(host, link):
     link.say(Frame(inspections=[Inspection(inspect.token + 7, ["not ours"], [])]))
     link.say(Frame(inspections=[Inspection(inspect.token, ["ours"], [])]))
     assert await asked == ["ours"]
+
+
+async def test_frames_that_cannot_be_handled_end_the_engine_for_everybody(
+    host: EngineHost, link: ScriptedLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = Listener()
+    submit(host, listener)
+
+    def broken(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(host, "_take", broken)
+    link.say(Frame())
+    async with asyncio.timeout(30):
+        lost = await host.lost
+    assert isinstance(lost, WorkerLost) and "a bug" in lost.message
+    assert listener.events[-1].error_code == "worker_lost"
+
+
+async def test_commands_that_cannot_be_sent_end_the_engine_for_everybody(
+    host: EngineHost, link: ScriptedLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_command: object) -> None:
+        raise OSError("no socket")
+
+    monkeypatch.setattr(link, "send", broken)
+    listener = Listener()
+    submit(host, listener)
+    async with asyncio.timeout(30):
+        assert "no socket" in (await host.lost).message
+    assert listener.events[-1].error_code == "worker_lost"

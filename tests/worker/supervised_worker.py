@@ -1,0 +1,33 @@
+"""A decode worker over a fake engine that a supervisor can keep alive."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.identity import Role
+from cluster.logs import configure_logging
+from cluster.process.parent_death import die_with_parent
+from decode_worker.service import DecodeWorker
+from tests.worker.worker_bench import options_for, tiny_card
+from worker.engine.client import EngineClient
+from worker.process import Surroundings, WorkerProcess
+
+
+async def run() -> int:
+    async def find_model(_options):
+        return tiny_card()
+
+    def make_link(_entry_module, spec):
+        return EngineClient(entry_module="tests.worker.fake_decode_process", spec=spec)
+
+    surroundings = Surroundings(find_model=find_model, make_link=make_link)
+    role = DecodeWorker(progress_timeout_s=3.0, dialer=GrpcDialer())
+    return await WorkerProcess(options_for(Role.DECODE), role, surroundings).run()
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    configure_logging("supervised")
+    sys.exit(asyncio.run(run()))

@@ -1,0 +1,90 @@
+"""A worker whose engine, or whose server, stands still is ended and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.launcher.local import LocalLauncher
+from cluster.launcher.protocol import ProcessSpec
+from cluster.process.backoff import Backoff
+from cluster.process.own_python import module_argv, module_environ
+from cluster.supervisor.news import Restarting, Serving
+from cluster.supervisor.supervisor import Supervisor
+from tests.cluster.test_launcher_supervisor import Newsroom
+
+WORKER = ProcessSpec(
+    name="decode-0",
+    argv=module_argv("tests.worker.supervised_worker"),
+    environ=module_environ(),
+    silence_s=3.0,
+)
+
+
+@pytest.fixture
+def newsroom() -> Newsroom:
+    return Newsroom()
+
+
+@pytest.fixture
+async def supervisor(newsroom: Newsroom, tmp_path: Path) -> AsyncIterator[Supervisor]:
+    launcher = LocalLauncher(log_dir=tmp_path, on_warning=lambda name, level, text: None)
+    running = Supervisor(launcher, newsroom, backoff=lambda: Backoff(0.01, 0.05))
+    yield running
+    running.kill()
+    await running.stop(0.0)
+
+
+async def restarted(newsroom: Newsroom) -> tuple[Serving, Serving, Restarting]:
+    first, second = (await newsroom.wait_for(Serving, 2))[:2]
+    (restarting,) = newsroom.of(Restarting)
+    assert isinstance(first, Serving) and isinstance(second, Serving)
+    assert isinstance(restarting, Restarting)
+    assert not psutil.pid_exists(first.pid)
+    assert not psutil.pid_exists(int(first.facts["engine_pid"]))
+    return first, second, restarting
+
+
+async def test_a_stopped_engine_ends_its_worker_which_is_started_again(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    await supervisor.start([[WORKER]])
+    (serving,) = newsroom.of(Serving)
+    assert isinstance(serving, Serving)
+    os.kill(int(serving.facts["engine_pid"]), signal.SIGSTOP)
+    began = time.monotonic()
+    await newsroom.wait_for(Restarting, 1)
+    print(f"noticed and ended after {time.monotonic() - began:.2f} s")
+    _, _, restarting = await restarted(newsroom)
+    assert restarting.failure.how == "exit code 1"
+    assert "stood still for 3 s" in restarting.failure.cause
+
+
+async def test_a_stopped_server_is_killed_with_its_engine_and_started_again(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    await supervisor.start([[WORKER]])
+    (serving,) = newsroom.of(Serving)
+    assert isinstance(serving, Serving)
+    os.kill(serving.pid, signal.SIGSTOP)
+    _, _, restarting = await restarted(newsroom)
+    assert restarting.failure.how == "signal SIGKILL"
+    assert "no sign of life for 3 s" in restarting.failure.cause
+
+
+async def test_a_worker_that_is_well_is_left_alone(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    stopped = ProcessSpec(name="decode-1", argv=WORKER.argv, environ=WORKER.environ, silence_s=3.0)
+    await supervisor.start([[WORKER, stopped]])
+    other = next(piece for piece in newsroom.of(Serving) if piece.name == "decode-1")  # type: ignore[union-attr]
+    assert isinstance(other, Serving)
+    os.kill(other.pid, signal.SIGSTOP)
+    await newsroom.wait_for(Serving, 3)
+    assert {piece.failure.name for piece in newsroom.of(Restarting)} == {"decode-1"}  # type: ignore[union-attr]
