@@ -15,9 +15,11 @@ from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
 from cluster.logs import get_logger
-from cluster.process.background import Background, cancel
+from cluster.process.background import Background
+from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
+from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import PublicPort, RpcServer
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
@@ -25,7 +27,6 @@ from router.api.limits import HttpLimits, max_connections_here
 from router.app import build_app
 from router.dispatch.stream import TokenSource
 from router.dispatch.time_limits import DefaultTimes
-from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
@@ -94,7 +95,7 @@ class RouterProcess:
         self._options = options
         self._model = model
         self._workers = workers
-        self._in_flight = InFlight()
+        self._in_flight = Lifespan.opened("router")
         self._readiness = FrontReadiness(workers.why_not_ready, self._in_flight)
         self._texts = texts
         self._pipeline = CompletionPipeline(model, workers.source, texts)
@@ -123,11 +124,7 @@ class RouterProcess:
             await self._open(closers)
             await self.stop_requests.drain.wait()
             await self._drain()
-        if self.stop_requests.loss is not None:
-            _log.error("the router has ended by itself", cause=str(self.stop_requests.loss))
-            return 1
-        _log.info("stopped")
-        return 0
+        return exit_code_of(self.stop_requests)
 
     async def _open(self, closers: contextlib.AsyncExitStack) -> None:
         """What was opened is closed in reverse: requests that outlived the drain end with the
@@ -184,14 +181,11 @@ class RouterProcess:
 
     async def _drain(self) -> None:
         """Running requests may finish; a second signal ends the wait."""
-        self._in_flight.close_door()
-        _log.info("draining", num_requests=self._in_flight.count)
+        self._in_flight.advance(WorkerState.DRAINING)
+        _log.info("draining", num_requests=self._in_flight.num_admitted)
         await self._server.set_ready(False)
-        idle = asyncio.create_task(self._in_flight.wait_idle(self._options.drain_timeout_s))
-        stop_now = asyncio.create_task(self.stop_requests.stop_now.wait())
-        await asyncio.wait((idle, stop_now), return_when=asyncio.FIRST_COMPLETED)
-        await cancel((idle, stop_now))
-        _log.info("stopping", num_requests_cut_off=self._in_flight.count)
+        timeout_s = self._options.drain_timeout_s
+        await finish_requests(self._in_flight, self.stop_requests, timeout_s)
 
     def _at(self, port: int) -> str:
         host = self._options.host

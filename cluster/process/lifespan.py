@@ -1,4 +1,4 @@
-"""A worker process's life, and the count of what it still has to finish.
+"""The life of a process that serves, and the count of what it still has to finish.
 
     STARTING -> READY -> DRAINING -> STOPPED        READY may also go to STOPPED at once
 
@@ -16,7 +16,7 @@ from cluster.errors import Draining, NotReady
 
 
 class WorkerState(enum.StrEnum):
-    """Where a worker process is in its life."""
+    """Where a process is in its life."""
 
     STARTING = "starting"
     READY = "ready"
@@ -60,14 +60,23 @@ class WorkLease:
 
 
 class Lifespan:
-    """The state of one worker process. Every call comes from the event loop's thread."""
+    """The state of one process. Every call comes from the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "worker") -> None:
+        """`owner` is what an error calls the process."""
+        self._owner = owner
         self._state = WorkerState.STARTING
         self._started_at = time.monotonic()
         self._num_admitted = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @classmethod
+    def opened(cls, owner: str) -> Lifespan:
+        """One that takes work from the beginning."""
+        lifespan = cls(owner)
+        lifespan.advance(WorkerState.READY)
+        return lifespan
 
     @property
     def state(self) -> WorkerState:
@@ -100,11 +109,11 @@ class Lifespan:
         """A lease for one more request. Raises Draining, or NotReady before the start is over."""
         if self.is_draining:
             raise Draining(
-                f"this worker is {self._state} and takes no new requests; use another one",
+                f"this {self._owner} is {self._state} and takes no new requests; use another one",
                 retry_after_s=RETRY_AFTER_S,
             )
         if self._state is WorkerState.STARTING:
-            raise NotReady("this worker is still loading", retry_after_s=RETRY_AFTER_S)
+            raise NotReady(f"this {self._owner} is still loading", retry_after_s=RETRY_AFTER_S)
         self._num_admitted += 1
         self._idle.clear()
         return WorkLease(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cluster.errors import InvalidRequest
+from cluster.process.lifespan import Lifespan
 from router.api.answer_shape import Envelope
 from router.api.asgi import Receive, Scope, Send
 from router.api.exchange import Exchange
@@ -16,7 +17,6 @@ from router.api.tally import Tally
 from router.dispatch.time_limits import DefaultTimes, TimeLimits
 from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
-from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES
@@ -30,7 +30,7 @@ class FrontContext:
 
     model: ServedModel
     pipeline: CompletionPipeline
-    in_flight: InFlight
+    in_flight: Lifespan
     limits: HttpLimits
     times: DefaultTimes
 
@@ -44,7 +44,7 @@ class GenerationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._context.limits)
-        with self._context.in_flight.entered():
+        with self._context.in_flight.admit():
             body = await exchange.read_json_body()
             await exchange.until_disconnect(self._run(exchange, body))
 

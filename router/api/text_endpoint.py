@@ -36,7 +36,7 @@ class TextEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._context.limits)
-        with self._context.in_flight.entered():
+        with self._context.in_flight.admit():
             body = await exchange.read_json_body()
             await exchange.until_disconnect(self._run(exchange, body))
 

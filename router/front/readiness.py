@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from router.front.in_flight import InFlight
+from cluster.process.lifespan import Lifespan
 
 
 class FrontReadiness:
     """The workers' readiness, unless this router itself is leaving."""
 
-    def __init__(self, workers_missing: Callable[[], str | None], in_flight: InFlight) -> None:
+    def __init__(self, workers_missing: Callable[[], str | None], in_flight: Lifespan) -> None:
         """`workers_missing`: None when a decode worker takes work, else the reason."""
         self._workers_missing = workers_missing
         self._in_flight = in_flight

@@ -11,12 +11,12 @@ import grpc
 
 from cluster.errors import Cancelled, InternalError, NotReady, RequestTooLarge, SplitserveError
 from cluster.logs import bind_request, get_logger
+from cluster.process.lifespan import Lifespan
 from cluster.rpc import abort
 from protos import inference_pb2
 from router.api.limits import HttpLimits
 from router.dispatch.time_limits import MAX_TIMEOUT_S, DefaultTimes, TimeLimits
 from router.front.generation_request import Prompt
-from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door
@@ -35,7 +35,7 @@ class InferenceService:
         self,
         model: ServedModel,
         pipeline: CompletionPipeline,
-        in_flight: InFlight,
+        in_flight: Lifespan,
         limits: HttpLimits,
         *,
         times: DefaultTimes,
@@ -55,7 +55,7 @@ class InferenceService:
         self._num_calls += 1
         try:
             self._check_crowding()
-            with self._in_flight.entered():
+            with self._in_flight.admit():
                 await self._generate(raw, context)
         except SplitserveError as error:
             await abort(context, error)

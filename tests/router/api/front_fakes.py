@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.errors import InvalidRequest
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
+from cluster.process.lifespan import Lifespan
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits
@@ -26,7 +27,6 @@ from router.dispatch.stream import (
     TokenSource,
 )
 from router.dispatch.time_limits import DefaultTimes
-from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
 from router.text_worker.in_process import InProcessText
@@ -257,7 +257,7 @@ class Front:
 
     source: FakeSource
     readiness: FakeReadiness
-    in_flight: InFlight
+    in_flight: Lifespan
     port: int
     server: HttpServer
 
@@ -278,7 +278,7 @@ async def running_front(
     model = byte_model()
     source = FakeSource(script or says("Hello world"))
     pipeline = CompletionPipeline(model, source, InProcessText(model))
-    in_flight = InFlight()
+    in_flight = Lifespan.opened("router")
     readiness = FakeReadiness()
     bounds = limits or small_limits()
     context = FrontContext(

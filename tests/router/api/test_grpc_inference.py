@@ -16,11 +16,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from cluster.errors import QueueFull
+from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
 from router.api.limits import HttpLimits
 from router.dispatch.time_limits import DefaultTimes
-from router.front.in_flight import InFlight
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
 from router.text_worker.in_process import InProcessText
@@ -44,7 +44,7 @@ class GrpcFront:
     """A running gRPC front and a channel to it."""
 
     source: FakeSource
-    in_flight: InFlight
+    in_flight: Lifespan
     server: RpcServer
     channel: grpc.aio.Channel
     stub: Any
@@ -57,7 +57,7 @@ async def running_grpc(
     model = byte_model()
     source = FakeSource(script)
     pipeline = CompletionPipeline(model, source, InProcessText(model))
-    in_flight = InFlight()
+    in_flight = Lifespan.opened("router")
     times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
     service = InferenceService(model, pipeline, in_flight, limits or small_limits(), times=times)
     server = RpcServer("127.0.0.1", 0)
@@ -173,7 +173,7 @@ async def test_a_clients_cancel_closes_the_generation() -> None:
         await call.read()
         call.cancel()
         await until(lambda: front.source.num_closed == 1, "the generation is closed", 2.0)
-        await until(lambda: front.in_flight.count == 0, "nothing is in flight")
+        await until(lambda: front.in_flight.num_admitted == 0, "nothing is in flight")
 
 
 async def test_the_clients_deadline_bounds_the_request() -> None:
@@ -214,6 +214,6 @@ async def test_models_health_and_reflection_answer() -> None:
 
 async def test_a_draining_router_refuses_calls() -> None:
     async with running_grpc(says("ok")) as front:
-        front.in_flight.close_door()
+        front.in_flight.advance(WorkerState.DRAINING)
         status, reason, _ = await failure_of(front.stub.Generate(text_request()))
         assert (status, reason) == (grpc.StatusCode.UNAVAILABLE, "draining")

@@ -61,7 +61,7 @@ async def test_a_client_that_leaves_cancels_its_request(stream: bool) -> None:
             assert await reader.read(1)
         writer.close()
         await until(lambda: front.source.num_closed == 1, "the request is cancelled", 2.0)
-        await until(lambda: front.in_flight.count == 0, "nothing is in flight")
+        await until(lambda: front.in_flight.num_admitted == 0, "nothing is in flight")
 
 
 async def test_a_client_that_leaves_before_the_first_token_cancels_too() -> None:
@@ -83,7 +83,7 @@ async def test_a_slow_body_is_answered_408_and_closed() -> None:
     async with running_front(limits=small_limits(request_timeout_s=0.2)) as front:
         answer = await answer_to(front, HEAD + b"content-length: 50\r\n\r\n{")
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert front.in_flight.count == 0
+        assert front.in_flight.num_admitted == 0
 
 
 async def test_a_silent_connection_is_closed() -> None:

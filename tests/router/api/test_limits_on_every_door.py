@@ -101,7 +101,7 @@ async def test_what_is_no_message_is_an_invalid_request() -> None:
 async def test_calls_over_the_limit_are_told_to_come_again() -> None:
     async with running_grpc(hangs(), small_limits(max_connections=1)) as front:
         first = front.stub.Generate(text_request())
-        await until(lambda: front.in_flight.count == 1, "the first call is in")
+        await until(lambda: front.in_flight.num_admitted == 1, "the first call is in")
         status, code, _ = await failure_of(front.stub.Generate(text_request()))
         assert (status, code) == (grpc.StatusCode.UNAVAILABLE, "not_ready")
         first.cancel()

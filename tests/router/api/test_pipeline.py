@@ -20,6 +20,7 @@ from cluster.errors import (
     WorkerLost,
 )
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
+from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import ChoiceTokens, RoutedRequest, StoppedChoices, StreamEvent
 from router.dispatch.time_limits import TimeLimits
@@ -34,7 +35,6 @@ from router.front.generation_request import (
     combined_salt,
     seed_of,
 )
-from router.front.in_flight import InFlight
 from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
 from router.front.served_model import ServedModel
 from router.text_worker.in_process import InProcessText
@@ -107,10 +107,10 @@ async def test_a_prompt_that_cannot_fit_is_refused_without_being_encoded() -> No
 
 
 async def test_a_drain_waits_for_the_running_and_refuses_the_new() -> None:
-    in_flight = InFlight()
-    with in_flight.entered():
-        in_flight.close_door()
-        with pytest.raises(Draining), in_flight.entered():
+    in_flight = Lifespan.opened("router")
+    with in_flight.admit():
+        in_flight.advance(WorkerState.DRAINING)
+        with pytest.raises(Draining), in_flight.admit():
             pass
         assert not await in_flight.wait_idle(0.01)
     assert await in_flight.wait_idle(0.01)

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from cluster.process.lifespan import WorkerState
 from router.front.text_work import LARGE_BODY_BYTES
 from tests.router.api.front_fakes import CONTEXT_TOKENS, Front
 
@@ -79,7 +80,7 @@ async def test_liveness_does_not_ask_for_workers_and_readiness_does(front):
         assert (await client.get("/live")).status_code == 200
         assert (await client.get("/health")).status_code == 503
         assert (await client.head("/ping")).status_code == 503
-        front.in_flight.close_door()
+        front.in_flight.advance(WorkerState.DRAINING)
         assert (await client.get("/live")).status_code == 200
 
 
