@@ -5,9 +5,12 @@ No torch: `splitserve models show` prints it, the engine plans with it before it
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
 
-from cluster.models.card import DecoderConfig, LatentConfig, MixtureConfig
+from cluster.models.card import DecoderConfig, MixtureConfig
+from cluster.models.tensors import EMBEDDING, LM_HEAD, expected_shapes, is_router
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 KV_SCALE_BYTES = 4
@@ -107,48 +110,20 @@ def workspace_bytes(config: DecoderConfig, *, dtype: str, max_batch_tokens: int)
     return max_batch_tokens * per_token + (LOGIT_ROWS + SCORED_ROWS) * config.vocab_size * 4
 
 
+@functools.lru_cache(maxsize=16)
 def parameters(config: DecoderConfig) -> Parameters:
-    """All numbers of the checkpoint, up to a few per layer."""
-    hidden = config.hidden_size
-    attention, attention_vectors = _attention(config)
-    matrices = config.num_layers * attention
-    vectors = config.num_layers * (attention_vectors + hidden * (4 if config.has_post_norms else 2))
-    for layer in range(config.num_layers):
-        feed_forward, gate = _feed_forward(config, layer)
-        matrices, vectors = matrices + feed_forward, vectors + gate
-    ends = config.vocab_size * hidden * (1 if config.tie_word_embeddings else 2)
-    return Parameters(matrices=matrices, ends=ends, vectors=vectors + hidden)
+    """All numbers of the checkpoint, tensor by tensor."""
+    counted = {"matrices": 0, "ends": 0, "vectors": 0}
+    for name, shape in expected_shapes(config).items():
+        counted[_kind(name, shape)] += math.prod(shape)
+    return Parameters(**counted)
 
 
-def _attention(config: DecoderConfig) -> tuple[int, int]:
-    """(matrices, vectors) of a layer."""
-    if config.latent is not None:
-        return _latent_attention(config, config.latent)
-    hidden, query = config.hidden_size, config.num_heads * config.head_dim
-    kv = 2 * config.num_kv_heads * config.head_dim
-    vectors = 2 * config.head_dim if config.has_qk_norm else 0
-    vectors += query + kv if config.attention_bias else 0
-    vectors += hidden if config.output_bias else 0
-    return hidden * (query + kv) + query * hidden, vectors
-
-
-def _latent_attention(config: DecoderConfig, latent: LatentConfig) -> tuple[int, int]:
-    hidden, heads = config.hidden_size, config.num_heads
-    query = heads * (latent.nope_dim + latent.rope_dim)
-    rank = latent.query_rank
-    matrices = hidden * query if rank is None else hidden * rank + rank * query
-    matrices += hidden * latent.row_dim
-    matrices += latent.kv_rank * heads * (latent.nope_dim + latent.value_dim)
-    return matrices + heads * latent.value_dim * hidden, latent.kv_rank + (rank or 0)
-
-
-def _feed_forward(config: DecoderConfig, layer: int) -> tuple[int, int]:
-    mixture, hidden = config.mixture, config.hidden_size
-    if mixture is None or layer in mixture.dense_layers:
-        biases = 2 * config.intermediate_size + hidden if config.mlp_bias else 0
-        return 3 * hidden * config.intermediate_size, biases
-    inner = mixture.num_experts * mixture.expert_size + mixture.shared_size
-    return 3 * hidden * inner, hidden * mixture.num_experts + mixture.num_experts
+def _kind(name: str, shape: tuple[int, ...]) -> str:
+    """The field of Parameters that counts a tensor."""
+    if name in (EMBEDDING, LM_HEAD):
+        return "ends"
+    return "vectors" if len(shape) == 1 or is_router(name) else "matrices"
 
 
 def _widest_attention(config: DecoderConfig) -> int:

@@ -12,7 +12,9 @@ from cluster.models.fields import Fields
 from cluster.models.gguf.dense import DENSE
 from cluster.models.gguf.header import GgufHeader
 from cluster.models.gguf.shape import GgufReader, own_keys
+from cluster.models.gguf.tensor_names import to_gguf_name
 from cluster.models.gguf.types import dtype_of
+from cluster.models.tensors import expected_shapes
 
 READERS: Final[dict[str, GgufReader]] = {**DENSE}
 """By general.architecture."""
@@ -44,7 +46,9 @@ def dtype_of_gguf(header: GgufHeader) -> str:
 
 
 def _check_tensors(header: GgufHeader, config: DecoderConfig) -> None:
-    for name, shape in _expected_shapes(config):
+    """Every tensor that such a decoder has is there, in its shape."""
+    for ours, shape in expected_shapes(config).items():
+        name = to_gguf_name(ours, has_branch_norms=config.has_post_norms)
         tensor = header.tensors.get(name)
         if tensor is None:
             raise BadCheckpoint(f"{header.path} lacks tensor {name!r}; fetch or convert it again")
@@ -52,42 +56,3 @@ def _check_tensors(header: GgufHeader, config: DecoderConfig) -> None:
             raise BadCheckpoint(
                 f"{header.path}: {name!r} has shape {tensor.shape}, its metadata says {shape}"
             )
-
-
-def _expected_shapes(config: DecoderConfig) -> list[tuple[str, tuple[int, ...]]]:
-    """Of the tensors that every file of such a shape has."""
-    hidden = config.hidden_size
-    expected: list[tuple[str, tuple[int, ...]]] = [
-        ("token_embd.weight", (config.vocab_size, hidden)),
-        ("output_norm.weight", (hidden,)),
-    ]
-    layer = _norm_shapes(config) | _attention_shapes(config) | _mlp_shapes(config)
-    for index in range(config.num_layers):
-        expected += [(f"blk.{index}.{part}.weight", shape) for part, shape in layer.items()]
-    return expected
-
-
-def _norm_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    names = ["attn_norm", "ffn_norm"]
-    if config.has_post_norms:
-        names += ["post_attention_norm", "post_ffw_norm"]
-    return dict.fromkeys(names, (config.hidden_size,))
-
-
-def _attention_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    hidden, head_dim = config.hidden_size, config.head_dim
-    query, kv = config.num_heads * head_dim, config.num_kv_heads * head_dim
-    shapes: dict[str, tuple[int, ...]] = {
-        "attn_q": (query, hidden),
-        "attn_k": (kv, hidden),
-        "attn_v": (kv, hidden),
-        "attn_output": (hidden, query),
-    }
-    if config.has_qk_norm:
-        shapes |= {"attn_q_norm": (head_dim,), "attn_k_norm": (head_dim,)}
-    return shapes
-
-
-def _mlp_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    return {"ffn_gate": (inner, hidden), "ffn_up": (inner, hidden), "ffn_down": (hidden, inner)}

@@ -9,12 +9,7 @@ import torch
 from cluster.errors import BadCheckpoint
 from cluster.models.architectures import require_architecture
 from cluster.models.card import DecoderConfig, ModelCard
-from engine.contract.weight_format import WeightFormat
-from engine.model.weights.checkpoint import Checkpoint
-from engine.model.weights.latent_weights import LatentWeights, latent_weights
-from engine.model.weights.mixture_weights import MixtureWeights, mixture_weights
-from engine.model.weights.open_checkpoint import open_checkpoint
-from engine.model.weights.tensor_names import (
+from cluster.models.tensors import (
     ATTENTION_BRANCH_NORM,
     EMBEDDING,
     FEED_FORWARD_BRANCH_NORM,
@@ -27,6 +22,11 @@ from engine.model.weights.tensor_names import (
     is_prediction_layer,
     layer_prefix,
 )
+from engine.contract.weight_format import WeightFormat
+from engine.model.weights.checkpoint import Checkpoint
+from engine.model.weights.latent_weights import LatentWeights, latent_weights
+from engine.model.weights.mixture_weights import MixtureWeights, mixture_weights
+from engine.model.weights.open_checkpoint import open_checkpoint
 from engine.model.weights.weight_reader import WeightReader
 from kernels.weights import Weight
 

@@ -16,9 +16,9 @@ import torch
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.card import DecoderConfig
 from cluster.models.gguf.header import read_gguf_header
+from cluster.models.gguf.tensor_names import from_gguf_name
 from engine.model.weights.dequantize import dequantize
 from engine.model.weights.gguf_blocks import FORMATS, grouped
-from engine.model.weights.tensor_names import from_gguf_name
 from kernels.weight_rows import take_rows
 from kernels.weights import Weight
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import DecoderConfig, LatentConfig
-from engine.model.weights.latent_names import (
+from cluster.models.latent_tensors import (
     KV_DOWN,
     KV_NORM,
     KV_UP,

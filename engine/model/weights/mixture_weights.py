@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import MixtureConfig
-from engine.model.weights.mixture_names import ROUTER, ROUTER_BIAS, SHARED, expert_prefix
+from cluster.models.mixture_tensors import ROUTER, ROUTER_BIAS, SHARED, expert_prefix
 from engine.model.weights.weight_reader import WeightReader
 from kernels.weights import Weight
 

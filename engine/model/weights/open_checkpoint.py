@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cluster.models.card import CheckpointFormat, ModelCard
+from cluster.models.tensors import expected_shapes
 from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.gguf_checkpoint import GgufCheckpoint
 from engine.model.weights.mixtral_names import MIXTRAL, MixtralNames
 from engine.model.weights.quantized_checkpoint import QuantizedCheckpoint
 from engine.model.weights.safetensors_checkpoint import SafetensorsCheckpoint
-from engine.model.weights.tensor_names import expected_shapes
 
 
 def open_checkpoint(card: ModelCard) -> Checkpoint:

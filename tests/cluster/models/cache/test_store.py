@@ -23,7 +23,7 @@ from cluster.errors import (
     SourceUnreachable,
     UnknownModel,
 )
-from cluster.models import files, wheel_download
+from cluster.models.cache import files, wheel_download
 from cluster.models.cache.lock import cache_lock
 from cluster.models.cache.progress import silent
 from cluster.models.cache.source import ALIASES, HubSource, parse_source

@@ -1,10 +1,14 @@
-"""The tensors of a checkpoint: their Hugging Face names and the shapes that a config implies."""
+"""The tensors of a decoder: their Hugging Face names and the shapes that a config implies.
+
+The one table of them: what a loader asks for, what a GGUF file must have under its own names
+(`gguf/tensor_names.py`), and what a model takes in memory (`footprint.py`) all follow from it.
+"""
 
 from __future__ import annotations
 
 from cluster.models.card import DecoderConfig
-from engine.model.weights.latent_names import latent_shapes
-from engine.model.weights.mixture_names import mixture_shapes
+from cluster.models.latent_tensors import latent_shapes
+from cluster.models.mixture_tensors import ROUTER, mixture_shapes
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
@@ -14,45 +18,6 @@ ROPE_DIVISORS = "rope_divisors"
 INPUT_NORM = "input_layernorm.weight"
 ATTENTION_BRANCH_NORM = "post_attention_layernorm.weight"
 FEED_FORWARD_BRANCH_NORM = "post_feedforward_layernorm.weight"
-
-_GGUF_TOP = {
-    "token_embd.weight": EMBEDDING,
-    "output_norm.weight": FINAL_NORM,
-    "output.weight": LM_HEAD,
-    "rope_freqs.weight": ROPE_DIVISORS,
-}
-_GGUF_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_GGUF_BRANCH_NORMED = {
-    **_GGUF_LAYER,
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-
-
-def from_gguf_name(name: str, *, has_branch_norms: bool = False) -> str:
-    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight; unknown names unchanged."""
-    modules = _GGUF_BRANCH_NORMED if has_branch_norms else _GGUF_LAYER
-    if name in _GGUF_TOP:
-        return _GGUF_TOP[name]
-    prefix, _, rest = name.partition(".")
-    index, _, leaf = rest.partition(".")
-    module, _, kind = leaf.partition(".")
-    if prefix == "blk" and module in modules:
-        return f"{layer_prefix(int(index))}{modules[module]}.{kind}"
-    return name
 
 
 def layer_prefix(index: int) -> str:
@@ -77,6 +42,11 @@ def expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
         parts = _norm_shapes(config) | _attention_of(config) | _feed_forward_of(config, index)
         shapes |= {layer_prefix(index) + leaf: shape for leaf, shape in parts.items()}
     return shapes
+
+
+def is_router(name: str) -> bool:
+    """Whether a tensor is a mixture's gate: a matrix that is never quantized."""
+    return name.endswith(f".{ROUTER}")
 
 
 def is_prediction_layer(name: str, config: DecoderConfig) -> bool:
