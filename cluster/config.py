@@ -142,6 +142,11 @@ class RouterOptions:
     stream_timeout_s: float = option(
         120.0, "longest wait between two tokens of an answer", low=0.001
     )
+    generation_config: str = option(
+        "auto",
+        "sampling of requests that name none: auto (the checkpoint's own) or none",
+        choices=("auto", "none"),
+    )
     ping_interval_s: float = option(
         15.0, "silence in a stream before a comment keeps it open; 0: never", low=0
     )

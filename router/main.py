@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 
 import uvloop
 
@@ -12,6 +13,7 @@ from cluster.identity import Role
 from cluster.logs import configure_logging
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
+from cluster.models.hf.generation_defaults import generation_defaults_of
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
 from router.control.join_rules import OwnModel
@@ -43,6 +45,8 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             card.config.max_context_tokens, lambda: longest_request_tokens(workers)
         )
         model = await asyncio.to_thread(load_served_model, card, options.model, limit)
+        if options.generation_config == "auto":
+            model = replace(model, defaults=generation_defaults_of(card))
         report_progress("listen")
         gc.freeze()  # what is loaded stays: the collector need not look at it again
         limits = TextLimits.for_bodies_of(options.max_body_bytes)

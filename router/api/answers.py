@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.generation import Timing
+from cluster.models.hf.generation_defaults import GenerationDefaults
 
 
 class PromptTokensDetails(msgspec.Struct):
@@ -130,6 +131,7 @@ class ModelBody(msgspec.Struct):
     id: str
     created: int
     max_model_len: int
+    default_sampling_params: GenerationDefaults = GenerationDefaults()
     object: str = "model"
     owned_by: str = "splitserve"
 

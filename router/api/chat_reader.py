@@ -59,9 +59,13 @@ class ChatReader:
         return Plan(
             prompts=prompts,
             sampling=sampling.sampling_of(
-                request, logprobs=logprobs, prompt_logprobs=prompt_logprobs
+                request,
+                self._model.defaults,
+                logprobs=logprobs,
+                prompt_logprobs=prompt_logprobs,
             ),
             max_tokens=sampling.max_tokens_of_chat(request),
+            default_max_tokens=self._model.defaults.max_new_tokens,
             timeout_s=request.timeout_s,
             stop=sampling.stops_of(request),
             cache_salt=sampling.salt_of(request),

@@ -68,6 +68,7 @@ class CompletionReader:
         asked = sampling.prompt_logprobs_of(request)
         params = sampling.sampling_of(
             request,
+            self._model.defaults,
             logprobs=logprobs,
             prompt_logprobs=most(asked, logprobs if request.echo else None),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.errors import InvalidRequest
+from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.sampling import MAX_LOGPROBS, SamplingParams
 from router.api.plan import AnswerOptions
 from router.api.schema import ChatRequest, CompletionRequest, SamplingFields
@@ -16,6 +17,7 @@ from router.front.generation_request import (
     seed_of,
 )
 
+_DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _SAME_NAME = (
     "temperature",
     "top_p",
@@ -31,12 +33,17 @@ _SAME_NAME = (
 
 
 def sampling_of(
-    request: SamplingFields, *, logprobs: int | None, prompt_logprobs: int | None
+    request: SamplingFields,
+    defaults: GenerationDefaults,
+    *,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
 ) -> SamplingParams:
     """Absent fields take the defaults. `max_tokens` is resolved later, ranges are checked there."""
     given: dict[str, Any] = {
-        name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None
+        name: value for name in _DEFAULTED if (value := getattr(defaults, name)) is not None
     }
+    given |= {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
     bias = request.logit_bias or {}
     check_num_biases(len(bias))
     return SamplingParams(

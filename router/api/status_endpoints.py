@@ -75,7 +75,7 @@ class StatusEndpoints:
 
     def _body(self) -> ModelBody:
         model = self._model
-        return ModelBody(model.name, model.created_s, model.max_context_tokens)
+        return ModelBody(model.name, model.created_s, model.max_context_tokens, model.defaults)
 
 
 def _json(body: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cluster.errors import UnknownModel
+from cluster.models.hf.generation_defaults import GenerationDefaults
 from router.text.tokenizer import ChatTemplate, Tokenizer
 
 
@@ -26,6 +27,8 @@ class ServedModel:
     context, whatever its tokens are."""
     fingerprint: str
     """`system_fingerprint`: changes when the weights or the program change."""
+    defaults: GenerationDefaults = GenerationDefaults()
+    """Of requests over HTTP that name no other."""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -1,0 +1,47 @@
+"""What a checkpoint's generation_config.json says counts where a client says nothing."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from cluster.errors import BadCheckpoint
+from cluster.models.card import CheckpointFormat
+from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
+from router.api.chat_reader import ChatReader
+from tests.router.api.front_fakes import byte_model
+
+STATED = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_new_tokens": 99, "do_sample": True}
+
+
+def card_in(folder, **stated):
+    (folder / "generation_config.json").write_text(json.dumps(stated))
+    return SimpleNamespace(format=CheckpointFormat.SAFETENSORS, metadata_path=folder)
+
+
+def test_the_fields_of_sampling_are_read_and_no_others(tmp_path):
+    found = generation_defaults_of(card_in(tmp_path, **STATED, eos_token_id=2))
+    assert found == GenerationDefaults(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=99)
+
+
+def test_a_gguf_file_has_none(tmp_path):
+    card = card_in(tmp_path, **STATED)
+    card.format = CheckpointFormat.GGUF
+    assert generation_defaults_of(card) == GenerationDefaults()
+
+
+@pytest.mark.parametrize("wrong", ["0.6", [1], True, float("nan")])
+def test_a_value_that_is_no_number_is_refused(tmp_path, wrong):
+    with pytest.raises(BadCheckpoint, match="temperature"):
+        generation_defaults_of(card_in(tmp_path, temperature=wrong))
+
+
+def test_a_clients_fields_win_over_the_checkpoints():
+    defaults = GenerationDefaults(temperature=0.6, top_k=20, max_new_tokens=99)
+    reader = ChatReader(replace(byte_model(), defaults=defaults))
+    body = {"messages": [{"role": "user", "content": "x"}], "top_k": 5, "top_p": 0.5}
+    plan = reader.read(json.dumps(body).encode())
+    sampling = plan.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 5, 0.5)
+    assert (plan.max_tokens, plan.default_max_tokens) == (None, 99)
