@@ -37,7 +37,7 @@ async def asked(decode: membership_pb2.Member, targets: list, seed: int):
         sampling=sampling_to_wire(SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)),
         prefill=targets,
         cache_root=chance.randbytes(16),
-        timeout_ms=60_000,
+        timeout_ms=200_000,
     )
     began_s = time.monotonic()
     async with open_channel(decode.address) as channel:
@@ -63,7 +63,7 @@ async def test_requests_that_wait_on_a_stopped_prefill_engine_are_answered_by_an
         assert not ended.HasField("error"), ended.error
         assert len(tokens) == 4
         assert ended.timing.prefill_worker == targets[1].worker_id
-        assert took_s < 30, "it waited for its deadline"
+        assert took_s < 100, "it waited for its deadline"
 
     def healed():
         back = is_back_by_id(fleet, victim)
