@@ -1,29 +1,50 @@
 """The intake refuses what would write into somebody else's slots."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from cluster.block_span import BlockSpan
 from decode_worker.kv_intake import KvIntake
-from engine.contract.commands import Cancel, Connect, Deliver, Fetch
+from engine.contract.commands import Cancel, Connect, Deliver, Disconnect, Fetch
 from engine.contract.messages import Frame
 from engine.process.extension import EngineParts
 from kernels.block_digest import block_digest
-from kvtransfer.block_reader import BlockReader
+from kvtransfer.block_read import ReadTools
+from kvtransfer.block_reader import BlockReader, ReaderDied
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
+from kvtransfer.reader import Reader
+from kvtransfer.reader_core import ReaderCore
 from kvtransfer.verification import digest_bytes
 
 SHAPE = (8, 2, 2, 1, 4, 8)  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
 PATIENCE_TURNS = 200_000
 
 
+def with_a_thread(transport: LoopbackTransport, pool: LocalPool) -> Reader:
+    return BlockReader(transport, pool, block_digest)
+
+
+def turned_by_hand(
+    transport: LoopbackTransport, pool: LocalPool, clock: Callable[[], float]
+) -> Reader:
+    tools = ReadTools(
+        transport=transport,
+        blocks=pool.blocks,
+        block_bytes=pool.block_bytes,
+        digest=block_digest,
+        span_blocks=4,
+    )
+    return ReaderCore(tools, patience_s=10.0, clock=clock)
+
+
 class Scene:
     """A source pool, an intake over another, and the engine's answer about request "a"."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_reader: Callable[..., Reader] = with_a_thread) -> None:
         network = LoopbackNetwork()
         self.source = LocalPool(torch.randn(SHAPE), torch.arange(8) + 1)
         self.target = LocalPool(torch.zeros(SHAPE), torch.zeros(8, dtype=torch.int64))
@@ -36,7 +57,7 @@ class Scene:
         )
         self._exporting = LoopbackTransport(self.source, "source", network=network)
         transport = LoopbackTransport(self.target, "target", network=network)
-        self.intake = KvIntake(parts, BlockReader(transport, self.target, block_digest), "loopback")
+        self.intake = KvIntake(parts, make_reader(transport, self.target), "loopback")
         self.intake.handle(Connect("p", self._exporting.describe()))
 
     def fetch(self, request_id: str, block_ids: list[int], *, spoil_from: int = 99) -> Fetch:
@@ -114,3 +135,36 @@ def test_a_cancellation_is_seen_and_passed_on(scene):
     _, frame = scene.turn_until_fetched()
     assert frame.fetched[0].request_id == "a"
     assert not scene.intake.holds("a")
+
+
+def test_the_death_of_the_reading_thread_reaches_the_loop_with_the_next_poll(scene, monkeypatch):
+    def fail(incarnation):
+        raise MemoryError("nobody has thought of this")
+
+    monkeypatch.setattr(scene.intake._reader._core, "disconnect", fail)
+    scene.intake.handle(Disconnect("p"))
+    with pytest.raises(ReaderDied, match="nobody has thought of this"):
+        for _ in range(PATIENCE_TURNS):
+            scene.intake.poll()
+
+
+def test_an_intake_runs_turn_by_turn_on_a_clock_of_its_own_without_a_thread():
+    """What a simulator needs: the core of the reader in the place of the reader."""
+    now = [100.0]
+    scene = Scene(lambda transport, pool: turned_by_hand(transport, pool, lambda: now[0]))
+    scene.intake._clock = lambda: now[0]
+    before = threading.active_count()
+    scene.intake.handle(scene.fetch("a", [2, 3]))
+    assert scene.intake.holds("a") and scene.intake.busy
+    delivered = []
+    while not delivered:
+        now[0] += 0.001
+        delivered = scene.intake.poll()
+    now[0] += 0.25
+    frame = Frame()
+    scene.intake.enrich(frame)
+    assert delivered == [Deliver("a", 0, 2)] and not scene.intake.busy
+    assert frame.fetched[0].frame_delay_ms == pytest.approx(250)
+    assert frame.fetched[0].duration_ms == pytest.approx(1, abs=1.01)
+    assert threading.active_count() == before
+    scene.intake.close()

@@ -189,3 +189,15 @@ def test_the_loop_beats_while_it_is_idle_and_while_it_is_busy() -> None:
         loop.turn()
     beats = [message.num_turns for message in channel.messages if isinstance(message, Beat)]
     assert beats == [3, 6, 9, 12, 15, 18]
+
+
+def test_an_extension_that_can_do_nothing_any_more_ends_the_loop_without_any_work() -> None:
+    """The intake's thread has died: what it holds would be held for good."""
+    loop, _, extension = make_loop(small_engine())
+
+    def dead() -> list[Command]:
+        raise RuntimeError("the KV intake has failed")
+
+    extension.poll = dead  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="the KV intake has failed"):
+        loop.run()
