@@ -10,8 +10,8 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -44,9 +44,27 @@ def configure_logging(
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Unfailing(sys.stderr))),
         cache_logger_on_first_use=True,
     )
+
+
+class _Unfailing:
+    """A stream whose lines are lost when they cannot be written: whoever logs has other work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """As of the stream; never raises OSError."""
+        with suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        """As of the stream; never raises OSError."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def _stamp(process: str) -> Any:
