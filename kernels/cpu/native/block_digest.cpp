@@ -1,11 +1,13 @@
 // Multilinear hash modulo 2^64 of each slice: the sum of half[i] * weight[i] over its 32-bit halves,
 // the weights odd, different and below 2^32 (kernels/reference/block_digest.py says what that finds).
 //
-// One slice after the other, as memory likes it: blocks in no cache pass at 14 GB/s, and at 11 when
-// four slices share their weights (which is faster only for blocks that are in L2 already).
+// One slice after the other, and lines are asked for ahead: 64 blocks that are in no cache pass at 20
+// GB/s, at 15 without that, and at 14 when four slices share their weights.
 #include "element.h"
 
 namespace {
+
+constexpr int64_t kWordsAhead = 512;  // 4 KiB; behind the pool's end, a hint is nothing
 
 // The high halves of 64-bit lanes, in the place of the low ones. A shuffle: shifts and products share
 // a port (16 blocks from L3: 27 GB/s; 24 with shifts).
@@ -22,6 +24,7 @@ uint64_t digest_slice(const int64_t* words, const int64_t* weights, int64_t num_
   int64_t i = 0;
   for (; i + 32 <= num_words; i += 32)
     for (int j = 0; j < 4; ++j) {
+      _mm_prefetch(reinterpret_cast<const char*>(words + i + 8 * j + kWordsAhead), _MM_HINT_T0);
       const __m512i word = _mm512_loadu_si512(words + i + 8 * j);
       const __m512i weight = _mm512_loadu_si512(weights + i + 8 * j);
       low[j] = _mm512_add_epi64(low[j], _mm512_mul_epu32(word, weight));
