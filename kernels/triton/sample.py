@@ -103,6 +103,7 @@ def _count_buckets(
         for first in range(split * split_size, end, CHUNK):
             at = first + tl.arange(0, CHUNK)
             value = tl.load(logits + row * row_stride + at, mask=at < end, other=float("-inf"))
+            value = tl.where(value == value, value, float("-inf"))  # a row with a NaN is not drawn
             found += tl.histogram(_bucket(value, maximum, temperature), BUCKETS, mask=at < end)
             weight = tl.exp(tl.minimum(value - maximum, 0.0) / temperature)
             mass += (weight * UNIT).to(tl.int64)

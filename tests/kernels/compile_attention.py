@@ -14,6 +14,7 @@ from kernels.triton.tuning import (
     prefill_tiles,
 )
 from tests.kernels.compile_case import BF16, F8, F32, I8, I32, Case
+from tests.kernels.machine_code import ASYNC_16, NO_BYTES, WGMMA
 
 BLOCK = 16
 TABLES = {"context_lens": I32, "block_tables": I32, "query_starts": I32}
@@ -23,6 +24,13 @@ QUANTIZED_SPILL_BYTES = 64
 """Triton 3.6 keeps a few values of the conversion from one byte on the stack; 3.9 none."""
 OTHER_SPILL_BYTES = {BF16: 0, F32: 16}
 """float32 is the exact dtype, not the fast one."""
+INSTRUCTIONS_PER_BYTE = 0.15
+"""An H100 issues four instructions in the time in which its memory gives 15 bytes to a processor:
+0.27 each. Bfloat16 pools take 0.05 to 0.06, 0.10 with a group of 32 heads."""
+CONVERTED_PER_BYTE = 0.6
+"""Pools of one byte take 0.26 with four warps, 0.53 with eight: bound by this, not by memory."""
+SHORT = 64
+"""Tokens of a chunk up to which a tile may be a small one."""
 BYTES = {BF16: 2, I8: 1, F8: 1, F32: 4}
 
 
@@ -67,6 +75,9 @@ def decode_case(
         num_stages=tiles.num_stages,
         may_spill_bytes=OTHER_SPILL_BYTES.get(pool, QUANTIZED_SPILL_BYTES),
         programs_per_processor=tiles.programs_per_processor,
+        traits=frozenset({ASYNC_16, NO_BYTES} if pool == BF16 else ()),
+        loop_bytes=2 * tiles.chunk * head_dim * BYTES[pool],
+        max_per_byte=INSTRUCTIONS_PER_BYTE if BYTES[pool] > 1 else CONVERTED_PER_BYTE,
     )
 
 
@@ -93,6 +104,9 @@ def prefill_case(
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
         may_spill_bytes=OTHER_SPILL_BYTES.get(pool, QUANTIZED_SPILL_BYTES),
+        traits=frozenset({WGMMA, ASYNC_16, NO_BYTES} if pool == BF16 else {WGMMA})
+        if query_len > SHORT and gpu is HOPPER
+        else frozenset(),
     )
 
 

@@ -6,11 +6,7 @@ share one.
 
 from __future__ import annotations
 
-import re
-import subprocess
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import triton
@@ -18,10 +14,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from kernels.triton.gpu import HOPPER, Gpu
+from tests.kernels.machine_code import copy_loop_length, traits, usage
 
 REGISTERS, PROCESSOR_SHARED_BYTES, PROCESSOR_WARPS = 65_536, 228 * 1024, 64
 BF16, F16, F32, F8, I8, I32, I64 = "*bf16", "*fp16", "*fp32", "*fp8e4nv", "*i8", "*i32", "*i64"
-_CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +41,12 @@ class Case:
     """Per thread; what is over zero has its reason beside it."""
     programs_per_processor: int = 1
     """That the launch counts on being resident at once."""
+    traits: frozenset[str] = frozenset()
+    """That its machine code has on a Hopper; see machine_code.py."""
+    loop_bytes: int = 0
+    """Of KV that a program reads in one turn of its innermost loop."""
+    max_per_byte: float = 0.0
+    """Instructions, by all warps together, for each of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,10 @@ class Needs:
     registers: int
     spilled_bytes: int
     shared_bytes: int
+    missing: tuple[str, ...]
+    """Traits that the case has and the code has not."""
+    loop_instructions: int
+    """Of all warps in one turn of the innermost loop that reads; 0 where nobody asked."""
 
     def resident(self, num_warps: int) -> int:
         """Programs that a Hopper processor holds at once."""
@@ -76,24 +82,18 @@ def compile_case(case: Case, gpu: Gpu = HOPPER) -> Needs:
     major, minor = gpu.capability
     target = GPUTarget("cuda", major * 10 + minor, 32)
     compiled = triton.compile(source, target, options=options)
-    registers, spilled = _usage(compiled.asm["cubin"])
-    return Needs(registers=registers, spilled_bytes=spilled, shared_bytes=compiled.metadata.shared)
+    registers, spilled = usage(compiled.asm["cubin"])
+    loop = copy_loop_length(compiled.asm["cubin"]) if case.loop_bytes else 0
+    return Needs(
+        registers=registers,
+        spilled_bytes=spilled,
+        shared_bytes=compiled.metadata.shared,
+        missing=tuple(sorted(case.traits - traits(compiled.asm["ptx"]))),
+        loop_instructions=loop * case.num_warps,
+    )
 
 
 def _type(case: Case, name: str) -> str:
     if name in case.constants:
         return "constexpr"
     return case.pointers.get(name, "fp32" if name in case.floats else "i32")
-
-
-def _usage(cubin: bytes) -> tuple[int, int]:
-    """(registers, bytes of stack that hold what did not fit) of a thread."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [str(_CUOBJDUMP), "--dump-resource-usage", file.name]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
-    if found is None:
-        raise RuntimeError(f"cuobjdump says nothing of registers: {said[-300:]}")
-    return int(found[1]), int(found[2])

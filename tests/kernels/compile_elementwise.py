@@ -5,6 +5,9 @@ from __future__ import annotations
 from kernels.triton import gated_mul, head_norm, rms_norm, rope_write_kv
 from kernels.triton.tuning import norm_tile
 from tests.kernels.compile_case import BF16, F8, F32, I8, I64, Case
+from tests.kernels.machine_code import VECTORS
+
+READS = frozenset({VECTORS})
 
 
 def norm_case(hidden: int, width: int) -> Case:
@@ -16,6 +19,7 @@ def norm_case(hidden: int, width: int) -> Case:
         constants={"HIDDEN": hidden, "HAS_BRANCH": True, "ROWS": tile.rows, "WIDTH": width},
         pointers={"branch": BF16, "residual": F32, "weight": F32, "out": BF16},
         num_warps=tile.num_warps,
+        traits=READS,
     )
 
 
@@ -38,6 +42,7 @@ def write_case(head_dim: int, pool: str) -> Case:
         pointers={"qkv": BF16, "cos_sin": F32, "positions": I64, "slots": I64, "kv_layer": pool},
         floats=("largest",),
         aligned=("block_stride",),
+        traits=READS,
     )
 
 
@@ -55,6 +60,7 @@ ELEMENTWISE = [
             "WIDTH": 128,
         },
         pointers={"qkv": BF16, "query_weight": F32, "key_weight": F32},
+        traits=READS,
     ),
     Case(
         name="gated_mul",
@@ -62,6 +68,7 @@ ELEMENTWISE = [
         constants={"WIDTH": 1024, "GELU": True},
         pointers={"gate_up": BF16, "out": BF16},
         aligned=("inner",),
+        traits=READS,
     ),
     *(write_case(128, pool) for pool in (BF16, I8, F8)),
 ]

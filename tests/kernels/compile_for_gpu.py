@@ -3,7 +3,8 @@
     python -m tests.kernels.compile_for_gpu [attention norms ...]
 
 Prints a line per kernel: group, name, registers per thread, bytes spilled, bytes that may be, bytes
-of shared memory, programs that a processor holds at once, and how many the launch counts on.
+of shared memory, programs that a processor holds at once, and how many the launch counts on,
+instructions per byte of KV and how many there may be, and traits that are missing.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def main() -> None:
             spilled = (needs.spilled_bytes, case.may_spill_bytes)
             programs = (needs.resident(case.num_warps), case.programs_per_processor)
             sizes = (needs.registers, *spilled, needs.shared_bytes, *programs)
-            print(group, case.name, *sizes, flush=True)
+            per_byte = needs.loop_instructions / max(1, case.loop_bytes)
+            code = (f"{per_byte:.3f}", case.max_per_byte, ",".join(needs.missing) or "-")
+            print(group, case.name, *sizes, *code, flush=True)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,14 @@ class Line:
     shared_bytes: int
     resident: int
     counted_on: int
+    per_byte: float
+    max_per_byte: float
+    missing: str
+
+    @classmethod
+    def parse(cls, text: str) -> Line:
+        _, name, *sizes, per_byte, most, missing = text.split()
+        return cls(name, *map(int, sizes), float(per_byte), float(most), missing)
 
 
 def compiled(group: str, folder: Path) -> list[Line]:
@@ -47,9 +55,9 @@ def compiled(group: str, folder: Path) -> list[Line]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    words = [line.split() for line in done.stdout.splitlines()]
-    assert len(words) >= 3
-    return [Line(name, *map(int, sizes)) for _, name, *sizes in words]
+    lines = [Line.parse(text) for text in done.stdout.splitlines()]
+    assert len(lines) >= 3
+    return lines
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -61,6 +69,8 @@ def test_every_kernel_compiles_for_a_gpu_and_fits_its_registers_and_shared_memor
         assert line.spilled_bytes <= line.may_spill_bytes, line
         assert line.shared_bytes <= HOPPER.shared_bytes, line
         assert line.resident >= line.counted_on, line
+        assert line.per_byte <= line.max_per_byte, line
+        assert line.missing == "-", line
 
 
 @pytest.mark.parametrize("name", OTHERS)
