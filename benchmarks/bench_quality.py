@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.plot import plot_bars
 from benchmarks.report import Row, print_table, write_json
-from cli.quality.measurements import Measurements, measure
+from engine.offline.quality.measurements import Measurements, measure
 from engine.offline.replica import OfflineSetup
 
 FORMATS = ("auto/auto", "int8/auto", "int4/auto", "auto/int8", "auto/fp8", "int4/int8")

@@ -171,7 +171,7 @@ def quality(
     output: Output = "table",
 ) -> None:
     """Compare a quantized model with itself unquantized; exit code 1 past a threshold."""
-    from cli.quality.command import QualityRequest, run_quality
+    from cli.quality import QualityRequest, run_quality
 
     request = QualityRequest(
         model=model,

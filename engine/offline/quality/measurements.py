@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cli.quality.json_answers import validity
-from cli.quality.needle import Cell, recall
-from cli.quality.reading import Reading, read_text
-from cli.quality.subject import Subject
+from engine.offline.quality.json_answers import validity
+from engine.offline.quality.needle import Cell, recall
+from engine.offline.quality.reading import Reading, read_text
+from engine.offline.quality.subject import Subject
 from engine.offline.replica import OfflineSetup
 
 Progress = Callable[[str], None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.quality.needle import DEPTHS, Cell, cells, recall
-from tests.cli.quality.word_subject import WordSubject
+from engine.offline.quality.needle import DEPTHS, Cell, cells, recall
+from tests.engine.offline.quality.word_subject import WordSubject
 
 
 def test_cells_are_all_lengths_with_all_depths_and_the_same_every_time() -> None:

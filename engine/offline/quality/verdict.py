@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cli.quality.measurements import Measurements
+from engine.offline.quality.measurements import Measurements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from cli.quality import reading
-from cli.quality.reading import Reading, read_text
-from tests.cli.quality.word_subject import WordSubject
+from engine.offline.quality import reading
+from engine.offline.quality.reading import Reading, read_text
+from tests.engine.offline.quality.word_subject import WordSubject
 
 VOCAB = 2000
 

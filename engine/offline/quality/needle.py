@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cli.quality.reading import TEXT
-from cli.quality.subject import Subject
+from engine.offline.quality.reading import TEXT
+from engine.offline.quality.subject import Subject
 
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 ANSWER_TOKENS = 12

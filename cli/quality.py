@@ -13,8 +13,8 @@ from cli.table import Table
 from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cli.quality.measurements import Measurements
-    from cli.quality.verdict import Line, Thresholds
+    from engine.offline.quality.measurements import Measurements
+    from engine.offline.quality.verdict import Line, Thresholds
     from engine.offline.replica import OfflineSetup
 
 
@@ -37,7 +37,7 @@ class QualityRequest:
 
 def run_quality(request: QualityRequest) -> int:
     """Prints the table; 1 when a threshold is passed."""
-    from cli.quality.verdict import Thresholds, has_passed, judge
+    from engine.offline.quality.verdict import Thresholds, has_passed, judge
     from engine.offline.replica import OfflineSetup, spec_of
 
     plain = OfflineSetup(model=request.model, dtype=request.dtype, weights="full")
@@ -73,7 +73,7 @@ def _lengths(words: str) -> list[int]:
 def _measure(
     name: str, setup: OfflineSetup, lengths: list[int], max_tokens: int | None
 ) -> Measurements:
-    from cli.quality.measurements import measure
+    from engine.offline.quality.measurements import measure
 
     def progress(phase: str) -> None:
         print(f"{name}: {phase}", file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ class WordTokenizer:
 
 
 class WordSubject:
-    """Follows the interface of cli.quality.subject.Subject."""
+    """Follows the interface of engine.offline.quality.subject.Subject."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cli.quality.subject import Subject
+from engine.offline.quality.subject import Subject
 
 ANSWER_TOKENS = 48
 KEYS = {"name", "born", "trade", "cities"}

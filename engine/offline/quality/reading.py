@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from cli.quality.subject import Subject
+from engine.offline.quality.subject import Subject
 
 TEXT = Path(__file__).with_name("text.txt")
 WINDOW_TOKENS = 1024

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cli.quality.json_answers import EXAMPLES, is_valid, validity
-from cli.quality.measurements import Measurements
-from cli.quality.needle import cells
-from cli.quality.reading import Reading
-from cli.quality.verdict import Thresholds, has_passed, judge
-from tests.cli.quality.word_subject import WordSubject
+from engine.offline.quality.json_answers import EXAMPLES, is_valid, validity
+from engine.offline.quality.measurements import Measurements
+from engine.offline.quality.needle import cells
+from engine.offline.quality.reading import Reading
+from engine.offline.quality.verdict import Thresholds, has_passed, judge
+from tests.engine.offline.quality.word_subject import WordSubject
 
 LIMITS = Thresholds(
     max_perplexity_increase=1.0, min_agreement=0.9, max_recall_loss=0.2, max_json_loss=0.1
