@@ -8,7 +8,6 @@
     |  '- MethodNotAllowed         405
     |- RequestTooLarge             413
     |- SlowRequest                 408: the client did not finish sending
-    |- Unauthenticated             401
     |- NotReady                    429 / 503, with a Retry-After
     |  |- QueueFull
     |  |- NoWorker                 nobody can serve this now
@@ -74,10 +73,6 @@ class RequestTooLarge(SplitserveError):
 
 class SlowRequest(SplitserveError):
     """The client took too long to send its request."""
-
-
-class Unauthenticated(SplitserveError):
-    """No valid credentials."""
 
 
 class NotReady(SplitserveError):
@@ -190,7 +185,6 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     RequestTooLarge: ErrorStatus(
         "request_too_large", 413, "RESOURCE_EXHAUSTED", "invalid_request_error"
     ),
-    Unauthenticated: ErrorStatus("invalid_api_key", 401, "UNAUTHENTICATED", "authentication_error"),
     NotReady: ErrorStatus("not_ready", 503, "UNAVAILABLE", "server_error"),
     QueueFull: ErrorStatus("queue_full", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),

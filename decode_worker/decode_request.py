@@ -148,7 +148,6 @@ class DecodeRequest:
             deadline=self._deadline,
             targets=tuple(PrefillTarget.from_wire(target) for target in submit.prefill),
             progress_timeout_s=self._parts.progress_timeout_s,
-            traceparent=submit.traceparent,
             vocab_size=self._parts.worker.ready.vocab_size,
         )
         tools = HandoffTools(

@@ -40,7 +40,6 @@ class HandoffPlan:
     targets: Sequence[PrefillTarget]
     progress_timeout_s: float
     """Silence after which a source is given up, at most."""
-    traceparent: str
     vocab_size: int
     """First tokens are below it."""
 
@@ -62,5 +61,4 @@ class HandoffPlan:
             sampling=sampling_to_wire(request.sampling),
             first_block=first_block,
             cache_root=request.cache_root,
-            traceparent=self.traceparent,
         )

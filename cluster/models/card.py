@@ -208,8 +208,6 @@ class QuantizationConfig:
     """GPTQ's first format: zero points are stored less one."""
     is_reordered: bool = False
     """GPTQ's activation order: groups are not runs of inputs, so the matrices are dequantized."""
-    embedding_bits: int | None = None
-    """Of the embedding, and of the LM head where there is one; None: they are not quantized."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +241,6 @@ class ModelCard:
     """Of the weights in their own groups, once loaded; None: as large as the files."""
     quantization: QuantizationConfig | None = None
     """None: every matrix is stored in `checkpoint_dtype`."""
-    notes: tuple[str, ...] = ()
-    """What a user should know, in sentences: for example a context that was cut to a window."""
 
     @property
     def stored_bytes(self) -> int:

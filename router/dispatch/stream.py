@@ -23,8 +23,6 @@ class RoutedRequest:
     tenant_salt: str = ""
     """From the authenticated tenant; keeps the prefix caches of tenants apart."""
     limits: TimeLimits
-    traceparent: str = ""
-    """W3C trace context; may be empty."""
     packed: bytes = field(init=False, repr=False, compare=False)
     """The prompt as the index and the names of its blocks are made from."""
 

@@ -53,7 +53,6 @@ def plan_of(clock: ManualClock, *, timeout_s: float = 60.0, progress_s: float = 
         deadline=Deadline.after(timeout_s, clock),
         targets=(),
         progress_timeout_s=progress_s,
-        traceparent="",
         vocab_size=64,
     )
 

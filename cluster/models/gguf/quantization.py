@@ -16,18 +16,11 @@ _ENDS = ("token_embd.weight", "output.weight")
 def quantization_of_gguf(header: GgufHeader) -> QuantizationConfig | None:
     """Of the type that most bytes have; None where that is not made of groups (F16, IQ4_XS...)."""
     layers = [t for t in header.tensors.values() if t.name not in _ENDS and len(t.shape) > 1]
-    ends = [header.tensors[name] for name in _ENDS if name in header.tensors]
     main = _commonest(layers)
     if main not in GROUPS:
         return None
     bits, group = GROUPS[main]
-    end = _commonest(ends)
-    return QuantizationConfig(
-        method=QuantMethod.GGUF,
-        bits=bits,
-        group=group,
-        embedding_bits=GROUPS[end][0] if end in GROUPS else None,
-    )
+    return QuantizationConfig(method=QuantMethod.GGUF, bits=bits, group=group)
 
 
 def loaded_bytes_of(header: GgufHeader) -> int:

@@ -20,10 +20,8 @@ def header(**types: str) -> GgufHeader:
     return GgufHeader(Path("m.gguf"), {}, tensors)
 
 
-def test_the_default_model_has_4_bit_layers_and_an_8_bit_embedding(smollm2: ModelCard) -> None:
-    assert smollm2.quantization == QuantizationConfig(
-        method=QuantMethod.GGUF, bits=4, group=32, embedding_bits=8
-    )
+def test_the_default_model_has_4_bit_layers(smollm2: ModelCard) -> None:
+    assert smollm2.quantization == QuantizationConfig(method=QuantMethod.GGUF, bits=4, group=32)
 
 
 def test_the_commonest_type_of_the_layers_counts() -> None:

@@ -30,7 +30,7 @@ def test_a_folder_becomes_a_card(tiny_folder: Any) -> None:
     assert (card.name, card.architecture) == ("tiny-model", "LlamaForCausalLM")
     assert (card.format, card.checkpoint_dtype) == (CheckpointFormat.SAFETENSORS, "float32")
     assert card.weight_files == (tiny_folder.path / "model.safetensors",)
-    assert (card.eos_token_ids, card.bos_token_id, card.notes) == ((0,), None, ())
+    assert (card.eos_token_ids, card.bos_token_id) == ((0,), None)
     assert (card.config.head_dim, card.config.max_context_tokens) == (8, 128)
 
 
