@@ -147,6 +147,11 @@ class RouterOptions:
         "sampling of requests that name none: auto (the checkpoint's own) or none",
         choices=("auto", "none"),
     )
+    unknown_fields: str = option(
+        "refuse",
+        "fields of a body that are unknown: refuse, or warn and go on without them",
+        choices=("refuse", "warn"),
+    )
     ping_interval_s: float = option(
         15.0, "silence in a stream before a comment keeps it open; 0: never", low=0
     )

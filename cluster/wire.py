@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from cluster.block_span import BlockSpan
 from cluster.generation import (
@@ -63,9 +65,12 @@ def sampling_to_wire(params: SamplingParams) -> generation_pb2.SamplingParams:
 
 
 def sampling_from_wire(
-    message: generation_pb2.SamplingParams, *, max_tokens: int | None = None
+    message: generation_pb2.SamplingParams,
+    *,
+    max_tokens: int | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> SamplingParams:
-    """Absent fields take the defaults; `max_tokens` replaces an absent one.
+    """Absent fields take `defaults`, by name, else our own; `max_tokens` replaces an absent one.
 
     The result is not checked: call `check` where a client's values enter.
     """
@@ -77,7 +82,7 @@ def sampling_from_wire(
         min_tokens=message.min_tokens,
         stop_token_ids=tuple(message.stop_token_ids),
         ignore_eos=message.ignore_eos,
-        **given,
+        **{**(defaults or {}), **given},
     )
 
 

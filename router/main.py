@@ -22,6 +22,7 @@ from router.front.model_loading import load_served_model
 from router.front.readiness import context_limit
 from router.process import RouterProcess
 from router.text_worker.limits import TextLimits
+from router.text_worker.messages import Setup
 from router.text_worker.workers import TextWorkers
 
 
@@ -47,10 +48,12 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         model = await asyncio.to_thread(load_served_model, card, options.model, limit)
         if options.generation_config == "auto":
             model = replace(model, defaults=generation_defaults_of(card))
+        model = replace(model, ignores_unknown_fields=options.unknown_fields == "warn")
         report_progress("listen")
         gc.freeze()  # what is loaded stays: the collector need not look at it again
         limits = TextLimits.for_bodies_of(options.max_body_bytes)
-        texts = TextWorkers(card, model.name, limits)
+        setup = Setup(card, model.name, limits, model.ignores_unknown_fields)
+        texts = TextWorkers(setup)
         return await RouterProcess(options, model, workers, texts, stop_requests).run()
 
 

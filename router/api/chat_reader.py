@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from router.api import sampling
 from router.api.chat_messages import check_num_messages, to_pairs
 from router.api.chat_shape import ChatShape
-from router.api.decode import decode
+from router.api.decode import decode, decode_known
 from router.api.plan import Plan
+from router.api.prompts import kept_tokens
 from router.api.rendering import rendering_of
 from router.api.schema import ChatRequest
 from router.api.unsupported import check_chat
@@ -31,27 +33,37 @@ class ChatReader:
 
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
-        request = self._checked(body)
-        return self._plan(request, (ChatPrompt(to_pairs(request.messages), rendering_of(request)),))
+        request, ignored = self._checked(body)
+        return replace(self._plan(request, (self._prompt(request),)), ignored=ignored)
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""
-        request = self._checked(body)
-        prompts = (ChatPrompt(to_pairs(request.messages), rendering_of(request)),)
+        request, ignored = self._checked(body)
+        prompts = (self._prompt(request),)
         request.messages = []
         self._plan(request, ())  # what is wrong beside the prompts is refused by its name
-        return SplitBody(msgspec.json.encode(request), prompts)
+        return SplitBody(msgspec.json.encode(request), prompts, ignored=ignored)
 
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
         """See BodyReader."""
         return self._plan(decode(rest, _DECODER), tuple(prompts))
 
-    def _checked(self, body: bytes) -> ChatRequest:
-        request = decode(body, _DECODER)
+    def _checked(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
+        """The request, and the names of what was left out."""
+        ignores = self._model.ignores_unknown_fields
+        request, ignored = decode_known(body, _DECODER, ignores_unknown=ignores)
         self._model.check_name(request.model)
         check_num_messages(len(request.messages))
         check_chat(request)
-        return request
+        return request, ignored
+
+    def _prompt(self, request: ChatRequest) -> ChatPrompt:
+        keep_last = kept_tokens(
+            request.truncate_prompt_tokens,
+            max_tokens=sampling.max_tokens_of_chat(request),
+            limit=self._model.max_context_tokens,
+        )
+        return ChatPrompt(to_pairs(request.messages), rendering_of(request), keep_last)
 
     def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
         logprobs = sampling.logprobs_of_chat(request)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from router.api import sampling
 from router.api.completion_shape import CompletionShape, CompletionWishes
-from router.api.decode import decode
+from router.api.decode import decode, decode_known
 from router.api.plan import Plan
-from router.api.prompts import to_prompts
+from router.api.prompts import kept_tokens, to_prompts
 from router.api.schema import CompletionRequest
 from router.api.unsupported import check_completion
 from router.front.generation_request import TextPrompt, TokenPrompt
@@ -33,32 +34,39 @@ class CompletionReader:
 
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
-        request = self._checked(body)
-        return self._plan(request, self._prompts(request))
+        request, ignored = self._checked(body)
+        return replace(self._plan(request, self._prompts(request)), ignored=ignored)
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""
-        request = self._checked(body)
+        request, ignored = self._checked(body)
         prompts = self._prompts(request)
         request.prompt = ""
         self._plan(request, ())  # what is wrong beside the prompts is refused by its name
-        return SplitBody(msgspec.json.encode(request), prompts, is_echoed=bool(request.echo))
+        rest = msgspec.json.encode(request)
+        return SplitBody(rest, prompts, is_echoed=bool(request.echo), ignored=ignored)
 
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
         """See BodyReader."""
         return self._plan(decode(rest, _DECODER), prompts)
 
-    def _checked(self, body: bytes) -> CompletionRequest:
-        request = decode(body, _DECODER)
+    def _checked(self, body: bytes) -> tuple[CompletionRequest, tuple[str, ...]]:
+        """The request, and the names of what was left out."""
+        ignores = self._model.ignores_unknown_fields
+        request, ignored = decode_known(body, _DECODER, ignores_unknown=ignores)
         self._model.check_name(request.model)
         check_completion(request)
-        return request
+        return request, ignored
 
     def _prompts(self, request: CompletionRequest) -> list[TextPrompt | TokenPrompt]:
+        limit = self._model.max_context_tokens
         return to_prompts(
             request.prompt,
-            max_tokens=self._model.max_context_tokens,
+            max_tokens=limit,
             add_special=request.add_special_tokens is not False,
+            keep_last=kept_tokens(
+                request.truncate_prompt_tokens, max_tokens=request.max_tokens, limit=limit
+            ),
         )
 
     def _plan(

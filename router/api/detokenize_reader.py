@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from router.api.decode import decode
+from router.api.decode import decode_known
 from router.api.schema import TokenDecoding
 from router.front.generation_request import TokenPrompt
 from router.front.prompt_encoding import check_num_tokens
@@ -32,10 +32,11 @@ class DetokenizeReader:
 
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
-        request = decode(body, _DECODER)
+        ignores = self._model.ignores_unknown_fields
+        request, ignored = decode_known(body, _DECODER, ignores_unknown=ignores)
         self._model.check_name(request.model)
         check_num_tokens(self._model, len(request.tokens))
-        return SplitBody(b"", (TokenPrompt(request.tokens),), is_echoed=True)
+        return SplitBody(b"", (TokenPrompt(request.tokens),), is_echoed=True, ignored=ignored)
 
     def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """See TextReader."""

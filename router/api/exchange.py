@@ -32,6 +32,8 @@ class Exchange:
         self._receive = receive
         self._send_raw = send
         self._limits = limits
+        self.headers: list[tuple[bytes, bytes]] = []
+        """Of the answer, beside its own; added to before it begins."""
 
     @property
     def request_id(self) -> str:
@@ -65,14 +67,14 @@ class Exchange:
     ) -> None:
         """One complete JSON answer."""
         length = (b"content-length", str(len(body)).encode())
-        sent = [_JSON_TYPE, length, *(headers or [])]
+        sent = [_JSON_TYPE, length, *self.headers, *(headers or [])]
         await self._send({"type": "http.response.start", "status": status, "headers": sent})
         await self._send({"type": "http.response.body", "body": body})
 
     async def start_stream(self) -> None:
         """200 and the headers of server-sent events."""
-        start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
-        await self._send(start)
+        headers = [*_STREAM_HEADERS, *self.headers]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def send_event(self, data: bytes) -> None:
         """One event; waits while the client does not read, up to the limit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cluster.errors import InvalidRequest
 from cluster.process.lifespan import Lifespan
@@ -10,6 +10,7 @@ from router.api.answer_shape import Envelope
 from router.api.asgi import Receive, Scope, Send
 from router.api.exchange import Exchange
 from router.api.generation import Generation
+from router.api.ignored_fields import IgnoredFields
 from router.api.limits import HttpLimits
 from router.api.plan import BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
@@ -33,6 +34,7 @@ class FrontContext:
     in_flight: Lifespan
     limits: HttpLimits
     times: DefaultTimes
+    ignored: IgnoredFields = field(default_factory=IgnoredFields)
 
 
 class GenerationEndpoint:
@@ -50,6 +52,7 @@ class GenerationEndpoint:
 
     async def _run(self, exchange: Exchange, body: bytes) -> None:
         plan = _with_headers(await self._read(exchange, body), exchange)
+        exchange.headers += self._context.ignored.tell(plan.ignored)
         limits = self._limits(exchange, plan.timeout_s)
         generation = await self._begin(plan, exchange.request_id, limits)
         await generation.answer(exchange)
@@ -59,7 +62,7 @@ class GenerationEndpoint:
             return self._reader.read(body)
         deadline = self._limits(exchange, None).to_first_token
         large = await self._context.pipeline.read_large(self._reader.door, body, deadline)
-        return self._reader.join(large.rest, large.prompts)
+        return replace(self._reader.join(large.rest, large.prompts), ignored=large.ignored)
 
     def _limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)

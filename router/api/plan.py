@@ -40,6 +40,8 @@ class Plan:
     shape: AnswerShape
     options: AnswerOptions
     id_prefix: str
+    ignored: tuple[str, ...] = ()
+    """Names of unknown fields that were left out."""
 
 
 class BodyReader(Protocol):

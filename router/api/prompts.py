@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from cluster.errors import ContextTooLong, InvalidRequest
 from router.front.generation_request import TextPrompt, TokenPrompt
 
 MAX_PROMPTS = 32
+T = TypeVar("T")
 
 
 def to_prompts(
-    prompt: str | list[str | int | list[int]], *, max_tokens: int, add_special: bool = True
+    prompt: str | list[str | int | list[int]],
+    *,
+    max_tokens: int,
+    add_special: bool = True,
+    keep_last: int | None = None,
 ) -> list[TextPrompt | TokenPrompt]:
-    """A string, strings, token ids, or lists of token ids. Raises InvalidRequest."""
+    """A string, strings, token ids, or lists of token ids; of each only `keep_last` tokens where
+    that is said. Raises InvalidRequest."""
     if isinstance(prompt, str):
-        return [TextPrompt(prompt, add_special)]
+        return [TextPrompt(prompt, add_special, keep_last)]
     if not prompt:
         raise InvalidRequest("prompt is empty", param="prompt")
     if isinstance(prompt[0], int):
-        return [_tokens(prompt, max_tokens)]
+        return [_tokens(_last(prompt, keep_last), max_tokens)]
     if len(prompt) > MAX_PROMPTS:
         raise InvalidRequest(
             f"prompt has {len(prompt)} prompts; allowed: {MAX_PROMPTS}", param="prompt"
         )
     if all(isinstance(item, str) for item in prompt):
-        return [TextPrompt(str(item), add_special) for item in prompt]
+        return [TextPrompt(str(item), add_special, keep_last) for item in prompt]
     if all(isinstance(item, list) for item in prompt):
-        return [_tokens(item, max_tokens) for item in prompt if isinstance(item, list)]
+        lists = [item for item in prompt if isinstance(item, list)]
+        return [_tokens(_last(item, keep_last), max_tokens) for item in lists]
     raise _mixed()
+
+
+def kept_tokens(asked: int | None, *, max_tokens: int | None, limit: int) -> int | None:
+    """`truncate_prompt_tokens` as a number of tokens: -1 is all that the answer leaves room for.
+
+    Raises InvalidRequest.
+    """
+    if asked == -1:
+        return max(1, limit - max(1, max_tokens or 1))
+    if asked is not None and not 1 <= asked <= limit:
+        raise InvalidRequest(
+            f"truncate_prompt_tokens is {asked}; allowed: -1, and 1 to {limit}",
+            param="truncate_prompt_tokens",
+        )
+    return asked
+
+
+def _last(items: list[T], count: int | None) -> list[T]:
+    return items if count is None else items[-count:]
 
 
 def _tokens(items: list[str | int | list[int]] | list[int], max_tokens: int) -> TokenPrompt:

@@ -17,7 +17,6 @@ from router.front.generation_request import (
     seed_of,
 )
 
-_DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _SAME_NAME = (
     "temperature",
     "top_p",
@@ -40,9 +39,7 @@ def sampling_of(
     prompt_logprobs: int | None,
 ) -> SamplingParams:
     """Absent fields take the defaults. `max_tokens` is resolved later, ranges are checked there."""
-    given: dict[str, Any] = {
-        name: value for name in _DEFAULTED if (value := getattr(defaults, name)) is not None
-    }
+    given: dict[str, Any] = dict(defaults.sampling)
     given |= {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
     bias = request.logit_bias or {}
     check_num_biases(len(bias))

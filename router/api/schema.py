@@ -69,6 +69,7 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prompt_logprobs: int | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
 
     # Accepted, without effect here.
     user: str | None = None

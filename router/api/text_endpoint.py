@@ -49,5 +49,6 @@ class TextEndpoint:
         else:
             split = reader.split(body)
             ids = [await pipeline.encode(each, limits.to_first_token) for each in split.prompts]
-            done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)))
+            done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)
+        exchange.headers += self._context.ignored.tell(done.ignored)
         await exchange.reply(reader.answer(done.rest, done.prompts))

@@ -8,7 +8,7 @@ import msgspec
 
 from cluster.errors import InvalidRequest
 from router.api.chat_messages import check_num_messages, to_pairs
-from router.api.decode import decode
+from router.api.decode import decode_known
 from router.api.rendering import rendering_of
 from router.api.schema import ChatRendering, TextEncoding
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
@@ -39,38 +39,43 @@ class TokenizeReader:
 
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
-        request = self._checked(body)
+        request, ignored = self._checked(body)
         prompt = _prompt_of(request)
         if isinstance(request, TextEncoding):
             request.prompt = ""
         else:
             request.messages = []
-        return SplitBody(msgspec.json.encode(request), (prompt,))
+        return SplitBody(msgspec.json.encode(request), (prompt,), ignored=ignored)
 
     def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """See TextReader."""
         token_ids = prompts[0].token_ids
-        wants_names = _decoded(rest).return_token_strs
+        wants_names = _decoded(rest, ignores_unknown=False)[0].return_token_strs
         names = [self._model.tokenizer.token_text(i) for i in token_ids] if wants_names else None
         return msgspec.json.encode(
             TokenizeBody(len(token_ids), self._model.max_context_tokens, token_ids, names)
         )
 
-    def _checked(self, body: bytes) -> TextEncoding | ChatRendering:
-        request = _decoded(body)
+    def _checked(self, body: bytes) -> _Decoded:
+        ignores = self._model.ignores_unknown_fields
+        request, ignored = _decoded(body, ignores_unknown=ignores)
         self._model.check_name(request.model)
         if isinstance(request, ChatRendering):
             check_num_messages(len(request.messages))
             for name in ("chat_template", "tools"):
                 if getattr(request, name):
                     raise InvalidRequest(f"{name} is not supported by this server", param=name)
-        return request
+        return request, ignored
 
 
-def _decoded(body: bytes) -> TextEncoding | ChatRendering:
+_Decoded = tuple[TextEncoding | ChatRendering, tuple[str, ...]]
+"""The request, and the names of what was left out."""
+
+
+def _decoded(body: bytes, *, ignores_unknown: bool) -> _Decoded:
     if "messages" in decode_keys(body):
-        return decode(body, _CHAT)
-    return decode(body, _TEXT)
+        return decode_known(body, _CHAT, ignores_unknown=ignores_unknown)
+    return decode_known(body, _TEXT, ignores_unknown=ignores_unknown)
 
 
 def decode_keys(body: bytes) -> frozenset[str]:

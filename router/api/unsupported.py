@@ -71,6 +71,11 @@ def check_completion(request: CompletionRequest) -> None:
             f"best_of is {request.best_of} and n is {request.n or 1}; they must be equal",
             param="best_of",
         )
+    if request.echo and request.truncate_prompt_tokens is not None:
+        raise InvalidRequest(
+            "echo tells the whole prompt; leave out one of echo and truncate_prompt_tokens",
+            param="truncate_prompt_tokens",
+        )
 
 
 def _refuse(

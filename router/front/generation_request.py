@@ -23,6 +23,8 @@ class TextPrompt:
 
     text: str
     add_special: bool = True
+    keep_last: int | None = None
+    """Of its tokens, only so many of the last; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ class ChatPrompt:
 
     messages: tuple[tuple[str, str], ...]
     rendering: Rendering = Rendering()
+    keep_last: int | None = None
+    """As in TextPrompt."""
 
 
 @dataclass(frozen=True, slots=True)

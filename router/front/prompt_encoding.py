@@ -18,7 +18,8 @@ def encode_prompt(model: ServedModel, prompt: Prompt) -> list[int]:
         token_ids = model.tokenizer.encode(
             _render(model, prompt), add_special=prompt.rendering.add_special
         )
-    return checked_ids(model, token_ids)
+    kept = token_ids if prompt.keep_last is None else token_ids[-prompt.keep_last :]
+    return checked_ids(model, kept)
 
 
 def check_length(model: ServedModel, prompt: TextPrompt | ChatPrompt) -> None:

@@ -28,7 +28,9 @@ class ServedModel:
     fingerprint: str
     """`system_fingerprint`: changes when the weights or the program change."""
     defaults: GenerationDefaults = GenerationDefaults()
-    """Of requests over HTTP that name no other."""
+    """Of requests that name no other."""
+    ignores_unknown_fields: bool = False
+    """Of bodies over HTTP: left out and told about, instead of refused."""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -37,6 +37,8 @@ class SplitBody:
     prompts: Sequence[Prompt]
     is_echoed: bool = False
     """The prompts' text is part of the answer."""
+    ignored: tuple[str, ...] = ()
+    """Names of unknown fields that were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class ReadBody:
 
     rest: bytes
     prompts: tuple[TokenPrompt, ...]
+    ignored: tuple[str, ...] = ()
+    """As in SplitBody."""
 
 
 class TextWork(Protocol):

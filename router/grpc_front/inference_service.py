@@ -79,7 +79,13 @@ class InferenceService:
         message, prompt = await self._read(raw, limits)
         ids = request_ids(message.request_id or None)
         with bind_request(ids.internal):
-            wanted = read_request(message, prompt, ids.internal, limits=limits)
+            wanted = read_request(
+                message,
+                prompt,
+                ids.internal,
+                limits=limits,
+                defaults=self._model.defaults,
+            )
             prepared = await self._pipeline.prepare(wanted)
             async with aclosing(self._pipeline.stream(prepared)) as events:
                 async for event in events:

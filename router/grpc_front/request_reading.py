@@ -7,6 +7,7 @@ from dataclasses import replace
 from google.protobuf.message import DecodeError
 
 from cluster.errors import InvalidRequest
+from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.wire import sampling_from_wire
 from protos import generation_pb2, inference_pb2
 from router.api.chat_messages import check_num_messages, checked_role
@@ -46,7 +47,12 @@ def split_message(model: ServedModel, raw: bytes) -> SplitBody:
 
 
 def read_request(
-    message: inference_pb2.GenerateRequest, prompt: Prompt, request_id: str, *, limits: TimeLimits
+    message: inference_pb2.GenerateRequest,
+    prompt: Prompt,
+    request_id: str,
+    *,
+    limits: TimeLimits,
+    defaults: GenerationDefaults,
 ) -> GenerationRequest:
     """Raises InvalidRequest; ranges of sampling parameters are checked by the pipeline."""
     wire = message.sampling
@@ -55,8 +61,11 @@ def read_request(
     return GenerationRequest(
         request_id=request_id,
         prompt=prompt,
-        sampling=replace(sampling_from_wire(wire, max_tokens=1), seed=seed),
+        sampling=replace(
+            sampling_from_wire(wire, max_tokens=1, defaults=defaults.sampling), seed=seed
+        ),
         max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
+        default_max_tokens=defaults.max_new_tokens,
         stop=tuple(wire.stop),
         limits=limits,
         keep_tokens=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import socket
 import sys
+from dataclasses import replace
 from io import BufferedReader
 
 from cluster.errors import InternalError, RequestTooLarge, SplitserveError
@@ -38,7 +39,8 @@ def main() -> int:
     with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as stream:
         setup, _ = _read(stream)
         assert isinstance(setup, Setup)
-        desk = TextDesk(load_text_side(setup.card, setup.served_name))
+        model = load_text_side(setup.card, setup.served_name)
+        desk = TextDesk(replace(model, ignores_unknown_fields=setup.ignores_unknown_fields))
         link.sendall(pack(Loaded()))
         setup.limits.hold_memory()
         step_back(setup.niceness)
@@ -65,9 +67,11 @@ def _reply(desk: TextDesk, task: Task, body: bytes) -> tuple[bytes, bytes]:
 
 def _done(desk: TextDesk, task: Task, body: bytes) -> ReadBody:
     if isinstance(task, EncodeText):
-        token_ids = desk.encode(TextPrompt(task.text, task.add_special), task.max_context_tokens)
+        text = TextPrompt(task.text, task.add_special, task.keep_last)
+        token_ids = desk.encode(text, task.max_context_tokens)
     elif isinstance(task, EncodeChat):
-        token_ids = desk.encode(ChatPrompt(task.messages, task.rendering), task.max_context_tokens)
+        chat = ChatPrompt(task.messages, task.rendering, task.keep_last)
+        token_ids = desk.encode(chat, task.max_context_tokens)
     else:
         return desk.read(task.door, body, task.max_context_tokens)
     return ReadBody(b"", (TokenPrompt(token_ids),))
@@ -77,7 +81,7 @@ def _ids(done: ReadBody) -> tuple[bytes, bytes]:
     payload = b"".join(array.array("i", prompt.token_ids).tobytes() for prompt in done.prompts)
     lengths = tuple(len(prompt.token_ids) for prompt in done.prompts)
     texts = tuple(prompt.text for prompt in done.prompts)
-    return pack(Ids(lengths, texts, done.rest), len(payload)), payload
+    return pack(Ids(lengths, texts, done.rest, done.ignored), len(payload)), payload
 
 
 def _num_bytes(task: Task, body: bytes) -> int:

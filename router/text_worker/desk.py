@@ -38,7 +38,8 @@ class TextDesk:
                 f"the request has {len(split.rest)} bytes beside its prompt; allowed: "
                 f"{LARGE_BODY_BYTES}"
             )
-        return ReadBody(split.rest, tuple(_encoded(model, split, p) for p in split.prompts))
+        prompts = tuple(_encoded(model, split, prompt) for prompt in split.prompts)
+        return ReadBody(split.rest, prompts, split.ignored)
 
     def _with_limit(self, max_context_tokens: int) -> ServedModel:
         return replace(self._model, context_limit=lambda: max_context_tokens)

@@ -30,16 +30,20 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     card: ModelCard
     served_name: str
     limits: TextLimits
+    ignores_unknown_fields: bool = False
+    """Of bodies over HTTP; see ServedModel."""
     niceness: int = 0
     """How far it steps back for other processes on busy cores."""
 
 
 class EncodeText(msgspec.Struct, frozen=True, tag=True):
-    """One text to ids, with the model's own prefix."""
+    """One text to ids."""
 
     text: str
     add_special: bool
     max_context_tokens: int
+    keep_last: int | None = None
+    """See TextPrompt."""
 
 
 class EncodeChat(msgspec.Struct, frozen=True, tag=True):
@@ -48,6 +52,8 @@ class EncodeChat(msgspec.Struct, frozen=True, tag=True):
     messages: tuple[tuple[str, str], ...]
     rendering: Rendering
     max_context_tokens: int
+    keep_last: int | None = None
+    """See TextPrompt."""
 
 
 class ReadLarge(msgspec.Struct, frozen=True, tag=True):
@@ -73,6 +79,8 @@ class Ids(msgspec.Struct, frozen=True, tag=True):
     """Of each prompt where it is to be echoed."""
     rest: bytes = b""
     """Of a body: all but its prompts."""
+    ignored: tuple[str, ...] = ()
+    """Names of unknown fields that were left out."""
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):

@@ -125,7 +125,7 @@ def _read_body(ids: Ids, payload: bytes) -> ReadBody:
     for length, text in zip(ids.lengths, ids.texts, strict=True):
         prompts.append(TokenPrompt(packed[start : start + length].tolist(), text))
         start += length
-    return ReadBody(ids.rest, tuple(prompts))
+    return ReadBody(ids.rest, tuple(prompts), ids.ignored)
 
 
 def _environ() -> dict[str, str]:

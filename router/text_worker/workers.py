@@ -6,12 +6,12 @@ started again when it ends.
 
 from __future__ import annotations
 
-from cluster.models.card import ModelCard
+import msgspec
+
 from cluster.process.background import Background, Loss
 from router.front.generation_request import ChatPrompt, TextPrompt
 from router.front.text_work import Door, ReadBody
 from router.text_worker.lane import TextLane
-from router.text_worker.limits import TextLimits
 from router.text_worker.messages import EncodeChat, EncodeText, ReadLarge, Setup
 
 BODY_NICENESS = 5
@@ -21,9 +21,9 @@ BODY_NICENESS = 5
 class TextWorkers:
     """The TextWork of a real router."""
 
-    def __init__(self, card: ModelCard, served_name: str, limits: TextLimits) -> None:
-        self._texts = TextLane(Setup(card, served_name, limits))
-        self._bodies = TextLane(Setup(card, served_name, limits, BODY_NICENESS))
+    def __init__(self, setup: Setup) -> None:
+        self._texts = TextLane(setup)
+        self._bodies = TextLane(msgspec.structs.replace(setup, niceness=BODY_NICENESS))
         self._background = Background(_go_on)
 
     @property
@@ -40,10 +40,12 @@ class TextWorkers:
         """See TextWork."""
         if isinstance(prompt, TextPrompt):
             task: EncodeText | EncodeChat = EncodeText(
-                prompt.text, prompt.add_special, max_context_tokens
+                prompt.text, prompt.add_special, max_context_tokens, prompt.keep_last
             )
         else:
-            task = EncodeChat(prompt.messages, prompt.rendering, max_context_tokens)
+            task = EncodeChat(
+                prompt.messages, prompt.rendering, max_context_tokens, prompt.keep_last
+            )
         done = await self._texts.call(task)
         return done.prompts[0].token_ids
 

@@ -23,6 +23,13 @@ class GenerationDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_default
     repetition_penalty: float | None = None
     max_new_tokens: int | None = None
 
+    @property
+    def sampling(self) -> dict[str, float]:
+        """What is stated for fields of `SamplingParams`, by their names."""
+        stated = msgspec.structs.asdict(self)
+        del stated["max_new_tokens"]
+        return {name: value for name, value in stated.items() if value is not None}
+
 
 _FIELDS = GenerationDefaults.__struct_fields__
 

@@ -273,9 +273,12 @@ def small_limits(**changes: float) -> HttpLimits:
 
 @asynccontextmanager
 async def running_front(
-    script: Script | None = None, limits: HttpLimits | None = None
+    script: Script | None = None,
+    limits: HttpLimits | None = None,
+    *,
+    model: ServedModel | None = None,
 ) -> AsyncIterator[Front]:
-    model = byte_model()
+    model = model or byte_model()
     source = FakeSource(script or says("Hello world"))
     pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = Lifespan.opened("router")

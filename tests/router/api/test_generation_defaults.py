@@ -9,7 +9,11 @@ import pytest
 from cluster.errors import BadCheckpoint
 from cluster.models.card import CheckpointFormat
 from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
+from protos import generation_pb2, inference_pb2
 from router.api.chat_reader import ChatReader
+from router.dispatch.time_limits import DefaultTimes
+from router.front.generation_request import TextPrompt
+from router.grpc_front.request_reading import read_request
 from tests.router.api.front_fakes import byte_model
 
 STATED = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_new_tokens": 99, "do_sample": True}
@@ -45,3 +49,18 @@ def test_a_clients_fields_win_over_the_checkpoints():
     sampling = plan.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 5, 0.5)
     assert (plan.max_tokens, plan.default_max_tokens) == (None, 99)
+
+
+def test_over_grpc_they_count_for_what_a_message_leaves_unset():
+    defaults = GenerationDefaults(temperature=0.6, top_k=20, max_new_tokens=99)
+    wire = generation_pb2.SamplingParams(temperature=0.0, top_p=0.5)
+    request = read_request(
+        inference_pb2.GenerateRequest(sampling=wire),
+        TextPrompt("x"),
+        "r1",
+        limits=DefaultTimes(first_token_s=1.0, between_tokens_s=1.0).limits(0.0, None),
+        defaults=defaults,
+    )
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.0, 20, 0.5)
+    assert (request.max_tokens, request.default_max_tokens) == (None, 99)

@@ -233,7 +233,7 @@ async def test_a_prompt_over_the_context_names_the_limit(client: AsyncOpenAI) ->
 @pytest.mark.parametrize(
     ("error", "raised", "retry_header"),
     [
-        (QueueFull("full", retry_after_s=2.2), openai.RateLimitError, ("retry-after", "3")),
+        (QueueFull("full", retry_after_s=0.1), openai.RateLimitError, ("retry-after", "1")),
         (NoWorker("no worker"), openai.InternalServerError, ("retry-after", "1")),
         (OutOfBlocks("too long"), openai.BadRequestError, ("x-should-retry", None)),
         (WorkerLost("lost"), openai.InternalServerError, ("x-should-retry", "false")),

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -21,6 +22,7 @@ from router.front.text_work import Door
 from router.text_worker import lane
 from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
+from router.text_worker.messages import Setup
 from router.text_worker.process import CHILD_MODULE
 from router.text_worker.workers import TextWorkers
 from tests.router.api.front_fakes import until
@@ -38,8 +40,10 @@ LARGE_UNSEEN = (
 
 
 @asynccontextmanager
-async def workers_of(card: ModelCard, limits: TextLimits = PLENTY) -> AsyncIterator[TextWorkers]:
-    workers = TextWorkers(card, NAME, limits)
+async def workers_of(
+    card: ModelCard, limits: TextLimits = PLENTY, *, ignores_unknown_fields: bool = False
+) -> AsyncIterator[TextWorkers]:
+    workers = TextWorkers(Setup(card, NAME, limits, ignores_unknown_fields))
     await workers.start()
     try:
         yield workers
@@ -71,6 +75,16 @@ async def test_a_worker_says_what_the_same_work_says_here(card: ModelCard) -> No
             assert told == desk.encode(prompt, CONTEXT_TOKENS)
         read = await workers.read(Door.COMPLETION, body, CONTEXT_TOKENS)
         assert read == desk.read(Door.COMPLETION, body, CONTEXT_TOKENS)
+
+
+async def test_a_worker_cuts_prompts_and_leaves_out_fields_as_it_was_told(card: ModelCard) -> None:
+    body = json.dumps({"prompt": "hello", "truncate_prompt_tokens": 1, "zeta": 1}).encode()
+    async with workers_of(card, ignores_unknown_fields=True) as workers:
+        whole = await workers.encode(HELLO, CONTEXT_TOKENS)
+        cut = await workers.encode(replace(HELLO, keep_last=1), CONTEXT_TOKENS)
+        assert cut == whole[-1:] and len(whole) > 1
+        read = await workers.read(Door.COMPLETION, body, CONTEXT_TOKENS)
+    assert (len(read.prompts[0].token_ids), read.ignored) == (1, ("zeta",))
 
 
 async def test_a_refusal_keeps_its_class_its_words_and_its_parameter(card: ModelCard) -> None:
@@ -134,7 +148,7 @@ async def test_too_much_waiting_is_refused_at_once(
     card: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "MAX_WAITING", 2)
-    workers = TextWorkers(card, NAME, PLENTY)  # not started: everything waits
+    workers = TextWorkers(Setup(card, NAME, PLENTY))  # not started: everything waits
     waiting = [asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS)) for _ in range(2)]
     await asyncio.sleep(0)
     assert isinstance(await error_of(workers.encode(HELLO, CONTEXT_TOKENS)), QueueFull)
