@@ -79,7 +79,7 @@ class MembershipClient:
 
     async def run(self) -> None:
         """Joins and beats until cancelled; whatever goes wrong is tried again."""
-        backoff = _new_backoff()
+        backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)
         while True:
             try:
                 await self._attempt()
@@ -88,7 +88,7 @@ class MembershipClient:
                 delay_s = backoff.next_delay_s(healthy_s=0.0)
                 await self._pause(delay_s * (0.5 + self._jitter() / 2))
             else:
-                backoff = _new_backoff()
+                backoff.start_anew()
                 self._note_recovery()
                 await self._pause(self._beat_interval_s if self._joined else FIRST_RETRY_S)
 
@@ -160,7 +160,3 @@ class MembershipClient:
         if self._trouble is not None:
             self._trouble = None
             _log.info("the router answers again", router=self._router)
-
-
-def _new_backoff() -> Backoff:
-    return Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)

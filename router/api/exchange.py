@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
+from cluster.process.background import cancel
 from router.api.asgi import Message, Receive, Scope, Send, header_of
 from router.api.limits import HttpLimits
 
@@ -101,9 +102,7 @@ class Exchange:
             else:
                 raise Cancelled("the client closed the connection")
         finally:
-            worker.cancel()
-            watcher.cancel()
-            await asyncio.gather(worker, watcher, return_exceptions=True)
+            await cancel([worker, watcher])
 
     async def _disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

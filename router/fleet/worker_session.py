@@ -21,6 +21,7 @@ from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.member import Member
 from cluster.process.background import Background, nothing_needed, until_one_ends
+from cluster.process.backoff import Backoff
 from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
 from cluster.worker_identity import WorkerIdentity
 from protos import worker_pb2
@@ -117,11 +118,11 @@ class WorkerSession:
         return stream
 
     async def _run(self) -> None:
-        delay_s = FIRST_RETRY_S
+        backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)
         while True:
-            was_open = await self._connect_and_serve()
-            delay_s = FIRST_RETRY_S if was_open else min(2 * delay_s, LAST_RETRY_S)
-            await asyncio.sleep(delay_s)
+            if await self._connect_and_serve():
+                backoff.start_anew()
+            await asyncio.sleep(backoff.next_delay_s(healthy_s=0.0))
 
     async def _connect_and_serve(self) -> bool:
         """One connection's life; True when it had become usable."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from cluster.process.background import cancel
 from router.front.events import TextEvent
 
 MAX_BUFFERED_EVENTS = 64
@@ -39,9 +40,7 @@ async def merge(
             else:
                 yield item
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)
 
 
 async def _pump(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
-from cluster.models.cache.download_watch import watched
 from cluster.models.cache.files import disk_errors, landing, require_digest, require_free, sha256_of
+from cluster.models.cache.hub_progress import silent_bars
 from cluster.models.cache.progress import Progress
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ _AGAIN = "fetch it again with `splitserve models pull`"
 def fetch_hub_model(source: HubSource, folder: Path, progress: Progress) -> None:
     """Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    disable_progress_bars()  # ours goes through `progress`
     with _hub_errors(source), disk_errors(folder):
         info = HfApi(endpoint=_endpoint()).model_info(
             source.repository, revision=source.revision, files_metadata=True, timeout=TIMEOUT_S
@@ -47,15 +45,17 @@ def fetch_hub_model(source: HubSource, folder: Path, progress: Progress) -> None
         total = sum(file.size or 0 for file in files)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / COMPLETE).unlink(missing_ok=True)
-        require_free(folder, max(0, total - sum(_present_bytes(folder, file) for file in files)))
-        with watched(folder, total, progress):
-            snapshot_download(
-                source.repository,
-                revision=info.sha,
-                local_dir=folder,
-                allow_patterns=[file.rfilename for file in files],
-                endpoint=_endpoint(),
-            )
+        present = sum(_present_bytes(folder, file) for file in files)
+        require_free(folder, max(0, total - present))
+        progress("download", min(present, total), total)
+        snapshot_download(
+            source.repository,
+            revision=info.sha,
+            local_dir=folder,
+            allow_patterns=[file.rfilename for file in files],
+            endpoint=_endpoint(),
+            tqdm_class=silent_bars(progress, present, total),
+        )
         progress("download", total, total)
         for file in files:
             _check(folder, file, progress)

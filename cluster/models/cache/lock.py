@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from cluster.errors import SourceUnreachable
 from cluster.models.cache.progress import Progress
@@ -24,30 +24,26 @@ def cache_lock(path: Path, progress: Progress, *, max_wait_s: float = MAX_WAIT_S
     after `max_wait_s`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = FileLock(path, timeout=max_wait_s, poll_interval=_POLL_S)
     try:
-        _acquire(handle, path, progress, max_wait_s)
+        lock.acquire(cancel_check=_telling_of_the_wait(progress))
+    except Timeout as timeout:
+        raise SourceUnreachable(
+            f"another process has been fetching this model for more than {max_wait_s:.0f} s; "
+            f"end it, or pass a local .gguf file or folder as the model. Lock: {path}"
+        ) from timeout
+    try:
         yield
     finally:
-        os.close(handle)
+        lock.release()
 
 
-def _acquire(handle: int, path: Path, progress: Progress, max_wait_s: float) -> None:
+def _telling_of_the_wait(progress: Progress) -> Callable[[], bool]:
+    """Asked at every poll whether to give up: says how long it has been, and no."""
     start = time.monotonic()
-    while not _try(handle):
-        waited_s = time.monotonic() - start
-        if waited_s > max_wait_s:
-            raise SourceUnreachable(
-                f"another process has been fetching this model for {waited_s:.0f} s (limit "
-                f"{max_wait_s:.0f} s); end it, or pass a local .gguf file or folder. Lock: {path}"
-            )
-        progress("wait", int(waited_s * 1000), None)
-        time.sleep(_POLL_S)
 
-
-def _try(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    def go_on() -> bool:
+        progress("wait", int((time.monotonic() - start) * 1000), None)
         return False
-    return True
+
+    return go_on

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called from the thread that asked for the model, or from one that watches a download.
+    """Called by one thread at a time: the one that asked for the model, or one that downloads it.
 
     `phase` is a short word such as "download", "unpack", "verify"; `total_bytes` is None while it
     is unknown. Calls come several times a second; the last of a phase has `done == total`.

