@@ -17,3 +17,5 @@ COLOCATED_ITL_FACTOR: Final = 3.0
 """The same where one worker does both."""
 LONG_TTFT_FACTOR: Final = 1.15
 """TTFT of those prompts, over that of an earlier version."""
+FREEZE_WAIT_S: Final = 5.0
+"""Until a request of a process that stands still goes on elsewhere or has its typed error."""

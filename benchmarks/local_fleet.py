@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -20,9 +21,30 @@ START_TIMEOUT_S = 300.0  # the first start downloads the model
 STOP_TIMEOUT_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class LocalFleet:
+    """Where a running fleet is reached, and the process that holds it."""
+
+    port: int
+    grpc_port: int
+    supervisor_pid: int
+
+    @property
+    def grpc_address(self) -> str:
+        """For `splitserve status --grpc`."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+
 @contextmanager
 def local_fleet(*flags: str, num_workers: int, tree: Path | None = None) -> Iterator[int]:
-    """Yields the HTTP port once all workers are members; stops every process at the end.
+    """The HTTP port of a `whole_fleet`."""
+    with whole_fleet(*flags, num_workers=num_workers, tree=tree) as fleet:
+        yield fleet.port
+
+
+@contextmanager
+def whole_fleet(*flags: str, num_workers: int, tree: Path | None = None) -> Iterator[LocalFleet]:
+    """Yields once all workers are members; stops every process at the end.
 
     `tree`: another checkout of this project whose code the fleet runs; None: this one.
     Raises RuntimeError with the end of the log when the fleet does not start.
@@ -38,7 +60,7 @@ def local_fleet(*flags: str, num_workers: int, tree: Path | None = None) -> Iter
         try:
             if not _is_ready(process, port, grpc_port, num_workers):
                 raise RuntimeError(f"the fleet did not start: {Path(log.name).read_text()[-2000:]}")
-            yield port
+            yield LocalFleet(port, grpc_port, process.pid)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=STOP_TIMEOUT_S)

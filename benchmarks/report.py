@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -104,12 +104,16 @@ def _spread(row: Row) -> str:
     return f"{'..'.join(_number(end).strip() for end in row.spread):^15}"
 
 
-def write_json(path: Path | None, name: str, rows: Sequence[Row]) -> None:
-    """Keeps the rows with the machine, the versions and the date; nothing when `path` is None."""
+def write_json(
+    path: Path | None, name: str, rows: Sequence[Row], details: Mapping[str, object] | None = None
+) -> None:
+    """Keeps the rows with the machine, the versions and the date, `details` after them; nothing
+    when `path` is None."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     report = {"name": name, **machine(), "rows": [_as_json(row) for row in rows]}
+    report |= details or {}
     path.write_text(json.dumps(report, indent=1) + "\n")
 
 

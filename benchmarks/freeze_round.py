@@ -1,0 +1,183 @@
+"""One freeze: a worker's processes are stopped under load, and what becomes of everything.
+
+load runs, the victim is at work -> SIGSTOP -> another process in its place, ready
+  -> that one has answered -> the load pauses -> every block is back, the old processes are gone
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from benchmarks.local_fleet import LocalFleet
+from benchmarks.steady_load import Answer, SteadyLoad, is_right
+from cli.fleet_status import MemberStatus, ask_fleet
+from cluster.rpc import open_channel
+from protos import membership_pb2, membership_pb2_grpc
+
+BUSY_TIMEOUT_S, BACK_TIMEOUT_S, QUIET_TIMEOUT_S = 60.0, 180.0, 90.0
+LOOK_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Who is stopped: the engine process alone, or the worker's server with it."""
+
+    role: str
+    is_whole: bool
+
+    def __str__(self) -> str:
+        return f"{self.role}, {'both processes' if self.is_whole else 'engine alone'}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one freeze led to. None: it did not happen in time."""
+
+    freeze: str
+    worker_id: str
+    longest_wait_s: float = 0.0
+    """Of any request that ran during the freeze or came before the worker was back."""
+    wait_ended_with: str = ""
+    """How the request that waited longest went on: answered, or the code of its error."""
+    num_answered: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    num_errors_without_token: int = 0
+    num_wrong: int = 0
+    back_s: float | None = None
+    answers_again_s: float | None = None
+    """From the freeze to the end of the first request that the new process answered."""
+    are_blocks_back: bool = False
+    num_processes_left: int = 0
+
+
+async def freeze_round(
+    fleet: LocalFleet, load: SteadyLoad, freeze: Freeze, worker_id: str
+) -> Outcome:
+    """The load is running before and after."""
+    outcome = Outcome(str(freeze), worker_id)
+    victim = await _at_work(fleet, worker_id)
+    processes = [psutil.Process(pid) for pid in (victim.pid, victim.engine_pid)]
+    for process in processes if freeze.is_whole else processes[1:]:
+        os.kill(process.pid, signal.SIGSTOP)
+    frozen_s = time.monotonic()
+    outcome.back_s = await _seconds_until(lambda: _is_back(fleet, victim), BACK_TIMEOUT_S)
+    back_s = time.monotonic()
+    if outcome.back_s is not None:
+        outcome.answers_again_s = await _first_answer_s(load, victim, frozen_s, back_s)
+    load.pause()
+    quiet_s = await _seconds_until(lambda: _is_quiet(fleet), QUIET_TIMEOUT_S)
+    outcome.are_blocks_back = quiet_s is not None
+    outcome.num_processes_left = sum(_is_there(process) for process in processes)
+    met = [answer for answer in load.since(frozen_s) if answer.sent_s < back_s]
+    _judge(outcome, load, met, frozen_s)
+    load.resume()
+    return outcome
+
+
+def _judge(outcome: Outcome, load: SteadyLoad, met: list[Answer], frozen_s: float) -> None:
+    """Fills in what the requests say that met the freeze."""
+    outcome.num_answered = sum(not answer.error for answer in met)
+    outcome.errors = dict(Counter(answer.error for answer in met if answer.error))
+    outcome.num_errors_without_token = sum(bool(a.error) and not a.text for a in met)
+    outcome.num_wrong = sum(not is_right(a, load.expected[a.prompt]) for a in met)
+    if met:
+        longest = max(met, key=lambda answer: answer.longest_wait_s(frozen_s))
+        outcome.longest_wait_s = longest.longest_wait_s(frozen_s)
+        outcome.wait_ended_with = longest.error or "answered"
+
+
+async def _at_work(fleet: LocalFleet, worker_id: str) -> MemberStatus:
+    """The worker, while requests are on it; after a time whether or not."""
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        member = next(m for m in await _members(fleet) if m.worker_id == worker_id)
+        load = member.load
+        if load.num_running or load.num_waiting or time.monotonic() > deadline_s:
+            return member
+        await asyncio.sleep(0.01)
+
+
+async def _members(fleet: LocalFleet) -> list[MemberStatus]:
+    return (await ask_fleet(fleet.grpc_address, check=False)).members
+
+
+async def _is_back(fleet: LocalFleet, victim: MemberStatus) -> bool:
+    """By the router's word: who stands still answers no question."""
+    async with open_channel(fleet.grpc_address) as channel:
+        stub = membership_pb2_grpc.MembershipStub(channel)
+        seen = (await stub.Members(membership_pb2.MembersRequest())).members
+    return any(
+        state.member.worker_id == victim.worker_id
+        and state.member.incarnation != victim.incarnation
+        and state.state == "ready"
+        for state in seen
+    )
+
+
+async def _first_answer_s(
+    load: SteadyLoad, victim: MemberStatus, frozen_s: float, back_s: float
+) -> float | None:
+    """From the freeze to the end of the first request, sent since `back_s`, that the worker took
+    part in; None when there was none in time."""
+
+    async def has_answered() -> bool:
+        return any(
+            victim.worker_id in (answer.prefill_worker, answer.decode_worker)
+            for answer in load.answers
+            if answer.sent_s > back_s
+        )
+
+    waited_s = await _seconds_until(has_answered, BACK_TIMEOUT_S)
+    return None if waited_s is None else back_s + waited_s - frozen_s
+
+
+async def _is_quiet(fleet: LocalFleet) -> bool:
+    """By `splitserve status --check`: every worker sound, its blocks free or cached."""
+    report = await asyncio.to_thread(_checked_status, fleet)
+    if report is None or report["num_in_flight"] or report["num_queued"]:
+        return False
+    return all(
+        load["free_blocks"] + load["cached_blocks"] == load["total_blocks"]
+        and not load["num_leases"]
+        for load in (member["load"] for member in report["members"])
+    )
+
+
+def _checked_status(fleet: LocalFleet) -> dict[str, Any] | None:
+    """None when a worker is silent or finds one of its invariants broken."""
+    command = [sys.executable, "-m", "cli", "status", "--check", "-o", "json"]
+    command += ["--grpc", fleet.grpc_address]
+    done = subprocess.run(command, capture_output=True, check=False)
+    report: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 else None
+    return report
+
+
+def _is_there(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def _seconds_until(
+    condition: Callable[[], Awaitable[bool]], timeout_s: float
+) -> float | None:
+    """How long it took to come true; None when it did not in time."""
+    start_s = time.monotonic()
+    while time.monotonic() - start_s < timeout_s:
+        if await condition():
+            return time.monotonic() - start_s
+        await asyncio.sleep(LOOK_INTERVAL_S)
+    return None
