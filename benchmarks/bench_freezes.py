@@ -5,9 +5,10 @@
 `splitserve serve` with 2 prefill and 2 decode workers; clients that stream greedy answers, each
 compared with the undisturbed one. In every round SIGSTOP goes to the next in turn: the engine
 process of a prefill worker, that of a decode worker, both processes of a prefill worker, both of a
-decode worker. The longest wait is that of any request under way or sent until the worker is back,
-be it on the stopped worker or not: from the freeze or its last word to its next one, its end or its
-typed error. Beside it, as floor, the longest wait before the first freeze.
+decode worker. Two waits of each: on the stopped worker, until somebody took the request from it or
+ended it with a typed error (by the fleet's logs); and for a word, of any client whose request was
+under way or came until the worker was back. The second has the answer elsewhere in it: its floor is
+the longest wait before the first freeze, its goal that much more.
 
 All engines have the same niceness: with their usual one, prefill engines beside other programs'
 processes would measure those.
@@ -64,7 +65,8 @@ async def measure(
 
 def _line(outcome: Outcome) -> str:
     return (
-        f"{outcome.freeze:24} {outcome.worker_id:10} waited {outcome.longest_wait_s:5.2f} s, "
+        f"{outcome.freeze:24} {outcome.worker_id:10} on it {_seconds(outcome.longest_wait_on_it_s)}"
+        f", for a word {outcome.longest_wait_s:.2f} s, "
         f"{outcome.wait_ended_with}; {outcome.num_answered} answered, errors {outcome.errors} "
         f"({outcome.num_errors_without_token} without a token), {outcome.num_wrong} wrong; "
         f"ready after {_seconds(outcome.back_s)}, answers after "
@@ -81,10 +83,20 @@ def wait_rows(outcomes: Sequence[Outcome], quiet_s: float) -> list[Row]:
     """For each kind of freeze the worst of its rounds."""
     rows = []
     for name in sorted({outcome.freeze for outcome in outcomes}):
-        waits = [outcome.longest_wait_s for outcome in outcomes if outcome.freeze == name]
-        spread = (min(waits), max(waits))
-        rows.append(Row(f"{name}: longest wait", max(waits), "s", quiet_s, FREEZE_WAIT_S, spread))
+        here = [outcome for outcome in outcomes if outcome.freeze == name]
+        on_it = [o.longest_wait_on_it_s for o in here if o.longest_wait_on_it_s is not None]
+        words = [outcome.longest_wait_s for outcome in here]
+        rows += [
+            worst_row(f"{name}: wait on it", on_it, None, FREEZE_WAIT_S),
+            worst_row(f"{name}: wait for a word", words, quiet_s, quiet_s + FREEZE_WAIT_S),
+        ]
     return rows
+
+
+def worst_row(name: str, waits: Sequence[float], floor_s: float | None, goal_s: float) -> Row:
+    """The longest, in seconds; 0 when there was none."""
+    longest_s = max(waits, default=0.0)
+    return Row(name, longest_s, "s", floor_s, goal_s, (min(waits, default=0.0), longest_s))
 
 
 def count_rows(outcomes: Sequence[Outcome]) -> list[Row]:

@@ -16,10 +16,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import psutil
 
+from benchmarks.freeze_logs import longest_wait_on_worker_s
 from benchmarks.local_fleet import LocalFleet
 from benchmarks.steady_load import Answer, SteadyLoad, is_right
 from cli.fleet_status import MemberStatus, ask_fleet
@@ -47,8 +49,10 @@ class Outcome:
 
     freeze: str
     worker_id: str
+    longest_wait_on_it_s: float | None = None
+    """Until a request was taken from the stopped worker, or ended; None: none was on it."""
     longest_wait_s: float = 0.0
-    """Of any request that ran during the freeze or came before the worker was back."""
+    """For a word, of any request that ran during the freeze or came before the worker was back."""
     wait_ended_with: str = ""
     """How the request that waited longest went on: answered, or the code of its error."""
     num_answered: int = 0
@@ -71,7 +75,7 @@ async def freeze_round(
     processes = [psutil.Process(pid) for pid in (victim.pid, victim.engine_pid)]
     for process in processes if freeze.is_whole else processes[1:]:
         os.kill(process.pid, signal.SIGSTOP)
-    frozen_s = time.monotonic()
+    frozen_s, frozen = time.monotonic(), datetime.now(UTC)
     outcome.back_s = await _seconds_until(lambda: _is_back(fleet, victim), BACK_TIMEOUT_S)
     back_s = time.monotonic()
     if outcome.back_s is not None:
@@ -82,6 +86,7 @@ async def freeze_round(
     outcome.num_processes_left = sum(_is_there(process) for process in processes)
     met = [answer for answer in load.since(frozen_s) if answer.sent_s < back_s]
     _judge(outcome, load, met, frozen_s)
+    outcome.longest_wait_on_it_s = longest_wait_on_worker_s(fleet.log_dir, worker_id, frozen)
     load.resume()
     return outcome
 

@@ -28,6 +28,8 @@ class LocalFleet:
     port: int
     grpc_port: int
     supervisor_pid: int
+    log_dir: Path
+    """One NAME.log per process; gone with the fleet."""
 
     @property
     def grpc_address(self) -> str:
@@ -60,7 +62,7 @@ def whole_fleet(*flags: str, num_workers: int, tree: Path | None = None) -> Iter
         try:
             if not _is_ready(process, port, grpc_port, num_workers):
                 raise RuntimeError(f"the fleet did not start: {Path(log.name).read_text()[-2000:]}")
-            yield LocalFleet(port, grpc_port, process.pid)
+            yield LocalFleet(port, grpc_port, process.pid, Path(folder))
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=STOP_TIMEOUT_S)
