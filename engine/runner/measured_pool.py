@@ -1,0 +1,66 @@
+"""How many KV blocks a GPU holds, once the weights are there and the longest step was tried.
+
+A plan counts what a model should take; a device says what it does: copies that packing left behind,
+the library's workspaces, what torch holds in reserve. The plan comes first all the same, so that a
+model that cannot fit is refused before it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from cluster.errors import ConfigError
+from engine.memory.budget import MemoryBudget
+from engine.memory.kv_pool import KvLayout, KvPool
+from engine.model.ragged_batch import RaggedBatch
+
+Forward = Callable[[RaggedBatch, KvPool], object]
+"""As `Decoder.forward`; the batch is on the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredMemory:
+    """Of this process, on its device."""
+
+    held_bytes: int
+    """Weights, and what torch keeps beside them."""
+    step_bytes: int
+    """More than that, at the peak of the longest step."""
+
+
+def measure_memory(forward: Forward, layout: KvLayout, longest: RaggedBatch) -> MeasuredMemory:
+    """Tries the longest step over a pool of one block, which all its tokens share. CUDA only."""
+    device = longest.token_ids.device
+    pool = KvPool(layout, 1, device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    held = torch.cuda.memory_reserved(device)
+    forward(longest, pool)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_reserved(device)
+    del pool
+    torch.cuda.empty_cache()
+    return MeasuredMemory(held_bytes=held, step_bytes=peak - held)
+
+
+def blocks_that_fit(
+    budget: MemoryBudget, measured: MeasuredMemory, layout: KvLayout, *, max_context_tokens: int
+) -> int:
+    """Never more than planned. Raises ConfigError where not even one sequence of the largest
+    context is left room for, with what would fit."""
+    room = budget.available_bytes - budget.headroom_bytes
+    room -= measured.held_bytes + measured.step_bytes
+    num_blocks = max(0, min(budget.num_blocks, room // layout.block_bytes))
+    fitting_tokens = num_blocks * layout.block_size
+    if fitting_tokens < max_context_tokens:
+        held_mib, step_mib = measured.held_bytes >> 20, measured.step_bytes >> 20
+        raise ConfigError(
+            f"beside {held_mib} MiB of loaded weights and {step_mib} MiB for a step there is "
+            f"room for {fitting_tokens} tokens; "
+            f"max_context_tokens is {max_context_tokens}: lower it to that, or --max-batch-tokens",
+            param="max_context_tokens",
+        )
+    return num_blocks
