@@ -1,4 +1,8 @@
-"""Which implementation runs: one table per device, chosen once when a model is loaded."""
+"""Which implementation runs: one table per device, chosen once when a model is loaded.
+
+In the table is what a decoder's step is made of. What belongs to no model (block_copy,
+block_digest, sample, likeliest) looks at its tensors' device: kvtransfer has no table to ask.
+"""
 
 from __future__ import annotations
 

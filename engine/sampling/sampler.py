@@ -16,8 +16,8 @@ from cluster.generation import GeneratedToken
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.draw import Drawer
 from engine.sampling.logits import SamplingRow, adjust, ban_ends
-from kernels.reference.row_argmax import row_argmax as argmax_on_device
-from kernels.row_argmax import row_argmax
+from kernels.likeliest import likeliest
+from kernels.reference.row_argmax import row_argmax
 
 
 class Sampler:
@@ -36,7 +36,7 @@ class Sampler:
         """
         wanted = [row.logit_row for row in rows]
         if all(row.is_plain for row in rows):
-            found = row_argmax(logits, wanted)
+            found = likeliest(logits, wanted)
             return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
         adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
         allowed = self._allowed(adjusted, rows)
@@ -46,7 +46,7 @@ class Sampler:
     def _here(
         self, allowed: torch.Tensor, rows: Sequence[SamplingRow]
     ) -> list[GeneratedToken | None]:
-        values, ids = argmax_on_device(allowed)
+        values, ids = row_argmax(allowed)
         is_finite = values.isfinite().tolist()
         drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy and is_finite[i]]
         if drawn:

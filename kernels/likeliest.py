@@ -17,7 +17,7 @@ from kernels.cpu.team import TEAM
 from kernels.reference.row_argmax import row_argmax as reference_argmax
 
 
-def row_argmax(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
+def likeliest(logits: torch.Tensor, rows: Sequence[int]) -> list[int | None]:
     """logits float32 [num_logits, vocab_size] -> for each of `rows` the first of its maxima.
 
     None: the row's maximum is not finite. Raises IndexError for a row that is not there.

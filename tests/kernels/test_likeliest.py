@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-import kernels.row_argmax
+import kernels.likeliest
+from kernels.likeliest import likeliest
 from kernels.reference.row_argmax import row_argmax as reference_argmax
-from kernels.row_argmax import row_argmax
 from tests.kernels.kernel_sets import cpu_set, random
 
 WIDTHS = [1, 7, 16, 128, 1000, 1024, 1025, 5000, 49152]
@@ -19,7 +19,7 @@ WIDTHS = [1, 7, 16, 128, 1000, 1024, 1025, 5000, 49152]
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     cpu_set(request.param)
     if request.param == "torch":
-        monkeypatch.setattr(kernels.row_argmax, "native_library", lambda: None)
+        monkeypatch.setattr(kernels.likeliest, "native_library", lambda: None)
     return str(request.param)
 
 
@@ -27,8 +27,8 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def test_rows_give_the_place_of_their_maximum(implementation: str, width: int) -> None:
     logits = random(5, width, dtype=torch.float32)
     rows = [4, 0, 2, 2]
-    assert row_argmax(logits, rows) == logits[rows].argmax(-1).tolist()
-    assert row_argmax(logits[:, : width // 2 + 1], [1]) == [
+    assert likeliest(logits, rows) == logits[rows].argmax(-1).tolist()
+    assert likeliest(logits[:, : width // 2 + 1], [1]) == [
         int(logits[1, : width // 2 + 1].argmax())
     ]
 
@@ -37,9 +37,9 @@ def test_rows_give_the_place_of_their_maximum(implementation: str, width: int) -
 def test_of_equal_maxima_the_first_counts(implementation: str, width: int) -> None:
     coarse = random(20, width, dtype=torch.float32, seed=3).mul(2).round()
     firsts = [int((row == row.max()).nonzero()[0]) for row in coarse]
-    assert row_argmax(coarse, range(20)) == firsts
+    assert likeliest(coarse, range(20)) == firsts
     assert reference_argmax(coarse)[1].tolist() == firsts
-    assert row_argmax(torch.zeros(1, width), [0]) == [0]
+    assert likeliest(torch.zeros(1, width), [0]) == [0]
 
 
 @pytest.mark.parametrize("width", [3, 128, 3000])
@@ -50,17 +50,17 @@ def test_a_row_without_a_finite_maximum_has_no_token(
     logits = random(4, width, dtype=torch.float32)
     logits[1, 0], logits[2, width - 1], logits[3] = bad, bad, -math.inf
     good = int(logits[0].argmax())
-    assert row_argmax(logits, [0, 1, 2, 3]) == [good, None, None, None]
+    assert likeliest(logits, [0, 1, 2, 3]) == [good, None, None, None]
     logits[0, 1:] = -math.inf
-    assert row_argmax(logits, [0]) == [0]
+    assert likeliest(logits, [0]) == [0]
 
 
 def test_no_rows_are_no_tokens_and_a_missing_row_is_an_error(implementation: str) -> None:
     logits = random(2, 9, dtype=torch.float32)
-    assert row_argmax(logits, []) == []
+    assert likeliest(logits, []) == []
     for rows in ([2], [0, -1]):
         with pytest.raises(IndexError, match="of 2"):
-            row_argmax(logits, rows)
+            likeliest(logits, rows)
 
 
 @pytest.mark.parametrize("vocab_size", [5, 128, 384])
