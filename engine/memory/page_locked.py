@@ -19,20 +19,25 @@ def staged(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     return values.contiguous().pin_memory() if device.type == "cuda" else values
 
 
-class Parcel:
-    """A copy of a tensor, on its way to the host behind the current stream's work so far."""
+class SampledTokens:
+    """A Flight: a launched step's tokens, on their way to the host while the device goes on.
 
-    def __init__(self, values: torch.Tensor) -> None:
-        is_remote = values.is_cuda
-        self._host = torch.empty_like(values, device="cpu", pin_memory=is_remote)
-        self._host.copy_(values, non_blocking=True)
+    Maxima are float32 [num_rows] and ids int64 [num_rows], as `draw_on_device` gives them; they are
+    copied behind the current stream's work so far.
+    """
+
+    def __init__(self, maxima: torch.Tensor, ids: torch.Tensor) -> None:
+        found = torch.stack((maxima.isfinite().long(), ids))  # [2, num_rows]
+        self._host = torch.empty_like(found, device="cpu", pin_memory=found.is_cuda)
+        self._host.copy_(found, non_blocking=True)
         self._arrival: torch.cuda.Event | None = None
-        if is_remote:
+        if found.is_cuda:
             self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._arrival.record()
 
-    def open(self) -> torch.Tensor:
-        """Waits until it is there; it is on the host."""
+    def tokens(self) -> list[int | None]:
+        """See Flight."""
         if self._arrival is not None:
             self._arrival.synchronize()
-        return self._host
+        is_finite, ids = self._host.tolist()
+        return [i if finite else None for finite, i in zip(is_finite, ids, strict=True)]

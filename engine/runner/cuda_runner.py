@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.memory.kv_pool import KvPool
+from engine.memory.page_locked import SampledTokens
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.decode_buffers import BufferShape, DecodeBuffers
-from engine.runner.flight import SampledFlight
 from engine.runner.graph_backend import GraphBackend
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
@@ -94,11 +94,11 @@ class CudaRunner:
         batch: RaggedBatch,
         rows: Sequence[SamplingRow],
         sources: Sequence[int | None],
-    ) -> SampledFlight:
+    ) -> SampledTokens:
         """See LaunchingRunner."""
         maxima, ids = draw_on_device(self._replay(batch, sources), rows)
         self._buffers.keep_sampled(ids)
-        return SampledFlight(maxima, ids)
+        return SampledTokens(maxima, ids)
 
     def _replay(
         self, batch: RaggedBatch, sources: Sequence[int | None] | None = None

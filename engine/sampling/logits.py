@@ -64,16 +64,6 @@ class SamplingRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """True when temperature and truncation of the raw logits are all that is asked for."""
         return self.params.logprobs is None and not self.bans_ends and not self.is_adjusted
 
-    @property
-    def is_plain(self) -> bool:
-        """True when the likeliest token of the raw logits is all that is asked for."""
-        return (
-            self.params.is_greedy
-            and self.params.logprobs is None
-            and not self.bans_ends
-            and not self.is_adjusted
-        )
-
 
 def end_token_ids(params: SamplingParams, eos_token_ids: Sequence[int]) -> frozenset[int]:
     """The tokens that end a choice."""

@@ -35,7 +35,7 @@ class Sampler:
         None for a row whose logits hold no finite maximum: the model failed there.
         """
         wanted = [row.logit_row for row in rows]
-        if all(row.is_plain for row in rows):
+        if all(row.params.is_greedy and row.is_simple for row in rows):
             found = likeliest(logits, wanted)
             return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
         adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]

@@ -4,44 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
 
-import msgspec
 import numpy as np
 import torch
 
 from engine.model.ragged_batch import RaggedBatch
 from engine.step.decode_memory import DecodeMemory
 from engine.step.sequence import Sequence
-
-
-class Span(msgspec.Struct, frozen=True, gc=False):
-    """The next `num_tokens` of a sequence: its share of a step. A Struct, as `RunningView` is."""
-
-    sequence: Sequence
-    num_tokens: int
-
-    @property
-    def end(self) -> int:
-        """Tokens with KV once the step is done."""
-        return self.sequence.num_computed + self.num_tokens
-
-    @property
-    def scored_rows(self) -> range:
-        """Its rows whose logits score the next token of the prompt, where that was asked for."""
-        sequence, start = self.sequence, self.sequence.num_computed
-        if sequence.num_scored is None:
-            return range(0)
-        first = max(sequence.num_scored, start)
-        return range(first - start, min(self.end, sequence.num_prompt - 1) - start)
-
-    @property
-    def logit_rows(self) -> list[int]:
-        """Its rows whose logits are wanted: those that score, then the last one if it completes."""
-        return [*self.scored_rows, *([self.num_tokens - 1] if self.completes else [])]
-
-    @property
-    def completes(self) -> bool:
-        """True when the last known token is among them: logits are wanted."""
-        return self.end == len(self.sequence.token_ids)
+from engine.step.step_work import Span
 
 
 class BatchBuilder:

@@ -1,6 +1,6 @@
 """The part of a step that computes: copies, forward, tokens; and what happens when that fails.
 
-    compute(work) -> tokens in the outbox, or the requests that failed have ended
+    compute(work) -> tokens in the writer, or the requests that failed have ended
 
 A forward that fails is tried again for each request by itself, so that the culprit ends alone.
 """
@@ -14,14 +14,14 @@ from cluster.errors import InternalError
 from engine.runner.model_runner import ModelRunner
 from engine.step import split_prompt
 from engine.step.batch_builder import BatchBuilder
-from engine.step.outbox import Outbox
+from engine.step.frame_writer import FrameWriter
 from engine.step.placement import Placement
-from engine.step.preparation import StepWork
 from engine.step.prompt_scores import PromptScores
 from engine.step.request import Request
 from engine.step.request_table import RequestTable
 from engine.step.step_health import StepHealth, is_device_error
-from engine.step.token_choice import Generation
+from engine.step.step_work import StepWork
+from engine.step.token_choice import TokenChoice
 
 _LOG = structlog.get_logger()
 
@@ -36,16 +36,16 @@ class Computation:
         *,
         placement: Placement,
         table: RequestTable,
-        generation: Generation,
-        outbox: Outbox,
+        token_choice: TokenChoice,
+        writer: FrameWriter,
     ) -> None:
         self._runner = runner
         self._batches = batches
         self._placement = placement
         self._table = table
-        self._generation = generation
-        self._outbox = outbox
-        self._scores = PromptScores(table, outbox)
+        self._token_choice = token_choice
+        self._writer = writer
+        self._scores = PromptScores(table, writer)
         self._health = StepHealth()
 
     def compute(self, work: StepWork) -> None:
@@ -61,7 +61,7 @@ class Computation:
     def fail(self, requests: list[Request], error: Exception) -> None:
         """Ends them for what went wrong in their step."""
         for request in requests:
-            self._outbox.fail(request, InternalError("the engine failed while it worked on this"))
+            self._writer.fail(request, InternalError("the engine failed while it worked on this"))
         self._health.failed(error, requests)
 
     def note_tokens(self, num_given: int, waiting: list[Request]) -> None:
@@ -93,11 +93,13 @@ class Computation:
         completed = [span.sequence for span in work.spans if span.completes]
         waiting = self._table.of(completed)
         try:
-            logits = self._scores.take(logits, work.spans)
+            if work.has_chunks:
+                logits = self._scores.take(logits, work.spans)
             for span in work.spans:
                 self._placement.record(span.sequence, span.end)
-            num_given = self._generation.advance(logits, completed)
-            self._announce(work)
+            num_given = self._token_choice.advance(logits, completed)
+            if work.has_chunks:
+                self._announce(work)
         except Exception as error:
             _LOG.exception("step failed", num_sequences=len(work.spans))
             self.fail(self._table.of(work.sequences), error)
@@ -108,4 +110,4 @@ class Computation:
         for request in self._table.of(work.sequences):
             if request.is_export:
                 prefilled = split_prompt.announce(request, self._placement)
-                self._outbox.frame.prefilled += [prefilled] if prefilled else []
+                self._writer.frame.prefilled += [prefilled] if prefilled else []

@@ -95,7 +95,8 @@ class DecodeMemory:
     def _write_row(self, row: int, sequence: Sequence, position: int) -> int:
         """All but the token. Returns the sequence's tokens with KV once the step is done."""
         index, offset = divmod(position, self._block_size)
-        block_id = self._write_blocks(row, sequence.blocks, index)
+        assert sequence.lease is not None, "a sequence that decodes has blocks"
+        block_id = self._write_blocks(row, sequence.lease, index)
         _, positions, slots, context_lens = self._places
         positions[row] = position
         slots[row] = block_id * self._block_size + offset

@@ -22,19 +22,19 @@ from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection
 from engine.runner.model_runner import LaunchingRunner, Replica
 from engine.step.batch_builder import BatchBuilder
+from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
+from engine.step.frame_writer import FrameWriter
 from engine.step.lifecycle import Clock, SequenceState
 from engine.step.load_meter import LoadMeter
 from engine.step.load_report import LoadReport
-from engine.step.outbox import Outbox
 from engine.step.placement import Placement
 from engine.step.plan import StepPlan
-from engine.step.planner import Planner
-from engine.step.preparation import Preparation, StepWork
-from engine.step.reception import Reception, RequestCommand
 from engine.step.request_table import Holds, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
-from engine.step.token_choice import Generation
+from engine.step.step_planner import StepPlanner
+from engine.step.step_work import StepWork
+from engine.step.token_choice import TokenChoice
 
 _LOG = structlog.get_logger()
 _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODING)
@@ -66,24 +66,25 @@ class Engine:
         self._batches = BatchBuilder(options.block_size_tokens, batch_device)
         self.table = RequestTable(clock, holds)
         self._meter = LoadMeter()
-        self._planner = Planner(options, self.table, self.placement, costs=self._meter.costs)
-        self._outbox = Outbox(self.table)
-        self._preparation = Preparation(self.table, self.placement, self._outbox)
-        self._generation = Generation(replica, self.table, self._outbox, clock=clock)
-        self._reception = Reception(
+        self._writer = FrameWriter(self.table)
+        self._planner = StepPlanner(
+            options, self.table, self.placement, writer=self._writer, costs=self._meter.costs
+        )
+        self._token_choice = TokenChoice(replica, self.table, self._writer, clock=clock)
+        self._commands = CommandHandler(
             replica,
             self.table,
-            self._outbox,
+            self._writer,
             placement=self.placement,
-            generation=self._generation,
+            token_choice=self._token_choice,
         )
         self._computation = Computation(
             replica.runner,
             self._batches,
             placement=self.placement,
             table=self.table,
-            generation=self._generation,
-            outbox=self._outbox,
+            token_choice=self._token_choice,
+            writer=self._writer,
         )
         self._ahead = self._run_ahead_of(replica)
         self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
@@ -97,26 +98,26 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """True when no request is alive and nothing waits to be said."""
-        return len(self.table) == 0 and self._outbox.frame.is_empty and not self._is_flying
+        return len(self.table) == 0 and self._writer.frame.is_empty and not self._is_ahead
 
     def apply(self, command: Command) -> None:
         """Takes one command; never raises. Commands for an extension are ignored."""
         self._is_stalled = False
         if isinstance(command, Submit):
-            self._reception.submit(command.request)
+            self._commands.submit(command.request)
         elif isinstance(command, Inspect):
-            self._outbox.frame.inspections.append(self._inspect(command))
+            self._writer.frame.inspections.append(self._inspect(command))
         elif isinstance(command, RequestCommand):
-            self._reception.steer(command)
+            self._commands.apply(command)
 
     def step(self) -> Frame:
         """One step. Never raises for what a request did. Raises EngineBroken."""
         self._meter.begin(self._clock())
         self._tidy()
         if self._ahead is not None and self._ahead.in_flight is not None:
-            self._fly(self._ahead, self._ahead.in_flight)
+            self._run_ahead(self._ahead, self._ahead.in_flight)
         else:
-            self._walk()
+            self._run()
         return self._publish()
 
     def receiving_blocks(self, request_id: str) -> list[int] | None:
@@ -143,7 +144,7 @@ class Engine:
         return found
 
     @property
-    def _is_flying(self) -> bool:
+    def _is_ahead(self) -> bool:
         return self._ahead is not None and self._ahead.in_flight is not None
 
     def _run_ahead_of(self, replica: Replica) -> RunAhead | None:
@@ -155,7 +156,7 @@ class Engine:
             batches=self._batches,
             placement=self.placement,
             table=self.table,
-            generation=self._generation,
+            token_choice=self._token_choice,
         )
 
     def _inspect(self, command: Inspect) -> Inspection:
@@ -172,32 +173,32 @@ class Engine:
             if now_s >= request.deadline_s:
                 timeout_ms = request.body.timeout_ms
                 error = DeadlineExceeded(f"the request did not end within {timeout_ms:.0f} ms")
-                self._outbox.end(request, SequenceState.EXPIRED, error)
+                self._writer.end(request, SequenceState.EXPIRED, error)
             elif request.goes_local:
-                self._reception.turn_local_if_free(request)
+                self._commands.turn_local_if_free(request)
         self.table.sweep()
 
-    def _walk(self) -> None:
+    def _run(self) -> None:
         """One step from plan to tokens; or to a launch: its tokens come with the next call."""
         plan = self._planner.plan()
-        work = self._preparation.carry_out(plan)
+        work = self._planner.carry_out(plan)
         is_launched = self._ahead is not None and self._has_launched(self._ahead, work)
         if work.spans and not is_launched:
             self._computation.compute(work)
         self._is_stalled = plan.is_empty
         self._measure(plan)
 
-    def _fly(self, ahead: RunAhead, landing: LaunchedStep) -> None:
+    def _run_ahead(self, ahead: RunAhead, launched: LaunchedStep) -> None:
         """Launches the step after the one in flight, if it can be; then reads the one in flight."""
         step = ahead.next_step()
         if step is not None:
             ahead.make_room(step)
-            self._preparation.admit(step.admitted)
+            self._planner.admit(step.admitted)
             self._launch(ahead, step)
-        self._land(ahead, landing)
+        self._take_launched(ahead, launched)
         self._is_stalled = False
         # what the device does between calls is no gap
-        self._meter.end(self._clock(), has_work=False, chunks=(), num_decodes=len(landing.row_of))
+        self._meter.end(self._clock(), has_work=False, chunks=(), num_decodes=len(launched.row_of))
 
     def _has_launched(self, ahead: RunAhead, work: StepWork) -> bool:
         step = ahead.step_of(work.sequences) if work.is_plain_decode else None
@@ -213,31 +214,31 @@ class Engine:
             _LOG.exception("launch failed", num_sequences=len(step.sequences))
             self._computation.fail(self.table.of(step.sequences), error)
 
-    def _land(self, ahead: RunAhead, landing: LaunchedStep) -> None:
+    def _take_launched(self, ahead: RunAhead, launched: LaunchedStep) -> None:
         """An exception ends the requests of this step only."""
-        waiting = self.table.of(landing.alive)
+        waiting = self.table.of(launched.alive)
         try:
             num_given = ahead.land()
         except Exception as error:
-            _LOG.exception("launched step failed", num_sequences=len(landing.row_of))
-            self._computation.fail(self.table.of(landing.alive), error)
+            _LOG.exception("launched step failed", num_sequences=len(launched.row_of))
+            self._computation.fail(self.table.of(launched.alive), error)
         else:
             self._computation.note_tokens(num_given, waiting)
         self.table.sweep()
 
     def _measure(self, plan: StepPlan) -> None:
         counts = self.table.counts
-        is_flying = self._is_flying  # its decodes are counted when it lands
+        is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
         self._meter.num_preemptions += len(plan.preempted)
         self._meter.end(
             self._clock(),
-            has_work=work_left and not is_flying,
+            has_work=work_left and not is_ahead,
             chunks=plan.chunks,
-            num_decodes=0 if is_flying else len(plan.decodes),
+            num_decodes=0 if is_ahead else len(plan.decodes),
         )
 
     def _publish(self) -> Frame:
-        self._outbox.frame.cache = self.placement.cache.take_change()
-        self._outbox.frame.load = self.load.due(at_once=bool(self._outbox.frame.ended))
-        return self._outbox.take()
+        self._writer.frame.cache = self.placement.cache.take_change()
+        self._writer.frame.load = self.load.due(at_once=bool(self._writer.frame.ended))
+        return self._writer.take()

@@ -17,10 +17,10 @@ import torch
 from cluster.models.footprint import SCORED_ROWS
 from engine.contract.messages import PromptScored
 from engine.sampling.prompt_logprobs import score
-from engine.step.batch_builder import Span
-from engine.step.outbox import Outbox
+from engine.step.frame_writer import FrameWriter
 from engine.step.plan import Chunk, SequenceKey, StepPlan
 from engine.step.request_table import RequestTable
+from engine.step.step_work import Span
 
 
 def limit_scored(plan: StepPlan, scoring: Container[SequenceKey]) -> StepPlan:
@@ -38,9 +38,9 @@ def limit_scored(plan: StepPlan, scoring: Container[SequenceKey]) -> StepPlan:
 class PromptScores:
     """Takes the rows that score out of a step's logits."""
 
-    def __init__(self, table: RequestTable, outbox: Outbox) -> None:
+    def __init__(self, table: RequestTable, writer: FrameWriter) -> None:
         self._table = table
-        self._outbox = outbox
+        self._writer = writer
 
     def take(self, logits: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
         """Tells the scores; returns the other rows: one for each span that completes.
@@ -68,4 +68,4 @@ class PromptScores:
         sequence.num_scored = first + len(rows) - 1
         targets = sequence.token_ids[first : first + len(rows)]
         tokens = score(logits, targets, num_top=request.params.prompt_logprobs or 0)
-        self._outbox.frame.scored.append(PromptScored(request.request_id, first, tokens))
+        self._writer.frame.scored.append(PromptScored(request.request_id, first, tokens))

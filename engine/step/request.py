@@ -8,7 +8,6 @@ one leading sequence computes (or receives) the prompt
 from __future__ import annotations
 
 from cluster.generation import GeneratedToken, Usage
-from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest, PrefillMode
 from engine.step.lifecycle import SequenceState
 from engine.step.sequence import Sequence
@@ -19,10 +18,16 @@ class Request:
 
     def __init__(self, body: GenerateRequest, leader: Sequence, *, deadline_s: float) -> None:
         self.body = body
+        self.request_id = body.request_id
+        self.params = body.sampling
         self.deadline_s = deadline_s
         self.sequences = [leader]
         """Those that are not over; the leader alone before the request is open."""
         self.is_open = False
+        self.is_export = body.mode is PrefillMode.EXPORT
+        """Only the prompt is computed, for a reader elsewhere."""
+        self.num_seats = 1 if self.is_export else body.sampling.n
+        """Sequences that one sequence of this request stands for, now or soon."""
         self.is_remote = body.mode is PrefillMode.REMOTE
         """The prompt is computed elsewhere; ends with PrefillLocally, or when it has arrived."""
         self.goes_local = False
@@ -43,34 +48,14 @@ class Request:
         self._first_life = leader.life
 
     @property
-    def request_id(self) -> str:
-        """The caller's name for it."""
-        return self.body.request_id
-
-    @property
     def arrived_s(self) -> float:
         """When it was submitted."""
         return self._entered(SequenceState.QUEUED) or 0.0
 
     @property
-    def params(self) -> SamplingParams:
-        """How tokens are chosen."""
-        return self.body.sampling
-
-    @property
-    def is_export(self) -> bool:
-        """Only the prompt is computed, for a reader elsewhere."""
-        return self.body.mode is PrefillMode.EXPORT
-
-    @property
     def leader(self) -> Sequence:
         """The sequence that has the prompt."""
         return self.sequences[0]
-
-    @property
-    def num_seats(self) -> int:
-        """Sequences that one sequence of this request stands for, now or soon."""
-        return 1 if self.is_open or self.is_export else self.params.n
 
     @property
     def usage(self) -> Usage:
@@ -87,6 +72,7 @@ class Request:
         for sequence in self.sequences:
             sequence.token_ids.append(tokens[sequence.choice].token_id)
         self.is_open = self.is_started = True
+        self.num_seats = 1
         self.is_remote = False
 
     def queue_ms(self) -> float:

@@ -1,15 +1,10 @@
-"""What is checked before a request enters the engine, and when a choice ends."""
+"""What is checked before a request enters the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cluster.block_hash import NAME_BYTES
 from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks
-from cluster.generation import FinishReason
-from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest, PrefillMode
-from engine.sampling.logits import end_token_ids
 
 
 def check_request(
@@ -53,12 +48,3 @@ def _check_prompt(body: GenerateRequest, vocab_size: int) -> None:
             f"cache_root has {len(body.cache_root)} bytes; it must have {NAME_BYTES}",
             param="cache_root",
         )
-
-
-def finish_reason(
-    token_id: int, num_generated: int, params: SamplingParams, eos_token_ids: Sequence[int]
-) -> FinishReason | None:
-    """Why a choice ends with this token, its `num_generated`-th; None: it goes on."""
-    if num_generated > params.min_tokens and token_id in end_token_ids(params, eos_token_ids):
-        return FinishReason.STOP
-    return FinishReason.LENGTH if num_generated >= params.max_tokens else None

@@ -19,10 +19,10 @@ from engine.sampling.logits import SamplingRow
 from engine.step.batch_builder import BatchBuilder
 from engine.step.placement import Placement
 from engine.step.plan import SequenceKey, StepPlan
-from engine.step.planner import Planner
 from engine.step.request_table import RequestTable
 from engine.step.sequence import Sequence
-from engine.step.token_choice import Generation
+from engine.step.step_planner import StepPlanner
+from engine.step.token_choice import TokenChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +64,18 @@ class RunAhead:
         self,
         runner: LaunchingRunner,
         *,
-        planner: Planner,
+        planner: StepPlanner,
         batches: BatchBuilder,
         placement: Placement,
         table: RequestTable,
-        generation: Generation,
+        token_choice: TokenChoice,
     ) -> None:
         self._runner = runner
         self._planner = planner
         self._batches = batches
         self._placement = placement
         self._table = table
-        self._generation = generation
+        self._token_choice = token_choice
         self._unread: list[LaunchedStep] = []
 
     @property
@@ -138,7 +138,7 @@ class RunAhead:
             self._note_leases()
         for sequence in launched.alive:
             self._placement.record(sequence, sequence.num_computed + 1)
-        return self._generation.give(list(launched.row_of), token_ids)
+        return self._token_choice.give(list(launched.row_of), token_ids)
 
     def _row(self, row: int, known: tuple[Sequence, int | None]) -> SamplingRow:
         sequence, source = known

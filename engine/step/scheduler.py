@@ -15,7 +15,15 @@ from heapq import merge
 from itertools import chain
 
 from engine.step.chunk_budget import ChunkBudget
-from engine.step.plan import Budget, Chunk, RunningView, SequenceKey, StepPlan, WaitingView
+from engine.step.plan import (
+    Budget,
+    Chunk,
+    ChunkLimit,
+    RunningView,
+    SequenceKey,
+    StepPlan,
+    WaitingView,
+)
 
 
 def schedule(
@@ -43,7 +51,7 @@ class _Draft:
         self._admitted: list[SequenceKey] = []
         self._decodes: list[SequenceKey] = []
         self._chunks: list[Chunk] = []
-        self._room = ChunkBudget(budget, num_decodes=0, num_prompts=0)
+        self._limit = ChunkLimit.PROMPTS
         self._is_queue_open = True
 
     def plan_decodes(self) -> None:
@@ -61,7 +69,9 @@ class _Draft:
         under_way = [v for v in self._running if not v.is_decode and v.key not in self.preempted]
         queue = iter(waiting)
         first = next(queue, None)
-        self._room = ChunkBudget(
+        if first is None and not under_way:
+            return
+        room = ChunkBudget(
             self._budget,
             num_decodes=len(self._decodes),
             num_prompts=len(under_way) + (first is not None and self._joins(first)),
@@ -71,10 +81,11 @@ class _Draft:
         prompts = merge(sorted(under_way, key=_due), queued, key=_due)
         for view in prompts:
             if isinstance(view, WaitingView):
-                self._admit(view)
-            elif view.blocks_wanted <= self._blocks_left and self._room.tokens_for(view):
+                self._admit(view, room)
+            elif view.blocks_wanted <= self._blocks_left and room.tokens_for(view):
                 self._blocks_left -= view.blocks_wanted
-                self._add_chunk(view)
+                self._chunks.append(room.take(view))
+        self._limit = room.limit
 
     def finish(self) -> StepPlan:
         """The plan, frozen."""
@@ -83,7 +94,7 @@ class _Draft:
             admitted=tuple(self._admitted),
             decodes=tuple(self._decodes),
             chunks=tuple(self._chunks),
-            limit=self._room.limit,
+            limit=self._limit,
         )
 
     def _while_open(self, queue: Iterator[WaitingView]) -> Iterator[WaitingView]:
@@ -98,19 +109,16 @@ class _Draft:
         # each sequence that is already in keeps a block to grow
         return has_seats and view.blocks_wanted + self._seats <= self._blocks_left
 
-    def _admit(self, view: WaitingView) -> None:
+    def _admit(self, view: WaitingView, room: ChunkBudget) -> None:
         """Nobody after it is admitted when it has to wait for blocks, seats or its first chunk."""
-        has_tokens = view.is_remote or self._room.tokens_for(view) > 0
+        has_tokens = view.is_remote or room.tokens_for(view) > 0
         self._is_queue_open = has_tokens and self._fits(view)
         if self._is_queue_open:
             self._seats += view.seats
             self._blocks_left -= view.blocks_wanted
             self._admitted.append(view.key)
             if not view.is_remote:
-                self._add_chunk(view)
-
-    def _add_chunk(self, view: RunningView | WaitingView) -> None:
-        self._chunks.append(self._room.take(view))
+                self._chunks.append(room.take(view))
 
     def _find_room(self, view: RunningView) -> bool:
         """Preempts the youngest until `view` can grow; False: it must wait, or was preempted."""

@@ -14,15 +14,15 @@ import structlog
 import torch
 
 from cluster.errors import InternalError
-from cluster.generation import GeneratedToken
+from cluster.generation import FinishReason, GeneratedToken
+from cluster.sampling import SamplingParams
 from engine.memory.lease import Hold
 from engine.runner.model_runner import Replica
-from engine.sampling.logits import SamplingRow
+from engine.sampling.logits import SamplingRow, end_token_ids
 from engine.sampling.sampler import Sampler
+from engine.step.frame_writer import FrameWriter
 from engine.step.lifecycle import Clock, SequenceState
-from engine.step.outbox import Outbox
 from engine.step.request import Request
-from engine.step.request_check import finish_reason
 from engine.step.request_table import RequestTable
 from engine.step.sequence import Sequence
 from engine.step.step_health import is_device_error
@@ -30,17 +30,17 @@ from engine.step.step_health import is_device_error
 _LOG = structlog.get_logger()
 
 
-class Generation:
+class TokenChoice:
     """Gives tokens to sequences, and applies the rules for their end."""
 
     def __init__(
-        self, replica: Replica, table: RequestTable, outbox: Outbox, *, clock: Clock
+        self, replica: Replica, table: RequestTable, writer: FrameWriter, *, clock: Clock
     ) -> None:
         self._vocab_size = replica.vocab_size
         self._eos_token_ids = replica.eos_token_ids
         self._sampler = Sampler(replica.eos_token_ids)
         self._table = table
-        self._outbox = outbox
+        self._writer = writer
         self._clock = clock
 
     def advance(self, logits: torch.Tensor, completed: Ordered[Sequence]) -> int:
@@ -101,13 +101,13 @@ class Generation:
         """Before the request is open, a choice is no more than its first token."""
         first_tokens.pop(choice, None)
         if not first_tokens:
-            self._outbox.end(request, SequenceState.FINISHED)
+            self._writer.end(request, SequenceState.FINISHED)
 
     def _finish_sequence(self, request: Request, sequence: Sequence) -> None:
         if len(request.sequences) > 1:
             self._table.finish_sequence(request, sequence)
         else:
-            self._outbox.end(request, SequenceState.FINISHED)
+            self._writer.end(request, SequenceState.FINISHED)
 
     def _rows(self, sequence: Sequence, logit_row: int) -> list[SamplingRow]:
         """What to sample from this sequence's logits."""
@@ -160,7 +160,7 @@ class Generation:
         if len(tokens) < len(drawn):
             position = len(sequence.token_ids)
             error = InternalError(f"no token could be chosen at position {position}")
-            self._outbox.fail(request, error)
+            self._writer.fail(request, error)
         elif request.is_open:
             self._append(request, sequence, tokens[sequence.choice])
         else:
@@ -170,10 +170,10 @@ class Generation:
 
     def _append(self, request: Request, sequence: Sequence, token: GeneratedToken) -> None:
         sequence.token_ids.append(token.token_id)
-        reason = finish_reason(
+        reason = _finish_reason(
             token.token_id, sequence.num_generated, request.params, self._eos_token_ids
         )
-        self._outbox.token(request, sequence.choice, token, reason)
+        self._writer.token(request, sequence.choice, token, reason)
         if reason is None:
             if sequence.life.state is SequenceState.PREFILLING:  # it had been preempted
                 sequence.life.advance(SequenceState.DECODING)
@@ -185,12 +185,12 @@ class Generation:
         request.first_token_s = self._clock()
         request.first_tokens = {}
         for choice, token in sorted(tokens.items()):
-            reason = finish_reason(token.token_id, 1, request.params, self._eos_token_ids)
-            self._outbox.token(request, choice, token, reason)
+            reason = _finish_reason(token.token_id, 1, request.params, self._eos_token_ids)
+            self._writer.token(request, choice, token, reason)
             if reason is None:
                 request.first_tokens[choice] = token
         if not request.first_tokens:
-            self._outbox.end(request, SequenceState.FINISHED)
+            self._writer.end(request, SequenceState.FINISHED)
 
     def _leave_prefill(self, request: Request) -> None:
         """The prompt is computed and the first tokens are known."""
@@ -201,3 +201,12 @@ class Generation:
             request.leader.life.advance(SequenceState.EXPORTED)
         else:
             self.open(request)
+
+
+def _finish_reason(
+    token_id: int, num_generated: int, params: SamplingParams, eos_token_ids: Ordered[int]
+) -> FinishReason | None:
+    """Why a choice ends with this token, its `num_generated`-th; None: it goes on."""
+    if num_generated > params.min_tokens and token_id in end_token_ids(params, eos_token_ids):
+        return FinishReason.STOP
+    return FinishReason.LENGTH if num_generated >= params.max_tokens else None

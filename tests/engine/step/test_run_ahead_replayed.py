@@ -12,10 +12,10 @@ from cluster.config import EngineOptions
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest
 from engine.memory.kv_pool import KvLayout, KvPool
+from engine.memory.page_locked import SampledTokens
 from engine.model.decoder import Decoder
 from engine.offline.queue import generate
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
-from engine.runner.flight import SampledFlight
 from engine.runner.model_runner import DecoderRunner, LaunchingRunner, ModelRunner, Replica
 from engine.sampling.logits import SamplingRow
 from engine.step.engine import Engine
@@ -133,4 +133,4 @@ def test_inputs_come_from_any_rows_of_the_last_launch_or_from_the_host(runners: 
 
 def test_a_row_whose_logits_are_not_numbers_has_no_token() -> None:
     maxima = torch.tensor([1.0, torch.nan, torch.inf, -2.0])
-    assert SampledFlight(maxima, torch.tensor([4, 5, 6, 7])).tokens() == [4, None, None, 7]
+    assert SampledTokens(maxima, torch.tensor([4, 5, 6, 7])).tokens() == [4, None, None, 7]

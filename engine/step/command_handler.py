@@ -16,13 +16,13 @@ from engine.contract.commands import (
 )
 from engine.runner.model_runner import Replica
 from engine.step import split_prompt
+from engine.step.frame_writer import FrameWriter
 from engine.step.lifecycle import SequenceState
-from engine.step.outbox import Outbox
 from engine.step.placement import Placement
 from engine.step.request import Request
 from engine.step.request_check import check_request
 from engine.step.request_table import RequestTable
-from engine.step.token_choice import Generation
+from engine.step.token_choice import TokenChoice
 
 _LOG = structlog.get_logger()
 
@@ -30,23 +30,23 @@ RequestCommand = Cancel | Finish | Deliver | Seed | PrefillLocally | ReleaseExpo
 """What concerns one request that was submitted before."""
 
 
-class Reception:
+class CommandHandler:
     """Changes requests as commands say. A failure ends the request that it concerns."""
 
     def __init__(
         self,
         replica: Replica,
         table: RequestTable,
-        outbox: Outbox,
+        writer: FrameWriter,
         *,
         placement: Placement,
-        generation: Generation,
+        token_choice: TokenChoice,
     ) -> None:
         self._replica = replica
         self._table = table
-        self._outbox = outbox
+        self._writer = writer
         self._placement = placement
-        self._generation = generation
+        self._token_choice = token_choice
 
     def submit(self, body: GenerateRequest) -> None:
         """Queues a request, or ends it at once when it can never be served."""
@@ -61,45 +61,45 @@ class Reception:
                 pool_tokens=self._placement.pool.num_blocks * self._placement.block_size,
             )
         except SplitserveError as error:
-            self._outbox.refuse(body, error)
+            self._writer.refuse(body, error)
         else:
             request = self._table.add(body)
             request.num_to_compute = self._placement.num_uncached(request)
 
-    def steer(self, command: RequestCommand) -> None:
+    def apply(self, command: RequestCommand) -> None:
         """Applies a command to its request; one that is unknown, or over, is ignored."""
         request = self._table.get(command.request_id)
         if request is None:
             return
         try:
-            self._steer(request, command)
+            self._apply(request, command)
         except Exception:
             _LOG.exception(
                 "command failed",
                 command=type(command).__name__,
                 request_id=request.request_id,
             )
-            self._outbox.fail(request, InternalError("the engine failed in this request's work"))
+            self._writer.fail(request, InternalError("the engine failed in this request's work"))
 
     def turn_local_if_free(self, request: Request) -> None:
         """Goes on here after PrefillLocally, unless reads into the blocks are in flight."""
         if not self._table.has_reads(request):
             split_prompt.turn_local(request)
-            self._outbox.started(request, request.leader)
+            self._writer.started(request, request.leader)
 
-    def _steer(self, request: Request, command: RequestCommand) -> None:
+    def _apply(self, request: Request, command: RequestCommand) -> None:
         state = request.leader.life.state
         match command:
             case Cancel():
                 error = Cancelled("the caller cancelled the request")
-                self._outbox.end(request, SequenceState.CANCELLED, error)
+                self._writer.end(request, SequenceState.CANCELLED, error)
             case Finish() if not request.is_export:
-                self._generation.finish(request, command.choices)
+                self._token_choice.finish(request, command.choices)
             case ReleaseExport() if state is SequenceState.EXPORTED:
-                self._outbox.end(request, SequenceState.FINISHED)
+                self._writer.end(request, SequenceState.FINISHED)
             case ReleaseExport():
                 error = Cancelled("the reader left before the prompt was computed")
-                self._outbox.end(request, SequenceState.CANCELLED, error)
+                self._writer.end(request, SequenceState.CANCELLED, error)
             case PrefillLocally() if state is SequenceState.RECEIVING:
                 request.goes_local = True
                 self.turn_local_if_free(request)
@@ -110,9 +110,9 @@ class Reception:
                 self._open_if_complete(request)
             case Seed() if state is SequenceState.RECEIVING and request.first_tokens is None:
                 tokens = {item.choice: item.token for item in command.tokens}
-                self._generation.seed(request, tokens)
+                self._token_choice.seed(request, tokens)
                 self._open_if_complete(request)
 
     def _open_if_complete(self, request: Request) -> None:
         if not request.is_over and split_prompt.is_complete(request):
-            self._generation.open(request)
+            self._token_choice.open(request)

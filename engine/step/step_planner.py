@@ -1,24 +1,35 @@
-"""What the scheduler is asked: about requests now, or as a step in flight leaves them."""
+"""From requests to what the next step computes: the scheduler is asked, and its plan carried out.
+
+plan        as requests are now; plan_after: as a step in flight will leave them
+carry_out   preempts, makes room, admits -> what is to be computed
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from operator import itemgetter
 
 from cluster.config import EngineOptions
+from engine.step import split_prompt
+from engine.step.frame_writer import FrameWriter
+from engine.step.lifecycle import SequenceState
+from engine.step.load_meter import StepCostMeter
 from engine.step.placement import Placement
-from engine.step.plan import Budget, RunningView, StepPlan
+from engine.step.plan import Budget, RunningView, SequenceKey, StepPlan, WaitingView
 from engine.step.prompt_scores import limit_scored
 from engine.step.request import Request
 from engine.step.request_table import RequestTable
 from engine.step.scheduler import schedule
 from engine.step.sequence import Sequence
-from engine.step.step_cost import StepCostMeter
+from engine.step.step_work import Span, StepWork
 from engine.step.urgency import due_ms
 
+_Queued = tuple[float, SequenceKey, Request, Sequence]
+"""When it is due, in ms; key; whose it is."""
 
-class Planner:
-    """From table and pool to a plan. Changes nothing."""
+
+class StepPlanner:
+    """Plans change nothing; carrying them out changes blocks and states, and nothing fails then."""
 
     def __init__(
         self,
@@ -26,11 +37,13 @@ class Planner:
         table: RequestTable,
         placement: Placement,
         *,
+        writer: FrameWriter,
         costs: StepCostMeter,
     ) -> None:
         self._options = options
         self._table = table
         self._placement = placement
+        self._writer = writer
         self._costs = costs
 
     def plan(self) -> StepPlan:
@@ -61,6 +74,32 @@ class Planner:
         ]
         return self._schedule(views, budget)
 
+    def carry_out(self, plan: StepPlan) -> StepWork:
+        """Preempts, makes room, admits; returns what is to be computed, decodes first."""
+        found = {s.key: (r, s) for r in self._table for s in r.sequences}
+        for key in plan.preempted:
+            _, sequence = found[key]
+            sequence.release()
+            sequence.life.advance(SequenceState.QUEUED)
+        shares = [(found[key][1], 1) for key in plan.decodes]
+        shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
+        copies = [self._placement.make_room(s) for s, _ in shares if s.lease is not None]
+        for key in plan.admitted:
+            self._admit(*found[key])
+        return StepWork(
+            spans=[Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None],
+            num_decodes=len(plan.decodes),
+            copies=[pair for pair in copies if pair is not None],
+        )
+
+    def admit(self, keys: Iterable[SequenceKey]) -> None:
+        """Queued sequences that a plan lets in, apart from its other work."""
+        wanted = set(keys)
+        if wanted:
+            for request, sequence in list(self._table.waiting()):
+                if sequence.key in wanted:
+                    self._admit(request, sequence)
+
     def _budget(self, seats_taken: int) -> Budget:
         return Budget(
             max_batch_tokens=self._options.max_batch_tokens,
@@ -74,12 +113,15 @@ class Planner:
     def _schedule(self, views: list[RunningView], budget: Budget) -> StepPlan:
         queued = [(self._due_ms(r, budget), s.key, r, s) for r, s in self._table.waiting()]
         queued.sort(key=itemgetter(0, 1))
-        waiting = (self._placement.waiting_view(r, s, due_ms=due) for due, _, r, s in queued)
-        plan = schedule(views, waiting, budget)
+        plan = schedule(views, map(self._waiting_view, queued), budget)
         if not plan.chunks:
             return plan
         scoring = {s.key for r in self._table for s in r.sequences if s.scores_prompt}
         return limit_scored(plan, scoring) if scoring else plan
+
+    def _waiting_view(self, queued: _Queued) -> WaitingView:
+        due_ms, _, request, sequence = queued
+        return self._placement.waiting_view(request, sequence, due_ms=due_ms)
 
     def _due_ms(self, request: Request, budget: Budget) -> float:
         if request.is_open:
@@ -90,6 +132,17 @@ class Planner:
             deadline_ms=request.deadline_s * 1e3,
             cost=budget.cost,
         )
+
+    def _admit(self, request: Request, sequence: Sequence) -> None:
+        if not self._placement.admit(request, sequence):
+            return  # an admission before it evicted what it had counted on: it stays queued
+        if request.is_remote:
+            sequence.life.advance(SequenceState.RECEIVING)
+            request.num_cached_tokens = sequence.num_computed
+            self._writer.frame.reserved.append(split_prompt.reserved(request, self._placement))
+        else:
+            sequence.life.advance(SequenceState.PREFILLING)
+            self._writer.started(request, sequence)
 
 
 def ends_with_next(request: Request, sequence: Sequence) -> bool:

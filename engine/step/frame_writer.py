@@ -12,7 +12,7 @@ from engine.step.request_table import RequestTable
 from engine.step.sequence import Sequence
 
 
-class Outbox:
+class FrameWriter:
     """A frame in the making."""
 
     def __init__(self, table: RequestTable) -> None:

@@ -1,0 +1,73 @@
+"""What one step computes: which tokens of which sequences, and the blocks to copy before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.step.sequence import Sequence
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """The next `num_tokens` of a sequence: its share of a step. A Struct, as `RunningView` is."""
+
+    sequence: Sequence
+    num_tokens: int
+
+    @property
+    def end(self) -> int:
+        """Tokens with KV once the step is done."""
+        return self.sequence.num_computed + self.num_tokens
+
+    @property
+    def scored_rows(self) -> range:
+        """Its rows whose logits score the next token of the prompt, where that was asked for."""
+        sequence, start = self.sequence, self.sequence.num_computed
+        if sequence.num_scored is None:
+            return range(0)
+        first = max(sequence.num_scored, start)
+        return range(first - start, min(self.end, sequence.num_prompt - 1) - start)
+
+    @property
+    def logit_rows(self) -> list[int]:
+        """Its rows whose logits are wanted: those that score, then the last one if it completes."""
+        return [*self.scored_rows, *([self.num_tokens - 1] if self.completes else [])]
+
+    @property
+    def completes(self) -> bool:
+        """True when the last known token is among them: logits are wanted."""
+        return self.end == len(self.sequence.token_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """What a step computes: the spans, decodes first, and the blocks to copy before."""
+
+    spans: list[Span]
+    num_decodes: int
+    copies: list[tuple[int, int]]
+
+    @property
+    def is_plain_decode(self) -> bool:
+        """True when decodes are all that there is to do."""
+        return not self.copies and 0 < self.num_decodes == len(self.spans)
+
+    @property
+    def has_chunks(self) -> bool:
+        """True when part of a prompt is among it."""
+        return len(self.spans) > self.num_decodes
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """In the order of the spans."""
+        return [span.sequence for span in self.spans]
+
+    def part_of(self, request_id: str) -> StepWork:
+        """What of it is one request's; its blocks have been copied."""
+        own = [span.sequence.request_id == request_id for span in self.spans]
+        return StepWork(
+            spans=[span for span, is_own in zip(self.spans, own, strict=True) if is_own],
+            num_decodes=sum(own[: self.num_decodes]),
+            copies=[],
+        )
