@@ -1,4 +1,5 @@
-"""Everybody's KV events into the index: one context of sockets, one share of the loop for all."""
+"""Everybody's KV events into the index, and out of it again: one context of sockets, one share of
+the loop for all."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import zmq
 import zmq.asyncio
 
 from cluster.cache_change import CacheChange
+from cluster.identity import WorkerKey
 from cluster.kv_events.subscriber import KvEventSubscriber
 from cluster.membership.member import Member
 from cluster.membership.memory import MAX_MEMBERS
@@ -43,12 +45,21 @@ class EventFollowers:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def forget(self, worker: WorkerKey) -> None:
+        """The index knows nothing more of a worker; the room of its blocks comes in slices."""
+        self._index.remove_worker(worker)
+        self._background.once("index-sweep", self._sweep())
+
     async def close(self) -> None:
         """Stops whoever still follows and closes all sockets; idempotent."""
         await cancel(self._tasks)
         if self._context is not None:
             self._context.destroy(linger=0)
             self._context = None
+
+    async def _sweep(self) -> None:
+        for _ in self._index.sweep():
+            await self._share.breathe()
 
     async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
         def apply(change: CacheChange) -> None:

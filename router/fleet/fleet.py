@@ -57,7 +57,6 @@ class Fleet:
     ) -> None:
         self._store = store
         self._dialer = dialer
-        self._index = index
         self._estimates = estimates
         self._background = background
         self._followers = EventFollowers(index, metrics, background)
@@ -247,7 +246,7 @@ class Fleet:
             return
         if item.follower is not None:
             item.follower.cancel()  # at once: it must not speak of a worker that is forgotten
-        self._index.remove_worker(key)
+        self._followers.forget(key)
         self._estimates.forget(key)
         self._mismatches.forget(key.worker_id)
         if item.session is not None:

@@ -2,7 +2,7 @@
 
     route -> expect(...) -> Expectation -> settle when the request ends
     a worker's events -> apply: stored and removed blocks, or cleared
-    worker gone -> remove_worker
+    worker gone -> remove_worker: in no answer from now on -> sweep: its blocks go, in slices
 
 One tree per block size; the names inside tell models and tenants apart.
 """
@@ -61,6 +61,9 @@ class PrefixIndex:
         self._max_blocks = max_blocks
         self._slots = WorkerSlots()
         self._trees: dict[int, RadixTree] = {}
+        self._retired: dict[int, int] = {}
+        """By block size: the bits of removed workers that some node may still have."""
+        self._is_swept = False
 
     @property
     def num_blocks(self) -> int:
@@ -85,11 +88,28 @@ class PrefixIndex:
             )
 
     def remove_worker(self, worker: WorkerKey) -> None:
-        """Forgets a worker whole; unknown ones are passed over."""
-        tree = self._tree_of(worker)
-        if tree is not None:
-            tree.forget(self._slots.bit_of(worker), expected=True)
-            self._slots.remove(worker)
+        """From now on nothing is known of it, at once; `sweep` makes room of its blocks. Unknown
+        ones are passed over."""
+        if worker in self._slots:
+            size = self._slots.block_size_of(worker)
+            self._retired[size] = self._retired.get(size, 0) | self._slots.retire(worker)
+
+    def sweep(self) -> Iterator[None]:
+        """Takes out the blocks of removed workers, under a millisecond until each yield; what is
+        called in between finds the index whole. A second sweep beside one has nothing to do."""
+        if self._is_swept:
+            return
+        self._is_swept = True
+        try:
+            while self._retired:
+                size, bits = next(iter(self._retired.items()))
+                yield from self._trees[size].sweep(bits)
+                self._slots.free(bits)
+                self._retired[size] &= ~bits
+                if not self._retired[size]:
+                    del self._retired[size]
+        finally:
+            self._is_swept = False
 
     def match(self, root: bytes, packed: bytes, block_size_tokens: int) -> PrefixMatches:
         """Who holds how much of a packed prompt below a chain root (`cluster.block_hash`)."""
@@ -114,7 +134,7 @@ class PrefixIndex:
             return 0
         bit = self._slots.bit_of(worker)
         if change.cleared and self._slots.num_blocks_of(worker):
-            tree.forget(bit, expected=False)
+            tree.forget(bit)
         size = self._slots.block_size_of(worker)
         num_left_out = sum(
             0 if _store_run(tree, run, bit, size) else len(run) for run in _runs(change.stored)

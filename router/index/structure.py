@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from router.index.leaf_queue import LeafQueue
 from router.index.node import Node
+from router.index.sweep import Sweep
 
 
 class TreeStructure:
@@ -18,6 +19,8 @@ class TreeStructure:
         self.root = Node(None, b"", [], 0)
         self.names: dict[bytes, Node] = {}
         self.leaves = LeafQueue()
+        self.sweep: Sweep | None = None
+        """Hears of every cut and join while there is one."""
 
     def nodes(self) -> list[Node]:
         """All nodes but the root, parents first."""
@@ -69,6 +72,8 @@ class TreeStructure:
             else self._prepend(front, rest)
         )
         stays.used = used
+        if self.sweep is not None:
+            self.sweep.joined(rest if stays is front else front, stays)
         return stays
 
     def _cut_off_rest(self, node: Node, num_blocks: int) -> tuple[Node, Node]:
@@ -95,6 +100,8 @@ class TreeStructure:
         node.parent = front
         front.children = {self.key_of(node): node}
         self.names.update(dict.fromkeys(front.names, front))
+        if self.sweep is not None:
+            self.sweep.split(node, front)
         return front, node
 
     def _append(self, front: Node, rest: Node) -> Node:

@@ -1,4 +1,8 @@
-"""Workers as bits: a free bit is given again, so masks are as wide as the fleet was at its peak."""
+"""Workers as bits: a free bit is given again, so masks are as wide as the fleet was at its peak.
+
+add -> a bit of its own -> retire: its name is unknown, masks may still have the bit
+                           -> free: no mask has it; given to the next
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ class _Slot:
     worker: WorkerKey
     block_size_tokens: int
     num_blocks: int = 0
+    is_retired: bool = False
 
 
 class WorkerSlots:
@@ -42,10 +47,19 @@ class WorkerSlots:
             self._slots.append(slot)
         self._index_of[worker] = index
 
-    def remove(self, worker: WorkerKey) -> None:
-        """Takes the bit back; no mask may contain it any more."""
-        self._slots[self._index_of.pop(worker)] = None
+    def retire(self, worker: WorkerKey) -> int:
+        """From now on the worker is unknown and in nobody's answer. Its bit, to be freed."""
+        bit = self.bit_of(worker)
+        self._slot_of(worker).is_retired = True
+        del self._index_of[worker]
         self._named.clear()
+        return bit
+
+    def free(self, bits: int) -> None:
+        """No mask has these bits of retired workers any more."""
+        for index in range(len(self._slots)):
+            if bits >> index & 1:
+                self._slots[index] = None
 
     def bit_of(self, worker: WorkerKey) -> int:
         """A mask with one bit."""
@@ -65,7 +79,9 @@ class WorkerSlots:
         if ids is None:
             if len(self._named) >= MAX_NAMED_MASKS:
                 self._named.clear()
-            ids = self._named[bits] = tuple(slot.worker.worker_id for slot in self._in(bits))
+            ids = self._named[bits] = tuple(
+                slot.worker.worker_id for slot in self._in(bits) if not slot.is_retired
+            )
         return ids
 
     def count(self, bits: int, num_blocks: int) -> None:

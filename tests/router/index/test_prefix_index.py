@@ -67,6 +67,8 @@ def test_a_removed_worker_leaves_nothing_and_its_bit_is_used_again() -> None:
     late = index.expect([D1], ROOT, pack_tokens([2] * 8))
     index.remove_worker(D1)
     index.remove_worker(D1)
+    assert (index.num_blocks_of(D1), matched(index, [1] * 8, D1)) == (0, 0)
+    list(index.sweep())
     assert (index.num_blocks, index.num_blocks_of(D1)) == (0, 0)
     index.add_worker(WorkerKey("d3", "i1"), 4)
     late.settle(came_true=True)
