@@ -54,6 +54,13 @@ def serving() -> Watched:
     return watched
 
 
+def test_the_default_limit_leaves_time_for_an_answer_elsewhere() -> None:
+    """Of the five seconds after which a request has been answered, half."""
+    watched = Watched(engine_silence_s=EngineOptions().engine_silence_s)
+    watched.vitals.heard(scripted_ready())
+    assert watched.pass_time(2.5, works=False) is not None
+
+
 def test_an_engine_that_neither_speaks_nor_works_stands_still(serving: Watched) -> None:
     assert serving.pass_time(2.5, works=False) is None
     assert "stood still for 3 s" in str(serving.pass_time(2.0, works=False))

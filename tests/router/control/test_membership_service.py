@@ -185,6 +185,22 @@ async def test_a_decode_worker_whose_session_broke_is_replaced_by_its_successor_
         assert [item.key.incarnation for item in plane.fleet.members] == ["i2"]
 
 
+async def test_a_member_whose_address_another_process_answers_is_out_until_it_joins_anew() -> None:
+    worker = await FakeDecodeWorker().start()
+    async with served() as (plane, stub):
+        departed = member_to_wire(worker.member(worker_id="llama-decode-7"))
+        worker.member()
+        await stub.Join(join(departed))
+        await until(lambda: bool(worker.meant) and plane.fleet.members == [])
+        its_beat = membership_pb2.BeatRequest(
+            worker_id="llama-decode-7", incarnation="i1", load=worker_pb2.EngineLoad()
+        )
+        assert not (await stub.Beat(its_beat)).known
+        await stub.Join(join(member_to_wire(worker.member(incarnation="i2"))))
+        await until(lambda: plane.why_not_ready() is None)
+    await worker.stop()
+
+
 async def test_workers_that_do_not_pair_are_both_members_and_the_reason_is_kept() -> None:
     worker = await FakeDecodeWorker().start()
     async with served() as (plane, stub):
