@@ -9,7 +9,7 @@ Decodes come first. A chunk may start in the middle of its sequence: earlier tok
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,3 +28,16 @@ class RaggedBatch:
     num_decodes: int  # the first sequences, one query token each
     max_query_len: int
     max_context_len: int
+
+    def to(self, device: torch.device) -> RaggedBatch:
+        """The same on another device; each tensor is a copy of its own."""
+        return replace(
+            self,
+            token_ids=self.token_ids.to(device),
+            positions=self.positions.to(device),
+            slots=self.slots.to(device),
+            query_starts=self.query_starts.to(device),
+            context_lens=self.context_lens.to(device),
+            block_tables=self.block_tables.to(device),
+            logit_rows=self.logit_rows.to(device),
+        )

@@ -12,7 +12,7 @@ current stream's, so that steps follow each other; nothing of a launch waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -85,7 +85,7 @@ class CudaRunner:
         num_seqs = batch.num_decodes
         only_decodes = len(batch.token_ids) == len(batch.logit_rows) == num_seqs
         if not only_decodes or num_seqs > self._buffers.shape.num_rows:
-            return self._decoder.forward(_moved(batch, self._pool.tensor.device), self._pool)
+            return self._decoder.forward(batch.to(self._pool.tensor.device), self._pool)
         return self._replay(batch)
 
     @torch.inference_mode()
@@ -128,16 +128,3 @@ class CudaRunner:
             self._logits[:size].copy_(self._decoder.forward(batch, self._pool))
 
         return step
-
-
-def _moved(batch: RaggedBatch, device: torch.device) -> RaggedBatch:
-    return replace(
-        batch,
-        token_ids=batch.token_ids.to(device),
-        positions=batch.positions.to(device),
-        slots=batch.slots.to(device),
-        query_starts=batch.query_starts.to(device),
-        context_lens=batch.context_lens.to(device),
-        block_tables=batch.block_tables.to(device),
-        logit_rows=batch.logit_rows.to(device),
-    )

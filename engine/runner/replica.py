@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -11,14 +12,16 @@ from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
 from engine.contract.spec import EngineSpec
-from engine.memory.budget import MemoryRequest, plan_memory
+from engine.contract.weight_format import WeightFormat
+from engine.memory.budget import MemoryBudget, MemoryRequest, plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
+from engine.runner.measured_pool import blocks_that_fit, measure_memory
 from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
-from engine.runner.warm_up import WarmUpLimits, warm_up
+from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
 
 Progress = Callable[[str, float], None]
 """(phase, fraction done), many times; fractions count within their phase."""
@@ -29,57 +32,99 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
     """Raises a ModelError for the checkpoint, ConfigError for options that do not fit."""
     phases = PhaseTimer(progress)
-    config, options = spec.card.config, spec.options
-    device, dtype = resolve_device(options.device), _DTYPES[spec.dtype]
-    kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
-    layout = KvLayout.of(config, options.block_size_tokens, kv_dtype)
-    context_tokens = resolve_context(config, options, layout)
+    size = _ReplicaSize.of(spec)
     phases("plan memory", 0.0)
-    weights = weights_on(device, spec)
-    budget = plan_memory(
-        MemoryRequest(
-            config=config,
-            layout=layout,
-            dtype=dtype,
-            device=device,
-            max_context_tokens=context_tokens,
-            max_batch_tokens=options.max_batch_tokens,
-            kv_memory_bytes=options.kv_memory_bytes,
-            memory_share=options.memory_share,
-            weights=weights,
-            stored_bytes=spec.card.stored_bytes,
-        )
-    )
+    weights = weights_on(size.device, spec)
+    budget = plan_memory(size.memory_request(spec, weights))
     decoder = Decoder.load(
         spec.card,
-        dtype,
-        device,
+        size.dtype,
+        size.device,
         phases,
         weights=weights,
-        max_context_tokens=max(context_tokens, layout.block_size),  # the warm-up fills a block
+        max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
     )
     phases("allocate KV pool", 0.0)
-    is_replayed = device.type == "cuda"
-    pool = KvPool(layout, budget.num_blocks + is_replayed, device)  # one for padding rows
-    limits = GraphLimits(max_num_seqs=options.max_num_seqs, max_context_tokens=context_tokens)
+    num_blocks = _num_blocks(decoder, budget, size)
+    pool = KvPool(size.layout, num_blocks + size.is_replayed, size.device)  # one for padding rows
+    limits = GraphLimits(max_num_seqs=size.max_num_seqs, max_context_tokens=size.context_tokens)
     runner = _runner_of(decoder, pool, limits, phases)
-    scratch = WarmUpLimits(
-        max_num_seqs=options.max_num_seqs,
-        max_batch_tokens=options.max_batch_tokens,
-        max_context_tokens=context_tokens,
-        block_size=layout.block_size,
-        scratch_block=pool.num_blocks - 1,
-    )
-    warm_up(runner, scratch, phases)
+    warm_up(runner, size.warm_up_limits(scratch_block=pool.num_blocks - 1), phases)
     return Replica(
         runner=runner,
         batch_device=torch.device("cpu"),
-        kv=pool.tensor[: budget.num_blocks],
-        vocab_size=config.vocab_size,
+        kv=pool.tensor[:num_blocks],
+        vocab_size=spec.card.config.vocab_size,
         eos_token_ids=spec.card.eos_token_ids,
-        max_context_tokens=min(context_tokens, budget.num_blocks * layout.block_size),
+        max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
         load_phases_ms=phases.finish(),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReplicaSize:
+    """What the options make of a model on this machine's device."""
+
+    device: torch.device
+    dtype: torch.dtype
+    layout: KvLayout
+    context_tokens: int
+    max_num_seqs: int
+    max_batch_tokens: int
+
+    @classmethod
+    def of(cls, spec: EngineSpec) -> _ReplicaSize:
+        """Raises ConfigError for a device or a context that cannot be had."""
+        options, dtype = spec.options, _DTYPES[spec.dtype]
+        kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
+        layout = KvLayout.of(spec.card.config, options.block_size_tokens, kv_dtype)
+        return cls(
+            device=resolve_device(options.device),
+            dtype=dtype,
+            layout=layout,
+            context_tokens=resolve_context(spec.card.config, options, layout),
+            max_num_seqs=options.max_num_seqs,
+            max_batch_tokens=options.max_batch_tokens,
+        )
+
+    @property
+    def is_replayed(self) -> bool:
+        """Decode steps are captured graphs."""
+        return self.device.type == "cuda"
+
+    def memory_request(self, spec: EngineSpec, weights: WeightFormat) -> MemoryRequest:
+        """For the plan."""
+        return MemoryRequest(
+            config=spec.card.config,
+            layout=self.layout,
+            dtype=self.dtype,
+            device=self.device,
+            max_context_tokens=self.context_tokens,
+            max_batch_tokens=self.max_batch_tokens,
+            kv_memory_bytes=spec.options.kv_memory_bytes,
+            memory_share=spec.options.memory_share,
+            weights=weights,
+            stored_bytes=spec.card.stored_bytes,
+        )
+
+    def warm_up_limits(self, scratch_block: int) -> WarmUpLimits:
+        """`scratch_block` is nobody's."""
+        return WarmUpLimits(
+            max_num_seqs=self.max_num_seqs,
+            max_batch_tokens=self.max_batch_tokens,
+            max_context_tokens=self.context_tokens,
+            block_size=self.layout.block_size,
+            scratch_block=scratch_block,
+        )
+
+
+def _num_blocks(decoder: Decoder, budget: MemoryBudget, size: _ReplicaSize) -> int:
+    """As planned; on a GPU, as many of these as there is room for now."""
+    if size.device.type != "cuda":
+        return budget.num_blocks
+    longest = longest_prompt(size.warm_up_limits(scratch_block=0)).to(size.device)
+    measured = measure_memory(decoder.forward, size.layout, longest)
+    return blocks_that_fit(budget, measured, size.layout, max_context_tokens=size.context_tokens)
 
 
 def _runner_of(

@@ -46,6 +46,11 @@ def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: Progress) -> No
     progress("warm up", 1.0)
 
 
+def longest_prompt(limits: WarmUpLimits) -> RaggedBatch:
+    """The largest step of one prompt, in the scratch block; on the host."""
+    return _batch(0, min(limits.max_batch_tokens, limits.max_context_tokens), limits)
+
+
 def _shapes(limits: WarmUpLimits) -> Iterator[tuple[int, int]]:
     """(decodes, tokens of a prompt): each power of two of either, and their limits."""
     longest = min(limits.max_batch_tokens, limits.max_context_tokens)
