@@ -124,7 +124,10 @@ class Handoff:
         if not self._prompt.is_over:
             self.state = HandoffState.LOCAL
             self._tools.times.source_begins()
-            _log.warning("prefilling locally", verified_blocks=self._prompt.first_unverified)
+            _log.warning(
+                "no prefill worker delivered the prompt; the rest is computed here",
+                verified_blocks=self._prompt.first_unverified,
+            )
         self._prompt.compute_here()
 
     async def _pull(self, target: PrefillTarget, patience_s: float) -> None:
@@ -146,7 +149,7 @@ class Handoff:
                 return await self._tools.peers.connect(target)
         except TimeoutError:
             raise NoProgress(
-                f"{target.key.worker_id} did not shake hands within {patience_s:.1f} s"
+                f"{target.key.worker_id} did not answer the handshake within {patience_s:.1f} s"
             ) from None
 
     def _give_up(self, source: WorkerKey, error: SplitserveError) -> None:
@@ -158,7 +161,7 @@ class Handoff:
             self._tools.peers.forget(source)
         self._tools.on_source(source, error)
         _log.warning(
-            "handoff failed",
+            "a prefill worker did not deliver the prompt; it is computed elsewhere",
             prefill_worker=source.worker_id,
             code=status_of(error).code,
             error=error.message,

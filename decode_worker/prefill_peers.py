@@ -83,10 +83,10 @@ class PrefillPeers:
         await asyncio.wait((known.peer,))  # a caller that leaves does not end it for others
         worker_id = target.key.worker_id
         if known.peer.cancelled():
-            raise WorkerLost(f"{worker_id} was lost while shaking hands")
+            raise WorkerLost(f"{worker_id} was lost during the handshake")
         peer = known.peer.result()
         if self._known.get(target.key) is not known:
-            raise WorkerLost(f"{worker_id} was lost after shaking hands")
+            raise WorkerLost(f"{worker_id} was lost after the handshake")
         return peer
 
     def forget(self, key: WorkerKey) -> None:
@@ -120,7 +120,7 @@ class PrefillPeers:
                 met.set_result(PrefillPeer(key=target.key, link=link))
             self._forget_earlier(target.key)
             await link.lost()
-            _log.info("a prefill worker is gone", prefill_worker=target.key.worker_id)
+            _log.info("a prefill worker is disconnected", prefill_worker=target.key.worker_id)
         except SplitserveError as error:
             if not met.done():
                 met.set_exception(error)
@@ -148,12 +148,15 @@ class PrefillPeers:
             self._admit(reply, target)
         except DeadlineExceeded:
             raise WorkerLost(
-                f"{worker_id} did not shake hands within {HANDSHAKE_TIMEOUT_S:.0f} s"
+                f"{worker_id} did not answer the handshake within {HANDSHAKE_TIMEOUT_S:.0f} s"
             ) from None
         except SplitserveError:
             raise
         except Exception as failure:
-            _log.exception("a handshake could not be handled", prefill_worker=worker_id)
+            _log.exception(
+                "a prefill worker's handshake could not be read; nothing is read from it",
+                prefill_worker=worker_id,
+            )
             raise TransferFailed(
                 f"the handshake with {worker_id} cannot be read ({type(failure).__name__})"
             ) from failure
@@ -167,7 +170,11 @@ class PrefillPeers:
                 f"not {target.key.incarnation[:64]}: it restarted"
             )
         self._send(Connect(reply.incarnation, peer_from_wire(reply.peer)))
-        _log.info("paired", prefill_worker=target.key.worker_id, address=target.address)
+        _log.info(
+            "connected to a prefill worker",
+            prefill_worker=target.key.worker_id,
+            address=target.address,
+        )
 
 
 def _note_read(met: asyncio.Future[PrefillPeer]) -> None:

@@ -56,7 +56,9 @@ class PrefillSource:
         except SplitserveError:
             raise
         except Exception as error:
-            _log.exception("a handoff event could not be handled")
+            _log.exception(
+                "a prefill worker's message could not be handled; the prompt is computed elsewhere"
+            )
             raise InternalError(
                 f"handoff from {self._worker_id}: {type(error).__name__}; see the worker's log"
             ) from error

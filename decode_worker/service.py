@@ -84,14 +84,24 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
             await context.write(worker_pb2.WorkerFrame(opened=opened))
             await self._serve(RouterSession(parts), request_iterator, context)
         except SplitserveError as error:
-            _log.warning("session refused", router=router, error=error.message)
+            _log.warning("a router's session is refused", router=router, error=error.message)
             await abort(context, error)
         except DecodeError as error:
-            _log.warning("session refused", router=router, error=repr(error))
-            await abort(context, InvalidRequest("the session's bytes are no message of ours"))
+            _log.warning("a router's session is refused", router=router, error=repr(error))
+            await abort(
+                context,
+                InvalidRequest(
+                    "the message cannot be read; run the same version of splitserve on both"
+                ),
+            )
         except Exception as error:
-            _log.exception("a session failed", router=router)
-            await abort(context, InternalError(f"the session failed: {type(error).__name__}"))
+            _log.exception("a router's session failed; its requests are cancelled", router=router)
+            await abort(
+                context,
+                InternalError(
+                    f"the session failed ({type(error).__name__}); the worker's log says why"
+                ),
+            )
 
     def _opened(self) -> DecodeParts:
         if self._parts is None:
@@ -106,12 +116,14 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
     ) -> None:
         self._sessions[session] = None
         router = context.peer()
-        _log.info("session opened", router=router)
+        _log.info("a router has connected", router=router)
         try:
             await until_one_ends(session.read(messages), session.write(context))
         finally:
             del self._sessions[session]
-            _log.info("session closed", router=router, num_cut_off=session.num_requests)
+            _log.info(
+                "a router has disconnected", router=router, num_cancelled=session.num_requests
+            )
             session.cancel_all()
 
     def _step_done(self, frame: Frame) -> None:

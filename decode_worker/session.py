@@ -82,7 +82,9 @@ class RouterSession:
         except SplitserveError as error:
             self._refuse(submit, error)
         except Exception as error:
-            _log.exception("a submission could not be handled", request_id=submit.request_id)
+            _log.exception(
+                "a request could not be read; it is refused", request_id=submit.request_id
+            )
             self._refuse(
                 submit, InvalidRequest(f"the request cannot be read ({type(error).__name__})")
             )
@@ -117,7 +119,7 @@ class RouterSession:
     def _refuse(self, submit: worker_pb2.Submit, error: SplitserveError) -> None:
         code = status_of(error).code
         with bind_request(submit.request_id[:MAX_REQUEST_ID_CHARS]):
-            _log.warning("request refused", code=code, error=error.message)
+            _log.warning("a request is refused", code=code, error=error.message)
         usage = Usage(len(submit.token_ids), 0, 0)
         self._parts.worker.metrics.request_ended(code, usage, None)
         self._outlet.add_ended(submit.request_id, usage=usage, error=error)

@@ -143,16 +143,20 @@ class BlockReader:
         self._commands.put(self._stop)
         self._thread.join(CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
-            _log.error("the KV intake does not end", waited_s=CLOSE_TIMEOUT_S)
+            _log.error("the thread that reads KV blocks does not end", waited_s=CLOSE_TIMEOUT_S)
 
     def _check_thread(self) -> None:
         if self._death is not None:
-            raise ReaderDied(f"the KV intake has failed: {self._death!r}") from self._death
+            raise ReaderDied(
+                f"the thread that reads KV blocks has failed: {self._death!r}"
+            ) from self._death
         if not self._unfinished or self._num_turns != self._seen_turns:
             self._seen_turns = self._num_turns
             self._patience.renew()
         elif (waited_s := self._patience.look()) >= STANDSTILL_S:
-            raise ReaderDied(f"the KV intake has stood still for {waited_s:.0f} s")
+            raise ReaderDied(
+                f"the thread that reads KV blocks has stood still for {waited_s:.0f} s"
+            )
 
     def _stop(self) -> None:
         self._closing = True
@@ -161,7 +165,9 @@ class BlockReader:
         try:
             self._read_until_closed()
         except BaseException as error:  # told by the next poll, which ends the process
-            _log.critical("the KV intake has failed", exc_info=error)
+            _log.critical(
+                "the thread that reads KV blocks has failed; the engine ends", exc_info=error
+            )
             self._death = error
             self._notify()
 
@@ -180,7 +186,10 @@ class BlockReader:
         try:
             self._transport.start_reading()
         except SplitserveError as error:
-            _log.warning("reading cannot start yet", error=error.message)
+            _log.warning(
+                "reading KV blocks cannot start yet; trying again at the next connection",
+                error=error.message,
+            )
 
     def _take_commands(self, *, wait: bool) -> None:
         """Waits for a command when idle, and for the next look when reads are in flight."""

@@ -59,10 +59,16 @@ class ReaderCore:
         except SplitserveError as error:
             link.refused = error.message
         except Exception as error:
-            _log.exception("a connection could not be handled", incarnation=incarnation)
+            _log.exception(
+                "connecting to a prefill worker failed; reads from it fail", incarnation=incarnation
+            )
             link.refused = f"internal error: {type(error).__name__}"
         if link.refused:
-            _log.warning("cannot connect", incarnation=incarnation, error=link.refused)
+            _log.warning(
+                "a prefill worker cannot be read from; prompts are computed elsewhere",
+                incarnation=incarnation,
+                error=link.refused,
+            )
 
     def disconnect(self, incarnation: str) -> None:
         """The peer is gone: its jobs end now, or within the grace when reads are in flight."""
@@ -130,7 +136,7 @@ class ReaderCore:
         except Exception as error:
             if read.error:
                 raise
-            _log.exception("a read failed", request_id=read.job.request_id)
+            _log.exception("a read of blocks failed; it is ended", request_id=read.job.request_id)
             read.give_up(f"internal error: {type(error).__name__}")
             return True
 
@@ -148,7 +154,11 @@ class ReaderCore:
         return was_cut
 
     def _cut(self, link: PeerLink, reason: str) -> None:
-        _log.warning("reads are ended by force", incarnation=link.incarnation, reason=reason)
+        _log.warning(
+            "all reads from a prefill worker are broken off; its prompts are computed elsewhere",
+            incarnation=link.incarnation,
+            reason=reason,
+        )
         for read in self._reads_over(link):
             read.give_up(reason)
         link.rest()
@@ -162,7 +172,10 @@ class ReaderCore:
         except SplitserveError as error:
             read.give_up(error.message)
         except Exception as error:
-            _log.exception("a read could not be resumed", request_id=read.job.request_id)
+            _log.exception(
+                "an interrupted read of blocks could not go on; it is ended",
+                request_id=read.job.request_id,
+            )
             read.give_up(f"internal error: {type(error).__name__}")
 
     def _finish_leaving(self) -> None:
@@ -175,7 +188,7 @@ class ReaderCore:
         try:
             self._tools.transport.disconnect(incarnation)
         except Exception:  # nothing of it is in flight
-            _log.exception("a peer could not be forgotten", incarnation=incarnation)
+            _log.exception("a prefill worker could not be disconnected", incarnation=incarnation)
 
     def _reads_over(self, link: PeerLink) -> list[BlockRead]:
         return [read for read in self._reads if read.link is link]

@@ -95,7 +95,10 @@ class KvExporter:
         try:
             digests = digest_bytes(self._digest, self._parts.kv, block_ids)
         except (RuntimeError, ValueError, IndexError):
-            _log.exception("blocks cannot be digested", engine_request=prefilled.request_id)
+            _log.exception(
+                "blocks could not be checksummed; their reader will compute them itself",
+                engine_request=prefilled.request_id,
+            )
             digests = b""
         span = BlockSpan(first_index, block_ids, generations, digests)
         return Prefilled(prefilled.request_id, span)

@@ -70,7 +70,11 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
             theirs = pairing_from_wire(request.pairing)
             check_pairing(worker.pairing, theirs, peer=request.worker_id)
         except SplitserveError as error:
-            _log.warning("handshake refused", reader=request.worker_id, error=error.message)
+            _log.warning(
+                "a decode worker's handshake is refused",
+                reader=request.worker_id,
+                error=error.message,
+            )
             await abort(context, error)
         return handoff_pb2.HandshakeResponse(
             pairing=pairing_to_wire(worker.pairing),
@@ -92,7 +96,9 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
                 with worker.lifespan.admit():
                     await self._export(request, worker, context)
             except SplitserveError as error:
-                _log.warning("prefill failed", error=error.message)
+                _log.warning(
+                    "a prompt could not be computed; its decode worker is told", error=error.message
+                )
                 self._count_failure(error)
                 await abort(context, error)
 
@@ -159,7 +165,7 @@ def _note_release(export: ExportStream, metrics: WorkerMetrics, num_prompt_token
     metrics.handoff_ended(outcome)
     metrics.request_ended("ok" if export.is_done else "cancelled", usage, timing)
     _log.info(
-        "export released",
+        "the blocks of a prompt are released",
         outcome=outcome,
         prompt_tokens=num_prompt_tokens,
         cached_tokens=export.cached_tokens,

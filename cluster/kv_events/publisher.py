@@ -107,7 +107,10 @@ class KvEventPublisher:
         while True:
             frames = await self._replay.recv_multipart()
             if len(frames) != 3 or len(frames[2]) != len(END):
-                _log.warning("a replay request is malformed", num_frames=len(frames))
+                _log.warning(
+                    "a request for past KV events is malformed; it is ignored",
+                    num_frames=len(frames),
+                )
                 continue
             peer, _, start = frames
             if start == END:
@@ -122,7 +125,10 @@ class KvEventPublisher:
             async with asyncio.timeout(SNAPSHOT_TIMEOUT_S):
                 blocks = await self._snapshot()
         except (TimeoutError, SplitserveError) as failure:
-            _log.warning("the engine does not say what it has cached", error=repr(failure))
+            _log.warning(
+                "the engine did not list its cached blocks; whoever asked will ask again",
+                error=repr(failure),
+            )
             return
         events: list[Event] = [AllBlocksCleared()]
         for chunk in _chunks(blocks) or [[]]:

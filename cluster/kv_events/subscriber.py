@@ -133,7 +133,11 @@ class KvEventSubscriber:
                 self._on_gap()
                 await self._repair(context, self._last + 1, number)
         except _MALFORMED as failure:
-            _log.warning("an event is malformed", source=self._pub_address, error=str(failure))
+            _log.warning(
+                "a KV event is malformed; asking the worker for all it has cached",
+                source=self._pub_address,
+                error=str(failure),
+            )
             await self._resync(context)
 
     async def _repair(self, context: zmq.asyncio.Context, first: int, seen: int) -> None:
@@ -158,7 +162,11 @@ class KvEventSubscriber:
                     raise ValueError(f"messages {self._last + 1} to {number - 1} are missing")
                 await self._apply(number, payload)
         except _MALFORMED as failure:
-            _log.warning("a snapshot is malformed", source=self._pub_address, error=str(failure))
+            _log.warning(
+                "a worker's list of cached blocks is malformed; asking again",
+                source=self._pub_address,
+                error=str(failure),
+            )
             self._forget()
             return
         self._state = FollowState.FOLLOWING
@@ -183,7 +191,7 @@ class KvEventSubscriber:
             return await ask(context, self._replay_address, start, self._share)
         except (TimeoutError, ValueError) as failure:
             _log.warning(
-                "a worker does not answer what it has cached; asking again",
+                "a worker did not list its cached blocks; asking again",
                 source=self._replay_address,
                 error=str(failure),
             )

@@ -109,7 +109,12 @@ class Background:
 
     def _lose(self, loss: Loss) -> None:
         if not self._is_closed:
-            _log.error("lost", what=loss.name, cause=str(loss), exc_info=loss.cause)
+            _log.error(
+                "a part that the process needs has ended",
+                what=loss.name,
+                cause=str(loss),
+                exc_info=loss.cause,
+            )
             self._on_loss(loss)
 
 
@@ -149,7 +154,7 @@ async def _kept(name: str, make: Callable[[], Work]) -> None:
             cause = error
         delay_s = backoff.next_delay_s(healthy_s=time.monotonic() - began)
         _log.error(
-            "started again after it ended",
+            "a background task has ended; it is started again",
             what=name,
             cause=repr(cause) if cause else "it returned",
             delay_s=delay_s,
@@ -162,4 +167,4 @@ async def _logged(name: str, work: Work) -> None:
     try:
         await work
     except Exception as error:
-        _log.error("failed", what=name, cause=repr(error), exc_info=error)
+        _log.error("a background task failed", what=name, cause=repr(error), exc_info=error)

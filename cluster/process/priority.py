@@ -41,6 +41,11 @@ def _set_autogroup(niceness: int, autogroup: Path) -> None:
         except BlockingIOError:
             time.sleep(_PAUSE_S)
         except OSError as cause:
-            _log.warning("the session's priority stays as it is", reason=str(cause))
+            _log.warning(
+                "the priority of this process's session cannot be lowered", reason=str(cause)
+            )
             return
-    _log.warning("the session's priority stays as it is", reason="the kernel is asked too often")
+    _log.warning(
+        "the priority of this process's session cannot be lowered",
+        reason="the kernel says try again",
+    )

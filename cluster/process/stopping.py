@@ -28,5 +28,7 @@ def exit_code_of(stop_requests: StopRequests) -> int:
     if stop_requests.loss is None:
         _log.info("stopped")
         return 0
-    _log.error("the process has ended by itself", cause=str(stop_requests.loss))
+    _log.error(
+        "the process ends, because a part that it needs has ended", cause=str(stop_requests.loss)
+    )
     return 1

@@ -49,13 +49,22 @@ class FrontDoor:
             except SplitserveError as error:
                 await _answer(scope, delivery, error)
             except Exception:
-                _log.exception("request crashed", path=scope["path"])
-                await _answer(scope, delivery, InternalError("the router failed; see its log"))
+                _log.exception(
+                    "a request failed inside the router; its client gets internal_error",
+                    path=scope["path"],
+                )
+                await _answer(
+                    scope,
+                    delivery,
+                    InternalError("the router failed on this request; its log says why"),
+                )
 
 
 def _check_crowding(scope: Scope) -> None:
     if scope["state"].get("crowded") and scope["path"] not in OPERATOR_PATHS:
-        raise NotReady("too many connections; close idle ones or come again", retry_after_s=1.0)
+        raise NotReady(
+            "too many connections; close idle ones or try again later", retry_after_s=1.0
+        )
 
 
 def _translated(scope: Scope, error: HTTPException) -> SplitserveError:

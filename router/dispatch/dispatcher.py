@@ -131,7 +131,7 @@ class Dispatcher:
     def _note_retry(self, request: RoutedRequest, tried: WorkerKey, error: SplitserveError) -> None:
         self._metrics.retries.inc()
         _log.warning(
-            "a request is tried on another worker",
+            "a worker failed before the first token; the request goes to another worker",
             request_id=request.request_id,
             worker_id=tried.worker_id,
             code=status_of(error).code,
@@ -167,7 +167,7 @@ class Dispatcher:
     ) -> Completed:
         """The text is complete and its worker lost, or late: what is known here has to do."""
         _log.warning(
-            "a finished answer came without the worker's usage and timing",
+            "the answer is complete, but without its worker's usage and timing",
             request_id=decision.request_id,
             code=status_of(error).code,
             error=error.message,

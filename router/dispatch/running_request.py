@@ -125,8 +125,8 @@ class RunningRequest:
     def _give_up_on_the_end(self) -> None:
         self._stream.fail(
             WorkerLost(
-                f"decode worker {self.decode.worker_id} did not sum up a finished request within "
-                f"{FINISH_TIMEOUT_S:.0f} s; see its log"
+                f"decode worker {self.decode.worker_id} sent no usage and timing within "
+                f"{FINISH_TIMEOUT_S:.0f} s of the last token; its log says why"
             )
         )
 

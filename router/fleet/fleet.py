@@ -179,7 +179,7 @@ class Fleet:
         if (rest_s := item.cooldown.failed()) is not None:
             role, worker_id = item.member.role.value, item.key.worker_id
             _log.warning(
-                "a worker's work failed; it gets none for a while",
+                "a worker failed at its work; for `rest_s` seconds others are preferred",
                 worker_id=worker_id,
                 role=role,
                 rest_s=rest_s,
@@ -188,7 +188,7 @@ class Fleet:
     async def close(self) -> None:
         """Ends every session and follower; idempotent."""
         for key in list(self._members):
-            self._remove(key, "is cut off: the router stops")
+            self._remove(key, "is disconnected: the router stops")
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._followers.close()
 
@@ -237,7 +237,11 @@ class Fleet:
 
     def _turn_away(self, key: WorkerKey, error: SplitserveError) -> None:
         """Somebody else answers at this member's address: it is out until it joins anew."""
-        _log.error("a member is removed", worker_id=key.worker_id, reason=error.message)
+        _log.error(
+            "another process answers at a worker's address; the worker is removed",
+            worker_id=key.worker_id,
+            reason=error.message,
+        )
         self._background.once(f"turn-away-{key.worker_id}", self._store.leave(key))
 
     def _remove(self, key: WorkerKey, reason: str) -> None:

@@ -41,4 +41,4 @@ class Mismatches:
         except PairingMismatch as mismatch:
             text = f"{decode.worker_id}: {mismatch.message}"
             self._texts[(decode.worker_id, prefill.worker_id)] = text
-            _log.warning("two workers will never be paired", reason=text)
+            _log.warning("two workers do not fit together and get no common requests", reason=text)

@@ -139,8 +139,11 @@ class WorkerSession:
             if isinstance(error, (WrongWorker, PairingMismatch)):
                 self._on_mismatch(error)
         except Exception as error:
-            _log.exception("a session failed", worker_id=self._meant.key.worker_id)
-            reason = f"sent what cannot be handled ({type(error).__name__}); see the router's log"
+            _log.exception(
+                "a decode worker's message could not be handled; it is disconnected",
+                worker_id=self._meant.key.worker_id,
+            )
+            reason = f"sent what the router cannot handle ({type(error).__name__}); see its log"
         finally:
             self._note_broken(reason)
             await link.close()
@@ -156,7 +159,7 @@ class WorkerSession:
         except TimeoutError:
             raise WorkerLost(f"did not answer within {CONNECT_TIMEOUT_S:.0f} s") from None
         if first is None or not first.HasField("opened"):
-            raise WorkerLost("did not say who it is")
+            raise WorkerLost("did not begin with its identity")
         identity_from_wire(first.opened).check(meant=self._meant)
 
     def _opened(self) -> None:
@@ -169,7 +172,11 @@ class WorkerSession:
         if self._state is SessionState.OPEN:
             self._state = SessionState.CONNECTING
             worker_id = self._meant.key.worker_id
-            _log.warning("lost a decode worker", worker_id=worker_id, reason=reason)
+            _log.warning(
+                "a decode worker is disconnected; connecting again",
+                worker_id=worker_id,
+                reason=reason,
+            )
         self._lose(reason)
 
     async def _read(self, link: SessionLink) -> None:

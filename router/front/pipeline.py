@@ -116,7 +116,7 @@ class CompletionPipeline:
             raise
         except Exception as cause:
             log.crashed(run.num_tokens)
-            raise InternalError("the router failed on this request; see its log") from cause
+            raise InternalError("the router failed on this request; its log says why") from cause
 
     async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""

@@ -60,8 +60,10 @@ class InferenceService:
         except SplitserveError as error:
             await abort(context, error)
         except Exception:
-            _log.exception("call crashed")
-            await abort(context, InternalError("the router failed; see its log"))
+            _log.exception("a call failed inside the router; its client gets internal_error")
+            await abort(
+                context, InternalError("the router failed on this request; its log says why")
+            )
         finally:
             self._num_calls -= 1
 
@@ -107,7 +109,7 @@ class InferenceService:
 
     def _check_crowding(self) -> None:
         if self._num_calls > self._limits.max_connections:
-            raise NotReady("too many calls at once; come again", retry_after_s=1.0)
+            raise NotReady("too many calls at once; try again later", retry_after_s=1.0)
 
     async def _write(self, context: Any, response: inference_pb2.GenerateResponse) -> None:
         """Waits while the client does not read, up to the limit."""

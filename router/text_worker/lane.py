@@ -44,7 +44,7 @@ class TextLane:
     async def call(self, task: Task, body: bytes = b"") -> ReadBody:
         """See TextWork. Raises QueueFull before anything is kept."""
         if len(self._waiting) >= MAX_WAITING or self._num_bytes + len(body) > MAX_WAITING_BYTES:
-            raise QueueFull("too many large requests at once; come again", retry_after_s=1.0)
+            raise QueueFull("too many large requests at once; try again later", retry_after_s=1.0)
         job = _Job(task, body, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         self._num_bytes += len(body)

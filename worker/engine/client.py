@@ -97,7 +97,9 @@ class EngineClient:
         try:
             self._commands.send(msgspec.msgpack.encode(command), zmq.NOBLOCK)
         except zmq.Again:
-            raise WorkerLost("the engine process takes no commands any more") from None
+            raise WorkerLost(
+                "the engine process has ended; send the request to another worker"
+            ) from None
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Every frame, once, in order; ends when the process has ended. One reader at a time."""
@@ -148,7 +150,11 @@ class EngineClient:
         while True:
             await asyncio.sleep(vitals.interval_s)
             if (why := vitals.tick()) is not None:
-                _log.error("the engine process is ended", why=why, engine_pid=self.pid)
+                _log.error(
+                    "the engine process does not work any more; it is killed",
+                    why=why,
+                    engine_pid=self.pid,
+                )
                 self._kill(why)
             elif vitals.is_working:
                 self._tell_of_life()
@@ -184,5 +190,8 @@ class EngineClient:
             child.kill()
             done, _ = await asyncio.wait((child.ended,), timeout=_KILL_TIMEOUT_S)
         if not done:
-            _log.error("the engine process cannot be killed and is left", engine_pid=child.pid)
+            _log.error(
+                "the engine process did not end when killed; it may still hold its memory",
+                engine_pid=child.pid,
+            )
         await child.close()

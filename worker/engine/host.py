@@ -152,7 +152,11 @@ class EngineHost:
             return
         cause = loss.cause
         lost = cause if isinstance(cause, WorkerLost) else WorkerLost(f"the engine is lost: {loss}")
-        _log.error("the engine is lost", cause=lost.message, num_requests=len(self._listeners))
+        _log.error(
+            "the engine is lost; its requests fail and the worker ends",
+            cause=lost.message,
+            num_requests=len(self._listeners),
+        )
         self._lost.set_result(lost)
         self._abandon(lost)
 
@@ -181,4 +185,4 @@ class EngineHost:
             try:
                 observer(frame)
             except Exception:
-                _log.exception("an observer of the engine's frames failed")
+                _log.exception("a part of the worker failed on the engine's news; the others go on")

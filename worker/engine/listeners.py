@@ -94,8 +94,14 @@ class Listeners:
         try:
             listener.receive(event)
         except Exception:
-            _log.exception("an event could not be handled", engine_request=event.request_id)
-            self.end_one(event.request_id, InternalError("the worker could not handle an event"))
+            _log.exception(
+                "news of a request could not be handled; the request is ended",
+                engine_request=event.request_id,
+            )
+            self.end_one(
+                event.request_id,
+                InternalError("the worker failed on this request; its log says why"),
+            )
             return False
         return True
 
@@ -106,7 +112,10 @@ class Listeners:
         try:
             listener.receive(ended)
         except Exception:
-            _log.exception("an end could not be handled", engine_request=ended.request_id)
+            _log.exception(
+                "the end of a request could not be handled; it may hang until its deadline",
+                engine_request=ended.request_id,
+            )
 
 
 def _events_of(frame: Frame) -> Iterator[RequestEvent]:
