@@ -15,16 +15,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from cluster import VERSION
 from cluster.generation import EngineLoad
 from cluster.identity import Role, new_incarnation
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.pairing import Pairing
+from cluster.pairing import PROTOCOL_VERSION, Pairing
 from cluster.process.background import cancel
 from cluster.rpc import RpcServer
-from cluster.version import PROTOCOL_VERSION, VERSION
 from protos import generation_pb2, worker_pb2, worker_pb2_grpc
 
 STEP_S = 0.01

@@ -10,10 +10,10 @@ import typer
 
 from cli.errors_shown import shows_errors
 from cli.option_flags import EPILOG, with_flags_of
+from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
 from cluster.process.parent_death import die_with_parent
-from cluster.version import VERSION
 
 app = typer.Typer(
     name="splitserve",

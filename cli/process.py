@@ -21,14 +21,14 @@ def run_router(options: RouterOptions) -> int:
 
 def run_prefill_worker(options: WorkerOptions) -> int:
     """Until it is told to stop; the exit code."""
-    from prefill_worker.main import run
+    from prefill_worker.service import run
 
     return _reported(run, options)
 
 
 def run_decode_worker(options: WorkerOptions) -> int:
     """Until it is told to stop; the exit code."""
-    from decode_worker.main import run
+    from decode_worker.service import run
 
     return _reported(run, options)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from cluster.errors import PairingMismatch
-from cluster.version import PROTOCOL_VERSION
+
+PROTOCOL_VERSION = 2
+"""Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
 
 _OPTIONS = {"kv_dtype": "kv", "num_planes": "model"}
 """Fields that an operator sets by another name."""

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 import grpc
 from google.protobuf.message import DecodeError
 
+from cluster.config import WorkerOptions
 from cluster.deadline import Clock
 from cluster.dial.dialer import Dialer
+from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
 from cluster.logs import get_logger
 from cluster.process.background import Background, nothing_needed, until_one_ends
@@ -22,6 +24,7 @@ from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.session import RouterSession
 from engine.contract.messages import Frame
 from protos import worker_pb2, worker_pb2_grpc
+from worker.process import run_worker
 from worker.role import RunningWorker
 
 SERVICE = "splitserve.worker.v1.DecodeWorker"
@@ -144,3 +147,11 @@ async def _hear_who_is_meant(
     if not first.HasField("open"):
         raise InvalidRequest("a session begins with `open`: which worker process is meant")
     we.check(meant=identity_from_wire(first.open))
+
+
+def run(options: WorkerOptions) -> int:
+    """Serves until a signal or the engine's death; the process's exit code."""
+    return run_worker(
+        options,
+        DecodeWorker(progress_timeout_s=options.prefill_progress_timeout_s, dialer=GrpcDialer()),
+    )

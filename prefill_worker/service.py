@@ -10,6 +10,7 @@ import time
 
 import grpc
 
+from cluster.config import WorkerOptions
 from cluster.deadline import Clock, Deadline
 from cluster.errors import (
     ConfigError,
@@ -30,6 +31,7 @@ from prefill_worker.export_stream import ExportStream
 from protos import handoff_pb2, handoff_pb2_grpc
 from worker.admission import MAX_REQUEST_ID_CHARS, MAX_TIMEOUT_MS, check_size
 from worker.metrics import WorkerMetrics
+from worker.process import run_worker
 from worker.role import RunningWorker
 
 SERVICE = "splitserve.worker.v1.PrefillWorker"
@@ -212,3 +214,8 @@ def _to_engine(
         first_block=request.first_block,
         timeout_ms=deadline.remaining_ms,
     )
+
+
+def run(options: WorkerOptions) -> int:
+    """Serves until a signal or the engine's death; the process's exit code."""
+    return run_worker(options, PrefillWorker())

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import grpc
 
+from cluster import VERSION
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.process.lifespan import Lifespan
 from cluster.rpc import RpcServer, abort
-from cluster.version import VERSION
 from cluster.wire import load_to_wire
 from protos import worker_pb2, worker_pb2_grpc
 from worker.engine_view import EngineView

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster import VERSION
 from cluster.config import WorkerOptions
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member
@@ -9,7 +10,6 @@ from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
-from cluster.version import VERSION
 from engine.contract.messages import LoadProgress, Ready
 from engine.contract.spec import EngineSpec, resolve_dtype, resolve_weights
 

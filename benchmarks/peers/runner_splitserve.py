@@ -6,7 +6,7 @@ import itertools
 import sys
 
 from benchmarks.peers.turns import answers_only, take_turns
-from cluster.version import VERSION
+from cluster import VERSION
 from engine.offline.queue import generate
 from engine.offline.replica import OfflineSetup, greedy_request, offline_engine
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from cli.doctor.finding import Check, Finding, broken, fine, poor
-from cli.sizes import size_in_words
+from cli.terminal import size_in_words
 from cluster.errors import ConfigError
 from cluster.models.cache.store import default_home
 from cluster.supervisor.cores import available_cores

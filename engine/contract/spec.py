@@ -15,7 +15,7 @@ from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.card import ModelCard
 from cluster.pairing import Pairing
-from engine.contract.weight_format import AUTO, resolve_weights
+from engine.contract.weight_format import WeightFormat, resolve_weights
 
 __all__ = ["EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
 KV_DTYPES = ("float32", "bfloat16")
@@ -26,8 +26,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     card: ModelCard
     dtype: str
-    weights: str = AUTO
-    """Resolved: see `resolve_weights`; "auto" is resolved when the model is loaded."""
+    weights: WeightFormat = WeightFormat.FULL
+    """Resolved: see `resolve_weights`. The loader takes it, as far as its device can."""
     kv: str = "auto"
     """Of the KV cache: "auto" (as dtype), "int8" or "fp8"."""
     role: Role

@@ -26,7 +26,7 @@ class WeightFormat(enum.StrEnum):
 
 
 def resolve_weights(card: ModelCard, weights: str, dtype: str, device: str) -> WeightFormat:
-    """What the option `weights` means for this checkpoint; a resolved one stays what it is.
+    """What the option `weights` means for this checkpoint: asked once, when an EngineSpec is made.
 
     "auto" keeps a quantized checkpoint's own groups, except in float32, which stays the exact
     oracle, and where they would be dequantized anyway. `dtype` is resolved; `device` may be "auto".
@@ -41,12 +41,17 @@ def resolve_weights(card: ModelCard, weights: str, dtype: str, device: str) -> W
             f"weights is {weights!r}; choose auto, full, int8, int4 or fp8", param="weights"
         )
     if weights == WeightFormat.FP8 and device == "cpu":
-        raise ConfigError(
-            "weights is fp8, which only CUDA devices multiply, and the device is cpu; "
-            "choose int8, which takes the same memory",
-            param="weights",
-        )
+        raise no_fp8_on_cpu()
     return WeightFormat(weights)
+
+
+def no_fp8_on_cpu() -> ConfigError:
+    """For 8-bit floats that were asked for by name."""
+    return ConfigError(
+        "weights is fp8, which only CUDA devices multiply, and the device is cpu; "
+        "choose int8, which takes the same memory",
+        param="weights",
+    )
 
 
 def _is_kept(quantization: QuantizationConfig | None, device: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from cluster.models.card import ModelCard
-from engine.contract.weight_format import AUTO, resolve_weights
+from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
 from engine.model.layers.build import LayerBuilder
 from engine.model.layers.decoder_layer import DecoderLayer
@@ -71,21 +71,20 @@ class Decoder:
         device: str | torch.device,
         progress: Progress = _silent,
         *,
-        weights: str = AUTO,
+        weights: WeightFormat = WeightFormat.FULL,
         max_context_tokens: int | None = None,
     ) -> Decoder:
         """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
 
-        `weights` as an operator gives it, or resolved; ConfigError for what this device lacks.
+        `weights` is resolved, and what this device has kernels for (engine/runner/gpu_formats.py).
         Positions from `max_context_tokens` on are never used: their rotations are not kept.
         """
         device = torch.device(device)
         if max_context_tokens is not None:
             config = replace(card.config, max_context_tokens=max_context_tokens)
             card = replace(card, config=config)
-        form = resolve_weights(card, weights, str(dtype).removeprefix("torch."), device.type)
         progress("open checkpoint", 0.0)
-        reader = DecoderWeights(card, dtype, device, form)
+        reader = DecoderWeights(card, dtype, device, weights)
         progress("prepare kernels", 0.0)  # compiles, the first time on a machine
         kernels = kernels_for(device)
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Which formats a GPU has kernels for: asked before a weight is read."""
+"""Which formats a device has kernels for: asked before a weight is read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import torch
 
 from cluster.errors import ConfigError
 from engine.contract.spec import EngineSpec
-from engine.contract.weight_format import WeightFormat, resolve_weights
+from engine.contract.weight_format import WeightFormat, no_fp8_on_cpu
 from kernels.triton.gpu import Gpu, gpu_of
 
 
 def weights_on(device: torch.device, spec: EngineSpec) -> WeightFormat:
     """In which form this device holds the spec's matrices. Raises ConfigError for 8-bit floats
     that were asked for and that it cannot convert; a checkpoint's own are dequantized then."""
-    form = resolve_weights(spec.card, spec.weights, spec.dtype, device.type)
-    return form if device.type == "cpu" else weights_on_gpu(gpu_of(device), form, spec)
+    if device.type == "cpu":
+        return weights_on_cpu(spec)
+    return weights_on_gpu(gpu_of(device), spec.weights, spec)
+
+
+def weights_on_cpu(spec: EngineSpec) -> WeightFormat:
+    """See weights_on. The spec may have been made for a device that was not known yet."""
+    if spec.weights is WeightFormat.FP8:
+        raise no_fp8_on_cpu()
+    return _without_floats(spec.weights, spec)
 
 
 def weights_on_gpu(gpu: Gpu, form: WeightFormat, spec: EngineSpec) -> WeightFormat:
@@ -26,6 +34,10 @@ def weights_on_gpu(gpu: Gpu, form: WeightFormat, spec: EngineSpec) -> WeightForm
         raise ConfigError(f"kv is fp8, {of}; choose --kv int8: the same size", param="kv")
     if form is WeightFormat.FP8:
         raise ConfigError(f"weights is fp8, {of}; choose --weights int8", param="weights")
+    return _without_floats(form, spec)
+
+
+def _without_floats(form: WeightFormat, spec: EngineSpec) -> WeightFormat:
     quantization = spec.card.quantization
     is_float = quantization is not None and quantization.is_float
     return WeightFormat.FULL if form is WeightFormat.STORED and is_float else form

@@ -10,8 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cluster import VERSION
 from cluster.errors import NotReady
-from cluster.version import VERSION
 from router.api.answers import ModelBody, ModelListBody
 from router.api.errors import error_body, error_headers
 from router.front.served_model import ServedModel

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import grpc
 
+from cluster import VERSION
 from cluster.deadline import Clock
 from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
@@ -14,7 +15,6 @@ from cluster.identity import WorkerKey
 from cluster.membership.member import MAX_NAME_CHARS, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore
 from cluster.rpc import abort
-from cluster.version import VERSION
 from cluster.wire import load_from_wire, load_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
 from router.control.join_rules import JoinRules

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+from cluster import VERSION
 from cluster.config import ModelOptions
 from cluster.models.card import ModelCard
 from cluster.models.text.chat_template import load_chat_template
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.process.startup import report_progress
-from cluster.version import VERSION
 from router.front.served_model import ServedModel
 from router.text.tokenizer import Tokenizer
 

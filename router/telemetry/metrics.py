@@ -17,66 +17,47 @@ class RouterMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        registry = self.registry
-        self.requests = Counter(
-            "splitserve_requests",
-            "Requests by how they ended: ok, cancelled, or an error's code",
-            ["outcome"],
-            registry=registry,
+        self.requests = self._counter(
+            "requests", "Requests by how they ended: ok, cancelled, or an error's code", "outcome"
         )
-        self.ttft = Histogram(
-            "splitserve_ttft_seconds",
-            "Arrival at the router until the first token left it",
-            buckets=_TTFT_BUCKETS_S,
-            registry=registry,
+        self.routes = self._counter("routes", "Routing decisions", "reason")
+        self.retries = self._counter(
+            "retries", "Requests sent to another worker after one failed before any token"
         )
-        self.ttft_stage = Histogram(
-            "splitserve_ttft_stage_seconds",
+        self._time_tokens()
+        self._count_tokens()
+        self._count_events()
+
+    def _time_tokens(self) -> None:
+        self.ttft = self._histogram(
+            "ttft_seconds", "Arrival at the router until the first token left it", _TTFT_BUCKETS_S
+        )
+        self.ttft_stage = self._histogram(
+            "ttft_stage_seconds",
             "Parts of the time to first token; they add up to it",
-            ["stage"],
-            buckets=_TTFT_BUCKETS_S,
-            registry=registry,
+            _TTFT_BUCKETS_S,
+            "stage",
         )
-        self.inter_token = Histogram(
-            "splitserve_inter_token_seconds",
-            "Time between deliveries of one choice's tokens",
-            buckets=_ITL_BUCKETS_S,
-            registry=registry,
+        self.inter_token = self._histogram(
+            "inter_token_seconds", "Time between deliveries of one choice's tokens", _ITL_BUCKETS_S
         )
-        self.routes = Counter(
-            "splitserve_routes", "Routing decisions", ["reason"], registry=registry
+
+    def _count_tokens(self) -> None:
+        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of finished requests")
+        self.cached_tokens = self._counter(
+            "prefix_hit_tokens", "Prompt tokens whose KV was not computed again"
         )
-        self.retries = Counter(
-            "splitserve_retries",
-            "Requests sent to another worker after one failed before any token",
-            registry=registry,
-        )
-        self.prompt_tokens = Counter(
-            "splitserve_prompt_tokens", "Prompt tokens of finished requests", registry=registry
-        )
-        self.cached_tokens = Counter(
-            "splitserve_prefix_hit_tokens",
-            "Prompt tokens whose KV was not computed again",
-            registry=registry,
-        )
-        self.expected_tokens = Counter(
-            "splitserve_prefix_expected_tokens",
+        self.expected_tokens = self._counter(
+            "prefix_expected_tokens",
             "Prompt tokens that the index had expected to be cached where they were computed",
-            registry=registry,
         )
-        self.completion_tokens = Counter(
-            "splitserve_completion_tokens", "Tokens generated", registry=registry
-        )
-        self.event_gaps = Counter(
-            "splitserve_kv_event_gaps", "Gaps found in workers' KV events", registry=registry
-        )
-        self.event_resyncs = Counter(
-            "splitserve_kv_event_resyncs", "Snapshots taken of workers' caches", registry=registry
-        )
-        self.event_orphans = Counter(
-            "splitserve_kv_event_orphan_blocks",
-            "Stored blocks that fitted nothing the index knows",
-            registry=registry,
+        self.completion_tokens = self._counter("completion_tokens", "Tokens generated")
+
+    def _count_events(self) -> None:
+        self.event_gaps = self._counter("kv_event_gaps", "Gaps found in workers' KV events")
+        self.event_resyncs = self._counter("kv_event_resyncs", "Snapshots taken of workers' caches")
+        self.event_orphans = self._counter(
+            "kv_event_orphan_blocks", "Stored blocks that fitted nothing the index knows"
         )
 
     def watch_queue(self, num_queued: Callable[[], int], num_running: Callable[[], int]) -> None:
@@ -105,6 +86,16 @@ class RouterMetrics:
         self.ttft.observe(timing.ttft_ms / 1000)
         for stage in ("queue", "prefill", "kv", "decode"):
             self.ttft_stage.labels(stage).observe(getattr(timing, f"{stage}_ms") / 1000)
+
+    def _counter(self, name: str, help: str, *labels: str) -> Counter:
+        return Counter(f"splitserve_{name}", help, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, help: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(
+            f"splitserve_{name}", help, labels, buckets=buckets, registry=self.registry
+        )
 
     def _gauge(self, name: str, help: str, value: Callable[[], int]) -> None:
         Gauge(name, help, registry=self.registry).set_function(value)

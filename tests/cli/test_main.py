@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.options import option_specs
-from cluster.version import VERSION
 from tests.cli.run_cli import ROOT, clean_environ, cli
 
 HELP_LIMIT_S = 3.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.sizes import size_in_words
+from cli.terminal import size_in_words
 from cli.timing_line import timing_line
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster import logs
-from cluster.plain_text import plain
+from cluster.logs import plain
 
 RETITLE = "\x1b]0;owned\x07"
 

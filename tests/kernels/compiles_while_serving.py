@@ -21,6 +21,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from cluster.sampling import SamplingParams
+from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model import decoder as decoder_module
 from engine.model.decoder import Decoder
@@ -165,7 +166,7 @@ def main(folder: Path, family: Family) -> None:
     device_draw.sample = triton_sample
     changes = {"vocab_size": VOCAB, "max_position_embeddings": MAX_CONTEXT, **family.changes}
     card = saved_card(random_model(family.architecture, **changes), folder)
-    decoder = Decoder.load(card, torch.float16, "cpu", weights=family.weights)
+    decoder = Decoder.load(card, torch.float16, "cpu", weights=WeightFormat(family.weights))
     pool = KvPool(KvLayout.of(card.config, BLOCK, family.kv), NUM_BLOCKS + 1, "cpu")
     limits = GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=MAX_CONTEXT)
     runner = CudaRunner(

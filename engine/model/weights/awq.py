@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.model.weights.packed_words import unpacked
-from engine.model.weights.stored_matrix import StoredMatrix
+from engine.model.weights.stored_matrix import StoredMatrix, unpacked
 from kernels.weights import GroupedWeight, Weight
 
 _BITS, _PER_WORD = 4, 8

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.model.weights.activation_order import grouped_weight
-from engine.model.weights.packed_words import unpacked
-from engine.model.weights.stored_matrix import StoredMatrix
+from engine.model.weights.stored_matrix import StoredMatrix, unpacked
 from kernels.weights import Weight
 
 

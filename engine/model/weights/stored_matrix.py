@@ -76,3 +76,12 @@ class StoredLayout(Protocol):
 
     def read(self, stored: StoredMatrix) -> Weight:
         """Exactly what is stored. Raises BadCheckpoint when the parts do not fit together."""
+
+
+def unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """Integers packed into 32-bit words: int32 [rows, words] -> uint8 [rows, words * 32 / bits],
+    a word's lowest bits first."""
+    octets = words.contiguous().view(torch.uint8)  # little-endian: a word's lowest byte first
+    if bits == 8:
+        return octets
+    return torch.stack((octets & 15, octets >> 4), -1).flatten(-2)

@@ -39,7 +39,7 @@ import asyncio, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from cluster.models.cache.store import ModelStore
 from cluster.config import WorkerOptions
-from decode_worker.main import run
+from decode_worker.service import run
 
 def endless_download(self, name, progress):
     print("fetching", flush=True)

@@ -9,9 +9,9 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
-from engine.contract.spec import EngineSpec
+from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.contract.weight_format import WeightFormat
-from engine.runner.gpu_formats import weights_on_gpu
+from engine.runner.gpu_formats import weights_on_cpu, weights_on_gpu
 from kernels.triton.gpu import ADA, AMPERE
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
 
@@ -47,3 +47,20 @@ def test_there_a_checkpoint_of_8_bit_floats_is_planned_as_what_it_becomes(
 def test_other_formats_stay_what_they_are(spec: EngineSpec) -> None:
     assert weights_on_gpu(AMPERE, WeightFormat.STORED, spec) is WeightFormat.STORED
     assert weights_on_gpu(AMPERE, WeightFormat.INT4, spec) is WeightFormat.INT4
+
+
+def test_a_cpu_refuses_8_bit_floats_by_name_and_dequantizes_a_checkpoints_own(
+    card: ModelCard, spec: EngineSpec
+) -> None:
+    with pytest.raises(ConfigError, match="only CUDA devices.*choose int8"):
+        weights_on_cpu(msgspec.structs.replace(spec, weights=WeightFormat.FP8))
+    floats = msgspec.structs.replace(
+        spec, card=replace(card, quantization=FLOATS), weights=WeightFormat.STORED
+    )
+    assert weights_on_cpu(floats) is WeightFormat.FULL
+
+
+def test_a_spec_carries_its_format_to_the_engine_process(spec: EngineSpec) -> None:
+    told = msgspec.structs.replace(spec, weights=WeightFormat.INT8)
+    launch = EngineLaunch(spec=told, commands_address="a", frames_address="b")
+    assert EngineLaunch.unpack(launch.pack()).spec.weights is WeightFormat.INT8
