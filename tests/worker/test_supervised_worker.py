@@ -63,7 +63,7 @@ async def test_a_stopped_engine_ends_its_worker_which_is_started_again(
     print(f"noticed and ended after {time.monotonic() - began:.2f} s")
     _, _, restarting = await restarted(newsroom)
     assert restarting.failure.how == "exit code 1"
-    assert "stood still for 3 s" in restarting.failure.cause
+    assert "stood still for 2 s (--engine-silence-s)" in restarting.failure.cause
 
 
 async def test_a_stopped_server_is_killed_with_its_engine_and_started_again(
