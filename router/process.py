@@ -42,7 +42,8 @@ _log = get_logger("router")
 
 
 class WorkerPlane(Protocol):
-    """The workers behind this router. `start` once, then `close` once."""
+    """The workers behind this router: FleetPlane, or in tests a script without a fleet. `start`
+    once, then `close` once."""
 
     @property
     def source(self) -> TokenSource:

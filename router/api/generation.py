@@ -16,7 +16,8 @@ from router.api.event_stream import EventStream
 from router.api.exchange import Exchange
 from router.api.plan import AnswerOptions
 from router.api.tally import Tally
-from router.front.events import GenerationEnd, ScoredPrompt
+from router.dispatch.stream import Completed
+from router.front.events import ScoredPrompt
 from router.front.fan_out import IndexedEvent
 from router.text.choice import TextDelta
 
@@ -47,7 +48,7 @@ class Generation:
     async def _whole(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
         gathered = [GatheredChoice() for _ in range(self.num_prompts * self.num_choices)]
         async for prompt, event in events:
-            if isinstance(event, GenerationEnd):
+            if isinstance(event, Completed):
                 self.tally.end(event)
             elif isinstance(event, ScoredPrompt):
                 await self.shape.take_prompt(prompt, event)
@@ -82,7 +83,7 @@ class Generation:
     ) -> None:
         seen: set[int] = set()
         async for prompt, event in events:
-            if isinstance(event, GenerationEnd):
+            if isinstance(event, Completed):
                 self.tally.end(event)
             elif isinstance(event, ScoredPrompt):
                 await self.shape.take_prompt(prompt, event)

@@ -20,7 +20,7 @@ Endpoint = Callable[[Request], Response]
 
 
 class Readiness(Protocol):
-    """Whether a request that came now could be served."""
+    """Whether a request that came now could be served: FrontReadiness, or what a test says."""
 
     def why_not_ready(self) -> str | None:
         """None when it could; else what is missing, in words. Asked on every probe."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cluster.generation import Timing
 from router.api.answers import PromptTokensDetails, UsageBody
-from router.front.events import GenerationEnd
+from router.dispatch.stream import Completed
 from router.text.choice import TextDelta
 
 
@@ -24,7 +24,7 @@ class Tally:
         """Choice `index` has so many tokens now."""
         self._choice_tokens[index] = delta.num_tokens
 
-    def end(self, event: GenerationEnd) -> None:
+    def end(self, event: Completed) -> None:
         """One prompt is over."""
         self._cached_tokens += event.usage.cached_tokens
         self.timing = event.timing

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from types import TracebackType
 
+from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, QueueFull
 
 MIN_RETRY_AFTER_S = 1.0
@@ -62,7 +62,7 @@ class Admission:
         max_running: int,
         max_queued: int,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._max_running = max_running
         self._max_queued = max_queued
@@ -81,18 +81,18 @@ class Admission:
         """Requests that wait."""
         return sum(len(queue) for queue in self._waiting.values())
 
-    async def admit(self, tenant: str, deadline_s: float) -> AdmissionLease:
-        """Waits for a place until `deadline_s` on the clock. Raises QueueFull, DeadlineExceeded."""
-        remaining_s = deadline_s - self._clock()
-        if remaining_s <= 0:
+    async def admit(self, tenant: str, deadline: Deadline) -> AdmissionLease:
+        """Waits for a place until then. Raises QueueFull, DeadlineExceeded."""
+        if deadline.has_passed:
             raise DeadlineExceeded("the deadline had passed when the request was queued")
         if self._num_running < self._max_running and not self._waiting:
             return self._grant()
+        remaining_s = deadline.remaining_s
         self._refuse_early(remaining_s)
         waiter: _Waiter = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(waiter)
         try:
-            async with asyncio.timeout(remaining_s):
+            async with deadline.bound():
                 return await waiter
         except TimeoutError:
             self._withdraw(tenant, waiter)

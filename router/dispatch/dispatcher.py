@@ -73,8 +73,8 @@ class Dispatcher:
         clock = RequestClock(request.limits.arrived_s, on_gap=self._metrics.inter_token.observe)
         choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
         attempts = Attempts(self._fleet)
-        deadline_s = request.limits.to_first_token.at_s
-        with self._counted(), await self._admission.admit(request.tenant_salt, deadline_s):
+        deadline = request.limits.to_first_token
+        with self._counted(), await self._admission.admit(request.tenant_salt, deadline):
             while True:
                 decision = await self._decide(request, clock, attempts)
                 decode = decision.route.decode
@@ -111,7 +111,7 @@ class Dispatcher:
     async def _decide(
         self, request: RoutedRequest, clock: RequestClock, attempts: Attempts
     ) -> Decision:
-        await self._fleet.wait_for_decode(request.limits.to_first_token.at_s)
+        await self._fleet.wait_for_decode(request.limits.to_first_token)
         decision = self._desk.decide(request, attempts.tried)
         self._decisions.record(decision)
         clock.dispatched()

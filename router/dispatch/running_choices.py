@@ -13,7 +13,7 @@ from router.dispatch.stream import ChoiceTokens, StoppedChoices
 
 
 class ChoiceRunner(Protocol):
-    """Where the choices run."""
+    """Where the choices run: RunningRequest, or the scripted source of the front's tests."""
 
     def finish(self, choice: int, *, is_last: bool) -> None:
         """The reader has seen enough of a choice; `is_last`: and all others are over."""

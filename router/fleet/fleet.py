@@ -14,7 +14,7 @@ import asyncio
 import time
 from functools import partial
 
-from cluster.deadline import Clock
+from cluster.deadline import Clock, Deadline
 from cluster.dial.dialer import Dialer
 from cluster.errors import NoWorker, SplitserveError
 from cluster.generation import EngineLoad
@@ -121,13 +121,13 @@ class Fleet:
             return "no decode worker has joined"
         return f"none of {num_members} decode workers is connected and takes new work"
 
-    async def wait_for_decode(self, deadline_s: float) -> None:
+    async def wait_for_decode(self, deadline: Deadline) -> None:
         """Returns once some decode worker takes work. Raises NoWorker after a short grace."""
-        give_up_s = min(deadline_s, self._clock() + NO_WORKER_GRACE_S)
+        patience = deadline.sooner_of(NO_WORKER_GRACE_S)
         while (reason := self.why_not_ready()) is not None:
             self._changed.clear()
             try:
-                async with asyncio.timeout(max(0.0, give_up_s - self._clock())):
+                async with patience.bound():
                     await self._changed.wait()
             except TimeoutError:
                 raise NoWorker(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.generation import PromptToken, Timing, Usage
+from cluster.generation import PromptToken
+from router.dispatch.stream import Completed
 from router.text.choice import TextDelta
 
 
@@ -17,12 +18,4 @@ class ScoredPrompt:
     scores: list[PromptToken]
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationEnd:
-    """The last event of a request that succeeded."""
-
-    usage: Usage
-    timing: Timing
-
-
-TextEvent = ScoredPrompt | TextDelta | GenerationEnd
+TextEvent = ScoredPrompt | TextDelta | Completed

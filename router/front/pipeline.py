@@ -1,10 +1,10 @@
 """The one way from a client's request to its text, for HTTP and gRPC alike.
 
     GenerationRequest -> prepare: tokens, limits, seed -> PreparedGeneration
-    PreparedGeneration -> stream: dispatcher -> ChoiceText per choice -> TextDelta* GenerationEnd
+    PreparedGeneration -> stream: dispatcher -> ChoiceText per choice -> TextDelta* Completed
                                       ^-- stopped: a stop string --'
 
-A request ends exactly once: with GenerationEnd or with a SplitserveError. Closing the stream
+A request ends exactly once: with Completed or with a SplitserveError. Closing the stream
 cancels the request on its workers.
 """
 
@@ -32,7 +32,7 @@ from router.dispatch.stream import (
     StoppedChoices,
     TokenSource,
 )
-from router.front.events import GenerationEnd, TextEvent
+from router.front.events import TextEvent
 from router.front.gathered_prompt import GatheredPrompt
 from router.front.generation_request import GenerationRequest, Prompt, TextOptions, combined_salt
 from router.front.prompt_encoder import PromptEncoder
@@ -98,14 +98,14 @@ class CompletionPipeline:
         )
 
     async def stream(self, prepared: PreparedGeneration) -> AsyncGenerator[TextEvent, None]:
-        """Deltas as they come, then one GenerationEnd. Raises SplitserveError only."""
+        """Deltas as they come, then one Completed. Raises SplitserveError only."""
         run = _Run(prepared, self._model)
         log = RequestLog(prepared.routed)
         log.accepted()
         try:
             async with aclosing(run.events(self._source)) as events:
                 async for event in events:
-                    if isinstance(event, GenerationEnd):
+                    if isinstance(event, Completed):
                         log.completed(event)
                     yield event
         except (asyncio.CancelledError, GeneratorExit):
@@ -235,8 +235,8 @@ class _Run:
             self._stopped.stop(event.choice, choice.num_tokens)
         return delta
 
-    def _completed(self, event: Completed) -> GenerationEnd:
+    def _completed(self, event: Completed) -> Completed:
         """Completion tokens are those of the text: what came after a stop string does not count."""
         if any(choice.finish_reason is None for choice in self._choices):
             raise InternalError("the generation ended before all of its choices did")
-        return GenerationEnd(replace(event.usage, completion_tokens=self.num_tokens), event.timing)
+        return Completed(replace(event.usage, completion_tokens=self.num_tokens), event.timing)

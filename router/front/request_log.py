@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 from cluster.errors import SplitserveError, status_of
 from cluster.logs import get_logger
-from router.dispatch.stream import RoutedRequest
-from router.front.events import GenerationEnd
+from router.dispatch.stream import Completed, RoutedRequest
 
 _log = get_logger("router.front")
 
@@ -30,7 +29,7 @@ class RequestLog:
             n=self._request.sampling.n,
         )
 
-    def completed(self, end: GenerationEnd) -> None:
+    def completed(self, end: Completed) -> None:
         """Every choice is over."""
         facts = {**asdict(end.usage), **_rounded(asdict(end.timing))}
         self._ended("completed", **facts)

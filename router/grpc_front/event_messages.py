@@ -12,13 +12,14 @@ from cluster.wire import (
     usage_to_wire,
 )
 from protos import inference_pb2
-from router.front.events import GenerationEnd, ScoredPrompt, TextEvent
+from router.dispatch.stream import Completed
+from router.front.events import ScoredPrompt, TextEvent
 from router.text.choice import TextDelta
 
 
 def responses_of(event: TextEvent, request_id: str) -> Iterator[inference_pb2.GenerateResponse]:
     """One or two messages: a chunk, and the end of its choice."""
-    if isinstance(event, GenerationEnd):
+    if isinstance(event, Completed):
         yield inference_pb2.GenerateResponse(
             request_id=request_id,
             complete=inference_pb2.Complete(

@@ -22,9 +22,15 @@ from cluster.errors import (
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.sampling import SamplingParams
-from router.dispatch.stream import ChoiceTokens, RoutedRequest, StoppedChoices, StreamEvent
+from router.dispatch.stream import (
+    ChoiceTokens,
+    Completed,
+    RoutedRequest,
+    StoppedChoices,
+    StreamEvent,
+)
 from router.dispatch.time_limits import TimeLimits
-from router.front.events import GenerationEnd, TextEvent
+from router.front.events import TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
 from router.front.generation_request import (
     ChatPrompt,
@@ -122,7 +128,7 @@ async def test_merged_streams_keep_their_own_order_and_close_together() -> None:
     streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2", "3")]
     texts = ["", "", ""]
     async for index, event in merge(streams):
-        if not isinstance(event, GenerationEnd):
+        if not isinstance(event, Completed):
             texts[index] += event.text
     assert texts == ["ab"] * 3
     assert source.num_closed == 3
@@ -181,7 +187,7 @@ async def test_tokens_for_a_choice_that_does_not_exist_are_our_error() -> None:
 async def test_a_request_ended_by_stop_strings_is_summed_up_by_its_source() -> None:
     events = await events_of(talks_forever("ab."), stop=("b.",))
     end = events[-1]
-    assert isinstance(end, GenerationEnd)
+    assert isinstance(end, Completed)
     assert end.usage == Usage(2, 3, cached_tokens=3)
     assert end.timing == Timing(ttft_ms=12.5, queue_ms=2.0, decode_worker="d0")
 
@@ -192,7 +198,7 @@ async def test_the_source_hears_of_a_stop_string_before_the_text_goes_on() -> No
     prepared = await pipeline.prepare(request(stop=(".",)))
     async with aclosing(pipeline.stream(prepared)) as events:
         first = await anext(events)
-        assert not isinstance(first, GenerationEnd)
+        assert not isinstance(first, Completed)
         assert (first.text, first.finish_reason) == ("a", FinishReason.STOP)
         assert source.finished == [0]
 
@@ -213,7 +219,7 @@ async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -
     prepared = await pipeline.prepare(request(stop=(".",)))
     async with aclosing(pipeline.stream(prepared)) as events, asyncio.timeout(2):
         first = await anext(events)
-        assert not isinstance(first, GenerationEnd)
+        assert not isinstance(first, Completed)
         assert first.finish_reason is FinishReason.STOP
 
 
@@ -229,10 +235,10 @@ async def test_one_stopped_choice_does_not_end_the_others() -> None:
     )
     texts = ["", ""]
     for event in events[:-1]:
-        assert not isinstance(event, GenerationEnd)
+        assert not isinstance(event, Completed)
         texts[event.choice] += event.text
     assert texts == ["a", "abc"]
-    assert isinstance(events[-1], GenerationEnd)
+    assert isinstance(events[-1], Completed)
     assert events[-1].usage.completion_tokens == 5
 
 

@@ -1,17 +1,17 @@
 """The bounded door."""
 
 import asyncio
-import time
 
 import pytest
 
+from cluster.deadline import Deadline
 from cluster.errors import DeadlineExceeded, QueueFull
 from router.dispatch.admission import Admission, AdmissionLease
 from tests.router.fake_decode_worker import until
 
 
-def soon() -> float:
-    return time.monotonic() + 30.0
+def soon() -> Deadline:
+    return Deadline.after(30.0)
 
 
 async def waiting(admission: Admission, tenant: str = "") -> asyncio.Task[AdmissionLease]:
@@ -63,22 +63,26 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_request_there() -> N
     admission = Admission(1, 10)
     lease = await admission.admit("", soon())
     with pytest.raises(DeadlineExceeded, match="queue"):
-        await admission.admit("", time.monotonic() + 0.02)
+        await admission.admit("", Deadline.after(0.02))
     with pytest.raises(DeadlineExceeded):
-        await admission.admit("", time.monotonic() - 1.0)
+        await admission.admit("", Deadline.after(-1.0))
     assert admission.num_queued == 0
     lease.release()
 
 
 async def test_a_wait_that_would_outlast_the_deadline_is_refused_at_once() -> None:
     now_s = 0.0
-    admission = Admission(1, 10, clock=lambda: now_s)
+
+    def clock() -> float:
+        return now_s
+
+    admission = Admission(1, 10, clock=clock)
     for _ in range(20):
-        with await admission.admit("", now_s + 100):
+        with await admission.admit("", Deadline.after(100.0, clock)):
             now_s += 10.0
-    lease = await admission.admit("", now_s + 100)
+    lease = await admission.admit("", Deadline.after(100.0, clock))
     with pytest.raises(QueueFull, match="deadline") as caught:
-        await admission.admit("", now_s + 2.0)
+        await admission.admit("", Deadline.after(2.0, clock))
     assert 5 < (caught.value.retry_after_s or 0) < 11
     lease.release()
 

@@ -138,7 +138,8 @@ async def test_what_a_worker_had_before_the_router_came_is_known_from_its_snapsh
         await collect(plane, replace(request(), token_ids=prompt))
         assert len(workers[2].submitted) == 1
         await plane.store.leave(member.key)
-        assert plane.index.num_blocks == 0
+        assert plane.index.num_blocks_of(member.key) == 0
+        await until(lambda: plane.index.num_blocks == 0)
         await workers[2].stop()
 
 

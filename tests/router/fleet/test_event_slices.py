@@ -199,5 +199,5 @@ async def test_a_worker_that_leaves_in_the_middle_of_its_snapshot_leaves_nothing
         worker.live = worker.live[:3]
         await plane.store.join(successor)
         await until(lambda: plane.index.num_blocks_of(successor.key) == 3)
-        assert plane.index.num_blocks == 3
+        await until(lambda: plane.index.num_blocks == 3)
     await worker.stop()
