@@ -11,9 +11,9 @@ from cli.json_output import print_json
 from cli.model_memory import Formats, MemoryRow, free_memory, memory_rows, num_parameters
 from cli.progress_view import ProgressView
 from cli.table import Table
-from cli.terminal import size_in_words
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
+from cluster.terminal_text import size_in_words
 
 
 def list_models(output: str) -> None:

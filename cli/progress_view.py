@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cli.terminal import say
-from cluster.logs import plain
 from cluster.models.cache.progress import Progress as ByteProgress
+from cluster.terminal_text import plain
 
 
 class ProgressView:

@@ -9,7 +9,7 @@ from typing import NoReturn, TextIO
 import typer
 
 from cli.exit_code import ExitCode
-from cluster.logs import plain
+from cluster.terminal_text import plain
 
 
 def wants_color(stream: TextIO) -> bool:
@@ -45,14 +45,3 @@ def give_up(message: str, *, remedy: str = "", code: ExitCode = ExitCode.FAILED)
     """Complains and ends the command."""
     complain(message, remedy=remedy)
     raise typer.Exit(code)
-
-
-def size_in_words(num_bytes: float) -> str:
-    """Such as "128 KiB" or "1.5 GiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if num_bytes < 1024 or unit == "GiB":
-            break
-        num_bytes /= 1024
-    return (
-        f"{num_bytes:.0f} {unit}" if unit == "B" or num_bytes >= 10 else f"{num_bytes:.1f} {unit}"
-    )

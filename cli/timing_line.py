@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cli.terminal import size_in_words
+from cluster.terminal_text import size_in_words
 
 _STAGES = ("queue", "prefill", "kv", "decode")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import Any, TextIO, cast
 import structlog
 from structlog.contextvars import bound_contextvars
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from cluster.terminal_text import plain
 
 
 def configure_logging(
@@ -74,15 +73,6 @@ def _stamp(process: str) -> Any:
         return event
 
     return stamp
-
-
-def plain(text: str) -> str:
-    """Text from strangers (a client's path, a model's answer), made harmless for a terminal.
-
-    Control characters are shown as `\\x1b`; lines and tabs stay. A terminal obeys the
-    others: they move the cursor, retitle the window, or hide what is printed next.
-    """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def _plain_texts(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
     Fetch -> may its slots still be written? -> reading thread
           -> Deliver to the engine, Fetched to the server
 
-The question and the start of the read are one step on the engine's thread, and from then on `holds`
-names the request: no read begins in slots that are another's, and none outlives their reservation.
+The question and the start of the read are one step on the engine's thread, and from then on
+`has_reads` is true of the request: no read begins in slots that are another's, and none outlives
+their reservation.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ class KvIntake:
         """True while reads or answers are under way."""
         return self._reader.busy or bool(self._fetched)
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         """True while a read into that request's blocks may be in flight."""
-        return self._reader.holds(request_id)
+        return self._reader.has_reads(request_id)
 
     def handle(self, command: Command) -> bool:
         """Takes what is for the intake. A cancelled request's reads are ended early."""

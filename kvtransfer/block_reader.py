@@ -108,7 +108,7 @@ class BlockReader:
         with self._lock:
             return bool(self._unfinished) or bool(self._results)
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         """True while reads into this request's blocks may be in flight: keep them out of use."""
         return request_id in self._unfinished
 
@@ -129,7 +129,7 @@ class BlockReader:
     def cancel(self, request_id: str) -> bool:
         """See Jobs."""
         self._commands.put(partial(self._core.cancel, request_id))
-        return self.holds(request_id)
+        return self.has_reads(request_id)
 
     def poll(self) -> list[ReadResult]:
         """Results since the last call. Raises ReaderDied, also when no job was ever submitted."""

@@ -30,7 +30,7 @@ class Jobs(Protocol):
     def busy(self) -> bool:
         """True while a job is unfinished or a result has not been polled."""
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         """True while reads into this request's blocks may be in flight: keep them out of use."""
 
     def submit(self, job: ReadJob) -> None:

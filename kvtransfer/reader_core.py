@@ -42,7 +42,7 @@ class ReaderCore:
         """True while a job is unfinished."""
         return bool(self._reads)
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         """True while reads into this request's blocks may be in flight."""
         return any(read.job.request_id == request_id for read in self._reads)
 
@@ -93,7 +93,7 @@ class ReaderCore:
         for read in self._reads:
             if read.job.request_id == request_id:
                 read.give_up("cancelled")
-        return self.holds(request_id)
+        return self.has_reads(request_id)
 
     def poll(self) -> list[ReadResult]:
         """One turn; what has ended in it."""

@@ -65,7 +65,7 @@ class KvExporter:
         """Nothing is ever in flight here."""
         return False
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         """Nobody writes into this pool."""
         return False
 

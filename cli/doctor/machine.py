@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 
 from cli.doctor.finding import Check, Finding, broken, fine, poor
-from cli.terminal import size_in_words
 from cluster.errors import ConfigError
 from cluster.models.cache.store import default_home
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.ports import claimed_port
+from cluster.terminal_text import size_in_words
 
 MIN_MEMORY_BYTES = 1 * 2**30
 GOOD_MEMORY_BYTES = 3 * 2**30

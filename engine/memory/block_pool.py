@@ -52,8 +52,8 @@ class BlockPool:
         self._cache = cache
         self._unused: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self._states = [BlockState.FREE] * num_blocks
-        self._holds = {hold: array("i", bytes(4 * num_blocks)) for hold in Hold}
-        self._counts_of_holds = tuple(self._holds.values())
+        self._num_held = {hold: array("i", bytes(4 * num_blocks)) for hold in Hold}
+        self._held_counts = tuple(self._num_held.values())
         self._counts = dict.fromkeys(BlockState, 0) | {BlockState.FREE: num_blocks}
         self._leases: set[BlockLease] = set()
 
@@ -77,7 +77,7 @@ class BlockPool:
 
     def num_holders(self, block_id: int) -> int:
         """Leases that hold the block."""
-        active, exported, receiving = self._counts_of_holds
+        active, exported, receiving = self._held_counts
         return active[block_id] + exported[block_id] + receiving[block_id]
 
     def is_unused(self, block_id: int) -> bool:
@@ -93,7 +93,7 @@ class BlockPool:
             return None
         lease = BlockLease(self, owner, hold)
         self.register(lease)
-        self.hold(shared, hold)
+        self.add_holder(shared, hold)
         lease.block_ids.extend(shared)
         lease.block_ids.extend(self.take(num_new, hold) or ())
         return lease
@@ -107,20 +107,20 @@ class BlockPool:
             self.generations[taken] += 1
         for block_id in taken:
             self._cache.forget(block_id)
-        self.hold(taken, hold)
+        self.add_holder(taken, hold)
         return taken
 
-    def hold(self, block_ids: Iterable[int], hold: Hold) -> None:
-        """For leases: counts one more holder of each."""
+    def add_holder(self, block_ids: Iterable[int], hold: Hold) -> None:
+        """For leases: one more holder of each."""
         for block_id in block_ids:
             self._unused.pop(block_id, None)
-            self._holds[hold][block_id] += 1
+            self._num_held[hold][block_id] += 1
             self._settle(block_id)
 
-    def drop(self, block_ids: Iterable[int], hold: Hold) -> None:
-        """For leases: counts one holder less of each; the first given is reused last."""
+    def drop_holder(self, block_ids: Iterable[int], hold: Hold) -> None:
+        """For leases: one holder less of each; the first given is reused last."""
         for block_id in reversed(list(block_ids)):
-            self._holds[hold][block_id] -= 1
+            self._num_held[hold][block_id] -= 1
             self._settle(block_id)
             if self._states[block_id] in (BlockState.FREE, BlockState.CACHED):
                 self._unused[block_id] = None
@@ -130,8 +130,8 @@ class BlockPool:
     def turn(self, block_ids: Iterable[int], old: Hold, new: Hold) -> None:
         """For leases: one holder of each now holds it for another purpose."""
         for block_id in block_ids:
-            self._holds[old][block_id] -= 1
-            self._holds[new][block_id] += 1
+            self._num_held[old][block_id] -= 1
+            self._num_held[new][block_id] += 1
             self._settle(block_id)
 
     def retire(self, lease: BlockLease) -> None:
@@ -162,7 +162,7 @@ class BlockPool:
 
     def _expected_state(self, block_id: int) -> BlockState:
         for hold, state in _STATE_OF_HOLD.items():
-            if self._holds[hold][block_id]:
+            if self._num_held[hold][block_id]:
                 return state
         return BlockState.CACHED if block_id in self._cache else BlockState.FREE
 
@@ -174,7 +174,7 @@ class BlockPool:
             for block_id in lease.block_ids:
                 holders[lease.hold][block_id] += 1
         for hold, counts in holders.items():
-            if counts != list(self._holds[hold]):
+            if counts != list(self._num_held[hold]):
                 found.append(f"blocks held as {hold.value} differ from what the leases say")
         for block_id, state in enumerate(self._states):
             if state is not self._expected_state(block_id):

@@ -47,7 +47,7 @@ class BlockLease:
     def fork(self, owner: str) -> BlockLease:
         """Another lease on the same blocks, for another sequence with the same beginning."""
         other = BlockLease(self._pool, owner, self.hold)
-        self._pool.hold(self.block_ids, self.hold)
+        self._pool.add_holder(self.block_ids, self.hold)
         other.block_ids.extend(self.block_ids)
         self._pool.register(other)
         return other
@@ -68,7 +68,7 @@ class BlockLease:
         taken = self._pool.take(1, self.hold)
         assert taken is not None, "the scheduler plans a block for every copy"
         self.block_ids[index] = taken[0]
-        self._pool.drop((source,), self.hold)
+        self._pool.drop_holder((source,), self.hold)
         return source, taken[0]
 
     def turn(self, hold: Hold) -> None:
@@ -79,7 +79,7 @@ class BlockLease:
 
     def release(self) -> None:
         """Gives every block back; the second call does nothing."""
-        self._pool.drop(self.block_ids, self.hold)
+        self._pool.drop_holder(self.block_ids, self.hold)
         self.block_ids = array("i")
         self._pool.retire(self)
 

@@ -78,7 +78,7 @@ class ZmqChannel:
         try:
             return self._decoder.decode(packed)
         except msgspec.MsgspecError:
-            _LOG.exception("command cannot be decoded", num_bytes=len(packed))
+            _LOG.exception("a command could not be read; its request ends", num_bytes=len(packed))
             return UnreadableCommand(_request_of(packed))
 
     def send(self, message: EngineMessage) -> None:

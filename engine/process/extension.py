@@ -33,7 +33,7 @@ class PoolAccess(Protocol):
     def transport(self) -> str:
         """The transport in use, in words; may change with the first transfer."""
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         """True while reads into that request's blocks are in flight.
 
         The engine then keeps the blocks out of use, even when the request has ended (cancelled, or
@@ -99,7 +99,7 @@ class NoExtension:
     transport = ""
     busy = False
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         """Nothing is ever in flight."""
         return False
 

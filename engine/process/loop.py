@@ -119,7 +119,7 @@ class EngineLoop:
         except EngineBroken:
             raise
         except Exception as error:
-            _LOG.exception("step failed outside any request: all requests end")
+            _LOG.exception("a step failed outside any request; all requests end")
             self._engine.fail_all(error)
             return self._engine.step()
 
@@ -131,4 +131,4 @@ class EngineLoop:
         if is_due and self._clock() - self._checked_s >= _CHECK_INTERVAL_S:
             self._checked_s = self._clock()
             for violation in self._engine.check_invariants():
-                _LOG.error("broken invariant", violation=violation)
+                _LOG.error("broken invariant of the engine; this is a bug", violation=violation)

@@ -55,7 +55,7 @@ def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_
     except SplitserveError as error:
         channel.send(StartFailed(status_of(error).code, error.message))
     except Exception as error:
-        _LOG.exception("engine cannot go on")
+        _LOG.exception("the engine cannot go on; the process ends")
         failure = InternalError(f"the engine stopped with {type(error).__name__}: {error}")
         channel.send(StartFailed(status_of(failure).code, failure.message))
         raise
@@ -83,7 +83,7 @@ def run_engine_process(
     engine = Engine(
         replica,
         spec.options,
-        holds=lambda request_id: any(e.holds(request_id) for e in extensions),
+        has_reads=lambda request_id: any(e.has_reads(request_id) for e in extensions),
     )
     parts = EngineParts(
         spec=spec,

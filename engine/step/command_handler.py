@@ -51,7 +51,7 @@ class CommandHandler:
     def submit(self, body: GenerateRequest) -> None:
         """Queues a request, or ends it at once when it can never be served."""
         if self._table.get(body.request_id) is not None:
-            _LOG.warning("request submitted twice", request_id=body.request_id)
+            _LOG.warning("a request came twice; the second is ignored", request_id=body.request_id)
             return
         try:
             check_request(
@@ -75,11 +75,16 @@ class CommandHandler:
             self._apply(request, command)
         except Exception:
             _LOG.exception(
-                "command failed",
+                "a command failed; its request ends",
                 command=type(command).__name__,
                 request_id=request.request_id,
             )
-            self._writer.fail(request, InternalError("the engine failed in this request's work"))
+            self._writer.fail(
+                request,
+                InternalError(
+                    "the engine failed at a command for this request; its log has the cause"
+                ),
+            )
 
     def turn_local_if_free(self, request: Request) -> None:
         """Goes on here after PrefillLocally, unless reads into the blocks are in flight."""

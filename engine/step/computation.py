@@ -53,7 +53,9 @@ class Computation:
         try:
             self._runner.copy_blocks(work.copies)
         except Exception as error:
-            _LOG.exception("copy of blocks failed", num_blocks=len(work.copies))
+            _LOG.exception(
+                "blocks could not be copied; their requests end", num_blocks=len(work.copies)
+            )
             self.fail(self._table.of(work.sequences), error)
         else:
             self._compute_copied(work)
@@ -61,7 +63,12 @@ class Computation:
     def fail(self, requests: list[Request], error: Exception) -> None:
         """Ends them for what went wrong in their step."""
         for request in requests:
-            self._writer.fail(request, InternalError("the engine failed while it worked on this"))
+            self._writer.fail(
+                request,
+                InternalError(
+                    "the engine failed while it computed this request; its log has the cause"
+                ),
+            )
         self._health.failed(error, requests)
 
     def note_tokens(self, num_given: int, waiting: list[Request]) -> None:
@@ -81,7 +88,11 @@ class Computation:
 
     def _meet_failure(self, work: StepWork, error: Exception) -> None:
         requests = self._table.of(work.sequences)
-        _LOG.error("step failed", num_requests=len(requests), exc_info=error)
+        _LOG.error(
+            "a step could not be computed; of several requests each is tried alone",
+            num_requests=len(requests),
+            exc_info=error,
+        )
         if len(requests) == 1 or is_device_error(error):
             self.fail(requests, error)
             return
@@ -101,7 +112,10 @@ class Computation:
             if work.has_chunks:
                 self._announce(work)
         except Exception as error:
-            _LOG.exception("step failed", num_sequences=len(work.spans))
+            _LOG.exception(
+                "what a step gave could not be used; its requests end",
+                num_sequences=len(work.spans),
+            )
             self.fail(self._table.of(work.sequences), error)
         else:
             self.note_tokens(num_given, waiting)

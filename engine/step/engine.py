@@ -30,7 +30,7 @@ from engine.step.load_meter import LoadMeter
 from engine.step.load_report import LoadReport
 from engine.step.placement import Placement
 from engine.step.plan import StepPlan
-from engine.step.request_table import Holds, RequestTable
+from engine.step.request_table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
 from engine.step.step_planner import StepPlanner
 from engine.step.step_work import StepWork
@@ -41,7 +41,7 @@ _WORKING = (SequenceState.QUEUED, SequenceState.PREFILLING, SequenceState.DECODI
 
 
 def no_reads(request_id: str) -> bool:
-    """A Holds for an engine that receives nothing."""
+    """A HasReads for an engine that receives nothing."""
     return False
 
 
@@ -54,7 +54,7 @@ class Engine:
         options: EngineOptions,
         *,
         clock: Clock = time.monotonic,
-        holds: Holds = no_reads,
+        has_reads: HasReads = no_reads,
     ) -> None:
         self._clock = clock
         self.placement = Placement(
@@ -64,7 +64,7 @@ class Engine:
         )
         batch_device = replica.batch_device or replica.kv.device
         self._batches = BatchBuilder(options.block_size_tokens, batch_device)
-        self.table = RequestTable(clock, holds)
+        self.table = RequestTable(clock, has_reads)
         self._meter = LoadMeter()
         self._writer = FrameWriter(self.table)
         self._planner = StepPlanner(
@@ -211,7 +211,10 @@ class Engine:
         try:
             ahead.launch(step)
         except Exception as error:
-            _LOG.exception("launch failed", num_sequences=len(step.sequences))
+            _LOG.exception(
+                "a decode step could not be launched; its requests end",
+                num_sequences=len(step.sequences),
+            )
             self._computation.fail(self.table.of(step.sequences), error)
 
     def _take_launched(self, ahead: RunAhead, launched: LaunchedStep) -> None:
@@ -220,7 +223,10 @@ class Engine:
         try:
             num_given = ahead.land()
         except Exception as error:
-            _LOG.exception("launched step failed", num_sequences=len(launched.row_of))
+            _LOG.exception(
+                "a launched decode step failed; its requests end",
+                num_sequences=len(launched.row_of),
+            )
             self._computation.fail(self.table.of(launched.alive), error)
         else:
             self._computation.note_tokens(num_given, waiting)

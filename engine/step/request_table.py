@@ -19,16 +19,16 @@ from engine.step.sequence import Sequence
 _RUNNING = (SequenceState.PREFILLING, SequenceState.DECODING)
 _UNCOMPUTED = (SequenceState.QUEUED, SequenceState.PREFILLING)
 
-Holds = Callable[[str], bool]
+HasReads = Callable[[str], bool]
 """Request id -> True while reads into its blocks are in flight (engine/process/extension.py)."""
 
 
 class RequestTable:
     """Owns requests from Submit until RequestEnded. Iterates oldest first."""
 
-    def __init__(self, clock: Clock, holds: Holds) -> None:
+    def __init__(self, clock: Clock, has_reads: HasReads) -> None:
         self._clock = clock
-        self._holds = holds
+        self._has_reads = has_reads
         self._requests: dict[str, Request] = {}
         self._lingering: list[BlockLease] = []
         self._num_arrived = 0
@@ -111,7 +111,7 @@ class RequestTable:
 
     def has_reads(self, request: Request) -> bool:
         """True while reads into the request's blocks are in flight."""
-        return self._holds(request.request_id)
+        return self._has_reads(request.request_id)
 
     def sweep(self) -> None:
         """Frees lingering blocks that nothing in flight writes to. Once per step."""
@@ -149,7 +149,7 @@ class RequestTable:
         sequence.release()
 
     def _is_written(self, lease: BlockLease) -> bool:
-        receives = lease.hold is Hold.RECEIVING and self._holds(lease.owner)
+        receives = lease.hold is Hold.RECEIVING and self._has_reads(lease.owner)
         return receives or lease in self.computing
 
     def _in_states(self, states: tuple[SequenceState, ...]) -> Iterator[tuple[Request, Sequence]]:

@@ -73,10 +73,16 @@ class TokenChoice:
     def seed(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """First tokens that a prefill worker sampled. Raises InternalError when they do not fit."""
         if set(tokens) != set(range(request.params.n)):
-            raise InternalError(f"seeded choices {sorted(tokens)}, expected {request.params.n}")
+            raise InternalError(
+                f"the prefill worker sent first tokens of choices {sorted(tokens)}; "
+                f"there are {request.params.n}"
+            )
         worst = max(token.token_id for token in tokens.values())
         if worst >= self._vocab_size:
-            raise InternalError(f"seeded token {worst} is not in {self._vocab_size} tokens")
+            raise InternalError(
+                f"the prefill worker sent token {worst}; "
+                f"the vocabulary has {self._vocab_size} tokens"
+            )
         self._take_first_tokens(request, tokens)
 
     def open(self, request: Request) -> None:
@@ -141,7 +147,9 @@ class TokenChoice:
         except Exception as error:
             if is_device_error(error):
                 raise
-            _LOG.exception("sampling failed: each row is tried alone", num_rows=len(rows))
+            _LOG.exception(
+                "tokens could not be sampled together; each row is tried alone", num_rows=len(rows)
+            )
             return [self._draw_one(logits, row) for row in rows]
 
     def _draw_one(self, logits: torch.Tensor, row: SamplingRow) -> GeneratedToken | None:
@@ -150,7 +158,7 @@ class TokenChoice:
         except Exception as error:
             if is_device_error(error):
                 raise
-            _LOG.exception("sampling failed", choice=row.choice)
+            _LOG.exception("a token could not be sampled; its request ends", choice=row.choice)
             return None
 
     def _give(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.terminal import size_in_words
 from cli.timing_line import timing_line
+from cluster.terminal_text import size_in_words
 
 
 def test_an_answer_that_was_prefilled_where_it_was_decoded_says_so() -> None:

@@ -22,9 +22,9 @@ NUM_BLOCKS = 48
 OPTIONS = EngineOptions(block_size_tokens=BLOCK_SIZE, max_batch_tokens=16, max_num_seqs=8)
 
 
-def fake_engine(holds: Callable[[str], bool] = lambda _: False) -> tuple[Engine, EngineParts]:
+def fake_engine(has_reads: Callable[[str], bool] = lambda _: False) -> tuple[Engine, EngineParts]:
     replica = fake_replica(num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
-    engine = Engine(replica, OPTIONS, holds=holds)
+    engine = Engine(replica, OPTIONS, has_reads=has_reads)
     parts = EngineParts(
         spec=None,
         kv=replica.kv,
@@ -85,7 +85,7 @@ class ThreadLink:
 
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         extensions: list[Extension] = []
-        engine, parts = fake_engine(lambda name: any(e.holds(name) for e in extensions))
+        engine, parts = fake_engine(lambda name: any(e.has_reads(name) for e in extensions))
         extension = self._make_extension(parts)
         extensions.append(extension)
         loop = EngineLoop(engine, extension, source=self._channel, sink=self._channel)

@@ -95,13 +95,13 @@ def scene() -> Iterator[Scene]:
 
 def test_a_fetch_is_delivered_into_the_slots_of_its_request(scene):
     assert scene.intake.handle(scene.fetch("a", [2, 3]))
-    assert scene.intake.holds("a")
+    assert scene.intake.has_reads("a")
     delivered, frame = scene.turn_until_fetched()
     assert delivered == [Deliver("a", 0, 2)]
     (fetched,) = frame.fetched
     assert (fetched.num_blocks, fetched.error) == (2, "")
     assert torch.equal(scene.target.blocks[[5, 6]], scene.source.blocks[[2, 3]])
-    assert not scene.intake.holds("a")
+    assert not scene.intake.has_reads("a")
     assert frame.kv_transport == "loopback"
 
 
@@ -134,7 +134,7 @@ def test_a_cancellation_is_seen_and_passed_on(scene):
     assert not scene.intake.handle(Cancel("a"))
     _, frame = scene.turn_until_fetched()
     assert frame.fetched[0].request_id == "a"
-    assert not scene.intake.holds("a")
+    assert not scene.intake.has_reads("a")
 
 
 def test_the_death_of_the_reading_thread_reaches_the_loop_with_the_next_poll(scene, monkeypatch):
@@ -155,7 +155,7 @@ def test_an_intake_runs_turn_by_turn_on_a_clock_of_its_own_without_a_thread():
     scene.intake._clock = lambda: now[0]
     before = threading.active_count()
     scene.intake.handle(scene.fetch("a", [2, 3]))
-    assert scene.intake.holds("a") and scene.intake.busy
+    assert scene.intake.has_reads("a") and scene.intake.busy
     delivered = []
     while not delivered:
         now[0] += 0.001

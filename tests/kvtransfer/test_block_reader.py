@@ -78,10 +78,10 @@ def test_a_cancelled_request_is_held_until_its_reads_are_over(setup: Setup) -> N
     assert setup.reader.cancel("r") is True
     polls = setup.gate.num_polls
     wait_until(lambda: setup.gate.num_polls > polls + 3, "the reading thread saw the cancel")
-    assert setup.reader.poll() == [] and setup.reader.holds("r")
+    assert setup.reader.poll() == [] and setup.reader.has_reads("r")
     setup.gate.is_open.set()
     (result,) = collect(setup.reader, 1)
-    assert result.error == "cancelled" and not setup.reader.holds("r")
+    assert result.error == "cancelled" and not setup.reader.has_reads("r")
 
 
 def test_cancelling_a_request_without_jobs_holds_nothing(setup: Setup) -> None:
@@ -95,10 +95,10 @@ def test_a_request_is_held_while_any_of_its_jobs_is(setup: Setup) -> None:
     setup.reader.submit(announced(setup.source, [1], [1], first_index=1))
     setup.reader.submit(replace(announced(setup.source, [2], [2]), incarnation="nobody"))
     (failed,) = collect(setup.reader, 1)
-    assert "no connection to nobody" in failed.error and setup.reader.holds("r")
+    assert "no connection to nobody" in failed.error and setup.reader.has_reads("r")
     setup.gate.is_open.set()
     assert [result.error for result in collect(setup.reader, 2)] == ["", ""]
-    assert not setup.reader.holds("r")
+    assert not setup.reader.has_reads("r")
 
 
 def test_closing_ends_every_job(setup: Setup) -> None:
@@ -160,7 +160,7 @@ def test_an_abort_that_fails_ends_the_thread_as_bytes_may_still_land(
     assert setup.notified.wait(5.0)
     with pytest.raises(ReaderDied, match="the agent does not end"):
         setup.reader.poll()
-    assert setup.reader.holds("r")
+    assert setup.reader.has_reads("r")
 
 
 def test_a_reading_thread_that_stands_still_with_jobs_to_do_is_found(

@@ -81,13 +81,13 @@ def test_256_blocks_arrive_verified_from_another_process(
 ) -> None:
     reader.connect(peer.offer.incarnation, peer.offer.peer)
     reader.submit(job_of(peer.offer, NUM_BLOCKS))
-    assert reader.busy and reader.holds("r")
+    assert reader.busy and reader.has_reads("r")
     (result,) = collect(reader, 1)
     assert result.error == ""
     assert result.verified == (range(NUM_BLOCKS),)
     assert result.num_bytes == NUM_BLOCKS * 368_640
     assert same_bits(pool.blocks, random_pool(NUM_BLOCKS, seed=0).blocks)
-    assert not reader.busy and not reader.holds("r")
+    assert not reader.busy and not reader.has_reads("r")
     assert reader.transport_in_use.startswith(("nixl/UCX shared memory (", "nixl/UCX tcp ("))
 
 

@@ -26,7 +26,7 @@ class AwqLayout:
 
     parts = frozenset({"qweight", "qzeros", "scales"})
 
-    def holds(self, names: Mapping[str, str]) -> bool:
+    def recognizes(self, names: Mapping[str, str]) -> bool:
         """See StoredLayout."""
         return "qweight" in names
 

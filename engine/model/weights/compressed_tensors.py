@@ -42,7 +42,7 @@ class CompressedTensorsLayout:
         }
     )
 
-    def holds(self, names: Mapping[str, str]) -> bool:
+    def recognizes(self, names: Mapping[str, str]) -> bool:
         """See StoredLayout."""
         return "weight_scale" in names
 

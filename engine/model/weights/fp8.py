@@ -27,7 +27,7 @@ class Fp8Layout:
     """Outputs and inputs that share a scale; None: a matrix or an output has one."""
     parts = frozenset({"weight", *_SCALES, "input_scale", "output_scale"})
 
-    def holds(self, names: Mapping[str, str]) -> bool:
+    def recognizes(self, names: Mapping[str, str]) -> bool:
         """See StoredLayout."""
         return any(scale in names for scale in _SCALES)
 

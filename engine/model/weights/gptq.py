@@ -27,7 +27,7 @@ class GptqLayout:
     zeros_less_one: bool
     parts = frozenset({"qweight", "qzeros", "scales", "g_idx"})
 
-    def holds(self, names: Mapping[str, str]) -> bool:
+    def recognizes(self, names: Mapping[str, str]) -> bool:
         """See StoredLayout."""
         return "qweight" in names
 

@@ -67,7 +67,7 @@ class QuantizedCheckpoint:
         return {
             f"{module}.weight": StoredMatrix(module, names, self._stored)
             for module, names in modules.items()
-            if self._layout.holds(names)
+            if self._layout.recognizes(names)
         }
 
     def _is_filler(self, name: str) -> bool:

@@ -68,7 +68,7 @@ class StoredLayout(Protocol):
     def parts(self) -> frozenset[str]:
         """Last parts of the names that belong to a quantized matrix."""
 
-    def holds(self, names: Mapping[str, str]) -> bool:
+    def recognizes(self, names: Mapping[str, str]) -> bool:
         """Whether a module with tensors of these names, by part, is quantized."""
 
     def shape(self, stored: StoredMatrix) -> tuple[int, int]:

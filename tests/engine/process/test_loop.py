@@ -44,7 +44,7 @@ class ScriptedExtension:
         self.seen: list[Command] = []
         self.ready: list[Command] = []
 
-    def holds(self, request_id: str) -> bool:
+    def has_reads(self, request_id: str) -> bool:
         return False
 
     def handle(self, command: Command) -> bool:

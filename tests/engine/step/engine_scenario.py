@@ -49,7 +49,7 @@ def small_engine(
     replica: Replica | None = None,
     *,
     clock: VirtualClock | None = None,
-    holds: Callable[[str], bool] = no_reads,
+    has_reads: Callable[[str], bool] = no_reads,
     **options: Any,
 ) -> Engine:
     """An engine whose options default to a small token budget."""
@@ -58,7 +58,7 @@ def small_engine(
         replica or small_replica(),
         EngineOptions(**given),
         clock=clock or VirtualClock(),
-        holds=holds,
+        has_reads=has_reads,
     )
 
 

@@ -101,7 +101,7 @@ def test_a_choice_that_its_seed_completes_for_the_router_takes_no_part_in_decodi
 
 def test_blocks_of_a_finished_request_wait_for_reads_in_flight() -> None:
     reading = {"a"}
-    engine = small_engine(holds=lambda request_id: request_id in reading)
+    engine = small_engine(has_reads=lambda request_id: request_id in reading)
     engine.apply(Submit(request("a", PROMPT, mode=PrefillMode.REMOTE)))
     step(engine)
     engine.apply(seeds(0))

@@ -302,7 +302,7 @@ def test_a_source_lost_while_the_request_still_queues_makes_it_local() -> None:
 @pytest.mark.parametrize("end", ["cancel", "deadline", "seed"])
 def test_blocks_with_reads_in_flight_stay_out_of_use_after_their_request(end: str) -> None:
     reads, clock = Reads(), VirtualClock()
-    engine = small_engine(holds=reads, clock=clock)
+    engine = small_engine(has_reads=reads, clock=clock)
     reserved = reserve(engine, max_tokens=1, timeout_ms=1000.0)
     reads.request_ids = {"a"}
     if end == "cancel":
@@ -320,7 +320,7 @@ def test_blocks_with_reads_in_flight_stay_out_of_use_after_their_request(end: st
 
 def test_a_lost_source_waits_for_reads_in_flight_before_it_computes() -> None:
     reads = Reads()
-    engine = small_engine(holds=reads)
+    engine = small_engine(has_reads=reads)
     reserve(engine)
     reads.request_ids = {"a"}
     apply(engine, PrefillLocally("a"))

@@ -56,7 +56,7 @@ class World:
         options = {"max_batch_tokens": self.chance.choice([2, 3, 8]), "clock": self.clock}
         self.prefill = small_engine(self.replicas[0], **options)
         self.decode = small_engine(
-            self.replicas[1], **options, holds=lambda request_id: request_id in self.reading
+            self.replicas[1], **options, has_reads=lambda request_id: request_id in self.reading
         )
 
     def make_replicas(self) -> None:

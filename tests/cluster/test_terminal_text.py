@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster import logs
-from cluster.logs import plain
+from cluster.terminal_text import plain
 
 RETITLE = "\x1b]0;owned\x07"
 
