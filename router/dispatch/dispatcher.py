@@ -19,7 +19,7 @@ from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from router.dispatch.admission import Admission
+from router.dispatch.admission import Admission, AdmissionLease
 from router.dispatch.attempts import Attempts
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.routing import RoutingDesk
@@ -74,12 +74,15 @@ class Dispatcher:
         choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
         attempts = Attempts(self._fleet)
         deadline = request.limits.to_first_token
-        with self._counted(), await self._admission.admit(request.tenant_salt, deadline):
+        with (
+            self._counted(),
+            await self._admission.admit(request.tenant_salt, deadline) as place,
+        ):
             while True:
                 decision = await self._decide(request, clock, attempts)
                 decode = decision.route.decode
                 try:
-                    with self._sent(request, decision) as run:
+                    with self._sent(request, decision, place) as run:
                         choices.run_by(run)
                         while isinstance(event := await run.next(), PromptTokens | ChoiceTokens):
                             if isinstance(event, PromptTokens):
@@ -119,9 +122,18 @@ class Dispatcher:
         return decision
 
     @contextmanager
-    def _sent(self, request: RoutedRequest, decision: Decision) -> Iterator[RunningRequest]:
-        """The request at its workers, until the block ends."""
-        run = RunningRequest(request, decision.view, decision.route, self._fleet, self._index)
+    def _sent(
+        self, request: RoutedRequest, decision: Decision, place: AdmissionLease
+    ) -> Iterator[RunningRequest]:
+        """The request at its workers, until the block ends; its place is free when they end."""
+        run = RunningRequest(
+            request,
+            decision.view,
+            decision.route,
+            self._fleet,
+            self._index,
+            on_end=place.release,
+        )
         self._metrics.routes.labels(decision.route.reason.value).inc()
         try:
             yield run

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from cluster.errors import WorkerLost
 from cluster.generation import Timing, Usage
@@ -43,7 +44,10 @@ class RunningRequest:
         route: Route,
         fleet: Fleet,
         index: PrefixIndex,
+        *,
+        on_end: Callable[[], None],
     ) -> None:
+        """`on_end`: the worker is through with it, however far its client has read."""
         self.decode = route.decode
         self._request = request
         self._fleet = fleet
@@ -58,7 +62,9 @@ class RunningRequest:
             submit,
             max_tokens=limit,
             max_prompt_tokens=len(request.token_ids) - 1 if scores else 0,
+            on_end=self._leave_the_workers,
         )
+        self._on_end = on_end
         self._watch = ProgressWatch(
             request.limits, lambda: self._stream.last_token_s, self._stream.fail
         )
@@ -102,10 +108,17 @@ class RunningRequest:
         if self._goodbye is not None:
             self._goodbye.cancel()
         self._stream.close()
-        for assignment in self._assignments:
-            assignment.release()
+        self._release()
         for key, expectation in self._expected_at.items():
             expectation.settle(came_true=key.worker_id in self._holders)
+
+    def _leave_the_workers(self) -> None:
+        self._release()
+        self._on_end()
+
+    def _release(self) -> None:
+        for assignment in self._assignments:
+            assignment.release()
 
     def _note_tokens(self, choice: int, num_tokens: int) -> None:
         """The decode worker's engine works: it has made a token of this request."""

@@ -29,13 +29,16 @@ class RequestStream:
         max_prompt_tokens: int = 0,
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
+        on_end: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`max_prompt_tokens`: of the prompt, that may come with a logprob."""
+        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_end`: the worker
+        is through, however far the consumer has read; not after an error."""
         self._tokens_left = max_tokens
         self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
         self._on_close = on_close
+        self._on_end = on_end
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._over = False
         self._clock = clock
@@ -66,6 +69,7 @@ class RequestStream:
         elif not self._over:
             self._over = True
             self._items.put_nowait(ended)
+            self._on_end()
 
     def fail(self, error: SplitserveError) -> None:
         """The request ends with an error, after what has arrived; the first end counts."""

@@ -93,10 +93,15 @@ class WorkerSession:
         await self._background.close()
 
     def submit(
-        self, submit: worker_pb2.Submit, *, max_tokens: int, max_prompt_tokens: int = 0
+        self,
+        submit: worker_pb2.Submit,
+        *,
+        max_tokens: int,
+        max_prompt_tokens: int = 0,
+        on_end: Callable[[], None] = lambda: None,
     ) -> RequestStream:
         """Sends a request that may produce `max_tokens` over all choices, and score
-        `max_prompt_tokens` of the prompt.
+        `max_prompt_tokens` of the prompt; `on_end` as in RequestStream.
 
         Raises WorkerLost when the stream is not open and InvalidRequest for an id in use.
         """
@@ -112,6 +117,7 @@ class WorkerSession:
             max_prompt_tokens=max_prompt_tokens,
             on_finish=lambda choice: self._finish(request_id, choice),
             on_close=lambda: self._drop(request_id),
+            on_end=on_end,
         )
         self._streams[request_id] = stream
         self._outgoing.put_nowait(worker_pb2.RouterMessage(submit=submit))

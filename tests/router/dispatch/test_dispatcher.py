@@ -158,6 +158,17 @@ async def test_a_client_that_leaves_cancels_at_the_worker_and_leaves_nothing_beh
         assert outcome(plane, "cancelled") == 1
 
 
+async def test_a_client_that_reads_slowly_keeps_no_place_once_its_worker_has_ended() -> None:
+    worker = FakeDecodeWorker(answer_at_once=True)
+    async with router(worker, max_running_requests=1, max_queued_requests=1) as plane:
+        slow = plane.source.generate(request("slow"))
+        first = await anext(slow)
+        await until(lambda: is_idle(plane))
+        assert isinstance((await collect(plane, request("quick")))[-1], Completed)
+        assert isinstance(first, ChoiceTokens)
+        assert isinstance(await anext(slow), Completed)
+
+
 async def test_a_task_that_is_cancelled_while_it_waits_for_tokens_cancels_too() -> None:
     worker = FakeDecodeWorker()
     async with router(worker) as plane:
