@@ -31,6 +31,8 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     role: str
     state: str
+    """Its own word; the router's where it does not answer."""
+    router_state: str
     address: str
     model: str
     version: str
@@ -113,6 +115,7 @@ def _status(
         incarnation=member.incarnation,
         role=member.role,
         state=own.state if own else seen.state,
+        router_state=seen.state,
         address=member.address,
         model=member.model,
         version=member.version,

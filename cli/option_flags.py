@@ -67,7 +67,7 @@ def _flag(spec: OptionSpec) -> inspect.Parameter:
     default = typer.Option(
         None,
         names,
-        help=spec.help if spec.default is None else f"{spec.help} [{_default_in_words(spec)}]",
+        help=spec.help if spec.default is None else f"{spec.help} [{default_in_words(spec)}]",
         metavar=None if spec.kind is bool else _metavar(spec),
         show_default=False,
     )
@@ -90,7 +90,8 @@ def _metavar(spec: OptionSpec) -> str:
     return {int: "INT", float: "NUMBER"}.get(spec.kind, "TEXT")
 
 
-def _default_in_words(spec: OptionSpec) -> str:
+def default_in_words(spec: OptionSpec) -> str:
+    """Such as "on" or "8000"."""
     if spec.kind is bool:
         return "on" if spec.default else "off"
     return str(getattr(spec.default, "value", spec.default))

@@ -37,8 +37,8 @@ def _print_tables(fleet: FleetStatus) -> None:
         print("no workers have joined")
         return
     table = Table(
-        *("WORKER", "ROLE", "STATE", "ADDRESS", "PID", "UP", "RUN", "WAIT", "KV BLOCKS", "CACHED"),
-        *("PREFILL", "STEP", "TRANSPORT"),
+        *("WORKER", "ROLE", "STATE", "ROUTER", "ADDRESS", "PID", "UP", "RUN", "WAIT"),
+        *("KV BLOCKS", "CACHED", "PREFILL", "STEP", "TRANSPORT"),
     )
     for member in fleet.members:
         table.add(*_cells(member))
@@ -52,6 +52,7 @@ def _cells(member: MemberStatus) -> list[str]:
         member.worker_id,
         member.role,
         "silent" if member.problem else member.state,
+        member.router_state,
         member.address,
         str(member.pid),
         _duration(member.uptime_s),

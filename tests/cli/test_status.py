@@ -35,7 +35,9 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     violations: list[str] = field(default_factory=list)
     checks: list[bool] = field(default_factory=list)
 
-    def add(self, worker_id: str, role: str, *, address: str | None = None) -> None:
+    def add(
+        self, worker_id: str, role: str, *, address: str | None = None, router_state: str = "ready"
+    ) -> None:
         member = membership_pb2.Member(
             worker_id=worker_id,
             incarnation="i1",
@@ -46,7 +48,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
             kv_transport="nixl/UCX",
         )
         self.members.append(
-            membership_pb2.MemberState(member=member, load=LOAD, state="ready", beat_age_s=0.2)
+            membership_pb2.MemberState(member=member, load=LOAD, state=router_state, beat_age_s=0.2)
         )
 
     def Members(self, request: Any, context: Any) -> Any:
@@ -93,8 +95,8 @@ def test_the_table_has_a_line_for_the_router_and_one_for_each_worker(fleet: Fake
     assert (done.returncode, done.stderr) == (0, "")
     router, heading, decode, prefill = done.stdout.splitlines()
     assert router.startswith(f"router {fleet.address}") and "in flight 4  queued 3" in router
-    assert heading.split()[:3] == ["WORKER", "ROLE", "STATE"]
-    assert decode.split()[:3] == ["decode-0", "decode", "draining"]
+    assert heading.split()[:4] == ["WORKER", "ROLE", "STATE", "ROUTER"]
+    assert decode.split()[:4] == ["decode-0", "decode", "draining", "ready"]
     assert prefill.startswith("prefill-0")
     for fact in ("10/100", "1234 tok/s", "6.2 ms", "nixl/UCX shared memory"):
         assert fact in decode
@@ -111,6 +113,18 @@ def test_json_holds_the_routers_view_and_the_workers_own_word(fleet: FakeFleet) 
     assert member["load"]["free_blocks"] == 60 and member["load"]["num_leases"] == 0
     assert (member["violations"], member["problem"]) == ([], "")
     assert fleet.checks == [True]
+
+
+@pytest.mark.parametrize("state", ["resting", "silent", "connecting"])
+def test_what_the_router_thinks_of_a_worker_is_shown_beside_its_own_word(
+    fleet: FakeFleet, state: str
+) -> None:
+    fleet.add("decode-0", "decode", router_state=state)
+    row = cli("status", "--grpc", fleet.address).stdout.splitlines()[2]
+    assert row.split()[2:4] == ["draining", state]
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    (member,) = report["members"]
+    assert (member["state"], member["router_state"]) == ("draining", state)
 
 
 def test_a_violation_is_exit_code_1_and_is_named(fleet: FakeFleet) -> None:
