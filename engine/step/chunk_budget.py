@@ -2,11 +2,13 @@
 
 Beside decodes     as long as the step then takes at most `max_step_ms`, or STEP_FACTOR slow
                    steps of these decodes; FEWEST tokens until a chunk has been measured
-several prompts    SHARE of the token budget, so that one that comes next waits for a short step
-one prompt alone   the whole token budget: large chunks are the fastest
+a prompt ends      what others get of its step is the rest of a SHARE of the token budget, so that
+                   its first token does not wait for theirs
+other prompts      the whole token budget: large chunks are the fastest, and a prompt that waits
+                   behind a longer one gains nothing from shorter ones
 
-The first prompt of a step always gets FEWEST tokens, so that there is progress whatever was
-measured.
+The first prompt of a step that decodes always gets some tokens, so that there is progress whatever
+was measured: FEWEST under a limit that was asked for, WORTHWHILE under our own.
 """
 
 from __future__ import annotations
@@ -14,9 +16,24 @@ from __future__ import annotations
 from engine.step.plan import Budget, Chunk, ChunkLimit, RunningView, WaitingView
 
 STEP_FACTOR = 3.0
-"""Over slow decode steps, so that p99 of a stream's gaps is at most three times the quiet one. Less
-is dear: 2000 tokens beside four sequences on two cores took 1.0 (at once), 1.25 (steps of 10 decode
-steps), 1.8 (5) and 2.0 (3), since every chunk of a prompt reads its whole context again."""
+"""Over slow decode steps, so that p99 of a stream's gaps is at most three times the quiet one.
+
+A chunk of c tokens makes a step of a + b * c, where `a` is what the decodes take alone. With steps
+of F * a a prompt takes F / (F - 1) of what it takes in large chunks, where F is STEP_FACTOR * tail:
+1.5 times at 3, 1.2 at 6, and no more than 1.15 from 7.7 on.
+
+Measured on two cores with SmolLM2-135M in bfloat16, 4 decodes and one chunk, in ms of processor
+time, which counts no neighbours (they were busy: less on an idle machine, in proportion): a = 34;
+b = 2.0 to 2.5 at context 0 and 3.7 to 3.9 at context 1500, for every length from 16 to 384. To
+repeat: `Decoder.forward` of such batches, made as in benchmarks/bench_decoder.py, between two calls
+of `time.process_time`."""
+LEAST_TAIL = 2.0
+"""Of a quiet stream's p99 over the decode step, as its reader sees it: the way from the engine adds
+to what the engine can measure. 14 ms where a step of four takes 6 to 8 on idle cores; p99 over p50
+of 1.5 to 3.3 beside busy neighbours (the quiet rows of benchmarks.bench_interference)."""
+WORTHWHILE = 48
+"""Tokens of the shortest chunk under our own limit. By the figures above a token in a chunk of 16
+costs 1.5 times one in a chunk of 384, in one of 32 1.2 times, of 48 1.15 and of 128 as much."""
 FEWEST = 16
 """Tokens; also what chunks are multiples of, as kernels compute rows in tiles of 16."""
 SHARE = 4
@@ -25,9 +42,10 @@ SHARE = 4
 class ChunkBudget:
     """What is left for prompts in one step, after its decodes."""
 
-    def __init__(self, budget: Budget, *, num_decodes: int, num_prompts: int) -> None:
+    def __init__(self, budget: Budget, *, num_decodes: int) -> None:
         self._cost = budget.cost
         self._tokens_left = budget.max_batch_tokens - num_decodes
+        self._share_left = max(FEWEST, budget.max_batch_tokens // SHARE)
         self._ms_left: float | None = None
         self._bound = ChunkLimit.TOKENS
         self.limit = ChunkLimit.PROMPTS
@@ -37,9 +55,8 @@ class ChunkBudget:
             self._ms_left = _spare_ms(budget, num_decodes)
         elif num_decodes:
             self._shorten(FEWEST, ChunkLimit.UNMEASURED)
-        elif num_prompts > 1:
-            self._shorten(max(FEWEST, budget.max_batch_tokens // SHARE), ChunkLimit.SHARE)
-        self._floor = min(FEWEST, self._tokens_left)
+        least = WORTHWHILE if self._ms_left is not None and budget.max_step_ms is None else FEWEST
+        self._floor = min(least, self._tokens_left)
 
     def tokens_for(self, view: RunningView | WaitingView) -> int:
         """The chunk that this prompt would get now; 0: none in this step. Changes nothing."""
@@ -52,10 +69,13 @@ class ChunkBudget:
     def take(self, view: RunningView | WaitingView) -> Chunk:
         """That chunk, which is gone from the budget."""
         num_tokens = self.tokens_for(view)
+        self._tokens_left -= num_tokens
+        self._share_left -= num_tokens
+        self._floor = 0
         if num_tokens < _num_remaining(view):
             self.limit = self._bound
-        self._tokens_left -= num_tokens
-        self._floor = 0
+        elif self._ms_left is None:
+            self._shorten(max(0, self._share_left), ChunkLimit.SHARE)
         if self._ms_left is not None:
             self._ms_left -= self._cost.chunk_ms(num_tokens, _num_computed(view))
         return Chunk(view.key, num_tokens, _num_computed(view))
@@ -67,7 +87,7 @@ class ChunkBudget:
 
 def _spare_ms(budget: Budget, num_decodes: int) -> float:
     decodes_ms = budget.cost.decodes_ms(num_decodes)
-    auto_ms = STEP_FACTOR * budget.cost.tail * decodes_ms
+    auto_ms = STEP_FACTOR * max(budget.cost.tail, LEAST_TAIL) * decodes_ms
     return (auto_ms if budget.max_step_ms is None else budget.max_step_ms) - decodes_ms
 
 

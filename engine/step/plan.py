@@ -76,7 +76,7 @@ class ChunkLimit(enum.Enum):
     TOKENS = "the token budget"
     TIME = "the time that running sequences can spare"
     UNMEASURED = "what a chunk takes is not known yet"
-    SHARE = "several prompts take turns"
+    SHARE = "a prompt that ends does not wait for others"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,11 +71,7 @@ class _Draft:
         first = next(queue, None)
         if first is None and not under_way:
             return
-        room = ChunkBudget(
-            self._budget,
-            num_decodes=len(self._decodes),
-            num_prompts=len(under_way) + (first is not None and self._joins(first)),
-        )
+        room = ChunkBudget(self._budget, num_decodes=len(self._decodes))
         queued = self._while_open(chain(() if first is None else (first,), queue))
         prompts: Iterator[RunningView | WaitingView]
         prompts = merge(sorted(under_way, key=_due), queued, key=_due)
@@ -100,9 +96,6 @@ class _Draft:
     def _while_open(self, queue: Iterator[WaitingView]) -> Iterator[WaitingView]:
         while self._is_queue_open and (view := next(queue, None)) is not None:
             yield view
-
-    def _joins(self, view: WaitingView) -> bool:
-        return not view.is_remote and self._fits(view)
 
     def _fits(self, view: WaitingView) -> bool:
         has_seats = self._seats == 0 or self._seats + view.seats <= self._budget.max_num_seqs
