@@ -27,7 +27,7 @@ from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.process.channel import MessageSink, ZmqChannel
 from engine.process.extension import EngineParts, Extension, ExtensionFactory, PoolAccess
 from engine.process.loop import EngineLoop
-from engine.process.threads import use_threads_to_load, use_threads_to_serve
+from engine.process.threads import core_clock_of, use_threads_to_load, use_threads_to_serve
 from engine.runner.model_runner import Replica
 from engine.runner.replica import Progress, load_replica
 from engine.step.engine import Engine
@@ -84,6 +84,7 @@ def run_engine_process(
         replica,
         spec.options,
         has_reads=lambda request_id: any(e.has_reads(request_id) for e in extensions),
+        core_clock=core_clock_of(replica.kv.device),
     )
     parts = EngineParts(
         spec=spec,

@@ -16,6 +16,9 @@ they spin beside the team: 43 to 80 ms a step were seen without PASSIVE. To repe
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import torch
 
 from cluster.supervisor.cores import available_cores
@@ -41,3 +44,11 @@ def use_threads_to_serve(device: torch.device) -> None:
     """From the first request on. Without the native kernels torch keeps its threads."""
     if device.type == "cpu" and native_library() is not None:
         torch.set_num_threads(TORCH_THREADS_BESIDE_THE_TEAM)
+
+
+def core_clock_of(device: torch.device) -> Callable[[], float] | None:
+    """Seconds of processor time per thread that computes: a step's are what it would have taken
+    with its cores to itself. None where a device computes, or torch in threads that spin."""
+    if device.type != "cpu" or native_library() is None:
+        return None
+    return lambda: time.process_time() / TEAM.num_threads

@@ -55,7 +55,9 @@ class Engine:
         *,
         clock: Clock = time.monotonic,
         has_reads: HasReads = no_reads,
+        core_clock: Clock | None = None,
     ) -> None:
+        """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows."""
         self._clock = clock
         self.placement = Placement(
             num_blocks=replica.kv.shape[0],
@@ -65,7 +67,7 @@ class Engine:
         batch_device = replica.batch_device or replica.kv.device
         self._batches = BatchBuilder(options.block_size_tokens, batch_device)
         self.table = RequestTable(clock, has_reads)
-        self._meter = LoadMeter()
+        self._meter = LoadMeter(core_clock)
         self._writer = FrameWriter(self.table)
         self._planner = StepPlanner(
             options, self.table, self.placement, writer=self._writer, costs=self._meter.costs

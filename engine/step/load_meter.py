@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from engine.step.lifecycle import Clock
 from engine.step.plan import Chunk
 from engine.step.step_cost import StepCost, pairs_of
 
@@ -19,7 +20,7 @@ _SURPRISE = 4.0
 """A step that took longer than so many times the expected counts as that: it lost its core."""
 _LEAN = 0.01
 """How far the second term of a fit leans to zero: what cannot be told apart goes to the first."""
-_SLOW_SHARE, _TAIL_STEP, _MAX_TAIL = 0.05, 0.05, 3.0
+_SLOW_SHARE, _TAIL_STEP, _MAX_TAIL = 0.01, 0.1, 4.0
 _DIFFERENT = 0.02
 """Of the squared cosine between the terms: a batch that varied by some 15 percent."""
 
@@ -88,22 +89,44 @@ class TwoTermFit:
         return (a, b) if a >= 0 else (0.0, self._vy / self._vv)
 
 
-class StepCostMeter:
-    """Told of every step by the engine; asked before every step by the planner.
+class StepFits:
+    """What steps of decodes take, and what chunks add to them.
 
     Chunks are fitted per token, so that a short one counts as much as a long one: beside decodes
     the short ones matter.
     """
 
+    __slots__ = ("chunks", "decodes")
+
     def __init__(self) -> None:
-        self._decodes = TwoTermFit()
-        self._chunks = TwoTermFit()
+        self.decodes = TwoTermFit()
+        self.chunks = TwoTermFit()
+
+    def decodes_ms(self, num_rows: int) -> float:
+        """A step that only decodes so many sequences; 0 for none."""
+        return self.decodes.of(1, num_rows) if num_rows else 0.0
+
+    def add(self, took_ms: float, *, num_rows: int, num_tokens: int, num_pairs: float) -> None:
+        """One step."""
+        if num_tokens:
+            token_ms = max(0.0, took_ms - self.decodes_ms(num_rows)) / num_tokens
+            _take(self.chunks, 1, num_pairs / num_tokens, token_ms)
+        elif num_rows:
+            _take(self.decodes, 1, num_rows, took_ms)
+
+
+class StepCostMeter:
+    """Told of every step by the engine; asked before every step by the planner."""
+
+    def __init__(self) -> None:
+        self._taken = StepFits()
+        self._undisturbed = StepFits()
         self._tail = 1.0
 
     @property
     def cost(self) -> StepCost:
         """As measured so far."""
-        decodes, chunks = self._decodes, self._chunks
+        decodes, chunks = self._taken.decodes, self._taken.chunks
         return StepCost(
             base_ms=decodes.a,
             row_ms=decodes.b,
@@ -115,50 +138,71 @@ class StepCostMeter:
     @property
     def told_row_ms(self) -> float:
         """`cost.row_ms`, once steps of different batches tell; 0 before."""
-        return self._decodes.b if self._decodes.tells_apart else 0.0
+        decodes = self._taken.decodes
+        return decodes.b if decodes.tells_apart else 0.0
 
     @property
     def told_chunk_ms(self) -> tuple[float, float]:
-        """`cost.token_ms` and `cost.pair_ms`, once prompts of different lengths tell; zeros before:
-        short prompts alone say nothing of what attention makes of long ones."""
-        chunks = self._chunks
+        """`token_ms` and `pair_ms` of undisturbed steps, once prompts of different lengths tell.
+
+        Zeros before: short prompts alone say nothing of what attention makes of long ones. What
+        neighbours took from our steps is left out: they may take it from another worker next.
+        """
+        chunks = self._undisturbed.chunks
         return (chunks.a, chunks.b) if chunks.tells_apart else (0.0, 0.0)
 
-    def add(self, took_ms: float, *, num_rows: int, num_tokens: int, num_pairs: float) -> None:
-        """A step of `num_rows` decodes and chunks of `num_tokens` in all; see `pairs_of`."""
-        if num_tokens:
-            beside_ms = self._decodes.of(1, num_rows) if num_rows else 0.0
-            token_ms = max(0.0, took_ms - beside_ms) / num_tokens
-            self._take(self._chunks, 1, num_pairs / num_tokens, token_ms)
-        elif num_rows:
-            self._note_tail(took_ms, self._decodes.of(1, num_rows))
-            self._take(self._decodes, 1, num_rows, took_ms)
+    def add(
+        self,
+        took_ms: float,
+        *,
+        num_rows: int,
+        num_tokens: int,
+        num_pairs: float,
+        undisturbed_ms: float | None = None,
+    ) -> None:
+        """A step of `num_rows` decodes and chunks of `num_tokens` in all; see `pairs_of`.
+
+        `undisturbed_ms`: what it would have taken on cores of its own; None: as long.
+        """
+        if num_rows and not num_tokens:
+            self._note_tail(took_ms, self._taken.decodes_ms(num_rows))
+        alone_ms = took_ms if undisturbed_ms is None else undisturbed_ms
+        for fits, ms in ((self._taken, took_ms), (self._undisturbed, alone_ms)):
+            fits.add(ms, num_rows=num_rows, num_tokens=num_tokens, num_pairs=num_pairs)
 
     def _note_tail(self, took_ms: float, expected_ms: float) -> None:
         is_slow = took_ms > self._tail * expected_ms > 0
         self._tail += _TAIL_STEP * (is_slow - _SLOW_SHARE)
         self._tail = min(_MAX_TAIL, max(1.0, self._tail))
 
-    def _take(self, fit: TwoTermFit, u: float, v: float, took_ms: float) -> None:
-        expected_ms = fit.of(u, v)
-        fit.add(u, v, min(took_ms, _SURPRISE * expected_ms) if expected_ms else took_ms)
+
+def _take(fit: TwoTermFit, u: float, v: float, took_ms: float) -> None:
+    expected_ms = fit.of(u, v)
+    fit.add(u, v, min(took_ms, _SURPRISE * expected_ms) if expected_ms else took_ms)
 
 
 class LoadMeter:
-    """Told by the engine when steps begin and end, in seconds of its clock."""
+    """Told by the engine when steps begin and end, in seconds of its clock.
 
-    def __init__(self) -> None:
+    `core_clock` counts what the process has computed, in seconds of its cores: a step that waited
+    for a core took longer than that. None: a step counts as long as it took.
+    """
+
+    def __init__(self, core_clock: Clock | None = None) -> None:
+        self._core_clock = core_clock
         self.prefill = MovingAverage()
         self.decode = MovingAverage()
         self.costs = StepCostMeter()
         self.num_preemptions = 0
         self._gaps_s: deque[float] = deque(maxlen=_NUM_GAPS)
-        self._began_s = 0.0
+        self._began_s = self._core_began_s = 0.0
         self._work_left_since_s: float | None = None
 
     def begin(self, now_s: float) -> None:
         """A step begins; a gap counts when the last step left work behind."""
         self._began_s = now_s
+        if self._core_clock is not None:
+            self._core_began_s = self._core_clock()
         if self._work_left_since_s is not None:
             self._gaps_s.append(now_s - self._work_left_since_s)
 
@@ -178,8 +222,14 @@ class LoadMeter:
             num_rows=num_decodes,
             num_tokens=num_tokens,
             num_pairs=sum(pairs_of(chunk.num_tokens, chunk.context) for chunk in chunks),
+            undisturbed_ms=self._undisturbed_s(duration_s) * 1e3,
         )
         self._work_left_since_s = now_s if has_work else None
+
+    def _undisturbed_s(self, duration_s: float) -> float:
+        if self._core_clock is None:
+            return duration_s
+        return min(duration_s, self._core_clock() - self._core_began_s)
 
     @property
     def step_gap_p99_ms(self) -> float:

@@ -25,7 +25,7 @@ class StepCost:
     pair_ms: float = 0.0
     """Per token and 1024 tokens of context."""
     tail: float = 1.0
-    """A slow step of decodes, the 95th of a hundred, over what it should take."""
+    """A slow step of decodes, the 99th of a hundred, over what it should take."""
 
     @property
     def knows_decodes(self) -> bool:

@@ -28,6 +28,11 @@ _SURPRISE = 4.0
 """A sample counts as at most so many times the expected, or one so-many-th: a first prefill is
 cold, and says nothing of a worker."""
 
+_WAITING = 1.5
+"""A sample counts as at most so many times what the worker says of its own steps: the rest was a
+wait for a core that neighbours held, or for prompts before it. Less than the two at which a prompt
+would stay with an idle decode worker: see router/pricing/policy.py."""
+
 Line = tuple[float, float]
 """(base_ms, ms_per_token)"""
 _DEFAULT: Line = (DEFAULT_BASE_MS, 1000 / DEFAULT_TOKENS_PER_S)
@@ -101,6 +106,9 @@ class PrefillLines:
         expected = self.speed_of(worker)
         expected_ms = expected.of(num_tokens, context)
         took_ms = min(max(took_ms, expected_ms / _SURPRISE), expected_ms * _SURPRISE)
+        if (said := self._said.get(worker)) is not None:
+            word = PrefillSpeed(DEFAULT_BASE_MS, *said)
+            took_ms = min(took_ms, word.of(num_tokens, context) * _WAITING)
         linear_ms = max(0.0, took_ms - expected.pair_ms * pairs_of(num_tokens, context))
         for sums in (self._fleet, self._own.setdefault(worker, _Sums())):
             sums.fade()

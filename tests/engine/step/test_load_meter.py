@@ -32,3 +32,20 @@ def test_mixed_steps_say_nothing_about_decoding() -> None:
     meter.end(2.0, has_work=True, chunks=[Chunk((1, 0), 100)], num_decodes=3)
     assert meter.prefill.per_s == 50.0
     assert meter.decode.mean_ms == 0.0
+
+
+def test_what_chunks_cost_is_said_without_the_time_that_neighbours_took() -> None:
+    """Half of the time the steps waited for a core; budgets count what steps take all the same."""
+    cores_s = [0.0]
+    meter = LoadMeter(lambda: cores_s[0])
+    now_s = 0.0
+    for context in (0, 512, 1024, 1536) * 5:
+        took_s = 0.1 + context * 1e-4
+        meter.begin(now_s)
+        now_s += 2 * took_s
+        cores_s[0] += took_s
+        meter.end(now_s, has_work=True, chunks=[Chunk((1, 0), 512, context)], num_decodes=0)
+    token_ms, pair_ms = meter.costs.told_chunk_ms
+    said_ms = 512 * token_ms + 512 * (1024 + 256) / 1024 * pair_ms
+    assert said_ms == pytest.approx(100 + 1024 * 0.1, rel=0.05)
+    assert meter.costs.cost.chunk_ms(512, 1024) == pytest.approx(2 * said_ms, rel=0.05)

@@ -116,6 +116,20 @@ def test_attention_to_a_cached_prefix_is_priced_where_it_was_measured() -> None:
     assert model.speed_of(P).of(500, 4000) == pytest.approx(expected_ms, rel=0.1)
 
 
+def test_prompts_that_waited_for_a_core_do_not_make_their_worker_a_slow_one() -> None:
+    model = PrefillLines()
+    for worker in (P, D):
+        model.heard(worker, 0.4, 0.2)
+    on_its_own_ms = model.speed_of(P).of(2000)
+    for _ in range(30):
+        model.add(P, 2000, 4 * on_its_own_ms)
+    assert model.speed_of(P).of(2048) < 1.6 * model.speed_of(D).of(2048)
+    model.heard(P, 1.6, 0.8)  # its own steps have become slower: that is believed
+    for _ in range(30):
+        model.add(P, 2000, 4 * on_its_own_ms)
+    assert model.speed_of(P).of(2000) > 3 * on_its_own_ms
+
+
 def test_a_worker_that_is_slower_for_long_is_seen_as_slower() -> None:
     model = PrefillLines()
     for number in range(40):
