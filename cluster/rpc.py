@@ -44,6 +44,8 @@ _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),  # a taken port is an error, not a shared one
 ]
 _OWN_PORT = [("grpc.http2.max_ping_strikes", 0)]
+_NO_COMPRESSION = 1
+"""The limit of a message is that of its packed form: 60 kB of gzip would be 60 MB here."""
 _CHANNEL_OPTIONS = [
     *_KEEPALIVE,
     ("grpc.enable_retries", 0),  # retries are the router's decision
@@ -112,7 +114,8 @@ class PublicPort:
     """What strangers may do to a port."""
 
     max_message_bytes: int
-    """A larger one ends its call with RESOURCE_EXHAUSTED, unread."""
+    """A larger one ends its call with RESOURCE_EXHAUSTED, unread; a compressed one with
+    UNIMPLEMENTED."""
     max_calls_per_connection: int = 1024
     max_ping_strikes: int = 8
     """Pings that come sooner than half a second after the last, before the connection is closed.
@@ -120,8 +123,9 @@ class PublicPort:
 
     @property
     def options(self) -> list[tuple[str, int]]:
-        """As gRPC takes them; the last of a name counts."""
+        """As gRPC takes them."""
         return [
+            ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.max_concurrent_streams", self.max_calls_per_connection),
             ("grpc.http2.max_ping_strikes", self.max_ping_strikes),
@@ -141,7 +145,8 @@ class RpcServer:
         self._host = host
         self._port = port
         limits = _OWN_PORT if public is None else public.options
-        self._server = grpc.aio.server(options=[*_SERVER_OPTIONS, *limits])
+        options = dict([*_SERVER_OPTIONS, *limits])  # of a name given twice gRPC takes the first
+        self._server = grpc.aio.server(options=list(options.items()))
         self._names: list[str] = []
         self._always_ready: list[str] = []
         self._health = health.aio.HealthServicer()

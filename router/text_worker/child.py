@@ -12,23 +12,24 @@ import sys
 from dataclasses import replace
 from io import BufferedReader
 
-from cluster.errors import InternalError, RequestTooLarge, SplitserveError
+from cluster.errors import InternalError, InvalidRequest, RequestTooLarge, SplitserveError
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from router.front.generation_request import ChatPrompt, TextPrompt, TokenPrompt
 from router.front.model_loading import load_text_side
 from router.front.text_work import ReadBody
 from router.text_worker.desk import TextDesk
+from router.text_worker.limits import TextLimits
 from router.text_worker.messages import (
     LENGTHS,
     EncodeChat,
     EncodeText,
     Ids,
     Loaded,
-    Refusal,
     Setup,
     Task,
     pack,
+    pack_refusal,
     to_worker,
 )
 
@@ -37,32 +38,34 @@ def main() -> int:
     """Serves until the router is gone."""
     die_with_parent()
     with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as stream:
-        setup, _ = _read(stream)
-        assert isinstance(setup, Setup)
+        setup = _setup(stream)
         model = load_text_side(setup.card, setup.served_name)
         desk = TextDesk(replace(model, ignores_unknown_fields=setup.ignores_unknown_fields))
         link.sendall(pack(Loaded()))
         setup.limits.hold_memory()
         step_back(setup.niceness)
         while (message := _read_or_end(stream)) is not None:
-            task, body = message
-            assert not isinstance(task, Setup)
-            setup.limits.hold_cpu(_num_bytes(task, body))
-            for part in _reply(desk, task, body):
+            for part in _reply(desk, setup.limits, *message):
                 link.sendall(part)
     return 0
 
 
-def _reply(desk: TextDesk, task: Task, body: bytes) -> tuple[bytes, bytes]:
+def _reply(desk: TextDesk, limits: TextLimits, head: bytes, body: bytes) -> tuple[bytes, bytes]:
+    """Whatever the task is and becomes: no request ends this process by an exception."""
     try:
+        task = to_worker(head)
+        assert not isinstance(task, Setup)
+        limits.hold_cpu(_num_bytes(task, body))
         return _ids(_done(desk, task, body))
     except SplitserveError as error:
-        return pack(Refusal.of(error)), b""
+        return pack_refusal(error), b""
     except MemoryError:
         large = RequestTooLarge("the request takes more memory than one may; shorten it")
-        return pack(Refusal.of(large)), b""
+        return pack_refusal(large), b""
+    except RecursionError:
+        return pack_refusal(InvalidRequest("the request is nested too deeply; flatten it")), b""
     except Exception as error:  # told to the router, which logs it
-        return pack(Refusal.of(InternalError(f"a text worker failed: {error!r}"))), b""
+        return pack_refusal(InternalError(f"a text worker failed: {error!r}")), b""
 
 
 def _done(desk: TextDesk, task: Task, body: bytes) -> ReadBody:
@@ -92,20 +95,22 @@ def _num_bytes(task: Task, body: bytes) -> int:
     return len(body)
 
 
-def _read(stream: BufferedReader) -> tuple[Setup | Task, bytes]:
+def _setup(stream: BufferedReader) -> Setup:
     message = _read_or_end(stream)
     if message is None:
         raise SystemExit(0)
-    return message
+    setup = to_worker(message[0])
+    assert isinstance(setup, Setup)
+    return setup
 
 
-def _read_or_end(stream: BufferedReader) -> tuple[Setup | Task, bytes] | None:
-    """None once the router is gone."""
+def _read_or_end(stream: BufferedReader) -> tuple[bytes, bytes] | None:
+    """A head and its payload; None once the router is gone."""
     lengths = stream.read(LENGTHS.size)
     if len(lengths) < LENGTHS.size:
         return None
     num_head_bytes, num_payload_bytes = LENGTHS.unpack(lengths)
-    return to_worker(stream.read(num_head_bytes)), stream.read(num_payload_bytes)
+    return stream.read(num_head_bytes), stream.read(num_payload_bytes)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cluster.errors import InternalError, NotReady, QueueFull, SplitserveError
 from router.front.text_work import ReadBody
-from router.text_worker.messages import Setup, Task
+from router.text_worker.messages import Setup, Task, pack_task
 from router.text_worker.process import RETRY_AFTER_S, TextProcess, TextProcessEnded
 
 MAX_WAITING = 256
@@ -22,7 +22,7 @@ MAX_WAITING_BYTES = 128 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Job:
-    task: Task
+    head: bytes
     body: bytes
     done: asyncio.Future[ReadBody]
 
@@ -42,10 +42,12 @@ class TextLane:
         return len(self._waiting)
 
     async def call(self, task: Task, body: bytes = b"") -> ReadBody:
-        """See TextWork. Raises QueueFull before anything is kept."""
+        """See TextWork. Raises QueueFull, and InvalidRequest for a task that cannot be packed,
+        before anything is kept."""
+        head = pack_task(task, len(body))
         if len(self._waiting) >= MAX_WAITING or self._num_bytes + len(body) > MAX_WAITING_BYTES:
             raise QueueFull("too many large requests at once; try again later", retry_after_s=1.0)
-        job = _Job(task, body, asyncio.get_running_loop().create_future())
+        job = _Job(head, body, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         self._num_bytes += len(body)
         self._arrived.set()
@@ -84,7 +86,7 @@ class TextLane:
 
     async def _serve(self, process: TextProcess, job: _Job) -> None:
         try:
-            done = await process.ask(job.task, job.body)
+            done = await process.ask(job.head, job.body)
         except SplitserveError as error:
             _fail(job, error)
         except TextProcessEnded as end:
@@ -92,6 +94,9 @@ class TextLane:
             raise
         except asyncio.CancelledError:
             _fail(job, NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
+            raise
+        except BaseException:
+            _fail(job, InternalError("the router failed on this request; its log says why"))
             raise
         else:
             if not job.done.done():

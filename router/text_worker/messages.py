@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.errors import SplitserveError, from_code, status_of
+from cluster.errors import InvalidRequest, SplitserveError, from_code, status_of
 from cluster.models.card import ModelCard
 from router.front.generation_request import Rendering
 from router.front.text_work import Door
@@ -111,6 +111,28 @@ def pack(message: Setup | Task | Reply, num_payload_bytes: int = 0) -> bytes:
     """The lengths and the head; the payload follows as it is."""
     head = msgspec.msgpack.encode(message, enc_hook=_path_to_text)
     return LENGTHS.pack(len(head), num_payload_bytes) + head
+
+
+def pack_task(task: Task, num_payload_bytes: int) -> bytes:
+    """Raises InvalidRequest for what JSON can say and this cannot carry: `chat_template_kwargs`
+    holds whatever the client likes."""
+    try:
+        return pack(task, num_payload_bytes)
+    except (OverflowError, RecursionError, TypeError, ValueError) as cause:
+        raise InvalidRequest(
+            f"the request has a value that no template can be given ({cause}); send integers of "
+            "at most 64 bits and text that is valid Unicode"
+        ) from None
+
+
+def pack_refusal(error: SplitserveError) -> bytes:
+    """Whatever its words are."""
+    refusal = Refusal.of(error)
+    try:
+        return pack(refusal)
+    except ValueError:  # half a character, as a template may make it
+        words = refusal.message.encode(errors="replace").decode()
+        return pack(Refusal(refusal.code, words, None))
 
 
 def to_worker(head: bytes) -> Setup | Task:

@@ -15,7 +15,7 @@ from cluster.process.parent_death import PARENT_PID
 from cluster.process.startup import REPORT_FD
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import ReadBody
-from router.text_worker.messages import LENGTHS, Ids, Loaded, Refusal, Reply, Setup, Task, pack
+from router.text_worker.messages import LENGTHS, Ids, Loaded, Refusal, Reply, Setup, pack
 from router.text_worker.messages import to_router as unpack
 
 CHILD_MODULE = "router.text_worker.child"
@@ -66,12 +66,12 @@ class TextProcess:
         assert isinstance(reply, Loaded)
         return started
 
-    async def ask(self, task: Task, body: bytes) -> ReadBody:
-        """What became of a task. Raises what the work raises, and TextProcessEnded, after which
-        only `end` may be called."""
+    async def ask(self, head: bytes, body: bytes) -> ReadBody:
+        """What became of a task, packed in `head`. Raises what the work raises, and
+        TextProcessEnded, after which only `end` may be called."""
         try:
             async with asyncio.timeout(TASK_TIMEOUT_S):
-                reply, payload = await self._exchange(pack(task, len(body)), body)
+                reply, payload = await self._exchange(head, body)
         except (OSError, EOFError, TimeoutError) as cause:
             raise TextProcessEnded(await self.end()) from cause
         if isinstance(reply, Refusal):

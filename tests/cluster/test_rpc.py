@@ -6,7 +6,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cluster.errors import ConfigError, QueueFull
-from cluster.rpc import RpcServer, abort, error_of, open_channel
+from cluster.rpc import MAX_MESSAGE_BYTES, PublicPort, RpcServer, abort, error_of, open_channel
 from protos import inference_pb2, inference_pb2_grpc
 
 SERVICE = "splitserve.v1.Inference"
@@ -95,3 +95,39 @@ async def test_reflection_lists_the_services(server):
 async def test_a_taken_port_is_a_config_error(server):
     with pytest.raises(ConfigError, match="choose a free port"):
         await RpcServer("127.0.0.1", server.bound).start()
+
+
+@pytest.mark.parametrize(
+    ("public", "num_bytes", "compression", "code"),
+    [
+        (PublicPort(1 << 20), 1 << 19, None, grpc.StatusCode.OK),
+        (PublicPort(1 << 20), (1 << 20) + 100, None, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (PublicPort(1 << 20), 8 << 20, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
+        (PublicPort(1 << 20), 1 << 10, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
+        (None, 8 << 20, None, grpc.StatusCode.OK),
+        (None, MAX_MESSAGE_BYTES + 100, None, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+)
+async def test_a_message_over_the_limit_of_its_port_is_refused_however_small_it_was_packed(
+    public, num_bytes, compression, code
+):
+    class Seen(inference_pb2_grpc.InferenceServicer):
+        async def ListModels(self, request, context):
+            return inference_pb2.ListModelsResponse()
+
+    server = RpcServer("127.0.0.1", 0, public)
+    server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Seen(), SERVICE)
+    target = f"127.0.0.1:{await server.start()}"
+    sends_all = [("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(target, options=sends_all) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/ListModels")(
+            b"\x9a\x06" + varint(num_bytes) + bytes(num_bytes), compression=compression
+        )
+        assert await call.code() is code
+    await server.stop(0)
+
+
+def varint(value):
+    """Length of an unknown field, as protobuf has it."""
+    low, rest = value & 127, value >> 7
+    return bytes([low]) if not rest else bytes([low | 128]) + varint(rest)

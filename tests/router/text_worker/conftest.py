@@ -9,6 +9,7 @@ import pytest
 
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
+from router.text_worker.desk import TextDesk
 from tests.cluster.models.conftest import TinyGguf
 
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -29,3 +30,9 @@ def card_with(tmp_path: Path) -> Callable[[str], ModelCard]:
 @pytest.fixture
 def card(card_with: Callable[[str], ModelCard]) -> ModelCard:
     return card_with(PLAIN_TEMPLATE)
+
+
+@pytest.fixture
+def desks() -> dict[str, TextDesk]:
+    """Made once for all examples of a test."""
+    return {}

@@ -16,7 +16,7 @@ import pytest
 
 from cluster.errors import ContextTooLong, InvalidRequest, NotReady, QueueFull, SplitserveError
 from cluster.models.card import ModelCard
-from router.front.generation_request import ChatPrompt, TextPrompt
+from router.front.generation_request import ChatPrompt, Rendering, TextPrompt
 from router.front.model_loading import load_text_side
 from router.front.text_work import Door
 from router.text_worker import lane
@@ -160,3 +160,18 @@ async def test_closing_leaves_no_process(card: ModelCard) -> None:
     async with workers_of(card) as workers:
         await workers.encode(HELLO, CONTEXT_TOKENS)
     assert pids() == set()
+
+
+async def test_a_value_that_json_has_and_the_worker_cannot_be_sent_is_refused_and_harms_nobody(
+    card: ModelCard,
+) -> None:
+    async with workers_of(card) as workers:
+        await workers.encode(HELLO, CONTEXT_TOKENS)
+        before = pids()
+        for value in (2**70, -(2**64), "\ud800", [{"x": 2**64}]):
+            chat = replace(HELLO, rendering=Rendering(variables={"x": value}))
+            bad = asyncio.ensure_future(workers.encode(chat, CONTEXT_TOKENS))
+            good = asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS))
+            assert type(await error_of(bad)) is InvalidRequest
+            assert await good
+        assert pids() == before
