@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import enum
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
+
+UniqueHex = Callable[[], str]
+"""32 hexadecimal digits that nobody was given before; a simulation gives its own."""
+
+
+def unique_hex() -> str:
+    """By chance: two are never the same in practice."""
+    return uuid.uuid4().hex
 
 
 class Role(enum.StrEnum):
@@ -22,11 +31,11 @@ class WorkerKey:
     incarnation: str
 
 
-def new_incarnation() -> str:
+def new_incarnation(draw: UniqueHex = unique_hex) -> str:
     """A name that no process before this one had."""
-    return uuid.uuid4().hex
+    return draw()
 
 
-def new_request_id() -> str:
+def new_request_id(draw: UniqueHex = unique_hex) -> str:
     """A request id for a client that gave none."""
-    return f"req-{uuid.uuid4().hex}"
+    return f"req-{draw()}"

@@ -16,7 +16,7 @@ from router.api.prompts import kept_tokens
 from router.api.rendering import rendering_of
 from router.api.schema import ChatRequest
 from router.api.unsupported import check_chat
-from router.front.generation_request import ChatPrompt, Prompt, TokenPrompt
+from router.front.generation_request import ChatPrompt, Prompt, TokenPrompt, Wishes
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 
@@ -70,23 +70,26 @@ class ChatReader:
         prompt_logprobs = sampling.prompt_logprobs_of(request)
         return Plan(
             prompts=prompts,
-            sampling=sampling.sampling_of(
-                request,
-                self._model.defaults,
-                logprobs=logprobs,
-                prompt_logprobs=prompt_logprobs,
+            wishes=Wishes(
+                sampling=sampling.sampling_of(
+                    request,
+                    self._model.defaults,
+                    logprobs=logprobs,
+                    prompt_logprobs=prompt_logprobs,
+                ),
+                max_tokens=sampling.max_tokens_of_chat(request),
+                default_max_tokens=self._model.defaults.max_new_tokens,
+                stop=sampling.stops_of(request),
+                cache_salt=sampling.salt_of(request),
+                text=sampling.text_options_of(request),
+                keep_tokens=logprobs is not None,
             ),
-            max_tokens=sampling.max_tokens_of_chat(request),
-            default_max_tokens=self._model.defaults.max_new_tokens,
             timeout_s=request.timeout_s,
-            stop=sampling.stops_of(request),
-            cache_salt=sampling.salt_of(request),
             shape=ChatShape(
                 self._model.tokenizer,
                 logprobs=logprobs is not None,
                 prompt_logprobs=prompt_logprobs,
             ),
-            text=sampling.text_options_of(request),
             options=sampling.answer_options_of(request),
             id_prefix="chatcmpl",
         )

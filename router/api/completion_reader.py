@@ -14,7 +14,7 @@ from router.api.plan import Plan
 from router.api.prompts import kept_tokens, to_prompts
 from router.api.schema import CompletionRequest
 from router.api.unsupported import check_completion
-from router.front.generation_request import TextPrompt, TokenPrompt
+from router.front.generation_request import TextPrompt, TokenPrompt, Wishes
 from router.front.prompt_encoding import checked_ids
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
@@ -87,15 +87,18 @@ class CompletionReader:
         )
         return Plan(
             prompts=tuple(prompts),
-            sampling=params,
-            max_tokens=request.max_tokens,
-            default_max_tokens=DEFAULT_MAX_TOKENS,
+            wishes=Wishes(
+                sampling=params,
+                max_tokens=request.max_tokens,
+                default_max_tokens=DEFAULT_MAX_TOKENS,
+                stop=sampling.stops_of(request),
+                cache_salt=sampling.salt_of(request),
+                text=sampling.text_options_of(request),
+                is_echoed=bool(request.echo),
+                keep_tokens=logprobs is not None,
+            ),
             timeout_s=request.timeout_s,
-            stop=sampling.stops_of(request),
-            cache_salt=sampling.salt_of(request),
             shape=shape,
-            is_echoed=bool(request.echo),
-            text=sampling.text_options_of(request),
             options=sampling.answer_options_of(request),
             id_prefix="cmpl",
         )

@@ -14,6 +14,7 @@ from cluster.errors import (
     UnknownPath,
     status_of,
 )
+from cluster.identity import UniqueHex, unique_hex
 from cluster.logs import bind_request, get_logger
 from router.api.asgi import App, Receive, Scope, Send, header_of
 from router.api.delivery import Delivery
@@ -27,14 +28,16 @@ OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"}
 class FrontDoor:
     """Wraps the routes. No exception passes it; after headers are out, it can only hang up."""
 
-    def __init__(self, routes: App) -> None:
+    def __init__(self, routes: App, *, draw: UniqueHex = unique_hex) -> None:
+        """`draw`: of the ids that requests get."""
         self._routes = routes
+        self._draw = draw
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._routes(scope, receive, send)
             return
-        ids = request_ids(header_of(scope, b"x-request-id"))
+        ids = request_ids(header_of(scope, b"x-request-id"), self._draw)
         scope["state"]["request_id"] = ids.internal
         scope["app"] = (
             self  # the routes then raise HTTPException instead of answering in plain text

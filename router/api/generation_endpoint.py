@@ -84,7 +84,7 @@ class GenerationEndpoint:
                 fingerprint=model.fingerprint,
             ),
             tally=Tally([len(each.routed.token_ids) for each in prepared]),
-            num_choices=plan.sampling.n,
+            num_choices=plan.wishes.sampling.n,
             num_prompts=len(prepared),
             options=plan.options,
             ping_interval_s=self._context.limits.ping_interval_s,
@@ -96,15 +96,8 @@ class GenerationEndpoint:
             GenerationRequest(
                 request_id=f"{request_id}-{index}" if several else request_id,
                 prompt=prompt,
-                sampling=plan.sampling,
-                max_tokens=plan.max_tokens,
-                default_max_tokens=plan.default_max_tokens,
-                stop=plan.stop,
-                text=plan.text,
-                is_echoed=plan.is_echoed,
-                cache_salt=plan.cache_salt,
+                wishes=plan.wishes,
                 limits=limits,
-                keep_tokens=plan.sampling.logprobs is not None,
             )
             for index, prompt in enumerate(plan.prompts)
         ]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster.sampling import SamplingParams
 from router.api.answer_shape import AnswerShape
-from router.front.generation_request import Prompt, TextOptions, TokenPrompt
+from router.front.generation_request import Prompt, TokenPrompt, Wishes
 from router.front.text_work import Door, SplitBody
 
 
@@ -27,16 +26,9 @@ class Plan:
     """What to generate and how to tell it."""
 
     prompts: tuple[Prompt, ...]
-    sampling: SamplingParams
-    max_tokens: int | None
-    default_max_tokens: int | None = None
-    """Without `max_tokens`, as far as the context has room; None: all of it."""
+    wishes: Wishes
     timeout_s: float | None
     """The client's deadline, as the body names it."""
-    stop: tuple[str, ...]
-    cache_salt: str
-    text: TextOptions
-    is_echoed: bool = False
     shape: AnswerShape
     options: AnswerOptions
     id_prefix: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,12 +76,9 @@ class TextOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
-    """One prompt with everything that shapes its answer."""
+class Wishes:
+    """What a client asked of the text, whatever the prompt: the same for all prompts of a body."""
 
-    request_id: str
-    """Unique in the fleet: made here, never a client's alone."""
-    prompt: Prompt
     sampling: SamplingParams
     """`max_tokens` is replaced by the field below."""
     max_tokens: int | None
@@ -92,7 +90,6 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     cache_salt: str = ""
     """The client's part of the cache salt; it can only narrow what is shared."""
-    limits: TimeLimits
     keep_tokens: bool = False
     """Deltas carry their tokens."""
     text: TextOptions = TextOptions()
@@ -103,10 +100,21 @@ class GenerationRequest:
         return self.is_echoed or self.sampling.prompt_logprobs is not None
 
 
-def seed_of(asked: int | None) -> int:
-    """Any 64-bit seed, signed or not, as 0 .. 2**64 - 1; none: drawn."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt with everything that shapes its answer."""
+
+    request_id: str
+    """Unique in the fleet: made here, never a client's alone."""
+    prompt: Prompt
+    wishes: Wishes
+    limits: TimeLimits
+
+
+def seed_of(asked: int | None, draw: Callable[[int], int] = secrets.randbits) -> int:
+    """Any 64-bit seed, signed or not, as 0 .. 2**64 - 1; none: so many bits are drawn."""
     if asked is None:
-        return secrets.randbits(64)
+        return draw(64)
     if not -(2**63) <= asked < SEED_VALUES:
         raise InvalidRequest(f"seed is {_short(asked)}; allowed: a 64-bit integer", param="seed")
     return asked % SEED_VALUES

@@ -34,7 +34,13 @@ from router.dispatch.stream import (
 )
 from router.front.events import TextEvent
 from router.front.gathered_prompt import GatheredPrompt
-from router.front.generation_request import GenerationRequest, Prompt, TextOptions, combined_salt
+from router.front.generation_request import (
+    GenerationRequest,
+    Prompt,
+    TextOptions,
+    Wishes,
+    combined_salt,
+)
 from router.front.prompt_encoder import PromptEncoder
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
@@ -79,22 +85,23 @@ class CompletionPipeline:
 
     async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
+        wishes = request.wishes
         token_ids = await self.encode(request.prompt, request.limits.to_first_token)
-        sampling = self._resolve(request, len(token_ids))
+        sampling = self._resolve(wishes, len(token_ids))
         sampling.check(self._model.vocab_size)
         routed = RoutedRequest(
             request_id=request.request_id,
             token_ids=token_ids,
             sampling=sampling,
-            tenant_salt=combined_salt(TENANT, request.cache_salt),
+            tenant_salt=combined_salt(TENANT, wishes.cache_salt),
             limits=request.limits,
         )
         return PreparedGeneration(
             routed,
-            request.stop,
-            request.keep_tokens,
-            text=request.text,
-            is_silent=request.max_tokens == 0,
+            wishes.stop,
+            wishes.keep_tokens,
+            text=wishes.text,
+            is_silent=wishes.max_tokens == 0,
         )
 
     async def stream(self, prepared: PreparedGeneration) -> AsyncGenerator[TextEvent, None]:
@@ -123,29 +130,29 @@ class CompletionPipeline:
         async with _bounded_by(deadline):
             return await self._encoder.encode(prompt)
 
-    def _resolve(self, request: GenerationRequest, num_prompt_tokens: int) -> SamplingParams:
-        _check_scored(request.sampling, num_prompt_tokens)
-        sampling = _lenient(request.sampling, self._model.vocab_size)
+    def _resolve(self, wishes: Wishes, num_prompt_tokens: int) -> SamplingParams:
+        _check_scored(wishes.sampling, num_prompt_tokens)
+        sampling = _lenient(wishes.sampling, self._model.vocab_size)
         room = self._model.max_context_tokens - num_prompt_tokens
-        if request.max_tokens is None:
-            limit = room if request.default_max_tokens is None else request.default_max_tokens
+        if wishes.max_tokens is None:
+            limit = room if wishes.default_max_tokens is None else wishes.default_max_tokens
             return replace(sampling, max_tokens=min(limit, room))
-        if request.max_tokens == 0:
-            if not request.tells_prompt:
+        if wishes.max_tokens == 0:
+            if not wishes.tells_prompt:
                 raise InvalidRequest(
                     "max_tokens is 0, which asks for nothing without echo or prompt_logprobs",
                     param="max_tokens",
                 )
             # the engine gives a first token with the prompt: nobody asked for it
             return replace(sampling, max_tokens=1, min_tokens=0)
-        if request.max_tokens > room:
+        if wishes.max_tokens > room:
             raise ContextTooLong(
                 f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
-                f"{request.max_tokens}; this model's context is "
+                f"{wishes.max_tokens}; this model's context is "
                 f"{self._model.max_context_tokens} tokens: ask for at most {room}",
                 param="max_tokens",
             )
-        return replace(sampling, max_tokens=request.max_tokens)
+        return replace(sampling, max_tokens=wishes.max_tokens)
 
 
 def _lenient(sampling: SamplingParams, vocab_size: int) -> SamplingParams:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from cluster.errors import Cancelled, InternalError, NotReady, RequestTooLarge, SplitserveError
+from cluster.identity import UniqueHex, unique_hex
 from cluster.logs import bind_request, get_logger
 from cluster.process.lifespan import Lifespan
 from cluster.rpc import abort
@@ -39,7 +40,10 @@ class InferenceService:
         limits: HttpLimits,
         *,
         times: DefaultTimes,
+        draw: UniqueHex = unique_hex,
     ) -> None:
+        """`draw`: of the ids that requests get."""
+        self._draw = draw
         self._model = model
         self._pipeline = pipeline
         self._in_flight = in_flight
@@ -79,7 +83,7 @@ class InferenceService:
     async def _generate(self, raw: bytes, context: Any) -> None:
         limits = self._times.limits(time.monotonic(), _asked_timeout_s(context))
         message, prompt = await self._read(raw, limits)
-        ids = request_ids(message.request_id or None)
+        ids = request_ids(message.request_id or None, self._draw)
         with bind_request(ids.internal):
             wanted = read_request(
                 message,

@@ -18,6 +18,7 @@ from router.front.generation_request import (
     Prompt,
     TextPrompt,
     TokenPrompt,
+    Wishes,
     check_num_biases,
     check_stops,
     seed_of,
@@ -61,14 +62,16 @@ def read_request(
     return GenerationRequest(
         request_id=request_id,
         prompt=prompt,
-        sampling=replace(
-            sampling_from_wire(wire, max_tokens=1, defaults=defaults.sampling), seed=seed
-        ),
-        max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
-        default_max_tokens=defaults.max_new_tokens,
-        stop=tuple(wire.stop),
         limits=limits,
-        keep_tokens=True,
+        wishes=Wishes(
+            sampling=replace(
+                sampling_from_wire(wire, max_tokens=1, defaults=defaults.sampling), seed=seed
+            ),
+            max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
+            default_max_tokens=defaults.max_new_tokens,
+            stop=tuple(wire.stop),
+            keep_tokens=True,
+        ),
     )
 
 

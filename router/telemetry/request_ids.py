@@ -6,10 +6,9 @@ Two clients may send the same id, so a client's id alone never names anything in
 from __future__ import annotations
 
 import re
-import uuid
 from dataclasses import dataclass
 
-from cluster.identity import new_request_id
+from cluster.identity import UniqueHex, new_request_id, unique_hex
 
 _ALLOWED = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 BODY_PREFIXES = ("chatcmpl", "cmpl")
@@ -27,12 +26,12 @@ class RequestIds:
     echoed: str
 
 
-def request_ids(asked: str | None) -> RequestIds:
+def request_ids(asked: str | None, draw: UniqueHex = unique_hex) -> RequestIds:
     """A client's id is kept when it is short and plain, and replaced otherwise."""
     if asked is None or not _ALLOWED.fullmatch(asked):
-        made = new_request_id()
+        made = new_request_id(draw)
         return RequestIds(made, made)
-    return RequestIds(f"{asked}-{uuid.uuid4().hex[:_SUFFIX_CHARS]}", asked)
+    return RequestIds(f"{asked}-{draw()[:_SUFFIX_CHARS]}", asked)
 
 
 def is_known_as(internal: str, echoed: str) -> bool:

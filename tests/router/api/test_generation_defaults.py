@@ -46,9 +46,9 @@ def test_a_clients_fields_win_over_the_checkpoints():
     reader = ChatReader(replace(byte_model(), defaults=defaults))
     body = {"messages": [{"role": "user", "content": "x"}], "top_k": 5, "top_p": 0.5}
     plan = reader.read(json.dumps(body).encode())
-    sampling = plan.sampling
+    sampling = plan.wishes.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 5, 0.5)
-    assert (plan.max_tokens, plan.default_max_tokens) == (None, 99)
+    assert (plan.wishes.max_tokens, plan.wishes.default_max_tokens) == (None, 99)
 
 
 def test_over_grpc_they_count_for_what_a_message_leaves_unset():
@@ -61,6 +61,6 @@ def test_over_grpc_they_count_for_what_a_message_leaves_unset():
         limits=DefaultTimes(first_token_s=1.0, between_tokens_s=1.0).limits(0.0, None),
         defaults=defaults,
     )
-    sampling = request.sampling
+    sampling = request.wishes.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.0, 20, 0.5)
-    assert (request.max_tokens, request.default_max_tokens) == (None, 99)
+    assert (request.wishes.max_tokens, request.wishes.default_max_tokens) == (None, 99)

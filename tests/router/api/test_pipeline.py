@@ -38,6 +38,7 @@ from router.front.generation_request import (
     Prompt,
     TextPrompt,
     TokenPrompt,
+    Wishes,
     combined_salt,
     seed_of,
 )
@@ -59,11 +60,12 @@ def request(text: str = "Hi", **changes: Any) -> GenerationRequest:
     given: dict[str, Any] = {
         "request_id": "r1",
         "prompt": TextPrompt(text),
-        "sampling": SamplingParams(max_tokens=1),
-        "max_tokens": None,
         "limits": TimeLimits(arrived_s=time.monotonic(), first_token_s=5.0, between_tokens_s=5.0),
     }
-    return GenerationRequest(**{**given, **changes})
+    asked: dict[str, Any] = {"sampling": SamplingParams(max_tokens=1), "max_tokens": None}
+    of_all = {name: value for name, value in changes.items() if name in given}
+    of_text = {name: value for name, value in changes.items() if name not in given}
+    return GenerationRequest(**{**given, **of_all}, wishes=Wishes(**{**asked, **of_text}))
 
 
 async def events_of(script: Script, **changes: Any) -> list[TextEvent]:
