@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from protos import membership_pb2, membership_pb2_grpc
 
 BUSY_TIMEOUT_S, BACK_TIMEOUT_S, QUIET_TIMEOUT_S = 60.0, 180.0, 90.0
 LOOK_INTERVAL_S = 0.1
+LONGEST_WORK_S = 2.5
+"""Before the freeze: by chance it meets prompts, transfers or streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ async def freeze_round(
 ) -> Outcome:
     """The load is running before and after."""
     outcome = Outcome(str(freeze), worker_id)
+    await _at_work(fleet, worker_id)
+    await asyncio.sleep(random.uniform(0.0, LONGEST_WORK_S))
     victim = await _at_work(fleet, worker_id)
     processes = [psutil.Process(pid) for pid in (victim.pid, victim.engine_pid)]
     for process in processes if freeze.is_whole else processes[1:]:
