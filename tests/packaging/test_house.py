@@ -63,3 +63,12 @@ def test_no_function_but_a_kernel_is_longer_than_fifty_lines() -> None:
         if num_lines > MOST_FUNCTION_LINES
     ]
     assert found == []
+
+
+def test_the_glossary_is_in_order_and_says_each_word_once() -> None:
+    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    words = [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:]
+    assert len(words) > 40
+    assert words == sorted(set(words), key=str.casefold)
+    for page in (ROOT / "README.md", ROOT / "docs" / "architecture.md"):
+        assert "glossary.md" in page.read_text()
