@@ -24,6 +24,7 @@ install: $(VENV)/.installed
 # torch goes first and pinned: a range would fetch the newest build with gigabytes of CUDA.
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build for machines without a GPU.
 $(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and f'Python 3.11 to 3.14 is needed; $(PYTHON) is {sys.version.split()[0]}: make PYTHON=python3.12')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
 	$(BIN)/python -m pip install -q -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)'
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[worker,test,dev,bench]'

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
-
 from cluster.errors import ConfigError
 from cluster.models.card import ModelCard
 from cluster.models.footprint import Footprint, footprint, parameters
+from cluster.process.free_memory import free_memory_bytes
 
 KV_FORMATS = ("auto", "int8", "fp8")
 BATCH_CONTEXTS = (2048, 8192)
@@ -39,7 +38,7 @@ class MemoryRow:
 
 def free_memory() -> int:
     """Bytes that programs can have on this machine now."""
-    return int(psutil.virtual_memory().available)
+    return free_memory_bytes()
 
 
 def check_kv_format(kv: str) -> None:

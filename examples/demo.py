@@ -17,7 +17,7 @@ import urllib.request
 
 import psutil
 
-START_TIMEOUT_S = 300  # the first start downloads the model
+START_TIMEOUT_S = 1200  # the first start downloads the model and compiles the kernels
 STOP_TIMEOUT_S = 60
 LESSON = (
     "Here is a note for a geography lesson in a primary school. The children learn the countries "

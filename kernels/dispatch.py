@@ -20,7 +20,7 @@ from kernels.cpu.head_linear import pack_heads
 from kernels.cpu.latent_attention import latent_attention as torch_latent_attention
 from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_latent import NativeLatent
-from kernels.cpu.native_library import native_library
+from kernels.cpu.native_library import native_library, prepare_library
 from kernels.cpu.step_program import play_natively
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.experts import PackExperts, RouteExperts
@@ -109,6 +109,13 @@ TORCH_CPU = replace(
     pack_experts=functools.partial(SortedExperts, TorchLinear, gated_mul),
     latent_attention=torch_latent_attention,
 )
+
+
+def prepare_kernels(device: torch.device, report: Callable[[float], None]) -> None:
+    """Does what the first `kernels_for` of a machine would wait for: on a CPU it compiles, which a
+    slow machine takes minutes for; `report` is told the fraction done."""
+    if device.type == "cpu":
+        prepare_library(report)
 
 
 def kernels_for(device: torch.device) -> KernelSet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+_RDMA_DEVICES = Path("/sys/class/infiniband")
 _NVIDIA = 0x10DE
 _DISPLAY, _ACCELERATOR = 0x0300, 0x0302  # class codes without the programming interface
 
@@ -21,3 +22,8 @@ def _is_nvidia_card(device: Path) -> bool:
     except (OSError, ValueError):
         return False
     return vendor == _NVIDIA and kind in (_DISPLAY, _ACCELERATOR)
+
+
+def has_rdma_device(devices: Path = _RDMA_DEVICES) -> bool:
+    """Whether the kernel knows an InfiniBand or RoCE device."""
+    return devices.is_dir() and any(devices.iterdir())

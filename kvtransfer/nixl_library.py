@@ -19,7 +19,7 @@ from types import ModuleType
 import torch
 
 from cluster.errors import ConfigError
-from kvtransfer.hardware import has_nvidia_card
+from kvtransfer.hardware import has_nvidia_card, has_rdma_device
 from kvtransfer.ucx_log import UcxLog
 
 WHEELS = ("nixl_cu13", "nixl_cu12", "nixl")
@@ -42,14 +42,17 @@ def ucx_log() -> UcxLog | None:
 
 def ucx_settings() -> dict[str, str]:
     """UCX and NIXL settings to be added to the user's."""
-    settings = machine_settings(has_cuda=torch.cuda.is_available(), has_card=has_nvidia_card())
+    settings = machine_settings(
+        has_cuda=torch.cuda.is_available(), has_card=has_nvidia_card(), has_rdma=has_rdma_device()
+    )
     settings = {name: value for name, value in settings.items() if name not in os.environ}
     log = ucx_log()
     return settings if log is None else settings | log.environment()
 
 
-def machine_settings(*, has_cuda: bool, has_card: bool) -> dict[str, str]:
-    """Settings for a machine where torch has CUDA, or not, and the PCI bus an NVIDIA card, or not.
+def machine_settings(*, has_cuda: bool, has_card: bool, has_rdma: bool = False) -> dict[str, str]:
+    """Settings for a machine where torch has CUDA, or not, the PCI bus an NVIDIA card, or not, and
+    the network cards RDMA, or not.
 
     A card without CUDA (torch's CPU build, an old driver, no CUDA_VISIBLE_DEVICES) leaves the
     choice of transports to UCX: NIXL 1.5.1 refuses one without CUDA as soon as it finds a card.
@@ -61,7 +64,7 @@ def machine_settings(*, has_cuda: bool, has_card: bool) -> dict[str, str]:
     if has_cuda:
         # Without NVLink, UCX else emulates reads over TCP: nixl 1754, 0.3 instead of 200 GB/s.
         settings["UCX_CUDA_IPC_ENABLE_GET_ZCOPY"] = "y"
-    elif not has_card:
+    elif not has_card and not has_rdma:
         settings["UCX_TLS"] = "tcp,self,sm"  # do not probe for GPUs and RDMA devices
     return settings
 

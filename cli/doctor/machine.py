@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 import resource
 import shutil
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cluster.errors import ConfigError
 from cluster.models.cache.store import default_home
+from cluster.process.free_memory import free_memory_bytes
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.ports import claimed_port
 from cluster.terminal_text import size_in_words
@@ -56,22 +54,13 @@ def _cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
 
 
 def _memory() -> Finding:
-    free = min(psutil.virtual_memory().available, _container_bytes_left() or sys.maxsize)
+    free = free_memory_bytes()
     text = f"{size_in_words(free)} of memory free"
     if free < MIN_MEMORY_BYTES:
         return broken(text, f"a fleet needs {size_in_words(MIN_MEMORY_BYTES)} or more")
     if free < GOOD_MEMORY_BYTES:
         return poor(text, "limit the pools with --kv-memory-bytes 256MiB")
     return fine(text)
-
-
-def _container_bytes_left(group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Of a cgroup v2 limit; None without one."""
-    try:
-        limit = int((group / "memory.max").read_text())
-        return max(0, limit - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):
-        return None
 
 
 def _shared_memory() -> Finding:

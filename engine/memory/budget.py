@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
 import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
 from cluster.models.card import DecoderConfig
 from cluster.models.footprint import weight_bytes, workspace_bytes
+from cluster.process.free_memory import free_memory_bytes
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout
 from engine.memory.remedies import MIB, remedies
@@ -116,7 +116,7 @@ def free_bytes(device: torch.device) -> int:
     """Memory that can be had now."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+    return free_memory_bytes()
 
 
 def shared_bytes(device: torch.device, share: float) -> int:

@@ -21,7 +21,7 @@ from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.rope_table import RopeTables
 from engine.model.weights.decoder_weights import DecoderWeights
-from kernels.dispatch import KernelSet, kernels_for
+from kernels.dispatch import KernelSet, kernels_for, prepare_kernels
 from kernels.tape.collective import Collective
 from kernels.tape.play import player_of
 from kernels.tape.recording import Recording
@@ -85,7 +85,8 @@ class Decoder:
             card = replace(card, config=config)
         progress("open checkpoint", 0.0)
         reader = DecoderWeights(card, dtype, device, weights)
-        progress("prepare kernels", 0.0)  # compiles, the first time on a machine
+        progress("prepare kernels", 0.0)
+        prepare_kernels(device, lambda fraction: progress("prepare kernels", fraction))
         kernels = kernels_for(device)
         with torch.inference_mode():
             return cls(reader, kernels, progress=progress)

@@ -31,6 +31,7 @@ from engine.process.threads import core_clock_of, use_threads_to_load, use_threa
 from engine.runner.model_runner import Replica
 from engine.runner.replica import Progress, load_replica
 from engine.step.engine import Engine
+from kernels.cpu.native_library import cache_folder
 from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV
 
 _LOG = structlog.get_logger()
@@ -45,6 +46,7 @@ def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_
     launch = EngineLaunch.unpack(sys.stdin.buffer.read())
     die_with_parent()
     configure_logging(f"{launch.spec.worker_id}/engine")
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_folder() / "triton"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
     channel = ZmqChannel(

@@ -26,7 +26,13 @@ def weights_on_cpu(spec: EngineSpec) -> WeightFormat:
 
 
 def weights_on_gpu(gpu: Gpu, form: WeightFormat, spec: EngineSpec) -> WeightFormat:
-    """See weights_on."""
+    """See weights_on. Raises ConfigError for a GPU that is too old, too."""
+    if not gpu.is_supported:
+        raise ConfigError(
+            f"this GPU has compute capability {_words(gpu)}; the kernels need 8.0 or later: "
+            "choose --device cpu, or another machine",
+            param="device",
+        )
     if gpu.has_fp8:
         return form
     of = f"which GPUs take from compute capability 8.9 on; this one has {_words(gpu)}"

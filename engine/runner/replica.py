@@ -31,6 +31,17 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
     """Raises a ModelError for the checkpoint, ConfigError for options that do not fit."""
+    try:
+        return _load(spec, progress)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"the device's memory did not last while the model was loaded ({error}); lower "
+            "--kv-memory-bytes, --max-num-seqs or --max-batch-tokens",
+            param="kv_memory_bytes",
+        ) from error
+
+
+def _load(spec: EngineSpec, progress: Progress) -> Replica:
     phases = PhaseTimer(progress)
     size = _ReplicaSize.of(spec)
     phases("plan memory", 0.0)

@@ -5,54 +5,80 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shutil
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from kernels.cpu.team import TEAM
+
 _log = logging.getLogger("splitserve.kernels")
 
-_COMMAND_TIMEOUT_S: Final = 300
+_COMMAND_TIMEOUT_S: Final = 900
+_LOCK_LOOK_S: Final = 0.5
 
 
 class BuildFailed(Exception):
     """Says which command failed and why."""
 
 
-def build(compiler: str, flags: Sequence[str], sources: Sequence[Path], target: Path) -> None:
+Report = Callable[[float], None]
+"""Told the fraction that is done, more than once a minute on any machine."""
+
+
+def build(
+    compiler: str,
+    flags: Sequence[str],
+    sources: Sequence[Path],
+    target: Path,
+    report: Report = lambda _: None,
+) -> None:
     """Makes `target`, whose folder is made too; a process that finds another at it waits for it.
 
     Raises BuildFailed, OSError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone_in(target.parent):
+    with _alone_in(target.parent, report):
         if target.exists():
             return
         started = time.monotonic()
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            built = Path(folder) / target.name
-            _link(compiler, flags, _compile_all(compiler, flags, sources, Path(folder)), built)
+        folder = target.with_suffix(".objects")
+        folder.mkdir(exist_ok=True)
+        built = folder / target.name
+        try:
+            objects = _compile_all(compiler, flags, sources, folder, report)
+            _link(compiler, flags, objects, built)
             built.replace(target)
+        finally:  # what is left after a kill is used by the next build
+            shutil.rmtree(folder, ignore_errors=True)
         _log.info("built the CPU kernels in %.1f s: %s", time.monotonic() - started, target)
 
 
 def _compile_all(
-    compiler: str, flags: Sequence[str], sources: Sequence[Path], folder: Path
+    compiler: str, flags: Sequence[str], sources: Sequence[Path], folder: Path, report: Report
 ) -> list[Path]:
-    """The largest sources first: they take longest."""
+    """The largest sources first: they take longest. What a build that was ended had made is used:
+    an object bears its name only once it is whole."""
     ordered = sorted(sources, key=lambda source: source.stat().st_size, reverse=True)
 
     def compile_one(source: Path) -> Path:
-        made = folder / f"{source.stem}.o"
-        _run([compiler, *flags, "-c", str(source), "-o", str(made)])
+        made, part = folder / f"{source.stem}.o", folder / f"{source.stem}.part.o"
+        if not made.exists():
+            _run([compiler, *flags, "-c", str(source), "-o", str(part)])
+            part.replace(made)
+            _log.info("compiled %s", source.name)
         return made
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return list(pool.map(compile_one, ordered))
+    with ThreadPoolExecutor(max_workers=TEAM.num_threads) as pool:
+        objects = []
+        for made in pool.map(compile_one, ordered):
+            objects.append(made)
+            report(len(objects) / len(ordered))
+        return objects
 
 
 def _link(compiler: str, flags: Sequence[str], objects: Sequence[Path], target: Path) -> None:
@@ -75,11 +101,21 @@ def _cause(output: bytes) -> str:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _alone_in(folder: Path, report: Report) -> Iterator[None]:
     """Holds the folder against other processes; the lock ends with the process at the latest."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not _lock(descriptor):
+            report(0.0)
+            time.sleep(_LOCK_LOOK_S)  # flock has no time limit of its own
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -2,13 +2,15 @@
 
     <home>/kernels/<digest of sources, flags and compiler>.so
 
-<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Compiling takes two cores about 20 seconds,
-once per machine and version. Where it is impossible (no AVX-512 BF16, no compiler, no folder to
-write to) one line of log says why, and torch does the work.
+<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Two free cores compile for about 20 seconds,
+busy ones for minutes, once per machine and version; a build that was ended goes on where it was.
+Where it is impossible (no AVX-512 BF16, no compiler, no folder to write to) one line of log says
+why, and torch does the work.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -18,7 +20,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from kernels.cpu.native_build import BuildFailed, build
+from kernels.cpu.native_build import BuildFailed, Report, build
 
 _log = logging.getLogger("splitserve.kernels")
 
@@ -94,7 +96,13 @@ def native_library() -> ctypes.CDLL | None:
         return None
 
 
-def load_library(folder: Path) -> ctypes.CDLL:
+def prepare_library(report: Report) -> None:
+    """Builds what `native_library` will load, telling how far it is; nothing where it cannot."""
+    with contextlib.suppress(NativeUnavailable):
+        load_library(cache_folder(), report)
+
+
+def load_library(folder: Path, report: Report = lambda _: None) -> ctypes.CDLL:
     """Builds into `folder` unless it is there already. Raises NativeUnavailable."""
     missing = [flag for flag in _NEEDED if flag not in _cpu_flags()]
     if missing:
@@ -102,7 +110,7 @@ def load_library(folder: Path) -> ctypes.CDLL:
     compiler = _compiler()
     path = folder / f"{_digest(compiler)}.so"
     if not path.exists():
-        _build(compiler, path)
+        _build(compiler, path, report)
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -150,9 +158,9 @@ def _digest(compiler: str) -> str:
     return digest.hexdigest()[:24]
 
 
-def _build(compiler: str, target: Path) -> None:
+def _build(compiler: str, target: Path, report: Report) -> None:
     try:
-        build(compiler, _flags(), list(_SOURCES.glob("*.cpp")), target)
+        build(compiler, _flags(), list(_SOURCES.glob("*.cpp")), target, report)
     except BuildFailed as error:
         raise NativeUnavailable(str(error)) from error
     except OSError as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+_OLDEST = (8, 0)
 _ADA = (8, 9)
 _BLACKWELL = (10, 0)
 _ROOMY_BYTES = 160 * 1024
@@ -32,6 +33,11 @@ class Gpu:
     def has_tensor_memory(self) -> bool:
         """Blackwell keeps sums beside the registers, and more operands in shared memory."""
         return self.capability >= _BLACKWELL
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels' tiles fit and bfloat16 is there: Ampere and later."""
+        return self.capability >= _OLDEST
 
     @property
     def has_fp8(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from io import BufferedReader
 
 from cluster.errors import InternalError, InvalidRequest, RequestTooLarge, SplitserveError
+from cluster.logs import get_logger
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from router.front.generation_request import ChatPrompt, TextPrompt, TokenPrompt
@@ -33,6 +34,8 @@ from router.text_worker.messages import (
     to_worker,
 )
 
+_log = get_logger("text")
+
 
 def main() -> int:
     """Serves until the router is gone."""
@@ -41,8 +44,9 @@ def main() -> int:
         setup = _setup(stream)
         model = load_text_side(setup.card, setup.served_name)
         desk = TextDesk(replace(model, ignores_unknown_fields=setup.ignores_unknown_fields))
+        if not setup.limits.hold_memory():
+            _log.warning("the memory of this process is not limited: the system has no such limit")
         link.sendall(pack(Loaded()))
-        setup.limits.hold_memory()
         step_back(setup.niceness)
         while (message := _read_or_end(stream)) is not None:
             for part in _reply(desk, setup.limits, *message):

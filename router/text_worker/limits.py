@@ -30,13 +30,22 @@ class TextLimits(msgspec.Struct, frozen=True):
         """Enough for every body that the front lets in."""
         return cls(BASE_MEMORY_BYTES + MEMORY_PER_BODY_BYTE * max_body_bytes)
 
-    def hold_memory(self) -> None:
+    def hold_memory(self) -> bool:
         """Once everything is loaded. A list or text over it is a MemoryError; where a library
-        cannot raise one, the process ends."""
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + self.memory_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        cannot raise one, the process ends.
+
+        A tighter limit that was there before stays. False, and no limit, where the system does not
+        say how much is in use (no /proc) or sets none.
+        """
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            limit = pages * resource.getpagesize() + self.memory_bytes
+            limit = _at_most(limit, resource.getrlimit(resource.RLIMIT_AS)[1])
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        except (OSError, ValueError):
+            return False
+        return True
 
     def hold_cpu(self, num_bytes: int) -> None:
         """From now on, for work on so many bytes; SIGXCPU ends the process after it."""
@@ -44,4 +53,8 @@ class TextLimits(msgspec.Struct, frozen=True):
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         allowed_s = self.cpu_s + num_bytes // BYTES_PER_CPU_S
         soft = int(used.ru_utime + used.ru_stime) + 1 + allowed_s
-        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_CPU, (_at_most(soft, hard), hard))
+
+
+def _at_most(wanted: int, hard: int) -> int:
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -21,6 +21,7 @@ from tests.kernels.compile_mixture import MIXTURE
 from tests.kernels.compile_sampling import SAMPLING
 
 GPUS = {"ampere": AMPERE, "ada": ADA, "hopper": HOPPER, "blackwell": BLACKWELL}
+
 CASES: dict[str, tuple[Gpu, list[Case]]] = {
     "attention": (HOPPER, ATTENTION),
     "more_attention": (HOPPER, MORE_ATTENTION),
@@ -35,6 +36,7 @@ CASES: dict[str, tuple[Gpu, list[Case]]] = {
         for name, gpu in GPUS.items()
         if gpu is not HOPPER
     },
+    "small": (ADA, [*LOW_BIT, *MIXTURE]),
 }
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import os
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -57,3 +60,41 @@ def test_a_wrong_source_is_named_and_leaves_nothing(compiler: Path, sources: lis
     with pytest.raises(BuildFailed, match=r"compiler failed: .*error"):
         build(str(compiler), FLAGS, sources, target)
     assert list(target.parent.iterdir()) == []
+
+
+def test_a_build_that_was_killed_goes_on_where_it_was(
+    compiler: Path, sources: list[Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "made" / "library.so"
+    left = target.with_suffix(".objects")
+    left.mkdir(parents=True)
+    build_one = [str(compiler), *FLAGS, "-c", str(sources[0]), "-o", str(left / "one.o")]
+    subprocess.run(build_one, check=True)
+    (left / "two.part.o").write_bytes(b"half")
+    told: list[float] = []
+    build(str(compiler), FLAGS, sources, target, told.append)
+    assert ctypes.CDLL(str(target)).two() == 2
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [("one.cpp" in call, "two.cpp" in call) for call in calls[1:]] == [
+        (False, True),
+        (False, False),
+    ]
+    assert told[-1] == 1.0
+
+
+def test_who_waits_for_another_s_build_says_that_it_does(
+    compiler: Path, sources: list[Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "made" / "library.so"
+    target.parent.mkdir()
+    descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    told: list[float] = []
+
+    def hear(fraction: float) -> None:
+        if not told:
+            os.close(descriptor)  # the other is done
+        told.append(fraction)
+
+    build(str(compiler), FLAGS, sources, target, hear)
+    assert told[0] == 0.0 and told[-1] == 1.0

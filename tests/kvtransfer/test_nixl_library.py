@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from kvtransfer.hardware import has_nvidia_card
+from kvtransfer.hardware import has_nvidia_card, has_rdma_device
 from kvtransfer.nixl_library import check_allocator, machine_settings, ucx_settings
 
 
@@ -67,3 +67,11 @@ def test_expandable_segments_are_refused_for_memory_of_a_gpu_only(name: str) -> 
     check_allocator("VRAM", {name: "expandable_segments:False"})
     with pytest.raises(ConfigError, match=f"{name} is .*; remove expandable_segments"):
         check_allocator("VRAM", environment)
+
+
+def test_where_there_is_rdma_ucx_chooses_the_transports(tmp_path: Path) -> None:
+    assert not has_rdma_device(tmp_path) and not has_rdma_device(tmp_path / "none")
+    (tmp_path / "mlx5_0").mkdir()
+    assert has_rdma_device(tmp_path)
+    settings = machine_settings(has_cuda=False, has_card=False, has_rdma=True)
+    assert "UCX_TLS" not in settings

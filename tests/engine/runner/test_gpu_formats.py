@@ -12,7 +12,7 @@ from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
 from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.runner.gpu_formats import weights_on_cpu, weights_on_gpu
-from kernels.triton.gpu import ADA, AMPERE
+from kernels.triton.gpu import ADA, AMPERE, Gpu
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
 
 FLOATS = QuantizationConfig(method=QuantMethod.FP8, bits=8, group=None, is_float=True)
@@ -64,3 +64,9 @@ def test_a_spec_carries_its_format_to_the_engine_process(spec: EngineSpec) -> No
     told = msgspec.structs.replace(spec, weights=WeightFormat.INT8)
     launch = EngineLaunch(spec=told, commands_address="a", frames_address="b")
     assert EngineLaunch.unpack(launch.pack()).spec.weights is WeightFormat.INT8
+
+
+def test_a_gpu_that_is_too_old_is_refused_before_a_weight_is_read(spec: EngineSpec) -> None:
+    turing = Gpu(capability=(7, 5), shared_bytes=64 * 1024)
+    with pytest.raises(ConfigError, match=r"capability 7\.5; the kernels need 8\.0"):
+        weights_on_gpu(turing, WeightFormat.FULL, spec)
