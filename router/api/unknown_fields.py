@@ -45,6 +45,8 @@ class _Found:
 
     def known_of(self, given: _Object, fields: _Fields, prefix: str) -> _Object:
         """An object's known fields, each without what is unknown in it."""
+        if not fields.nested and given.keys() <= fields.known:
+            return given
         for name in given:
             if name not in fields.known:
                 self._note(prefix + name)
