@@ -30,6 +30,7 @@ from benchmarks.goals import COLOCATED_ITL_FACTOR, LONG_TTFT_FACTOR, QUIET_ITL_F
 from benchmarks.local_fleet import local_fleet
 from benchmarks.report import Row, exit_code, median_row, percentile, print_table, write_json
 from benchmarks.stream_client import Stream, complete, complete_all
+from cluster.process.background import cancel
 
 ALONE_PROMPT, LONG_PROMPT, CONTEXT = 2048, 2000, 128
 NUM_STREAMS, QUIET_TOKENS, MAX_TOKENS = 4, 200, 4000
@@ -111,9 +112,7 @@ async def busy_streams(port: int, rng: random.Random) -> tuple[list[float], list
         await asyncio.sleep(INTERVAL_S)
     end_s = time.monotonic()
     long_prompts = await asyncio.gather(*arriving)
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    await cancel(running)
     return [gap for stream in streams for gap in stream.gaps_ms(start_s, end_s)], long_prompts
 
 

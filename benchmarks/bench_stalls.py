@@ -30,6 +30,7 @@ import grpc
 from benchmarks.local_fleet import free_port
 from benchmarks.report import Row, exit_code, percentile, print_table, write_json
 from benchmarks.stream_client import Stream, complete
+from cluster.process.background import cancel
 from protos import inference_pb2
 
 NUM_STREAMS = 16
@@ -118,9 +119,7 @@ async def _measure(port: int, grpc_port: int) -> list[Row]:
         for index in range(len(LOADS)):
             rows += await _rows(port, grpc_port, index, streams, sender)
     num_ended = sum(task.done() for task in tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancel(tasks)
     return [*rows, Row("streams that ended", num_ended, "streams", goal=0)]
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from cluster.process.background import cancel
+
 NUM_PROMPTS = 12
 SHORTEST_PROMPT, LONGEST_PROMPT = 150, 400
 MAX_TOKENS = 64
@@ -89,9 +91,7 @@ class SteadyLoad:
 
     async def stop(self) -> None:
         """Lets go of what is running."""
-        for client in self._clients:
-            client.cancel()
-        await asyncio.gather(*self._clients, return_exceptions=True)
+        await cancel(self._clients)
         await self._http.aclose()
 
     def since(self, moment_s: float) -> list[Answer]:

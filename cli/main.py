@@ -66,7 +66,7 @@ def serve(options: ServeOptions) -> None:
 @with_flags_of(RouterOptions)
 def router(options: RouterOptions) -> None:
     """Run one router in this process."""
-    from cli.process import run_router
+    from cli.run_process import run_router
 
     raise typer.Exit(run_router(options))
 
@@ -76,7 +76,7 @@ def router(options: RouterOptions) -> None:
 @with_flags_of(WorkerOptions, fixed={"role": Role.PREFILL})
 def prefill_worker(options: WorkerOptions) -> None:
     """Run one prefill worker in this process."""
-    from cli.process import run_prefill_worker
+    from cli.run_process import run_prefill_worker
 
     raise typer.Exit(run_prefill_worker(options))
 
@@ -86,7 +86,7 @@ def prefill_worker(options: WorkerOptions) -> None:
 @with_flags_of(WorkerOptions, fixed={"role": Role.DECODE})
 def decode_worker(options: WorkerOptions) -> None:
     """Run one decode worker in this process."""
-    from cli.process import run_decode_worker
+    from cli.run_process import run_decode_worker
 
     raise typer.Exit(run_decode_worker(options))
 

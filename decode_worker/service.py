@@ -24,8 +24,8 @@ from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.session import RouterSession
 from engine.contract.messages import Frame
 from protos import worker_pb2, worker_pb2_grpc
-from worker.process import run_worker
 from worker.role import RunningWorker
+from worker.worker_process import run_worker
 
 SERVICE = "splitserve.worker.v1.DecodeWorker"
 FIRST_WORD_TIMEOUT_S = 5.0

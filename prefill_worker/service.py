@@ -31,8 +31,8 @@ from prefill_worker.export_stream import ExportStream
 from protos import handoff_pb2, handoff_pb2_grpc
 from worker.admission import MAX_REQUEST_ID_CHARS, MAX_TIMEOUT_MS, check_size
 from worker.metrics import WorkerMetrics
-from worker.process import run_worker
 from worker.role import RunningWorker
+from worker.worker_process import run_worker
 
 SERVICE = "splitserve.worker.v1.PrefillWorker"
 DEFAULT_TIMEOUT_S = 300.0

@@ -20,7 +20,7 @@ from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
 from router.front.readiness import context_limit
-from router.process import RouterProcess
+from router.router_process import RouterProcess
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import Setup
 from router.text_worker.workers import TextWorkers

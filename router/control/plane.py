@@ -27,7 +27,7 @@ from router.telemetry.metrics import RouterMetrics
 
 
 class FleetPlane:
-    """The WorkerPlane of `router.process`: workers join over gRPC, requests go to them.
+    """The WorkerPlane of `router.router_process`: workers join over gRPC, requests go to them.
 
     `own` is the model that the router has loaded: workers with another one are refused. `on_loss`
     hears when something ends without which the router is of no use. `chance` draws among workers of

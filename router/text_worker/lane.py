@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cluster.errors import InternalError, NotReady, QueueFull, SplitserveError
 from router.front.text_work import ReadBody
 from router.text_worker.messages import Setup, Task, pack_task
-from router.text_worker.process import RETRY_AFTER_S, TextProcess, TextProcessEnded
+from router.text_worker.text_process import RETRY_AFTER_S, TextProcess, TextProcessEnded
 
 MAX_WAITING = 256
 MAX_WAITING_BYTES = 128 * 1024 * 1024

@@ -9,6 +9,7 @@ from cluster.identity import Role
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.pairing import Pairing
+from cluster.process.background import cancel
 from tests.worker.worker_bench import NotingRouter, noting_router
 
 MEMBER = Member(
@@ -48,8 +49,7 @@ class Beating:
         return Pulse(load=self.load, draining=False, kv_transport="nixl")
 
     async def stop(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        await cancel([self.task])
         await self.client.leave()
 
 

@@ -10,6 +10,7 @@ from cluster.identity import Role, WorkerKey
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.member import Member
 from cluster.pairing import Pairing
+from cluster.process.background import cancel
 from cluster.rpc import RpcServer
 from cluster.wire import identity_from_wire, identity_to_wire
 from cluster.worker_identity import WorkerIdentity
@@ -141,8 +142,7 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
             while True:
                 yield await self._frames.get()
         finally:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            await cancel([reader])
 
     async def _read(self, messages: AsyncIterator[worker_pb2.RouterMessage]) -> None:
         async for message in messages:

@@ -12,7 +12,7 @@ from cluster.process.parent_death import die_with_parent
 from decode_worker.service import DecodeWorker
 from tests.worker.worker_bench import options_for, tiny_card
 from worker.engine.client import EngineClient
-from worker.process import Surroundings, WorkerProcess
+from worker.worker_process import Surroundings, WorkerProcess
 
 
 async def run() -> int:

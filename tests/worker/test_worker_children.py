@@ -22,7 +22,7 @@ from protos import membership_pb2, worker_pb2
 from tests.decode_worker.decode_bench import RouterEnd, decode_worker, router_end
 from tests.worker.worker_bench import NotingRouter, noting_router, options_for, tiny_card
 from worker.engine.client import EngineClient
-from worker.process import Surroundings, WorkerProcess
+from worker.worker_process import Surroundings, WorkerProcess
 
 START_TIMEOUT_S = 60.0
 MODULES = {

@@ -16,7 +16,7 @@ from prefill_worker.service import PrefillWorker
 from protos import membership_pb2, membership_pb2_grpc
 from tests.decode_worker.decode_bench import decode_worker
 from worker.engine.scripted_link import ScriptedLink
-from worker.process import Surroundings, WorkerProcess
+from worker.worker_process import Surroundings, WorkerProcess
 
 PATIENCE_S = 5.0
 

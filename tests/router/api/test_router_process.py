@@ -21,7 +21,7 @@ from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
 from router.front.readiness import context_limit
 from router.grpc_front.inference_service import SERVICE_NAME
-from router.process import Addresses, RouterProcess
+from router.router_process import Addresses, RouterProcess
 from router.text_worker.in_process import InProcessText
 from tests.router.api.front_fakes import FakeSource, Script, byte_model, hangs, says, until
 

@@ -17,6 +17,7 @@ from cluster.kv_events.publisher import KvEventPublisher
 from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.subscriber import FollowState, KvEventSubscriber
 from cluster.kv_events.wire import encode_sequence
+from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
 from router.index.invariants import check_invariants
 from router.index.prefix_index import PrefixIndex
@@ -151,15 +152,13 @@ async def test_after_slices_losses_and_everything_between_the_index_says_what_th
         cache.deliver(share=0.7)
         for _ in range(cache.random.randint(0, 20)):
             await asyncio.sleep(0)
-    tasks[1].cancel()
-    await asyncio.gather(tasks[1], return_exceptions=True)
+    await cancel([tasks[1]])
     await settle(
         cache,
         lambda: index.num_blocks_of(KEY) == len(cache.live) and not differences(index, cache),
     )
     assert len(resyncs) > 1
-    tasks[0].cancel()
-    await asyncio.gather(tasks[0], return_exceptions=True)
+    await cancel([tasks[0]])
     context.destroy(linger=0)
     await cache.close()
 

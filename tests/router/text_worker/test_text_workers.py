@@ -23,7 +23,7 @@ from router.text_worker import lane
 from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import Setup
-from router.text_worker.process import CHILD_MODULE
+from router.text_worker.text_process import CHILD_MODULE
 from router.text_worker.workers import TextWorkers
 from tests.router.api.front_fakes import until
 
