@@ -86,8 +86,11 @@ class TextProcess:
     async def end(self) -> int:
         """Kills it where it lives; its exit code. Idempotent."""
         self._writer.close()
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        if (
+            self._process.returncode is None
+        ):  # its `kill` would poll, and asyncio lose the exit code
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
         return await self._process.wait()
 
     async def _exchange(self, head: bytes, body: bytes) -> tuple[Reply, bytes]:
