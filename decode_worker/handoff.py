@@ -27,11 +27,11 @@ from cluster.errors import (
 )
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
-from cluster.process.silence import Silence
 from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
 from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import StageTimes
 from engine.contract.messages import Fetched, Reserved
 
@@ -105,13 +105,14 @@ class Handoff:
         for at, target in enumerate(self._plan.targets):
             if self._prompt.has_all_blocks or self._prompt.is_over:
                 return  # nothing to read: at most a token is left to compute
-            patience_s = self._plan.patience_s(len(self._plan.targets) - at)
+            limit_s = self._plan.patience_s(len(self._plan.targets) - at)
+            patience = SourcePatience(limit_s, clock=self._tools.clock)
             try:
-                await self._pull(target, patience_s)
+                await self._pull(target, patience)
             except SplitserveError as error:
                 if self._prompt.is_complete:
                     return  # a stream that breaks after the last block hurts nobody
-                self._give_up(target.key, error)
+                self._give_up(target.key, error, patience)
             else:
                 self._tools.on_source(target.key, None)
 
@@ -130,14 +131,14 @@ class Handoff:
             )
         self._prompt.compute_here()
 
-    async def _pull(self, target: PrefillTarget, patience_s: float) -> None:
+    async def _pull(self, target: PrefillTarget, patience: SourcePatience) -> None:
         """Returns when the prompt is complete. Raises why this source is given up."""
-        peer = await self._connect(target, patience_s)
+        peer = await self._connect(target, patience.limit_s)
         if self._plan.deadline.has_passed:
             raise DeadlineExceeded("the request's deadline passed before its prompt was prefilled")
         self._tools.times.source_begins()
-        silence = Silence(patience_s, clock=self._tools.clock)
-        self._source = PrefillSource(peer, self._plan, self._prompt, silence)
+        patience.begin()
+        self._source = PrefillSource(peer, self._plan, self._prompt, patience)
         try:
             await self._source.pull()
         finally:
@@ -152,19 +153,22 @@ class Handoff:
                 f"{target.key.worker_id} did not answer the handshake within {patience_s:.1f} s"
             ) from None
 
-    def _give_up(self, source: WorkerKey, error: SplitserveError) -> None:
+    def _give_up(self, source: WorkerKey, error: SplitserveError, patience: SourcePatience) -> None:
         """A process that is lost is forgotten; one that is silent may have its reasons, and reads
-        of other requests from it under way."""
+        of other requests from it under way: only this request's are ended."""
         self.num_failures += 1
-        self._prompt.withdraw_offers()
+        self._prompt.withdraw_offers(source.incarnation)
         if isinstance(error, WorkerLost):
             self._tools.peers.forget(source)
         self._tools.on_source(source, error)
         _log.warning(
-            "a prefill worker did not deliver the prompt; it is computed elsewhere",
+            "handoff failed; the prompt is computed elsewhere",
             prefill_worker=source.worker_id,
             code=status_of(error).code,
             error=error.message,
+            waited_s=round(patience.waited_s, 2),
+            stage=patience.stage,
+            progress_words=patience.num_progress,
             verified_blocks=self._prompt.first_unverified,
             num_blocks=self._prompt.num_blocks,
         )

@@ -17,7 +17,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from cluster.kv_peer import KvPeer
-from engine.contract.commands import Cancel, Command, Connect, Deliver, Disconnect, Fetch
+from engine.contract.commands import Abandon, Cancel, Command, Connect, Deliver, Disconnect, Fetch
 from engine.contract.messages import Fetched, Frame
 from engine.process.extension import EngineParts
 from kvtransfer.read_job import ReadJob, ReadResult
@@ -77,6 +77,8 @@ class KvIntake:
                 self._reader.disconnect(command.incarnation)
             case Fetch():
                 self._fetch(command)
+            case Abandon():
+                self._reader.abandon(command.request_id, command.incarnation)
             case Cancel():
                 self._reader.cancel(command.request_id)
                 return False

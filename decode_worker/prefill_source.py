@@ -13,12 +13,12 @@ from cluster.dial.dialer import PrefillStream
 from cluster.errors import InternalError, NoProgress, SplitserveError, TransferFailed, WorkerLost
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
-from cluster.process.silence import Silence
 from cluster.wire import span_from_wire
 from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.prefill_peers import PrefillPeer
 from decode_worker.prefill_words import cached_tokens_of, first_tokens_of
 from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import SourceTimes
 from engine.contract.messages import Fetched
 from protos import handoff_pb2
@@ -30,19 +30,22 @@ class PrefillSource:
     """`pull` once; `fetched` meanwhile. All calls from the event loop."""
 
     def __init__(
-        self, peer: PrefillPeer, plan: HandoffPlan, prompt: RemotePrompt, silence: Silence
+        self,
+        peer: PrefillPeer,
+        plan: HandoffPlan,
+        prompt: RemotePrompt,
+        patience: SourcePatience,
     ) -> None:
         self._worker_id = peer.key.worker_id
         self._peer = peer
         self._plan = plan
         self._prompt = prompt
-        self._silence = silence
+        self._patience = patience
         self._cached_tokens = 0
-        self._waiting_tokens = 0
         self._is_done = False
         """Its stream has said Done."""
         self._verdict: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._verdict.add_done_callback(asyncio.Future.exception)  # if nobody is left to hear it
+        self._verdict.add_done_callback(_note_read)
 
     async def pull(self) -> None:
         """Returns when the prompt is complete, or over with its first token.
@@ -82,7 +85,7 @@ class PrefillSource:
 
     async def _read(self, stream: PrefillStream) -> None:
         while (event := await stream.next()) is not None:
-            self._silence.heard()
+            self._patience.heard(event)
             self._take(event)
         if not self._verdict.done():
             raise WorkerLost(f"{self._worker_id} ended the stream before its reader did")
@@ -91,12 +94,10 @@ class PrefillSource:
     async def _listen(self) -> None:
         """Until Done; what is left then are reads, which have a limit of their own."""
         while not self._is_done:
-            await asyncio.sleep(self._silence.interval_s)
-            if self._silence.tick() and not self._is_done:
-                raise NoProgress(
-                    f"{self._worker_id} has made no progress for {self._silence.limit_s:.1f} s; "
-                    f"{self._waiting_tokens} prompt tokens waited there when it last spoke"
-                )
+            await asyncio.sleep(self._patience.interval_s)
+            why = self._patience.tick()
+            if why is not None and not self._is_done:
+                raise NoProgress(f"{self._worker_id} {why}")
         await self._verdict
 
     async def _judged(self) -> None:
@@ -114,8 +115,6 @@ class PrefillSource:
                 self._prompt.offer(span, self._peer.key.incarnation)
             case "first_token":
                 self._take_first_token(event.first_token)
-            case "progress":
-                self._waiting_tokens = event.progress.waiting_prefill_tokens
             case "done":
                 self._is_done = True
         self._settle()
@@ -148,3 +147,9 @@ class PrefillSource:
     def _fail(self, error: SplitserveError) -> None:
         if not self._verdict.done():
             self._verdict.set_exception(error)
+
+
+def _note_read(verdict: asyncio.Future[None]) -> None:
+    """Nobody may be left to hear of a failure."""
+    if not verdict.cancelled():
+        verdict.exception()

@@ -14,7 +14,14 @@ from collections.abc import Callable
 from cluster.block_span import BlockSpan
 from decode_worker.block_ledger import BlockLedger
 from decode_worker.stage_times import SourceTimes, StageTimes
-from engine.contract.commands import ChoiceToken, Command, Fetch, PrefillLocally, Seed
+from engine.contract.commands import (
+    Abandon,
+    ChoiceToken,
+    Command,
+    Fetch,
+    PrefillLocally,
+    Seed,
+)
 from engine.contract.messages import Fetched, Reserved
 
 
@@ -79,9 +86,11 @@ class RemotePrompt:
         for span in self._ledger.take_reads():
             self._send(Fetch(self._engine_id, incarnation, span))
 
-    def withdraw_offers(self) -> None:
-        """Their source is given up; its reads under way will still be answered."""
+    def withdraw_offers(self, incarnation: str) -> None:
+        """Their source is given up; its reads under way will be answered within about a second."""
         self._ledger.forget_offers()
+        if self.is_reading:
+            self._send(Abandon(self._engine_id, incarnation))
 
     def answered(self, event: Fetched) -> None:
         """A read is over, of the current source or of an earlier one."""

@@ -80,6 +80,8 @@ class BlockRead:
     def __init__(self, job: ReadJob, tools: ReadTools, link: PeerLink) -> None:
         self.job = job
         self.link = link
+        self.is_abandoned = False
+        """Its request has given the peer up, and waits only for this read to end."""
         self.state = BlockReadState.QUEUED
         self._span = job.span
         self._tools = tools

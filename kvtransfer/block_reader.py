@@ -131,6 +131,10 @@ class BlockReader:
         self._commands.put(partial(self._core.cancel, request_id))
         return self.has_reads(request_id)
 
+    def abandon(self, request_id: str, incarnation: str) -> None:
+        """See Jobs."""
+        self._commands.put(partial(self._core.abandon, request_id, incarnation))
+
     def poll(self) -> list[ReadResult]:
         """Results since the last call. Raises ReaderDied, also when no job was ever submitted."""
         self._check_thread()

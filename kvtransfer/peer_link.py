@@ -16,7 +16,8 @@ MAX_SPANS_IN_FLIGHT = 8
 works (10 s for 48 MB is 4.8 MB/s), so many that the link's latency is hidden. Other jobs wait."""
 
 DISCONNECT_GRACE_S = 1.0
-"""Reads from a peer that is known to be gone may take this long to fail by themselves."""
+"""Reads from a peer that is known to be gone, or that a request has given up, may take this long to
+end by themselves."""
 
 REST_S = 1.0
 """Of a peer that was cut off: ending reads by force disturbs those of other peers."""
@@ -38,6 +39,8 @@ class PeerLink:
         self.refused = ""
         """Why its pool cannot be read at all; empty when it can."""
         self.is_leaving = False
+        self.is_doubted = False
+        """Reads are in flight for a request that has given this peer up."""
         self._patience_s = patience_s
         self._patience = Patience(clock)
         self._clock = clock
@@ -75,6 +78,12 @@ class PeerLink:
         self._patience_s = min(self._patience_s, DISCONNECT_GRACE_S)
         self._patience.renew()
 
+    def doubt(self) -> None:
+        """Somebody has given the peer up: what is in flight has the grace to land. While anything
+        of anybody lands, the link moves, and so do these reads."""
+        self.is_doubted = True
+        self._patience.renew()
+
     def rest(self) -> None:
         """It was cut off."""
         self._rests_until = self._clock() + REST_S
@@ -82,10 +91,14 @@ class PeerLink:
     def hangs(self) -> bool:
         """True when reads are in flight and none has landed for too long. Ask in every turn."""
         waited_s = self._patience.look()
-        return self._num_in_flight > 0 and waited_s >= self._patience_s
+        return self._num_in_flight > 0 and waited_s >= self._limit_s
 
     def verdict(self) -> str:
         """What is said of a peer that hangs."""
         if self.is_leaving:
             return f"{self.incarnation} is gone"
-        return f"no answer from {self.incarnation} within {self._patience_s:g} s"
+        return f"no answer from {self.incarnation} within {self._limit_s:g} s"
+
+    @property
+    def _limit_s(self) -> float:
+        return min(self._patience_s, DISCONNECT_GRACE_S) if self.is_doubted else self._patience_s

@@ -42,6 +42,10 @@ class Jobs(Protocol):
         Returns whether there are any, so whether the request's blocks are still held.
         """
 
+    def abandon(self, request_id: str, incarnation: str) -> None:
+        """The request's jobs from that peer end within about a second; when the peer's link stands
+        still they are broken off."""
+
 
 class Reader(Sources, Jobs, Protocol):
     """No call waits for a network."""

@@ -95,6 +95,14 @@ class ReaderCore:
                 read.give_up("cancelled")
         return self.has_reads(request_id)
 
+    def abandon(self, request_id: str, incarnation: str) -> None:
+        """The request's reads from that peer have the grace of one that is gone."""
+        for read in self._reads:
+            if read.job.request_id == request_id and read.job.incarnation == incarnation:
+                read.give_up(f"{incarnation} was given up")
+                read.is_abandoned = True
+                read.link.doubt()
+
     def poll(self) -> list[ReadResult]:
         """One turn; what has ended in it."""
         return self.turn()[0]
@@ -143,7 +151,9 @@ class ReaderCore:
     def _cut_where_needed(self) -> bool:
         was_cut = False
         for link in {id(read.link): read.link for read in self._reads}.values():
-            broken = [read.error for read in self._reads_over(link) if read.is_broken]
+            reads = self._reads_over(link)
+            broken = [read.error for read in reads if read.is_broken]
+            link.is_doubted = any(read.is_abandoned for read in reads)
             if broken:
                 self._cut(link, broken[0])
             elif link.hangs():

@@ -18,8 +18,9 @@ from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, from_code
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.wire import span_to_wire, token_to_wire
-from engine.contract.messages import Prefilled, RequestEnded, Started, TokenEvent
+from engine.contract.messages import Prefilled, QueuePlace, RequestEnded, Started, TokenEvent
 from protos import handoff_pb2
+from worker.engine.link import LifeSign
 from worker.engine.listeners import RequestEvent
 
 PROGRESS_INTERVAL_S = 0.25
@@ -58,6 +59,7 @@ class ExportStream:
         """Choices that the reader will decode."""
         self._first_token_sent = False
         self._cached_tokens = 0
+        self._tokens_ahead = 0
         self._submitted_s = clock()
         self._queue_ms = 0.0
         self._timing: Timing | None = None
@@ -109,6 +111,8 @@ class ExportStream:
         match event:
             case Started():
                 self._start(event)
+            case QueuePlace():
+                self._tokens_ahead = event.tokens_ahead
             case Prefilled():
                 self._announce(event)
             case TokenEvent():
@@ -118,12 +122,15 @@ class ExportStream:
             case _:
                 raise InternalError(f"an export got a {type(event).__name__}")
 
-    def engine_lives(self, load: EngineLoad) -> None:
+    def engine_lives(self, load: EngineLoad, sign: LifeSign) -> None:
         """The engine has given a sign of life, about whatever request; its latest load."""
         is_due = self._clock() - self._said_s >= PROGRESS_INTERVAL_S
         if is_due and self._state in _UNDER_WAY and self._messages.empty():
-            tokens = load.waiting_prefill_tokens
-            progress = handoff_pb2.Progress(waiting_prefill_tokens=tokens)
+            progress = handoff_pb2.Progress(
+                waiting_prefill_tokens=load.waiting_prefill_tokens,
+                tokens_ahead=self._tokens_ahead,
+                in_long_step=sign is LifeSign.LONG_STEP,
+            )
             self._say(handoff_pb2.PrefillEvent(progress=progress))
 
     def _say(self, message: handoff_pb2.PrefillEvent) -> None:

@@ -30,6 +30,7 @@ from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
 from protos import handoff_pb2, handoff_pb2_grpc
 from worker.admission import MAX_REQUEST_ID_CHARS, MAX_TIMEOUT_MS, check_size
+from worker.engine.link import LifeSign
 from worker.metrics import WorkerMetrics
 from worker.role import RunningWorker
 from worker.worker_process import run_worker
@@ -139,10 +140,10 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
             del self._exports[export]
             worker.engine.send(ReleaseExport(body.request_id))
 
-    def _engine_lives(self) -> None:
+    def _engine_lives(self, sign: LifeSign) -> None:
         if self._worker is not None:
             for export in self._exports:
-                export.engine_lives(self._worker.engine.load)
+                export.engine_lives(self._worker.engine.load, sign)
 
     def _opened(self) -> tuple[RunningWorker, KvPeer]:
         if self._worker is None or self._worker.ready.peer is None:

@@ -148,10 +148,14 @@ class Done(_message.Message):
     def __init__(self) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("waiting_prefill_tokens",)
+    __slots__ = ("waiting_prefill_tokens", "tokens_ahead", "in_long_step")
     WAITING_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    IN_LONG_STEP_FIELD_NUMBER: _ClassVar[int]
     waiting_prefill_tokens: int
-    def __init__(self, waiting_prefill_tokens: _Optional[int] = ...) -> None: ...
+    tokens_ahead: int
+    in_long_step: bool
+    def __init__(self, waiting_prefill_tokens: _Optional[int] = ..., tokens_ahead: _Optional[int] = ..., in_long_step: _Optional[bool] = ...) -> None: ...
 
 class PrefillEvent(_message.Message):
     __slots__ = ("accepted", "blocks_ready", "first_token", "done", "progress")

@@ -133,6 +133,14 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
     span: BlockSpan
 
 
+class Abandon(msgspec.Struct, frozen=True, tag=True):
+    """For the intake: the request has given that source up. Its reads from there are answered
+    within about a second, if need be by force."""
+
+    request_id: str
+    incarnation: str
+
+
 Command = (
     Submit
     | Cancel
@@ -145,5 +153,6 @@ Command = (
     | Connect
     | Disconnect
     | Fetch
+    | Abandon
     | Stop
 )

@@ -89,6 +89,14 @@ class Started(msgspec.Struct, frozen=True):
     """From Submit until then: the frame comes only after the step that computed the chunk."""
 
 
+class QueuePlace(msgspec.Struct, frozen=True):
+    """Where an EXPORT request's prompt stands, said when that has changed."""
+
+    request_id: str
+    tokens_ahead: int
+    """Prompt tokens to compute of what came before it, and its own."""
+
+
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     """The last word on a request. `error_code` is empty on success."""
 
@@ -117,6 +125,7 @@ class Frame(msgspec.Struct, kw_only=True):
     started: list[Started] = []
     prefilled: list[Prefilled] = []
     fetched: list[Fetched] = []
+    places: list[QueuePlace] = []
     ended: list[RequestEnded] = []
     cache: CacheChange | None = None
     inspections: list[Inspection] = []
@@ -134,6 +143,7 @@ class Frame(msgspec.Struct, kw_only=True):
             or self.started
             or self.prefilled
             or self.fetched
+            or self.places
             or self.ended
             or self.cache
             or self.inspections

@@ -30,6 +30,7 @@ from engine.step.load_meter import LoadMeter
 from engine.step.load_report import LoadReport
 from engine.step.placement import Placement
 from engine.step.plan import StepPlan
+from engine.step.queue_report import QueueReport
 from engine.step.request_table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
 from engine.step.step_planner import StepPlanner
@@ -90,6 +91,7 @@ class Engine:
         )
         self._ahead = self._run_ahead_of(replica)
         self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
+        self._queue = QueueReport(self.table, clock=clock)
         self._is_stalled = True
 
     @property
@@ -249,4 +251,5 @@ class Engine:
     def _publish(self) -> Frame:
         self._writer.frame.cache = self.placement.cache.take_change()
         self._writer.frame.load = self.load.due(at_once=bool(self._writer.frame.ended))
+        self._writer.frame.places = self._queue.due()
         return self._writer.take()

@@ -81,17 +81,18 @@ class RequestTable:
         seated = self._in_states((*_RUNNING, SequenceState.RECEIVING))
         return sum(request.num_seats for request, _ in seated)
 
+    def uncomputed(self) -> Iterator[tuple[Request, Sequence]]:
+        """Sequences whose prompt this engine has still to compute, oldest request first."""
+        waiting = self._in_states(_UNCOMPUTED)
+        return ((request, sequence) for request, sequence in waiting if not request.is_remote)
+
     def num_waiting_tokens(self) -> int:
         """Tokens that this engine has still to compute before it can decode."""
-        return sum(
-            sequence.num_remaining
-            for request, sequence in self._in_states(_UNCOMPUTED)
-            if not request.is_remote
-        )
+        return sum(sequence.num_remaining for _, sequence in self.uncomputed())
 
     def num_waiting_prompts(self) -> int:
         """Sequences that these are of."""
-        return sum(not request.is_remote for request, _ in self._in_states(_UNCOMPUTED))
+        return sum(1 for _ in self.uncomputed())
 
     def finish_sequence(self, request: Request, sequence: Sequence) -> None:
         """One choice of several is complete."""

@@ -16,6 +16,7 @@ from engine.process.extension import EngineParts, Extension, ExtensionFactory
 from engine.process.fake_runner import fake_replica
 from engine.process.loop import EngineLoop
 from engine.step.engine import Engine
+from worker.engine.link import LifeListener, LifeSign
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 48
@@ -71,9 +72,9 @@ class ThreadLink:
         self._thread: threading.Thread | None = None
         self.died: asyncio.Future[str] = self._loop.create_future()
         self.pid: int | None = None
-        self._life_listeners: list[Callable[[], None]] = []
+        self._life_listeners: list[LifeListener] = []
 
-    def on_life(self, listener: Callable[[], None]) -> None:
+    def on_life(self, listener: LifeListener) -> None:
         self._life_listeners.append(listener)
 
     def freeze(self) -> None:
@@ -111,7 +112,7 @@ class ThreadLink:
         while (packed := await self._messages.get()) is not None:
             message = self._decoder.decode(packed)
             for listener in self._life_listeners:
-                listener()
+                listener(LifeSign.WORD)
             if isinstance(message, Stepped):
                 yield message.frame
 

@@ -54,9 +54,11 @@ class ScriptedStream:
         """The call ends with this error."""
         self.events.put_nowait(error)
 
-    def say_progress(self, waiting_prefill_tokens: int = 0) -> None:
+    def say_progress(self, waiting_prefill_tokens: int = 0, tokens_ahead: int = 0) -> None:
         """The engine goes on, perhaps with others' requests."""
-        progress = handoff_pb2.Progress(waiting_prefill_tokens=waiting_prefill_tokens)
+        progress = handoff_pb2.Progress(
+            waiting_prefill_tokens=waiting_prefill_tokens, tokens_ahead=tokens_ahead
+        )
         self.events.put_nowait(handoff_pb2.PrefillEvent(progress=progress))
 
     def say_done(self) -> None:

@@ -7,12 +7,12 @@ import pytest
 from cluster.deadline import Deadline
 from cluster.errors import InternalError, NoProgress, WorkerLost
 from cluster.identity import WorkerKey
-from cluster.process.silence import Silence
 from cluster.sampling import SamplingParams
 from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.prefill_peers import PrefillPeer
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import StageTimes
 from engine.contract.commands import GenerateRequest
 from engine.contract.messages import Fetched, Reserved
@@ -25,7 +25,7 @@ from tests.manual_clock import ManualClock
 KEY = WorkerKey("prefill-a", "i0")
 
 
-class Ear(Silence):
+class Ear(SourcePatience):
     """Counts what is heard; silence is reached when the test says so."""
 
     def __init__(self) -> None:
@@ -33,11 +33,12 @@ class Ear(Silence):
         self.num_heard = 0
         self.is_reached = False
 
-    def heard(self) -> None:
+    def heard(self, event: handoff_pb2.PrefillEvent) -> None:
+        super().heard(event)
         self.num_heard += 1
 
-    def tick(self) -> bool:
-        return self.is_reached
+    def tick(self) -> str | None:
+        return "has made no progress for 0.0 s" if self.is_reached else None
 
 
 def plan_of(clock: ManualClock, *, timeout_s: float = 60.0, progress_s: float = 3.0):
@@ -90,7 +91,7 @@ async def heard(pull: Pull) -> None:
     await asyncio.sleep(0)
 
 
-async def test_every_event_is_a_word_also_one_that_only_says_that_the_queue_moves():
+async def test_every_event_of_a_source_s_stream_is_heard():
     pull = Pull()
     pulling = await pull.begin()
     for _ in range(5):
@@ -100,7 +101,7 @@ async def test_every_event_is_a_word_also_one_that_only_says_that_the_queue_move
     await heard(pull)
     assert pull.ear.num_heard == 7
     pull.ear.is_reached = True
-    with pytest.raises(NoProgress, match="1000 prompt tokens waited"):
+    with pytest.raises(NoProgress, match="prefill-a has made no progress"):
         await pulling
     assert pull.link.streams[0].is_closed
 
@@ -145,3 +146,15 @@ async def test_a_bug_of_ours_in_an_event_ends_the_source_with_its_cause_and_not_
 def test_sources_share_what_is_left_of_the_deadline(timeout_s, num_sources, patience_s):
     plan = plan_of(ManualClock(), timeout_s=timeout_s)
     assert plan.patience_s(num_sources) == pytest.approx(patience_s)
+
+
+async def test_a_request_that_leaves_in_the_middle_of_a_handoff_leaves_no_error_behind():
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, found: reported.append(str(found)))
+    pull = Pull()
+    pulling = await pull.begin()
+    await asyncio.sleep(0)
+    pulling.cancel()
+    await asyncio.wait((pulling,))
+    await asyncio.sleep(0)
+    assert pulling.cancelled() and reported == []

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cluster.errors import DeadlineExceeded
-from engine.contract.commands import Disconnect, Fetch, PrefillLocally
+from engine.contract.commands import Abandon, Disconnect, Fetch, PrefillLocally
 from tests.decode_worker.decode_bench import PAIRING, running_decode_worker
 from tests.decode_worker.scripted_prefill import ScriptedStream, running_prefill
 
@@ -135,3 +135,34 @@ async def test_a_prefill_worker_that_leaves_without_a_word_is_let_go_of(bench, h
     await hand_over(bench, await healthy.stream())
     await healthy.die()
     assert (await bench.link.wait_for(Disconnect)).incarnation == healthy.incarnation
+
+
+async def keep_saying_progress(stream: ScriptedStream) -> None:
+    while True:
+        stream.say_progress(100_000, tokens_ahead=8)
+        await asyncio.sleep(LIMIT_S / 4)  # the interval that is being told of, no wait for anything
+
+
+async def test_a_source_whose_engine_lives_and_never_starts_the_prompt_is_given_up(
+    bench, hung, healthy
+):
+    router = bench.open_session()
+    await router.submit("a", hung.target, healthy.target)
+    bench.reserve(await bench.submitted())
+    saying = asyncio.create_task(keep_saying_progress(await hung.stream()))
+    await hand_over(bench, await healthy.stream())
+    saying.cancel()
+    assert await heard(bench, router) == [("prefill-hung", True), ("prefill-healthy", False)]
+
+
+async def test_reads_from_a_source_that_was_given_up_are_given_up_too(bench, hung, healthy):
+    router = bench.open_session()
+    await router.submit("a", hung.target, healthy.target)
+    engine_id = await bench.submitted()
+    bench.reserve(engine_id)
+    stuck = await hung.stream()
+    stuck.say_accepted()
+    stuck.say_blocks(0, 2)
+    await bench.link.wait_for(Fetch)
+    abandoned = await bench.link.wait_for(Abandon)
+    assert (abandoned.request_id, abandoned.incarnation) == (engine_id, hung.incarnation)

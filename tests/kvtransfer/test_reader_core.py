@@ -255,6 +255,34 @@ def test_jobs_of_a_peer_that_is_gone_end_within_the_grace(setup: Setup) -> None:
     assert setup.finish()[0].error == "no connection to p; connect first"
 
 
+def test_a_read_that_its_request_has_given_up_ends_within_the_grace(setup: Setup) -> None:
+    setup.faults.held = True
+    setup.core.submit(announced(setup.source, range(4), range(4)))
+    setup.core.turn()
+    setup.wait(2.0)
+    setup.core.abandon("r", "p")
+    assert setup.wait(DISCONNECT_GRACE_S - 0.2) == []
+    (result,) = setup.wait(0.4)
+    assert result.error == "p was given up"
+    setup.faults.held = False
+    setup.core.turn()
+    assert not setup.target.blocks.view(torch.int16).any()
+
+
+def test_while_a_link_moves_a_read_that_was_given_up_lands_and_others_go_on(setup: Setup) -> None:
+    setup.core.submit(announced(setup.source, range(4), range(4)))
+    other = replace(announced(setup.source, range(4), range(4, 8)), request_id="other")
+    setup.core.submit(other)
+    setup.faults.held = True
+    setup.core.turn()
+    setup.core.abandon("r", "p")
+    setup.wait(DISCONNECT_GRACE_S - 0.2)
+    setup.faults.held = False
+    results = {result.job.request_id: result for result in setup.finish(2)}
+    assert results["r"].error == "p was given up"
+    assert results["other"].error == "" and results["other"].verified == (range(0, 4),)
+
+
 def test_a_peer_that_cannot_be_forgotten_costs_no_job(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

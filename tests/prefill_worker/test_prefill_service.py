@@ -18,7 +18,7 @@ from cluster.process.lifespan import WorkerState
 from cluster.rpc import error_of
 from cluster.wire import pairing_to_wire
 from engine.contract.commands import PrefillMode, ReleaseExport, Submit
-from engine.contract.messages import Frame, RequestEnded, Started, TokenEvent
+from engine.contract.messages import Frame, QueuePlace, RequestEnded, Started, TokenEvent
 from prefill_worker.export_stream import ExportStream
 from protos import generation_pb2, handoff_pb2
 from tests.manual_clock import ManualClock
@@ -28,6 +28,7 @@ from tests.prefill_worker.prefill_bench import (
     prefill_request,
     running_prefill_worker,
 )
+from worker.engine.link import LifeSign
 
 
 @pytest.fixture
@@ -128,8 +129,12 @@ async def test_a_waiting_reader_hears_of_progress_as_often_as_the_engine_gives_a
         bench.link.say(Frame(started=[Started(engine_id, 4)]))
         assert await next_kind(call) == "accepted"
         now.advance(1.0)
-        bench.link.live()  # in a long step it says nothing and uses its processor
-        assert await next_kind(call) == "progress"
+        bench.link.say(Frame(places=[QueuePlace(engine_id, 70)]))
+        assert (await call.read()).progress.in_long_step is False
+        now.advance(1.0)
+        bench.link.live(LifeSign.LONG_STEP)  # it says nothing and uses its processor
+        word = (await call.read()).progress
+        assert (word.tokens_ahead, word.in_long_step) == (70, True)
         bench.compute_prompt(engine_id)
         assert await next_kind(call) == "first_token"
         assert await next_kind(call) == "blocks_ready"
@@ -158,7 +163,7 @@ async def test_progress_never_piles_up_before_a_reader_that_is_slow():
     export = ExportStream(first_block=0, num_blocks=2, num_choices=1, clock=now)
     for _ in range(1000):
         now.advance(1.0)
-        export.engine_lives(EngineLoad())
+        export.engine_lives(EngineLoad(), LifeSign.WORD)
     export.receive(Started("a", 0))
     kinds = [(await export.next_message()).WhichOneof("event") for _ in range(2)]
     assert kinds == ["progress", "accepted"]

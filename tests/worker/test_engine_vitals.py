@@ -77,6 +77,19 @@ def test_a_long_step_is_no_standstill_until_it_is_endless(serving: Watched) -> N
     assert "did not end a step in 60 s" in str(serving.pass_time(20, works=True))
 
 
+def test_only_work_without_a_word_for_longer_than_between_two_beats_is_a_long_step(
+    serving: Watched,
+) -> None:
+    for turn in range(10):
+        serving.pass_time(0.5, works=True)
+        assert not serving.vitals.is_in_long_step
+        serving.vitals.heard(Beat(turn))
+    serving.pass_time(2.0, works=True)
+    assert serving.vitals.is_in_long_step
+    serving.pass_time(0.5, works=False)
+    assert not serving.vitals.is_in_long_step
+
+
 def test_our_own_lateness_is_not_the_engines_silence(serving: Watched) -> None:
     for _ in range(2):
         serving.clock.now_s += 3600  # the machine slept

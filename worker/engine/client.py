@@ -28,6 +28,7 @@ from engine.contract.commands import Command, Stop
 from engine.contract.messages import EngineMessage, Frame, LoadProgress, Ready, StartFailed, Stepped
 from engine.contract.spec import EngineLaunch, EngineSpec
 from worker.engine.engine_child import EngineChild
+from worker.engine.link import LifeListener, LifeSign
 from worker.engine.vitals import Vitals
 
 _DRAIN_S = 0.05
@@ -55,7 +56,7 @@ class EngineClient:
         )
         self._inbox: asyncio.Queue[EngineMessage | None] = asyncio.Queue()
         self._child: EngineChild | None = None
-        self._life_listeners: list[Callable[[], None]] = []
+        self._life_listeners: list[LifeListener] = []
         self._is_stopping = False
         self._died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._background = Background(lambda loss: self._kill(f"cannot be talked to ({loss})"))
@@ -70,7 +71,7 @@ class EngineClient:
         """Done when the process has ended without `stop`: how, and the last line of its log."""
         return self._died
 
-    def on_life(self, listener: Callable[[], None]) -> None:
+    def on_life(self, listener: LifeListener) -> None:
         """See EngineLink."""
         self._life_listeners.append(listener)
 
@@ -144,7 +145,7 @@ class EngineClient:
             message = self._decoder.decode(await self._frames.recv())
             vitals.heard(message)
             self._inbox.put_nowait(message)
-            self._tell_of_life()
+            self._tell_of_life(LifeSign.WORD)
 
     async def _watch(self, vitals: Vitals) -> None:
         while True:
@@ -156,12 +157,12 @@ class EngineClient:
                     engine_pid=self.pid,
                 )
                 self._kill(why)
-            elif vitals.is_working:
-                self._tell_of_life()
+            elif vitals.is_in_long_step:
+                self._tell_of_life(LifeSign.LONG_STEP)
 
-    def _tell_of_life(self) -> None:
+    def _tell_of_life(self, sign: LifeSign) -> None:
         for listener in self._life_listeners:
-            listener()
+            listener(sign)
 
     async def _conclude(self, child: EngineChild) -> None:
         """Tells of the end, after the last message that was sent before it."""

@@ -20,7 +20,7 @@ from cluster.logs import get_logger
 from cluster.process.background import Background, Loss
 from engine.contract.commands import Cancel, Command, GenerateRequest, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, LoadProgress, Ready
-from worker.engine.link import EngineLink
+from worker.engine.link import EngineLink, LifeListener
 from worker.engine.listeners import Listeners, RequestListener
 
 INSPECT_TIMEOUT_S = 10.0
@@ -74,7 +74,7 @@ class EngineHost:
         """`observer` is called with every frame, after its events were handed out."""
         self._observers.append(observer)
 
-    def on_life(self, listener: Callable[[], None]) -> None:
+    def on_life(self, listener: LifeListener) -> None:
         """`listener` is called with every sign of life of the engine; see EngineLink."""
         self._link.on_life(listener)
 

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from engine.contract.commands import Command
 from engine.contract.messages import Frame, LoadProgress, Ready
+
+
+class LifeSign(enum.Enum):
+    """What shows that an engine lives."""
+
+    WORD = "word"
+    """It has said something, if only that its loop turns."""
+    LONG_STEP = "long step"
+    """It has said nothing for longer than between two beats, and uses its processor."""
+
+
+LifeListener = Callable[[LifeSign], None]
 
 
 class EngineLink(Protocol):
@@ -25,7 +38,7 @@ class EngineLink(Protocol):
     def died(self) -> asyncio.Future[str]:
         """Done, with how, once the process has ended without `stop`."""
 
-    def on_life(self, listener: Callable[[], None]) -> None:
+    def on_life(self, listener: LifeListener) -> None:
         """`listener` is called with every sign of life from now on: whatever the engine says, and
         processor time that it used, as in a long step. It must return at once and not raise."""
 

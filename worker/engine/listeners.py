@@ -17,6 +17,7 @@ from engine.contract.messages import (
     Frame,
     Prefilled,
     PromptScored,
+    QueuePlace,
     RequestEnded,
     Reserved,
     Started,
@@ -24,7 +25,9 @@ from engine.contract.messages import (
 )
 
 _log = get_logger("worker.engine")
-RequestEvent = Reserved | Started | Fetched | Prefilled | PromptScored | TokenEvent | RequestEnded
+RequestEvent = (
+    Reserved | Started | Fetched | Prefilled | PromptScored | QueuePlace | TokenEvent | RequestEnded
+)
 
 
 class RequestListener(Protocol):
@@ -126,3 +129,4 @@ def _events_of(frame: Frame) -> Iterator[RequestEvent]:
     yield from frame.tokens
     yield from frame.prefilled
     yield from frame.fetched
+    yield from frame.places

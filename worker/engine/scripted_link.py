@@ -10,6 +10,7 @@ from cluster.errors import SplitserveError, WorkerLost
 from cluster.kv_peer import KvPeer, KvRank
 from engine.contract.commands import Command
 from engine.contract.messages import Frame, LoadProgress, Ready
+from worker.engine.link import LifeListener, LifeSign
 
 C = TypeVar("C", bound=Command)
 PATIENCE_S = 5.0
@@ -58,12 +59,12 @@ class ScriptedLink:
         self.is_stopped = False
         self._ready = ready or scripted_ready(scripted_peer())
         self._start_error = start_error
-        self._life_listeners: list[Callable[[], None]] = []
+        self._life_listeners: list[LifeListener] = []
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._arrived = asyncio.Condition()
         self._died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def on_life(self, listener: Callable[[], None]) -> None:
+    def on_life(self, listener: LifeListener) -> None:
         """Called by `say` and by `live`."""
         self._life_listeners.append(listener)
 
@@ -104,10 +105,10 @@ class ScriptedLink:
         self._frames.put_nowait(frame)
         self.live()
 
-    def live(self) -> None:
+    def live(self, sign: LifeSign = LifeSign.WORD) -> None:
         """The engine has said something, or is in a long step."""
         for listener in self._life_listeners:
-            listener()
+            listener(sign)
 
     def die(self, how: str) -> None:
         """The engine's process has ended by itself."""

@@ -22,6 +22,10 @@ TICKS_TO_BE_WORK = 1
 """Of processor time between two looks: a process that stands still uses none at all."""
 
 
+LONG_STEP_S = 1.0
+"""Without a word: between steps the loop beats every half second."""
+
+
 class Vitals:
     """One engine's signs of life; `tick` is called every `interval_s`."""
 
@@ -33,12 +37,15 @@ class Vitals:
         clock: Clock = time.monotonic,
     ) -> None:
         self._start = Silence(limits.start_timeout_s, clock=clock)
+        self._words = Silence(LONG_STEP_S, clock=clock)
         self._step = Silence(limits.step_timeout_s, clock=clock)
         self._standstill = Silence(limits.engine_silence_s, clock=clock)
         self._cpu_ticks = cpu_ticks
         self._seen_ticks: int | None = None
         self.is_working = False
         """It has used its processor since the look before the last one."""
+        self.is_in_long_step = False
+        """It has used its processor, and said nothing for longer than between two beats."""
         self._phase = "the process starts"
         self._is_serving = False
         watches = (self._start, self._step, self._standstill)
@@ -46,7 +53,7 @@ class Vitals:
 
     def heard(self, message: EngineMessage) -> None:
         """Whatever the engine says is a sign of life."""
-        for watch in (self._start, self._step, self._standstill):
+        for watch in (self._start, self._step, self._standstill, self._words):
             watch.heard()
         if isinstance(message, LoadProgress):
             self._phase = message.phase
@@ -55,6 +62,7 @@ class Vitals:
     def tick(self) -> str | None:
         """Why the process has to be ended; None while it lives."""
         self._look_at_the_processor()
+        self.is_in_long_step = self._words.tick() and self.is_working
         is_late = {watch: watch.tick() for watch in (self._start, self._step, self._standstill)}
         if not self._is_serving:
             limit_s = self._start.limit_s
