@@ -4,7 +4,8 @@
        ^                     |
        '--- (re)connected ---'                 no answer: BEHIND, nothing believed, asked again
 
-While BEHIND, live messages are left alone: the next snapshot contains them. What is applied goes in
+While BEHIND, live messages are left alone: the next snapshot contains them. It is asked for when
+its time has come, however much the worker says meanwhile. What is applied goes in
 slices, with turns of the event loop between them; messages that arrive meanwhile wait in order.
 """
 
@@ -19,6 +20,7 @@ import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from cluster.cache_change import CacheChange
+from cluster.deadline import Deadline
 from cluster.kv_events.replay import ReplayMessage, ask
 from cluster.kv_events.wire import (
     END,
@@ -76,6 +78,8 @@ class KvEventSubscriber:
         self._retry_s = retry_s
         self._share = share or LoopShare()
         self._state = FollowState.BEHIND
+        self._next_resync = Deadline.never()
+        """When to ask again; looked at while BEHIND."""
         self._last: int | None = None
         """Number of the last message applied; None: the next one is taken as it comes."""
         self._knows = False
@@ -110,19 +114,20 @@ class KvEventSubscriber:
         poller = zmq.asyncio.Poller()
         poller.register(sub, zmq.POLLIN)
         poller.register(monitor, zmq.POLLIN)
+        self._next_resync = Deadline.after(self._retry_s)
         while True:
-            behind = self._state is FollowState.BEHIND
-            ready = dict(await poller.poll(self._retry_s * 1000 if behind else None))
+            is_behind = self._state is FollowState.BEHIND
+            ready = dict(await poller.poll(self._next_resync.remaining_ms if is_behind else None))
             if monitor in ready:
                 parse_monitor_message(await monitor.recv_multipart())
-                await self._resync(context)
-            elif not ready:
+            if monitor in ready or (is_behind and self._next_resync.has_passed):
                 await self._resync(context)
             if sub in ready:
                 await self._take(context, await sub.recv_multipart())
 
     async def _take(self, context: zmq.asyncio.Context, frames: list[bytes]) -> None:
         if self._state is FollowState.BEHIND:
+            await self._share.breathe()  # a busy worker's messages need not be waited for
             return
         try:
             _, number_frame, payload = frames
@@ -153,6 +158,7 @@ class KvEventSubscriber:
         """Forgets everything and learns it anew; BEHIND when nobody answers."""
         self._state = FollowState.BEHIND
         answer = await self._ask_for_everything(context)
+        self._next_resync = Deadline.after(self._retry_s)
         self._forget()
         if answer is None:
             return

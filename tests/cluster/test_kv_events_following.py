@@ -11,11 +11,13 @@ import zmq
 import zmq.asyncio
 
 from cluster.cache_change import CacheChange, CachedBlock
+from cluster.kv_events import subscriber as subscriber_module
 from cluster.kv_events.publisher import KvEventPublisher
-from cluster.kv_events.replay import ask
+from cluster.kv_events.replay import ReplayMessage, ask
 from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.subscriber import FollowState, KvEventSubscriber
 from cluster.kv_events.wire import END, decode_batch, encode_sequence, to_changes
+from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
 
 
@@ -110,6 +112,34 @@ async def test_a_late_subscriber_learns_what_is_alive_and_then_every_change() ->
         worker.remove(1)
         await until(lambda: listener.live == {name(2), name(4)})
         assert listener.gaps == 0
+    await worker.publisher.stop()
+
+
+async def test_a_follower_that_got_no_answer_asks_again_though_its_worker_never_falls_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, listener, num_asked = Worker(), Listener(), 0
+
+    async def answers_the_third(*question: object) -> list[ReplayMessage]:
+        nonlocal num_asked
+        num_asked += 1
+        if num_asked < 3:
+            raise TimeoutError("the engine is in a long step")
+        return await ask(*question)  # type: ignore[arg-type]
+
+    async def never_silent() -> None:
+        while True:
+            worker.publisher.publish(CacheChange())
+            await asyncio.sleep(0.005)  # ten times in the follower's patience
+
+    monkeypatch.setattr(subscriber_module, "ask", answers_the_third)
+    pub, replay = await worker.publisher.start()
+    worker.store(block(1))
+    speaking = asyncio.create_task(never_silent())
+    async with following(pub, replay, listener) as subscriber:
+        await until(lambda: subscriber.state is FollowState.FOLLOWING)
+        assert listener.live == {name(1)}
+    await cancel([speaking])
     await worker.publisher.stop()
 
 
