@@ -21,6 +21,7 @@ from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
 from router.front.readiness import context_limit
 from router.router_process import RouterProcess
+from router.telemetry.metrics import TextMetrics
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import Setup
 from router.text_worker.workers import TextWorkers
@@ -53,7 +54,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         gc.freeze()  # what is loaded stays: the collector need not look at it again
         limits = TextLimits.for_bodies_of(options.max_body_bytes)
         setup = Setup(card, model.name, limits, model.ignores_unknown_fields)
-        texts = TextWorkers(setup)
+        texts = TextWorkers(setup, TextMetrics(workers.registry))
         return await RouterProcess(options, model, workers, texts, stop_requests).run()
 
 

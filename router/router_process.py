@@ -97,7 +97,9 @@ class RouterProcess:
         self._model = model
         self._workers = workers
         self._in_flight = Lifespan.opened("router")
-        self._readiness = FrontReadiness(workers.why_not_ready, self._in_flight)
+        self._readiness = FrontReadiness(
+            self._in_flight, workers.why_not_ready, texts.why_not_ready
+        )
         self._texts = texts
         self._pipeline = CompletionPipeline(model, workers.source, texts)
         self._server = RpcServer(

@@ -8,18 +8,19 @@ from cluster.process.lifespan import Lifespan
 
 
 class FrontReadiness:
-    """The workers' readiness, unless this router itself is leaving."""
+    """Ready when everything is that a request needs, unless this router itself is leaving."""
 
-    def __init__(self, workers_missing: Callable[[], str | None], in_flight: Lifespan) -> None:
-        """`workers_missing`: None when a decode worker takes work, else the reason."""
-        self._workers_missing = workers_missing
+    def __init__(self, in_flight: Lifespan, *missing: Callable[[], str | None]) -> None:
+        """`missing`: of each part that is needed, what it lacks; None when nothing."""
+        self._missing = missing
         self._in_flight = in_flight
 
     def why_not_ready(self) -> str | None:
         """See `router.api.status_endpoints.Readiness`."""
         if self._in_flight.is_draining:
             return "this router is shutting down"
-        return self._workers_missing()
+        reasons = (lacks() for lacks in self._missing)
+        return next((reason for reason in reasons if reason is not None), None)
 
 
 def context_limit(model_tokens: int, worker_tokens: Callable[[], int | None]) -> Callable[[], int]:

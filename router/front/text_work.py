@@ -59,6 +59,10 @@ class TextWork(Protocol):
     cancelled is forgotten; the work itself ends within its limits.
     """
 
+    def why_not_ready(self) -> str | None:
+        """None while texts are read; else what is missing, in words."""
+        ...
+
     async def start(self) -> None:
         """Returns at once; calls wait until the work can begin."""
         ...

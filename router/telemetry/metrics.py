@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from cluster.generation import Timing, Usage
 
 _TTFT_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
+_TEXT_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
 _ITL_BUCKETS_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5)
 
 
@@ -99,3 +100,29 @@ class RouterMetrics:
 
     def _gauge(self, name: str, help: str, value: Callable[[], int]) -> None:
         Gauge(name, help, registry=self.registry).set_function(value)
+
+
+class TextMetrics:
+    """Of the processes that read texts and bodies; by their names."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.restarts = Counter(
+            "splitserve_text_worker_ends", "Text workers that ended", ["worker"], registry=registry
+        )
+        self.task_seconds = Histogram(
+            "splitserve_text_task_seconds",
+            "Time that a text worker took for one task",
+            ["worker"],
+            buckets=_TEXT_BUCKETS_S,
+            registry=registry,
+        )
+        self._waiting = Gauge(
+            "splitserve_text_tasks_waiting",
+            "Chats, texts and bodies that wait for a text worker",
+            ["worker"],
+            registry=registry,
+        )
+
+    def watch_waiting(self, worker: str, num_waiting: Callable[[], int]) -> None:
+        """Called once for each."""
+        self._waiting.labels(worker).set_function(num_waiting)

@@ -31,6 +31,7 @@ from router.text_worker.messages import (
     Task,
     pack,
     pack_refusal,
+    size_of,
     to_worker,
 )
 
@@ -59,7 +60,7 @@ def _reply(desk: TextDesk, limits: TextLimits, head: bytes, body: bytes) -> tupl
     try:
         task = to_worker(head)
         assert not isinstance(task, Setup)
-        limits.hold_cpu(_num_bytes(task, body))
+        limits.hold_cpu(size_of(task, body))
         return _ids(_done(desk, task, body))
     except SplitserveError as error:
         return pack_refusal(error), b""
@@ -89,14 +90,6 @@ def _ids(done: ReadBody) -> tuple[bytes, bytes]:
     lengths = tuple(len(prompt.token_ids) for prompt in done.prompts)
     texts = tuple(prompt.text for prompt in done.prompts)
     return pack(Ids(lengths, texts, done.rest, done.ignored), len(payload)), payload
-
-
-def _num_bytes(task: Task, body: bytes) -> int:
-    if isinstance(task, EncodeText):
-        return len(task.text)
-    if isinstance(task, EncodeChat):
-        return sum(len(content) for _role, content in task.messages)
-    return len(body)
 
 
 def _setup(stream: BufferedReader) -> Setup:

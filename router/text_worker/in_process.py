@@ -14,6 +14,10 @@ class InProcessText:
     def __init__(self, model: ServedModel) -> None:
         self._desk = TextDesk(model)
 
+    def why_not_ready(self) -> str | None:
+        """See TextWork."""
+        return None
+
     async def start(self) -> None:
         """See TextWork."""
 

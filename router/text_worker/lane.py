@@ -1,108 +1,137 @@
-"""One text worker and the tasks that wait for it, first come first served.
+"""One text worker and the tasks that wait for it.
 
-waiting -> asked -> done or refused      the caller leaves: skipped while it waits, forgotten
+waiting -> asked -> done or refused      the caller leaves: taken out while it waits, forgotten
                                          while it runs
 the process ends -> its task's caller is told; the others wait for the next process
+
+A process that ends over a task is followed by another at once: it was a limit, and no fault of the
+process. One that cannot start, or ends with nothing to do, is left to whoever runs the lane.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass
+import time
 
-from cluster.errors import InternalError, NotReady, QueueFull, SplitserveError
+from cluster.errors import InternalError, NotReady, SplitserveError
+from cluster.logs import get_logger
+from cluster.process.background import until_one_ends
 from router.front.text_work import ReadBody
-from router.text_worker.messages import Setup, Task, pack_task
+from router.telemetry.metrics import TextMetrics
+from router.text_worker.messages import Setup, Task, pack_task, size_of
 from router.text_worker.text_process import RETRY_AFTER_S, TextProcess, TextProcessEnded
+from router.text_worker.vital_signs import kill_when_silent
+from router.text_worker.waiting import Job, WaitingTasks
 
-MAX_WAITING = 256
-MAX_WAITING_BYTES = 128 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Job:
-    head: bytes
-    body: bytes
-    done: asyncio.Future[ReadBody]
+LONGEST_ABSENCE_S = 5.0
+"""Without a process; then the router says that it is not ready. A start takes one to two."""
+_log = get_logger("router.text_worker")
 
 
 class TextLane:
     """`run` it again whenever it ends; `call` at any time; `close` once nobody runs it."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, name: str, metrics: TextMetrics) -> None:
         self._setup = setup
-        self._waiting: deque[_Job] = deque()
-        self._num_bytes = 0
+        self._name = name
+        self._metrics = metrics
+        self._waiting = WaitingTasks()
+        self._running: Job | None = None
         self._arrived = asyncio.Event()
+        self._absent_since_s: float | None = time.monotonic()
 
     @property
     def num_waiting(self) -> int:
         """Tasks that no process has been asked yet."""
         return len(self._waiting)
 
+    def why_not_ready(self) -> str | None:
+        """None while there is a process, or has been one a moment ago."""
+        if self._absent_since_s is None:
+            return None
+        absent_s = time.monotonic() - self._absent_since_s
+        if absent_s < LONGEST_ABSENCE_S:
+            return None
+        return f"the {self._name} process has not been there for {absent_s:.0f} s"
+
     async def call(self, task: Task, body: bytes = b"") -> ReadBody:
         """See TextWork. Raises QueueFull, and InvalidRequest for a task that cannot be packed,
         before anything is kept."""
         head = pack_task(task, len(body))
-        if len(self._waiting) >= MAX_WAITING or self._num_bytes + len(body) > MAX_WAITING_BYTES:
-            raise QueueFull("too many large requests at once; try again later", retry_after_s=1.0)
-        job = _Job(head, body, asyncio.get_running_loop().create_future())
-        self._waiting.append(job)
-        self._num_bytes += len(body)
+        job = Job(head, body, size_of(task, body), asyncio.get_running_loop().create_future())
+        self._waiting.add(job)
         self._arrived.set()
-        return await job.done
+        try:
+            return await job.done
+        finally:
+            self._waiting.leave(job)
 
     async def run(self) -> None:
-        """One process's life. Raises what ended it, when it is not cancelled."""
-        process = await TextProcess.start(self._setup)
+        """Processes, one after the other. Raises what kept one from starting, or what ended one
+        that had nothing to do."""
+        while True:
+            process = await TextProcess.start(self._setup)
+            self._absent_since_s = None
+            try:
+                await until_one_ends(self._serve_all(process), self._watch(process))
+            except TextProcessEnded as end:
+                _log.warning(
+                    "a text worker ended over a request; another one starts",
+                    what=self._name,
+                    exit_code=end.exit_code,
+                )
+            finally:
+                self._absent_since_s = time.monotonic()
+                self._metrics.restarts.labels(self._name).inc()
+                await process.end()
+
+    def close(self) -> None:
+        """Who waits is told; idempotent."""
+        while (job := self._waiting.first()) is not None:
+            job.fail(NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
+
+    async def _watch(self, process: TextProcess) -> None:
+        await kill_when_silent(process.pid, lambda: self._running is not None, process.kill)
+
+    async def _serve_all(self, process: TextProcess) -> None:
         ended = asyncio.ensure_future(process.wait_for_end())
         ended.add_done_callback(lambda _: self._arrived.set())
         try:
             while True:
-                await self._serve(process, await self._next(ended))
+                self._running = await self._next(ended)
+                with self._metrics.task_seconds.labels(self._name).time():
+                    await self._serve(process, self._running)
+                self._running = None
         finally:
+            self._running = None
             ended.cancel()
-            await process.end()
 
-    def close(self) -> None:
-        """Who waits is told; idempotent."""
-        for job in self._waiting:
-            _fail(job, NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
-        self._waiting.clear()
-
-    async def _next(self, ended: asyncio.Future[int]) -> _Job:
+    async def _next(self, ended: asyncio.Future[int]) -> Job:
         """The first whose caller is still there. Raises InternalError when the process ends."""
         while True:
-            while self._waiting:
-                job = self._waiting.popleft()
-                self._num_bytes -= len(job.body)
-                if not job.done.done():
+            if (job := self._waiting.first()) is not None:
+                if job.is_wanted:
                     return job
+                continue
             if ended.done():
                 raise InternalError(f"a text worker ended with {ended.result()}")
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def _serve(self, process: TextProcess, job: _Job) -> None:
+    async def _serve(self, process: TextProcess, job: Job) -> None:
         try:
             done = await process.ask(job.head, job.body)
         except SplitserveError as error:
-            _fail(job, error)
+            job.fail(error)
         except TextProcessEnded as end:
-            _fail(job, end.for_client())
+            job.fail(end.for_client())
             raise
         except asyncio.CancelledError:
-            _fail(job, NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
+            job.fail(NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
             raise
         except BaseException:
-            _fail(job, InternalError("the router failed on this request; its log says why"))
+            job.fail(InternalError("the router failed on this request; its log says why"))
             raise
         else:
-            if not job.done.done():
+            if job.is_wanted:
                 job.done.set_result(done)
-
-
-def _fail(job: _Job, error: SplitserveError) -> None:
-    if not job.done.done():
-        job.done.set_exception(error)

@@ -64,6 +64,17 @@ class ReadLarge(msgspec.Struct, frozen=True, tag=True):
 
 
 Task = EncodeText | EncodeChat | ReadLarge
+MESSAGE_BYTES = 32
+"""What a message costs beside its content: 1,090 empty ones take a plain template 110 ms."""
+
+
+def size_of(task: Task, body: bytes) -> int:
+    """Bytes that the task is work on; `body` is its payload."""
+    if isinstance(task, EncodeText):
+        return len(task.text)
+    if isinstance(task, EncodeChat):
+        return sum(len(content) + MESSAGE_BYTES for _role, content in task.messages)
+    return len(body)
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):

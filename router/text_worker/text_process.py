@@ -10,6 +10,7 @@ import socket
 from contextlib import suppress
 
 from cluster.errors import InternalError, InvalidRequest, NotReady, RequestTooLarge, SplitserveError
+from cluster.process.background import cancel
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.startup import REPORT_FD
@@ -17,12 +18,14 @@ from router.front.generation_request import TokenPrompt
 from router.front.text_work import ReadBody
 from router.text_worker.messages import LENGTHS, Ids, Loaded, Refusal, Reply, Setup, pack
 from router.text_worker.messages import to_router as unpack
+from router.text_worker.vital_signs import kill_when_silent
 
 CHILD_MODULE = "router.text_worker.child"
 START_TIMEOUT_S = 120.0
 """It takes a second; on a machine whose cores are busy, more."""
 TASK_TIMEOUT_S = 120.0
-"""For a process that stands still. One that works is ended by its CPU limit long before."""
+"""Beside the two that end a process long before: its CPU limit while it works, and vital_signs.py
+while it does not."""
 RETRY_AFTER_S = 1.0
 
 
@@ -54,6 +57,7 @@ class TextProcess:
             )
         reader, writer = await asyncio.open_connection(sock=near)
         started = cls(process, reader, writer)
+        watch = asyncio.ensure_future(kill_when_silent(started.pid, lambda: False, started.kill))
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 reply, _ = await started._exchange(pack(setup), b"")
@@ -63,6 +67,8 @@ class TextProcess:
         except asyncio.CancelledError:
             await started.end()
             raise
+        finally:
+            await cancel([watch])
         assert isinstance(reply, Loaded)
         return started
 
@@ -79,6 +85,17 @@ class TextProcess:
         assert isinstance(reply, Ids)
         return _read_body(reply, payload)
 
+    @property
+    def pid(self) -> int:
+        """Of the process, also after its end."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """Whoever asks or waits hears of its end. Idempotent."""
+        if self._process.returncode is None:  # its own would poll: asyncio loses the exit code
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
     async def wait_for_end(self) -> int:
         """The exit code, negative for a signal."""
         return await self._process.wait()
@@ -86,11 +103,7 @@ class TextProcess:
     async def end(self) -> int:
         """Kills it where it lives; its exit code. Idempotent."""
         self._writer.close()
-        if (
-            self._process.returncode is None
-        ):  # its `kill` would poll, and asyncio lose the exit code
-            with suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
+        self.kill()
         return await self._process.wait()
 
     async def _exchange(self, head: bytes, body: bytes) -> tuple[Reply, bytes]:

@@ -7,10 +7,12 @@ started again when it ends.
 from __future__ import annotations
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from cluster.process.background import Background, Loss
 from router.front.generation_request import ChatPrompt, TextPrompt
 from router.front.text_work import Door, ReadBody
+from router.telemetry.metrics import TextMetrics
 from router.text_worker.lane import TextLane
 from router.text_worker.messages import EncodeChat, EncodeText, ReadLarge, Setup
 
@@ -21,15 +23,23 @@ BODY_NICENESS = 5
 class TextWorkers:
     """The TextWork of a real router."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._texts = TextLane(setup)
-        self._bodies = TextLane(msgspec.structs.replace(setup, niceness=BODY_NICENESS))
+    def __init__(self, setup: Setup, metrics: TextMetrics | None = None) -> None:
+        metrics = metrics or TextMetrics(CollectorRegistry())
+        bodies = msgspec.structs.replace(setup, niceness=BODY_NICENESS)
+        self._texts = TextLane(setup, "text-worker", metrics)
+        self._bodies = TextLane(bodies, "body-worker", metrics)
+        metrics.watch_waiting("text-worker", lambda: self._texts.num_waiting)
+        metrics.watch_waiting("body-worker", lambda: self._bodies.num_waiting)
         self._background = Background(_go_on)
 
     @property
     def num_waiting(self) -> int:
         """Tasks that have not been begun."""
         return self._texts.num_waiting + self._bodies.num_waiting
+
+    def why_not_ready(self) -> str | None:
+        """See TextWork."""
+        return self._texts.why_not_ready() or self._bodies.why_not_ready()
 
     async def start(self) -> None:
         """See TextWork."""

@@ -13,16 +13,19 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from prometheus_client import CollectorRegistry
 
 from cluster.errors import ContextTooLong, InvalidRequest, NotReady, QueueFull, SplitserveError
 from cluster.models.card import ModelCard
+from cluster.process.background import cancel
 from router.front.generation_request import ChatPrompt, Rendering, TextPrompt
 from router.front.model_loading import load_text_side
 from router.front.text_work import Door
-from router.text_worker import lane
+from router.telemetry.metrics import TextMetrics
+from router.text_worker import lane, waiting
 from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
-from router.text_worker.messages import Setup
+from router.text_worker.messages import EncodeChat, Setup
 from router.text_worker.text_process import CHILD_MODULE
 from router.text_worker.workers import TextWorkers
 from tests.router.api.front_fakes import until
@@ -147,13 +150,13 @@ async def test_what_was_asked_of_a_worker_that_is_killed_may_be_sent_again(
 async def test_too_much_waiting_is_refused_at_once(
     card: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "MAX_WAITING", 2)
+    monkeypatch.setattr(waiting, "MAX_WAITING", 2)
     workers = TextWorkers(Setup(card, NAME, PLENTY))  # not started: everything waits
-    waiting = [asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS)) for _ in range(2)]
+    tasks = [asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS)) for _ in range(2)]
     await asyncio.sleep(0)
     assert isinstance(await error_of(workers.encode(HELLO, CONTEXT_TOKENS)), QueueFull)
     await workers.close()
-    assert [type(await error_of(task)) for task in waiting] == [NotReady, NotReady]
+    assert [type(await error_of(task)) for task in tasks] == [NotReady, NotReady]
 
 
 async def test_closing_leaves_no_process(card: ModelCard) -> None:
@@ -175,3 +178,48 @@ async def test_a_value_that_json_has_and_the_worker_cannot_be_sent_is_refused_an
             assert type(await error_of(bad)) is InvalidRequest
             assert await good
         assert pids() == before
+
+
+async def test_a_stopped_worker_is_replaced_within_seconds_while_a_chat_waits_for_it(
+    card: ModelCard,
+) -> None:
+    async with workers_of(card) as workers:
+        await workers.encode(HELLO, CONTEXT_TOKENS)
+        before = pids()
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS))
+        behind = asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS))
+        assert type(await error_of(asked)) is NotReady
+        assert await behind
+        await until(lambda: len(pids() - before) == 2, "the idle one is replaced as well")
+
+
+async def test_a_worker_that_a_limit_ends_is_followed_at_once_however_often(
+    card_with: Callable[[str], ModelCard],
+) -> None:
+    """The lane itself goes on: the back-off of what cannot start would grow with each."""
+    source = "{% if messages[0].content == 'bad' %}" + SLOW_IN_C + "{% endif %}hello"
+    setup = Setup(card_with(source), NAME, TextLimits(1 << 30, cpu_s=0))
+    alone = lane.TextLane(setup, "alone", TextMetrics(CollectorRegistry()))
+    running = asyncio.ensure_future(alone.run())
+    try:
+        for _ in range(2):
+            task = EncodeChat(BAD.messages, BAD.rendering, CONTEXT_TOKENS)
+            assert type(await error_of(alone.call(task))) is InvalidRequest
+            assert not running.done()
+        assert await alone.call(EncodeChat(HELLO.messages, HELLO.rendering, CONTEXT_TOKENS))
+    finally:
+        await cancel([running])
+
+
+async def test_a_router_whose_text_worker_stays_away_says_that_it_is_not_ready(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = TextWorkers(Setup(card, NAME, PLENTY))
+    assert workers.why_not_ready() is None
+    monkeypatch.setattr(lane, "LONGEST_ABSENCE_S", 0.0)
+    assert "text-worker" in str(workers.why_not_ready())
+    await workers.start()
+    await until(lambda: workers.why_not_ready() is None, "both are there")
+    await workers.close()
