@@ -57,19 +57,14 @@ class TextProcess:
             )
         reader, writer = await asyncio.open_connection(sock=near)
         started = cls(process, reader, writer)
-        watch = asyncio.ensure_future(kill_when_silent(started.pid, lambda: False, started.kill))
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                reply, _ = await started._exchange(pack(setup), b"")
+            await started._load(setup)
         except (OSError, EOFError, TimeoutError) as cause:
             await started.end()
             raise InternalError(f"a text worker did not start: {cause!r}") from cause
         except asyncio.CancelledError:
             await started.end()
             raise
-        finally:
-            await cancel([watch])
-        assert isinstance(reply, Loaded)
         return started
 
     async def ask(self, head: bytes, body: bytes) -> ReadBody:
@@ -105,6 +100,16 @@ class TextProcess:
         self._writer.close()
         self.kill()
         return await self._process.wait()
+
+    async def _load(self, setup: Setup) -> None:
+        """A process that is stopped meanwhile is killed."""
+        watch = asyncio.ensure_future(kill_when_silent(self.pid, lambda: False, self.kill))
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                reply, _ = await self._exchange(pack(setup), b"")
+        finally:
+            await cancel([watch])
+        assert isinstance(reply, Loaded)
 
     async def _exchange(self, head: bytes, body: bytes) -> tuple[Reply, bytes]:
         self._writer.write(head)
