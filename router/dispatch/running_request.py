@@ -88,6 +88,8 @@ class RunningRequest:
         if isinstance(message, worker_pb2.Ended):
             usage, timing = usage_from_wire(message.usage), timing_from_wire(message.timing)
             self._holders = self._holders_of_the_prompt(usage, timing)
+            if not self._has_decoded:
+                self._fleet.note_good_end(self.decode)
             return usage, timing
         tokens = [token_from_wire(token) for token in message.tokens]
         self._note_tokens(message.choice, len(tokens))

@@ -3,7 +3,7 @@
 trusted --failed--> resting for 0.5 s, 1 s, 2 s ... 30 s --> half open: one request at a time
    ^                    ^                                       |         |
    |                    '----------------- failed --------------'         |
-   '------------------------------ succeeded -----------------------------'
+   '--------------------- succeeded, or ended well often enough ----------'
 """
 
 from __future__ import annotations
@@ -54,6 +54,14 @@ class Cooldown:
         self._num_failures += 1
         self._until_s = self._clock() + rest_s
         return rest_s
+
+    def ended_well(self) -> None:
+        """Something ended well that did not need all of the worker: takes one failure back, so
+        that whoever fails at the rest of its work stays half open."""
+        if self._num_failures > 1:
+            self._num_failures -= 1
+        else:
+            self.succeeded()
 
     def succeeded(self) -> None:
         """It works: the failures before are forgotten."""

@@ -170,6 +170,14 @@ class Fleet:
         if item is not None and item.is_decode:
             self._judge(item, failed=failed)
 
+    def note_good_end(self, key: WorkerKey) -> None:
+        """A request ended well for which a decode worker had no token to make. What was sent
+        before a rest says nothing of what comes after it."""
+        item = self._members.get(key)
+        if item is not None and item.is_decode and not item.cooldown.is_resting:
+            item.cooldown.ended_well()
+            item.slow_start.succeeded()
+
     def _judge(self, item: FleetMember, *, failed: bool) -> None:
         if not failed:
             item.cooldown.succeeded()

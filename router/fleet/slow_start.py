@@ -13,7 +13,8 @@ OPEN_AT = 64
 
 
 class SlowStart:
-    """Of one process. A success is a token of its own, which has gone through its whole engine."""
+    """Of one process. A success is a token of its own, which has gone through its whole engine, or
+    the good end of a request that asked for none of them."""
 
     def __init__(self) -> None:
         self._window = FIRST_WINDOW

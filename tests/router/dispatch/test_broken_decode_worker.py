@@ -107,6 +107,28 @@ async def test_a_first_token_of_the_prefill_worker_does_not_clear_a_broken_decod
         await task
 
 
+async def test_a_worker_is_trusted_again_though_one_token_is_all_that_is_asked() -> None:
+    """Where prefill workers sample it, no token is ever its own."""
+    clock, worker = Clock(), FakeDecodeWorker(answer_at_once=True)
+    async with router() as plane:
+        plane.fleet._clock = clock
+        await worker.start()
+        await plane.store.join(worker.member())
+        await plane.store.join(prefill_member())
+        await until(lambda: plane.why_not_ready() is None)
+        [item] = plane.fleet.with_role(Role.DECODE)
+        asked = replace(request(max_tokens=1), token_ids=list(range(400)))
+        plane.fleet.note_request(item.key, failed=True)
+        await collect(plane, replace(asked, request_id="sent while it rests"))
+        assert item.cooldown.is_resting and not item.slow_start.is_proven
+        clock.now_s += 1.0
+        await collect(plane, replace(asked, request_id="the one that tries"))
+        assert worker.submitted[-1].prefill
+        assert item.slow_start.is_proven
+        assert not item.cooldown.sent(), "nothing has to be tried: the worker is trusted"
+    await worker.stop()
+
+
 async def test_a_request_that_has_a_token_fails_with_its_worker_and_the_worker_rests() -> None:
     workers = [FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1")]
     async with router(*workers) as plane:

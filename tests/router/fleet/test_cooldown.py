@@ -52,6 +52,18 @@ def test_one_success_makes_up_for_all_failures() -> None:
     assert cooldown.failed() == 0.5
 
 
+def test_good_ends_take_back_one_failure_each() -> None:
+    clock = HandClock()
+    cooldown = Cooldown(clock)
+    for _ in range(2):
+        clock.now_s += cooldown.failed() or 0.0
+    cooldown.ended_well()
+    assert cooldown.sent()  # still half open
+    cooldown.given_back()
+    cooldown.ended_well()
+    assert not cooldown.sent() and cooldown.admits
+
+
 def test_after_a_rest_one_request_at_a_time_tries_until_one_succeeds() -> None:
     clock = HandClock()
     cooldown = Cooldown(clock)
