@@ -76,7 +76,7 @@ class Dispatcher:
         deadline = request.limits.to_first_token
         with (
             self._counted(),
-            await self._admission.admit(request.tenant_salt, deadline) as place,
+            await self._admission.admit(request.tenant, deadline) as place,
         ):
             while True:
                 decision = await self._decide(request, clock, attempts)

@@ -20,8 +20,10 @@ class RoutedRequest:
     token_ids: list[int]
     """The prompt; at least one token."""
     sampling: SamplingParams
+    tenant: str = ""
+    """Who asks, as the server knows it: tenants share the queue fairly."""
     tenant_salt: str = ""
-    """From the authenticated tenant; keeps the prefix caches of tenants apart."""
+    """The tenant and the client's own salt; keeps prefix caches apart, and does nothing else."""
     limits: TimeLimits
     packed: bytes = field(init=False, repr=False, compare=False)
     """The prompt as the index and the names of its blocks are made from."""
