@@ -38,7 +38,7 @@ class DetokenizeReader:
         check_num_tokens(self._model, len(request.tokens))
         return SplitBody(b"", (TokenPrompt(request.tokens),), is_echoed=True, ignored=ignored)
 
-    def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
+    async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """See TextReader."""
         prompt = prompts[0]
         text = prompt.text

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.errors import InvalidRequest
 from cluster.process.lifespan import Lifespan
+from cluster.process.loop_share import LoopShare
 from router.api.answer_shape import Envelope
 from router.api.asgi import Receive, Scope, Send
 from router.api.exchange import Exchange
@@ -18,7 +19,7 @@ from router.api.tally import Tally
 from router.dispatch.time_limits import DefaultTimes, TimeLimits
 from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
-from router.front.pipeline import CompletionPipeline
+from router.front.pipeline import CompletionPipeline, PreparedGeneration, check_scored
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES
 
@@ -35,6 +36,7 @@ class FrontContext:
     limits: HttpLimits
     times: DefaultTimes
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
+    share: LoopShare = field(default_factory=LoopShare)
 
 
 class GenerationEndpoint:
@@ -71,9 +73,7 @@ class GenerationEndpoint:
     async def _begin(self, plan: Plan, request_id: str, limits: TimeLimits) -> Generation:
         """Every prompt is checked before the first is dispatched."""
         pipeline = self._context.pipeline
-        prepared = [
-            await pipeline.prepare(each) for each in self._requests(plan, request_id, limits)
-        ]
+        prepared = await self._prepare(plan, request_id, limits)
         model = self._context.model
         return Generation(
             events=merge([pipeline.stream(each) for each in prepared]),
@@ -89,6 +89,19 @@ class GenerationEndpoint:
             options=plan.options,
             ping_interval_s=self._context.limits.ping_interval_s,
         )
+
+    async def _prepare(
+        self, plan: Plan, request_id: str, limits: TimeLimits
+    ) -> list[PreparedGeneration]:
+        """Lets the loop go between long prompts."""
+        prepared: list[PreparedGeneration] = []
+        num_tokens = 0
+        for each in self._requests(plan, request_id, limits):
+            await self._context.share.breathe()
+            prepared.append(await self._context.pipeline.prepare(each))
+            num_tokens += len(prepared[-1].routed.token_ids)
+            check_scored(plan.wishes.sampling, num_tokens)
+        return prepared
 
     def _requests(self, plan: Plan, request_id: str, limits: TimeLimits) -> list[GenerationRequest]:
         several = len(plan.prompts) > 1

@@ -27,7 +27,7 @@ async def echo_logprobs(
     told = CompletionLogprobs([tokenizer.token_text(first)], [None], [None], [0])
     stream = tokenizer.new_stream()
     offset_chars = len(stream.step(first))
-    async for token in _in_slices(prompt.scores):
+    async for token in in_slices(prompt.scores):
         chosen = named(token.token_id, token.logprob, tokenizer)
         top = [named(i, logprob, tokenizer) for i, logprob in token.top[:num_top]]
         told.tokens.append(chosen.text)
@@ -43,7 +43,7 @@ async def prompt_logprobs(
 ) -> PromptLogprobs:
     """vLLM's shape: the token of the prompt is always among the candidates."""
     told: PromptLogprobs = [None]
-    async for token in _in_slices(prompt.scores):
+    async for token in in_slices(prompt.scores):
         ranked = [(i, p, rank) for rank, (i, p) in enumerate(token.top[:num_top], start=1)]
         candidates = {i: (p, rank) for i, p, rank in ranked}
         candidates.setdefault(token.token_id, (token.logprob, token.rank))
@@ -56,7 +56,8 @@ async def prompt_logprobs(
     return told
 
 
-async def _in_slices(scores: Sequence[PromptToken]) -> AsyncIterator[PromptToken]:
+async def in_slices(scores: Sequence[PromptToken]) -> AsyncIterator[PromptToken]:
+    """One by one; after some alternatives the loop is let go."""
     num_named = 0
     for token in scores:
         num_named += 1 + len(token.top)

@@ -22,7 +22,7 @@ class TextReader(Protocol):
         """Every check, and the prompt taken out; of a large body this is a text worker's work."""
         ...
 
-    def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
+    async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """JSON, from what is left of the body and the prompt as ids."""
         ...
 
@@ -51,4 +51,4 @@ class TextEndpoint:
             ids = [await pipeline.encode(each, limits.to_first_token) for each in split.prompts]
             done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)
         exchange.headers += self._context.ignored.tell(done.ignored)
-        await exchange.reply(reader.answer(done.rest, done.prompts))
+        await exchange.reply(await reader.answer(done.rest, done.prompts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -15,6 +16,8 @@ from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, Toke
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, SplitBody
 
+SLICE_TOKENS = 512
+"""About 1 ms of the event loop: SmolLM2 names 8,100 in 14 ms."""
 _TEXT = msgspec.json.Decoder(TextEncoding)
 _CHAT = msgspec.json.Decoder(ChatRendering)
 _KIND = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -47,14 +50,23 @@ class TokenizeReader:
             request.messages = []
         return SplitBody(msgspec.json.encode(request), (prompt,), ignored=ignored)
 
-    def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
+    async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:
         """See TextReader."""
         token_ids = prompts[0].token_ids
         wants_names = _decoded(rest, ignores_unknown=False)[0].return_token_strs
-        names = [self._model.tokenizer.token_text(i) for i in token_ids] if wants_names else None
+        names = await self._names(token_ids) if wants_names else None
         return msgspec.json.encode(
             TokenizeBody(len(token_ids), self._model.max_context_tokens, token_ids, names)
         )
+
+    async def _names(self, token_ids: list[int]) -> list[str]:
+        """A slice at a time, so that other requests go on in between."""
+        names: list[str] = []
+        for start in range(0, len(token_ids), SLICE_TOKENS):
+            part = token_ids[start : start + SLICE_TOKENS]
+            names += [self._model.tokenizer.token_text(i) for i in part]
+            await asyncio.sleep(0)
+        return names
 
     def _checked(self, body: bytes) -> _Decoded:
         ignores = self._model.ignores_unknown_fields

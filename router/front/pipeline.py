@@ -132,7 +132,7 @@ class CompletionPipeline:
             return await self._encoder.encode(prompt)
 
     def _resolve(self, wishes: Wishes, num_prompt_tokens: int) -> SamplingParams:
-        _check_scored(wishes.sampling, num_prompt_tokens)
+        check_scored(wishes.sampling, num_prompt_tokens)
         sampling = _lenient(wishes.sampling, self._model.vocab_size)
         room = self._model.max_context_tokens - num_prompt_tokens
         if wishes.max_tokens is None:
@@ -164,8 +164,9 @@ def _lenient(sampling: SamplingParams, vocab_size: int) -> SamplingParams:
     return replace(sampling, top_k=top_k, top_p=top_p)
 
 
-def _check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
-    """Raises InvalidRequest for more logprobs than one answer may hold."""
+def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
+    """Raises InvalidRequest for more logprobs than one answer may hold; the tokens are those of all
+    of its prompts."""
     if sampling.prompt_logprobs is None:
         return
     count = num_prompt_tokens * sampling.n * (1 + sampling.prompt_logprobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 from cluster.wire import (
     prompt_token_to_wire,
@@ -12,12 +12,15 @@ from cluster.wire import (
     usage_to_wire,
 )
 from protos import inference_pb2
+from router.api.prompt_scores import in_slices
 from router.dispatch.stream import Completed
 from router.front.events import ScoredPrompt, TextEvent
 from router.text.choice import TextDelta
 
 
-def responses_of(event: TextEvent, request_id: str) -> Iterator[inference_pb2.GenerateResponse]:
+async def responses_of(
+    event: TextEvent, request_id: str
+) -> AsyncIterator[inference_pb2.GenerateResponse]:
     """One or two messages: a chunk, and the end of its choice."""
     if isinstance(event, Completed):
         yield inference_pb2.GenerateResponse(
@@ -28,8 +31,12 @@ def responses_of(event: TextEvent, request_id: str) -> Iterator[inference_pb2.Ge
         )
         return
     if isinstance(event, ScoredPrompt):
-        prompt = inference_pb2.ScoredPrompt(tokens=map(prompt_token_to_wire, event.scores))
-        yield inference_pb2.GenerateResponse(request_id=request_id, prompt=prompt)
+        scored = inference_pb2.GenerateResponse(
+            request_id=request_id, prompt=inference_pb2.ScoredPrompt()
+        )
+        async for token in in_slices(event.scores):
+            scored.prompt.tokens.append(prompt_token_to_wire(token))
+        yield scored
         return
     if event.text or event.tokens:
         yield inference_pb2.GenerateResponse(request_id=request_id, chunk=_chunk(event))

@@ -95,7 +95,7 @@ class InferenceService:
             prepared = await self._pipeline.prepare(wanted)
             async with aclosing(self._pipeline.stream(prepared)) as events:
                 async for event in events:
-                    for response in responses_of(event, ids.echoed):
+                    async for response in responses_of(event, ids.echoed):
                         await self._write(context, response)
 
     async def _read(

@@ -1,9 +1,17 @@
 """A prompt told back: as an echo with logprobs, as vLLM's prompt_logprobs, and with no answer."""
 
+import asyncio
+
 import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
+from cluster.generation import PromptToken
+from cluster.process.background import cancel
+from cluster.wire import prompt_token_from_wire
+from router.api.prompt_scores import SLICE_ALTERNATIVES
+from router.front.events import ScoredPrompt
+from router.grpc_front.event_messages import responses_of
 from tests.router.api.front_fakes import MODEL, Front, running_front, scores_and_says
 
 TOP = [{"A": -1 / 16, "h": -1 / 8}, {"A": -1 / 8, "e": -1 / 4}, {"A": -3 / 16, "r": -3 / 8}]
@@ -124,3 +132,30 @@ async def test_a_token_that_was_not_among_the_likeliest_is_told_beside_them(clie
     assert answer.choices[0].logprobs.top_logprobs == [{"A": -0.5, "B": -1.5, "y": -0.5}]
     answer = await client.completions.create(model=MODEL, prompt="x", logprobs=0, max_tokens=1)
     assert answer.choices[0].logprobs.top_logprobs == [{"y": -0.5}]
+
+
+async def test_the_logprobs_of_all_prompts_of_one_request_count_together(front):
+    """Each of them alone is within what one answer may hold."""
+    body = {"model": MODEL, "prompt": ["x" * 400] * 8, "prompt_logprobs": 20, "max_tokens": 0}
+    refused = await post(front, "/v1/completions", body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "prompt_logprobs"
+    assert front.source.requests == []
+
+
+async def test_a_long_scored_prompt_is_put_into_a_message_in_several_turns_of_the_loop():
+    scores = [PromptToken(i, -1.0, 3, ((1, -2.0), (2, -3.0))) for i in range(4000)]
+    event = ScoredPrompt([0, *range(4000)], scores)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    told = [response async for response in responses_of(event, "r")]
+    await cancel([counting])
+    assert [prompt_token_from_wire(token) for token in told[0].prompt.tokens] == scores
+    assert turns >= 4000 * 3 // SLICE_ALTERNATIVES

@@ -1,11 +1,17 @@
 """/tokenize and /detokenize in vLLM's shapes, with the limits of every other body."""
 
+import asyncio
+
 import httpx
+import msgspec
 import pytest
 
+from cluster.process.background import cancel
 from cluster.process.lifespan import WorkerState
+from router.api.tokenize_reader import SLICE_TOKENS, TokenizeReader
+from router.front.generation_request import TokenPrompt
 from router.front.text_work import LARGE_BODY_BYTES
-from tests.router.api.front_fakes import CONTEXT_TOKENS, Front
+from tests.router.api.front_fakes import CONTEXT_TOKENS, Front, byte_model
 
 CHAT = [{"role": "user", "content": "Hi"}]
 
@@ -109,3 +115,21 @@ async def test_the_assistants_last_message_is_continued_and_not_closed(front):
 async def test_the_id_in_a_body_is_the_requests_own(front):
     answer = (await post(front, "/v1/completions", {"prompt": "x"})).json()
     assert answer["id"] == f"cmpl-{front.source.requests[0].request_id}"
+
+
+async def test_the_names_of_many_tokens_are_told_in_several_turns_of_the_loop() -> None:
+    reader = TokenizeReader(byte_model())
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    asked = b'{"prompt": "", "return_token_strs": true}'
+    answer = await reader.answer(asked, [TokenPrompt([72] * 4096)])
+    await cancel([counting])
+    assert msgspec.json.decode(answer)["token_strs"] == ["H"] * 4096
+    assert turns >= 4096 // SLICE_TOKENS
