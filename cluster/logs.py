@@ -10,12 +10,13 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from cluster.log_writer import STANDARD_ERROR
 from cluster.terminal_text import plain
 
 
@@ -44,27 +45,21 @@ def configure_logging(
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Unfailing(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _QueuedLines())),
         cache_logger_on_first_use=True,
     )
 
 
-class _Unfailing:
-    """A stream whose lines are lost when they cannot be written: whoever logs has other work."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+class _QueuedLines:
+    """As much of a text stream as the logger uses: whoever logs has other work than to wait."""
 
     def write(self, text: str) -> int:
-        """As of the stream; never raises OSError."""
-        with suppress(OSError, ValueError):
-            return self._stream.write(text)
-        return 0
+        """Never waits, never raises OSError."""
+        STANDARD_ERROR.write(text.encode(errors="replace"))
+        return len(text)
 
     def flush(self) -> None:
-        """As of the stream; never raises OSError."""
-        with suppress(OSError, ValueError):
-            self._stream.flush()
+        """Nothing: a thread writes."""
 
 
 def _stamp(process: str) -> Any:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from cluster.log_writer import STANDARD_ERROR
+
 Result = TypeVar("Result")
 
 
@@ -48,5 +50,6 @@ def exit_past_calls(exit_code: int) -> int:
     if any(isinstance(thread, _CallThread) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
+        STANDARD_ERROR.flush()
         os._exit(exit_code)
     return exit_code

@@ -21,7 +21,9 @@ from engine.contract.messages import Beat, LoadProgress
 from engine.offline.queue import Completion, collect
 from tests.engine.process.test_engine_process import make_spec
 from tests.engine.step.engine_scenario import VirtualClock, request
+from worker.engine import engine_child
 from worker.engine.client import EngineClient
+from worker.engine.engine_child import EngineChild
 from worker.engine.scripted_link import scripted_ready
 from worker.engine.vitals import Vitals
 
@@ -129,6 +131,37 @@ async def test_a_stopped_engine_is_ended_and_has_died() -> None:
             assert "stood still for 1 s" in await client.died
         assert [frame async for frame in client.frames()] == []
         assert not psutil.pid_exists(ready.pid)
+
+
+async def test_an_engine_that_cannot_be_killed_is_given_up_and_has_died(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kills: list[EngineChild] = []
+    async with odd_engine("") as client:
+        ready = await client.start()
+        with monkeypatch.context() as kernel:  # a driver keeps it: SIGKILL does nothing
+            kernel.setattr(EngineChild, "_signal_group", lambda child: kills.append(child))
+            kernel.setattr(engine_child, "KILL_TIMEOUT_S", 1.0)
+            os.kill(ready.pid, signal.SIGSTOP)
+            async with asyncio.timeout(DEADLINE_S):
+                assert "stood still for 1 s and cannot be killed" in await client.died
+        assert len(kills) == 1
+        os.kill(ready.pid, signal.SIGKILL)
+        await asyncio.to_thread(kills[0]._child.wait, DEADLINE_S)
+
+
+async def test_an_engine_that_takes_its_time_to_stop_is_not_killed_for_its_silence() -> None:
+    async with odd_engine("") as client:
+        ready = await client.start()
+        os.kill(ready.pid, signal.SIGSTOP)
+        stopping = asyncio.create_task(client.stop())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3.0):  # three times the limit of silence
+                await asyncio.shield(stopping)
+        os.kill(ready.pid, signal.SIGCONT)
+        async with asyncio.timeout(DEADLINE_S):
+            await stopping
+        assert not client.died.done()
 
 
 async def test_an_engine_that_hangs_in_a_step_is_ended() -> None:

@@ -33,8 +33,6 @@ from worker.engine.vitals import Vitals
 
 _DRAIN_S = 0.05
 _STOP_TIMEOUT_S = 10.0
-_KILL_TIMEOUT_S = 5.0
-"""A killed process is gone within milliseconds, unless a driver keeps it: then it is left."""
 _log = get_logger("worker.engine")
 
 
@@ -148,8 +146,11 @@ class EngineClient:
             self._tell_of_life(LifeSign.WORD)
 
     async def _watch(self, vitals: Vitals) -> None:
+        """Kills once, and not while it is stopped: `_end` has a limit for that."""
         while True:
             await asyncio.sleep(vitals.interval_s)
+            if self._is_stopping:
+                continue
             if (why := vitals.tick()) is not None:
                 _log.error(
                     "the engine process does not work any more; it is killed",
@@ -157,6 +158,7 @@ class EngineClient:
                     engine_pid=self.pid,
                 )
                 self._kill(why)
+                await asyncio.Event().wait()  # its end is told by whoever sees it
             elif vitals.is_in_long_step:
                 self._tell_of_life(LifeSign.LONG_STEP)
 
@@ -189,10 +191,5 @@ class EngineClient:
         done, _ = await asyncio.wait((child.ended,), timeout=_STOP_TIMEOUT_S)
         if not done:
             child.kill()
-            done, _ = await asyncio.wait((child.ended,), timeout=_KILL_TIMEOUT_S)
-        if not done:
-            _log.error(
-                "the engine process did not end when killed; it may still hold its memory",
-                engine_pid=child.pid,
-            )
+            await child.ended
         await child.close()

@@ -1,6 +1,7 @@
 """The operating system's side of an engine: started, its log passed on, its end noticed.
 
 start -> runs -> `ended`: how, and the last line of its log; what it had started is gone, too
+           '- killed, and not gone in time: `ended`, though a driver still keeps it
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cluster.log_writer import STANDARD_ERROR
+from cluster.logs import get_logger
 from cluster.process.background import Background, Loss, cancel
 from cluster.process.exit_watch import exit_of
 from cluster.process.parent_death import PARENT_PID
@@ -21,12 +24,17 @@ from cluster.process.startup import REPORT_FD
 
 _OUTPUT_GRACE_S = 0.2
 """For the log of a process that has ended: its last lines are in the pipe already."""
+KILL_TIMEOUT_S = 5.0
+"""A killed process is gone within milliseconds, unless a driver keeps it: then it is given up."""
 _TAIL_BYTES = 4096
 _PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Torch's idle threads sleep instead of spinning on the cores that the native kernels' team needs.
 
 16 sequences, SmolLM2-135M, bfloat16, 2 cores with 2 busy neighbours: 19 ms a step, 27 without.
 """
+
+
+_log = get_logger("worker.engine")
 
 
 class EngineChild:
@@ -37,6 +45,7 @@ class EngineChild:
         """`launch_file` is its standard input."""
         self._child = _spawn(entry_module, launch_file)
         self._why: str | None = None
+        self._is_killed = False
         self._tail = b""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._background = Background(self._on_loss)
@@ -49,9 +58,23 @@ class EngineChild:
 
     def kill(self, why: str | None = None) -> None:
         """Ends it and what it started, now; `why` then stands in `ended`. Idempotent."""
+        if self.ended.done():
+            return
+        self._why = self._why or why
+        self._signal_group()
+        if not self._is_killed:
+            self._is_killed = True
+            self._background.once("end of a killed engine", self._await_death())
+
+    async def _await_death(self) -> None:
+        """A process that a driver keeps in the kernel outlives SIGKILL: it is given up, so that
+        this worker ends and another one is started."""
+        await asyncio.wait((self.ended,), timeout=KILL_TIMEOUT_S)
         if not self.ended.done():
-            self._why = self._why or why
-            self._signal_group()
+            _log.error("the engine process cannot be killed; it may still hold its memory")
+            self.ended.set_result(
+                f"the engine process {self._why or 'was to end'} and cannot be killed"
+            )
 
     async def _watch(self) -> None:
         assert self._child.stderr is not None
@@ -61,7 +84,8 @@ class EngineChild:
             self._signal_group()
             await asyncio.wait((relay,), timeout=_OUTPUT_GRACE_S)  # who left the group holds on
             await cancel((relay,))
-        self.ended.set_result(self._describe_end(code))
+        if not self.ended.done():
+            self.ended.set_result(self._describe_end(code))
         await asyncio.Event().wait()  # until `close`: the end has been told
 
     async def close(self) -> None:
@@ -72,9 +96,7 @@ class EngineChild:
         """Passes the log on; what cannot be written anywhere is lost, so that the engine is not."""
         while chunk := await log.read(_TAIL_BYTES):
             self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.buffer.write(chunk)
-                sys.stderr.flush()
+            STANDARD_ERROR.write(chunk)
 
     def _on_loss(self, loss: Loss) -> None:
         self._signal_group()

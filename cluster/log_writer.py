@@ -1,0 +1,98 @@
+"""Standard error as a process's log is written to it: by a thread, so that nobody waits for it.
+
+    write -> queue of at most MAX_WAITING_BYTES -> thread -> standard error
+                 '- full: the line is lost, and counted in the next line that gets through
+
+A pipe that nobody reads (a supervisor that was stopped, a collector that hangs) takes 64 KiB and
+then blocks whoever writes; here that is a thread that has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import deque
+
+import msgspec
+
+MAX_WAITING_BYTES = 4 * 1024 * 1024
+"""About ten thousand lines."""
+EXIT_FLUSH_S = 0.5
+"""At a process's end, for a reader that is only late."""
+
+
+class LogWriter:
+    """Writes to one descriptor. All calls from any thread; none waits, but `flush`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._waiting: deque[bytes] = deque()
+        self._num_bytes = 0
+        self._num_lost = 0
+        self._is_writing = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def write(self, data: bytes) -> None:
+        """Queues it; lost when too much waits already."""
+        with self._changed:
+            if self._num_bytes + len(data) > MAX_WAITING_BYTES:
+                self._num_lost += 1
+                return
+            self._waiting.append(data)
+            self._num_bytes += len(data)
+            self._changed.notify_all()
+            if self._thread is None:
+                self._start()
+
+    def flush(self, timeout_s: float = EXIT_FLUSH_S) -> bool:
+        """Waits until all is written, so long at most; True when it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_quiet, timeout_s)
+
+    @property
+    def _is_quiet(self) -> bool:
+        return not self._waiting and not self._is_writing
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+        atexit.register(self.flush)
+
+    def _run(self) -> None:
+        while True:
+            self._emit(self._take())
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
+
+    def _take(self) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._waiting))
+            self._is_writing = True
+            data = self._waiting.popleft()
+            self._num_bytes -= len(data)
+            num_lost, self._num_lost = self._num_lost, 0
+        return _told_of(num_lost) + data if num_lost else data
+
+    def _emit(self, data: bytes) -> None:
+        """What cannot be written at all, as to a full disk, is lost."""
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:
+            return
+
+
+def _told_of(num_lost: int) -> bytes:
+    event = {
+        "level": "warning",
+        "event": "log lines were lost: standard error was not read",
+        "num_lost": num_lost,
+    }
+    return msgspec.json.encode(event) + b"\n"
+
+
+STANDARD_ERROR = LogWriter(2)
+"""This process's."""
