@@ -50,11 +50,17 @@ class Attempts:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._tried: frozenset[WorkerKey] = frozenset()
+        self._first_error: SplitserveError | None = None
 
     @property
     def tried(self) -> frozenset[WorkerKey]:
         """Decode workers that it was sent to."""
         return self._tried
+
+    @property
+    def first_error(self) -> SplitserveError | None:
+        """Why the first attempt failed."""
+        return self._first_error
 
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
@@ -62,6 +68,7 @@ class Attempts:
 
     def failed(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The request failed there, with or without a token."""
+        self._first_error = self._first_error or error
         if verdict_on(error).is_workers_fault:
             self._fleet.note_request(worker, failed=True)
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from random import Random
 
-from cluster.errors import InternalError, SplitserveError, status_of
+from cluster.errors import ContextTooLong, InternalError, SplitserveError, status_of
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
@@ -115,7 +115,10 @@ class Dispatcher:
         self, request: RoutedRequest, clock: RequestClock, attempts: Attempts
     ) -> Decision:
         await self._fleet.wait_for_decode(request.limits.to_first_token)
-        decision = self._desk.decide(request, attempts.tried)
+        try:
+            decision = self._desk.decide(request, attempts.tried)
+        except ContextTooLong as error:  # where it has not been: its length was fine elsewhere
+            raise attempts.first_error or error from None
         self._decisions.record(decision)
         clock.dispatched()
         attempts.sent(decision.route.decode)
@@ -127,7 +130,7 @@ class Dispatcher:
     ) -> Iterator[RunningRequest]:
         """The request at its workers, until the block ends; its place is free when they end."""
         run = RunningRequest(
-            request,
+            self._desk.fitted(request, decision.route.decode),
             decision.view,
             decision.route,
             self._fleet,

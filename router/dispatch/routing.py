@@ -7,6 +7,7 @@ from random import Random
 
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
+from router.dispatch.room import cut_to, with_room
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import RETRY_AFTER_S, Fleet
 from router.fleet.member import FleetMember
@@ -51,6 +52,11 @@ class RoutingDesk:
             route = replace(route, reason=RouteReason.PROMPT_LOGPROBS)
         return Decision(request.request_id, view, route, self._fleet.mismatches)
 
+    def fitted(self, request: RoutedRequest, decode: WorkerKey) -> RoutedRequest:
+        """The request as it is sent there: a length that nobody asked for is cut to the room."""
+        item = self._fleet.find(decode)
+        return request if item is None else cut_to(request, item)
+
     def _prefill_members(
         self, request: RoutedRequest, excluded: frozenset[WorkerKey]
     ) -> list[FleetMember]:
@@ -66,12 +72,12 @@ class RoutingDesk:
         ready = [item for item in self._fleet.ready(Role.DECODE) if item.key not in excluded]
         if not ready:
             raise NoWorker("no decode worker takes new work", retry_after_s=RETRY_AFTER_S)
-        needed = len(request.token_ids) + request.sampling.max_tokens
-        able = _able(ready, needed)
+        able = with_room(ready, request)
         if not able:  # one that is not trusted now may have the room
             ready = [item for item in self._fleet.open(Role.DECODE) if item.key not in excluded]
-            able = _able(ready, needed)
+            able = with_room(ready, request)
         if not able:
+            needed = len(request.token_ids) + request.sampling.max_tokens
             limit = max(item.capacity_tokens for item in ready)
             raise ContextTooLong(
                 f"{len(request.token_ids)} prompt tokens and max_tokens "
@@ -133,10 +139,6 @@ class RoutingDesk:
             kv_bytes_per_token=item.kv_bytes_per_token,
             kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
         )
-
-
-def _able(members: list[FleetMember], num_tokens: int) -> list[FleetMember]:
-    return [item for item in members if item.capacity_tokens >= num_tokens]
 
 
 def _warm(members: list[FleetMember]) -> list[FleetMember]:

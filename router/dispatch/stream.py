@@ -20,6 +20,8 @@ class RoutedRequest:
     token_ids: list[int]
     """The prompt; at least one token."""
     sampling: SamplingParams
+    is_default_length: bool = False
+    """`sampling.max_tokens` was not asked for: a route may cut it to what its worker can hold."""
     tenant: str = ""
     """Who asks, as the server knows it: tenants share the queue fairly."""
     tenant_salt: str = ""

@@ -93,6 +93,7 @@ class CompletionPipeline:
             request_id=request.request_id,
             token_ids=token_ids,
             sampling=sampling,
+            is_default_length=wishes.max_tokens is None,
             tenant=TENANT,
             tenant_salt=combined_salt(TENANT, wishes.cache_salt),
             limits=request.limits,

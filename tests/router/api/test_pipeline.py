@@ -99,6 +99,15 @@ async def test_long_texts_and_every_chat_are_encoded_elsewhere() -> None:
     assert texts.prompts == [long, chat]
 
 
+@pytest.mark.parametrize("asked, is_default", [(None, True), (3, False)])
+async def test_the_route_is_told_which_lengths_nobody_asked_for(
+    asked: int | None, is_default: bool
+) -> None:
+    pipeline = pipeline_over(FakeSource(says("a")))
+    prepared = await pipeline.prepare(request(max_tokens=asked, default_max_tokens=16))
+    assert prepared.routed.is_default_length is is_default
+
+
 async def test_a_base_model_refuses_a_chat() -> None:
     model = replace(byte_model(), template=None)
     with pytest.raises(InvalidRequest, match="no chat template"):

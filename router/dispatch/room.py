@@ -1,0 +1,45 @@
+"""Which decode workers have room for a request, and how long its answer may be there.
+
+A length that the client asked for is kept or refused. A length that nobody asked for is all the
+room of the roomiest worker: elsewhere it is what that worker has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from router.dispatch.stream import RoutedRequest
+from router.fleet.member import FleetMember
+
+USUAL_ANSWER_TOKENS = 4096
+"""Room for so many more makes a worker as good as a roomier one, where no length was asked for."""
+
+
+def with_room(members: list[FleetMember], request: RoutedRequest) -> list[FleetMember]:
+    """Those that can hold the request. Where it named no length and none can hold a usual answer:
+    the roomiest of those that can hold its shortest one."""
+    max_tokens = request.sampling.max_tokens
+    if not request.is_default_length:
+        return _holding(members, request, max_tokens)
+    shortest = max(1, request.sampling.min_tokens)
+    usual = max(shortest, min(max_tokens, USUAL_ANSWER_TOKENS))
+    if able := _holding(members, request, usual):
+        return able
+    able = _holding(members, request, shortest)
+    largest = max((item.capacity_tokens for item in able), default=0)
+    return [item for item in able if item.capacity_tokens == largest]
+
+
+def cut_to(request: RoutedRequest, worker: FleetMember) -> RoutedRequest:
+    """The request as one of `with_room` is sent it."""
+    room = worker.capacity_tokens - len(request.token_ids)
+    if not request.is_default_length or request.sampling.max_tokens <= room:
+        return request
+    return replace(request, sampling=replace(request.sampling, max_tokens=max(1, room)))
+
+
+def _holding(
+    members: list[FleetMember], request: RoutedRequest, answer_tokens: int
+) -> list[FleetMember]:
+    needed = len(request.token_ids) + answer_tokens
+    return [item for item in members if item.capacity_tokens >= needed]
