@@ -156,7 +156,13 @@ class RouterProcess:
             times=self._times,
         )
         app = build_app(context, self._readiness, self._workers.registry)
-        return HttpServer(app, self._options.host, self._options.port, self._limits)
+        return HttpServer(
+            app,
+            self._options.host,
+            self._options.port,
+            self._limits,
+            on_loss=self.stop_requests.on_loss,
+        )
 
     async def _start_grpc(self) -> int:
         service = InferenceService(

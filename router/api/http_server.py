@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from cluster.errors import ConfigError
+from cluster.process.background import Background, OnLoss
 from router.api.asgi import App
 from router.api.http_protocol import protocol_with
 from router.api.limits import HttpLimits
@@ -31,8 +32,11 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves from `start` until `stop`. All calls from the event loop's thread."""
 
-    def __init__(self, app: App, host: str, port: int, limits: HttpLimits) -> None:
-        """Listens at once. Raises ConfigError when the port cannot be had."""
+    def __init__(
+        self, app: App, host: str, port: int, limits: HttpLimits, *, on_loss: OnLoss
+    ) -> None:
+        """Listens at once; `on_loss` hears when it ends and nobody has asked it to. Raises
+        ConfigError when the port cannot be had."""
         self._socket = listen(host, port)
         config = uvicorn.Config(
             app,
@@ -49,7 +53,10 @@ class HttpServer:
             timeout_graceful_shutdown=LAST_ANSWERS_S,
         )
         self._server = _Server(config)
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(on_loss)
+        self._has_begun = False
+        self._is_stopping = False
+        self._has_ended = asyncio.Event()
 
     @property
     def port(self) -> int:
@@ -63,18 +70,28 @@ class HttpServer:
 
     async def start(self) -> None:
         """Begins to answer; returns once it does."""
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        while not self._server.started and not self._task.done():
+        self._has_begun = True
+        self._background.need("http", self._serve())
+        while not self._server.started and not self._has_ended.is_set():
             await asyncio.sleep(0)
-        if self._task.done():
-            self._task.result()
 
     async def stop(self) -> None:
         """Closes the listener, lets answers under way end, closes connections; idempotent."""
+        self._is_stopping = True
         self._server.should_exit = True
-        if self._task is not None:
-            await self._task
+        if self._has_begun:
+            await self._has_ended.wait()
+        await self._background.close()
         self._socket.close()
+
+    async def _serve(self) -> None:
+        """Returns where nobody has asked for it."""
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            self._has_ended.set()
+        if self._is_stopping:
+            await asyncio.Event().wait()  # `stop` closes the background
 
 
 def listen(host: str, port: int) -> socket.socket:

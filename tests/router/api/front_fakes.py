@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.errors import InvalidRequest
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
+from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
@@ -260,6 +261,8 @@ class Front:
     in_flight: Lifespan
     port: int
     server: HttpServer
+    losses: list[Loss]
+    """What has told that it ended."""
 
     @property
     def url(self) -> str:
@@ -283,6 +286,7 @@ async def running_front(
     pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = Lifespan.opened("router")
     readiness = FakeReadiness()
+    losses: list[Loss] = []
     bounds = limits or small_limits()
     context = FrontContext(
         model=model,
@@ -292,11 +296,11 @@ async def running_front(
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
     )
     app = build_app(context, readiness, CollectorRegistry())
-    server = HttpServer(app, "127.0.0.1", 0, bounds)
+    server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append)
     port = server.port
     await server.start()
     try:
-        yield Front(source, readiness, in_flight, port, server)
+        yield Front(source, readiness, in_flight, port, server, losses)
     finally:
         await server.stop()
 
