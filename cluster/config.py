@@ -156,6 +156,9 @@ class RouterOptions:
         15.0, "silence in a stream before a comment keeps it open; 0: never", low=0
     )
     max_body_bytes: int = option(8 * 1024 * 1024, "largest HTTP body", low=1)
+    max_bodies_bytes: int = option(
+        256 * 1024 * 1024, "bytes of all large bodies that are being received or read", low=1
+    )
     header_timeout_s: float = option(10.0, "time a client may take to send its request", low=0.1)
     index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers", low=1)
     beat_interval_s: float = option(1.0, "how often workers beat", low=0.01)

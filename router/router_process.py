@@ -21,6 +21,7 @@ from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import PublicPort, RpcServer
+from router.api.body_account import BodyAccount
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits, max_connections_here
@@ -111,6 +112,7 @@ class RouterProcess:
             ping_interval_s=options.ping_interval_s,
             max_connections=max_connections_here(),
         )
+        self._bodies = BodyAccount(max(options.max_bodies_bytes, options.max_body_bytes))
         self._times = DefaultTimes(
             first_token_s=options.default_timeout_s, between_tokens_s=options.stream_timeout_s
         )
@@ -153,6 +155,7 @@ class RouterProcess:
             pipeline=self._pipeline,
             in_flight=self._in_flight,
             limits=self._limits,
+            bodies=self._bodies,
             times=self._times,
         )
         app = build_app(context, self._readiness, self._workers.registry)
@@ -170,6 +173,7 @@ class RouterProcess:
             self._pipeline,
             self._in_flight,
             self._limits,
+            bodies=self._bodies,
             times=self._times,
         )
         self._server.add(add_inference, service, SERVICE_NAME)

@@ -15,6 +15,7 @@ from typing import Any
 from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
 from cluster.process.background import cancel
 from router.api.asgi import Message, Receive, Scope, Send, header_of
+from router.api.body_account import HeldBody
 from router.api.limits import HttpLimits
 
 _JSON_TYPE = (b"content-type", b"application/json")
@@ -50,14 +51,14 @@ class Exchange:
         """The first request header of that lower-case name."""
         return header_of(self.scope, name)
 
-    async def read_json_body(self) -> bytes:
+    async def read_json_body(self, held: HeldBody) -> bytes:
         """The whole body. Raises InvalidRequest (type), RequestTooLarge and SlowRequest."""
         self._check_type()
         self._check_size(int(self.header(b"content-length") or 0))
         timeout_s = self._limits.request_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._read()
+                return await self._read(held)
         except TimeoutError:
             raise SlowRequest(
                 f"the body did not arrive within {timeout_s:g} s; send it faster"
@@ -108,7 +109,7 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def _read(self) -> bytes:
+    async def _read(self, held: HeldBody) -> bytes:
         body = bytearray()
         while True:
             message = await self._receive()
@@ -116,6 +117,7 @@ class Exchange:
                 raise Cancelled("the client closed the connection while sending")
             body += message.get("body", b"")
             self._check_size(len(body))
+            held.grow_to(len(body))
             if not message.get("more_body", False):
                 return bytes(body)
 

@@ -9,6 +9,7 @@ from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
 from router.api.answer_shape import Envelope
 from router.api.asgi import Receive, Scope, Send
+from router.api.body_account import BodyAccount, HeldBody
 from router.api.exchange import Exchange
 from router.api.generation import Generation
 from router.api.ignored_fields import IgnoredFields
@@ -34,6 +35,7 @@ class FrontContext:
     pipeline: CompletionPipeline
     in_flight: Lifespan
     limits: HttpLimits
+    bodies: BodyAccount
     times: DefaultTimes
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
     share: LoopShare = field(default_factory=LoopShare)
@@ -48,12 +50,13 @@ class GenerationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._context.limits)
-        with self._context.in_flight.admit():
-            body = await exchange.read_json_body()
-            await exchange.until_disconnect(self._run(exchange, body))
+        with self._context.in_flight.admit(), self._context.bodies.open() as held:
+            body = await exchange.read_json_body(held)
+            await exchange.until_disconnect(self._run(exchange, body, held))
 
-    async def _run(self, exchange: Exchange, body: bytes) -> None:
+    async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
         plan = _with_headers(await self._read(exchange, body), exchange)
+        held.close()
         exchange.headers += self._context.ignored.tell(plan.ignored)
         limits = self._limits(exchange, plan.timeout_s)
         generation = await self._begin(plan, exchange.request_id, limits)

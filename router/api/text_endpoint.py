@@ -36,8 +36,8 @@ class TextEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._context.limits)
-        with self._context.in_flight.admit():
-            body = await exchange.read_json_body()
+        with self._context.in_flight.admit(), self._context.bodies.open() as held:
+            body = await exchange.read_json_body(held)
             await exchange.until_disconnect(self._run(exchange, body))
 
     async def _run(self, exchange: Exchange, body: bytes) -> None:

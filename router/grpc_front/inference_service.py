@@ -15,6 +15,7 @@ from cluster.logs import bind_request, get_logger
 from cluster.process.lifespan import Lifespan
 from cluster.rpc import abort
 from protos import inference_pb2
+from router.api.body_account import BodyAccount
 from router.api.limits import HttpLimits
 from router.dispatch.time_limits import MAX_TIMEOUT_S, DefaultTimes, TimeLimits
 from router.front.generation_request import Prompt
@@ -39,6 +40,7 @@ class InferenceService:
         in_flight: Lifespan,
         limits: HttpLimits,
         *,
+        bodies: BodyAccount,
         times: DefaultTimes,
         draw: UniqueHex = unique_hex,
     ) -> None:
@@ -48,6 +50,7 @@ class InferenceService:
         self._pipeline = pipeline
         self._in_flight = in_flight
         self._limits = limits
+        self._bodies = bodies
         self._times = times
         self._num_calls = 0
 
@@ -105,7 +108,9 @@ class InferenceService:
         if len(raw) > limit:
             raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
         if len(raw) > LARGE_BODY_BYTES:
-            large = await self._pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
+            with self._bodies.open() as held:
+                held.grow_to(len(raw))
+                large = await self._pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
             return parse_message(large.rest), large.prompts[0]
         message = parse_message(raw)
         self._model.check_name(message.model)

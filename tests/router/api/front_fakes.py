@@ -13,6 +13,7 @@ from cluster.errors import InvalidRequest
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
+from router.api.body_account import BodyAccount
 from router.api.generation_endpoint import FrontContext
 from router.api.http_server import HttpServer
 from router.api.limits import HttpLimits
@@ -279,6 +280,7 @@ async def running_front(
     script: Script | None = None,
     limits: HttpLimits | None = None,
     *,
+    bodies: BodyAccount | None = None,
     model: ServedModel | None = None,
 ) -> AsyncIterator[Front]:
     model = model or byte_model()
@@ -293,6 +295,7 @@ async def running_front(
         pipeline=pipeline,
         in_flight=in_flight,
         limits=bounds,
+        bodies=bodies or BodyAccount(1 << 30),
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
     )
     app = build_app(context, readiness, CollectorRegistry())

@@ -19,6 +19,7 @@ from cluster.errors import QueueFull
 from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from router.api.body_account import BodyAccount
 from router.api.limits import HttpLimits
 from router.dispatch.time_limits import DefaultTimes
 from router.front.pipeline import CompletionPipeline
@@ -52,14 +53,21 @@ class GrpcFront:
 
 @asynccontextmanager
 async def running_grpc(
-    script: Script, limits: HttpLimits | None = None
+    script: Script, limits: HttpLimits | None = None, bodies: BodyAccount | None = None
 ) -> AsyncIterator[GrpcFront]:
     model = byte_model()
     source = FakeSource(script)
     pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = Lifespan.opened("router")
     times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
-    service = InferenceService(model, pipeline, in_flight, limits or small_limits(), times=times)
+    service = InferenceService(
+        model,
+        pipeline,
+        in_flight,
+        limits or small_limits(),
+        bodies=bodies or BodyAccount(1 << 30),
+        times=times,
+    )
     server = RpcServer("127.0.0.1", 0)
     server.add(add_inference, service, SERVICE_NAME)
     port = await server.start()
