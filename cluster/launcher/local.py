@@ -124,7 +124,10 @@ class LocalLauncher:
 
     async def launch(self, spec: ProcessSpec) -> LocalProcess:
         """Starts the program. Raises ConfigError when it does not exist or may not be run."""
-        read_end, write_end = os.pipe()
+        try:
+            read_end, write_end = os.pipe()
+        except OSError as cause:
+            raise ConfigError(f"{spec.name} cannot be started: {cause.strerror}") from cause
         environ = without_options(os.environ) | dict(spec.environ)
         environ |= {REPORT_FD: str(write_end), PARENT_PID: str(os.getpid())}
         try:

@@ -24,6 +24,7 @@ from cluster.membership.expiry import Lease
 from cluster.membership.member import Member, MemberState
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
 from cluster.process.background import Background
+from router.fleet.blame import Blame
 from router.fleet.cooldown import Cooldown
 from router.fleet.event_followers import EventFollowers
 from router.fleet.member import FleetMember
@@ -63,6 +64,7 @@ class Fleet:
         self._lease = lease
         self._clock = clock
         self._members: dict[WorkerKey, FleetMember] = {}
+        self._blame = Blame()
         self._mismatches = Mismatches()
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
@@ -158,11 +160,16 @@ class Fleet:
             item.draining = draining
             self._changed.set()
 
-    def note_handoff(self, key: WorkerKey, failed: bool) -> None:
+    def note_handoff(self, key: WorkerKey, failed: bool, *, reader: WorkerKey) -> None:
         """How a handoff from a prefill worker went, as its reader says."""
         item = self._members.get(key)
-        if item is not None and not item.is_decode:
-            self._judge(item, failed=failed)
+        if item is None or item.is_decode:
+            return
+        if not failed:
+            self._blame.succeeded(key)
+        elif not self._blame.failed(key, reader, num_readers=self._num_members(Role.DECODE)):
+            return  # it may be the reader's own
+        self._judge(item, failed=failed)
 
     def note_request(self, key: WorkerKey, *, failed: bool) -> None:
         """A decode worker has made a token of a request, or failed it by its own fault."""
@@ -238,7 +245,7 @@ class Fleet:
                 self._dialer,
                 on_load=lambda load: self.note_load(member.key, load),
                 on_open=self._changed.set,
-                on_handoff=self.note_handoff,
+                on_handoff=partial(self.note_handoff, reader=member.key),
                 on_mismatch=lambda error: self._turn_away(member.key, error),
             )
             item.session.start()
@@ -259,6 +266,7 @@ class Fleet:
         if item.follower is not None:
             item.follower.cancel()  # at once: it must not speak of a worker that is forgotten
         self._followers.forget(key)
+        self._blame.forget(key)
         self._estimates.forget(key)
         self._mismatches.forget(key.worker_id)
         if item.session is not None:

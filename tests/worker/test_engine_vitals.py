@@ -144,7 +144,10 @@ async def test_an_engine_that_cannot_be_killed_is_given_up_and_has_died(
             kernel.setattr(engine_child, "KILL_TIMEOUT_S", 1.0)
             os.kill(ready.pid, signal.SIGSTOP)
             async with asyncio.timeout(DEADLINE_S):
-                assert "stood still for 1 s and cannot be killed" in await client.died
+                assert (
+                    "stood still for 1 s (--engine-silence-s) and cannot be killed"
+                    in await client.died
+                )
         assert len(kills) == 1
         os.kill(ready.pid, signal.SIGKILL)
         await asyncio.to_thread(kills[0]._child.wait, DEADLINE_S)

@@ -3,6 +3,7 @@
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from protos import worker_pb2
+from router.fleet.blame import Blame
 from router.fleet.cooldown import LONGEST_REST_S, Cooldown
 from tests.router.dispatch_bench import collect, prefill_member, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, Frame, until
@@ -127,7 +128,34 @@ async def test_a_prefill_worker_that_fails_is_not_proposed_until_it_has_rested()
 async def test_words_about_unknown_workers_and_decode_workers_change_nothing() -> None:
     decode = FakeDecodeWorker(answer_at_once=True)
     async with router(decode) as plane:
-        plane.fleet.note_handoff(WorkerKey("nobody", "i1"), True)
-        plane.fleet.note_handoff(decode.member().key, True)
+        plane.fleet.note_handoff(WorkerKey("nobody", "i1"), True, reader=decode.member().key)
+        plane.fleet.note_handoff(decode.member().key, True, reader=decode.member().key)
         await collect(plane, request("r1"))
         assert plane.fleet.why_not_ready() is None
+
+
+async def test_a_decode_worker_s_word_alone_rests_nobody_where_another_could_say_the_same() -> None:
+    """Its own agent may not have started: then it blames every prefill worker."""
+    one, other = FakeDecodeWorker("decode-1"), FakeDecodeWorker("decode-2")
+    bad = prefill_member("prefill-bad")
+    async with router(one, other) as plane:
+        await plane.store.join(bad)
+        member = plane.fleet.find(bad.key)
+        assert member is not None
+        for _ in range(10):
+            plane.fleet.note_handoff(bad.key, True, reader=one.member().key)
+        assert not member.cooldown.is_resting
+        plane.fleet.note_handoff(bad.key, True, reader=other.member().key)
+        assert member.cooldown.is_resting
+        plane.fleet.note_handoff(bad.key, False, reader=other.member().key)
+        plane.fleet.note_handoff(bad.key, True, reader=one.member().key)
+        assert not member.cooldown.is_resting
+
+
+def test_who_is_gone_blames_nobody_any_more() -> None:
+    blame = Blame()
+    source, reader, other = (WorkerKey(name, "i") for name in ("source", "reader", "other"))
+    assert not blame.failed(source, reader, num_readers=2)
+    blame.forget(reader)
+    assert not blame.failed(source, other, num_readers=2)
+    assert blame.failed(source, other, num_readers=1)
