@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 
 import msgspec
 
@@ -89,3 +90,12 @@ class EngineLoad:
     decode_row_ms: float = 0.0
     prefill_token_ms: float = 0.0
     prefill_pair_ms: float = 0.0
+
+    @property
+    def fault(self) -> str | None:
+        """The first number that no worker can have, in words; None: all may be."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not (math.isfinite(value) and value >= 0):
+                return f"load.{item.name} is {value}; it must be finite and >= 0"
+        return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import grpc
 
@@ -122,10 +121,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
 
 def _checked_load(message: worker_pb2.EngineLoad) -> EngineLoad:
     load = load_from_wire(message)
-    for item in fields(EngineLoad):
-        value = getattr(load, item.name)
-        if not math.isfinite(value) or value < 0:
-            raise InvalidRequest(f"load.{item.name} is {value}; it must be finite and >= 0")
+    if (fault := load.fault) is not None:
+        raise InvalidRequest(fault)
     return load
 
 

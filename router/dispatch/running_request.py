@@ -70,11 +70,16 @@ class RunningRequest:
         )
         self._goodbye: asyncio.TimerHandle | None = None
         self._assignments = _assign(request, view, member, targets[:1])
-        self._expected_at = _expect(request, member, targets[:1], index)
+        self._expected_at: dict[WorkerKey, Expectation] = {}
         self._holders: frozenset[str] = frozenset()
         self._begun = set[int]() if targets else set(range(request.sampling.n))
         """Choices whose next token is the decode worker's own: the first may be the prefill's."""
         self._has_decoded = False
+        try:
+            self._expect([member, *targets[:1]], index)
+        except BaseException:
+            self.close()  # nobody else can
+            raise
 
     async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
@@ -113,6 +118,14 @@ class RunningRequest:
         self._release()
         for key, expectation in self._expected_at.items():
             expectation.settle(came_true=key.worker_id in self._holders)
+
+    def _expect(self, members: list[FleetMember], index: PrefixIndex) -> None:
+        """What the index may count on from now on: requests that follow at once find their
+        prefix. The decode worker is the first."""
+        request = self._request
+        root = request.root_at(members[0].pairing_key)
+        for item in members:
+            self._expected_at[item.key] = index.expect([item.key], root, request.packed)
 
     def _leave_the_workers(self) -> None:
         self._release()
@@ -168,14 +181,6 @@ def _assign(
         decode.assign(num_tokens=total, prefill_tokens=local_tokens),
         *(item.assign(num_tokens=num_prompt, prefill_tokens=uncached(item)) for item in prefill),
     ]
-
-
-def _expect(
-    request: RoutedRequest, decode: FleetMember, prefill: list[FleetMember], index: PrefixIndex
-) -> dict[WorkerKey, Expectation]:
-    """What the index may count on from now on: requests that follow at once find their prefix."""
-    root = request.root_at(decode.pairing_key)
-    return {item.key: index.expect([item.key], root, request.packed) for item in (decode, *prefill)}
 
 
 def _submit_message(

@@ -71,6 +71,7 @@ class WorkerSession:
         self._streams: dict[str, RequestStream] = {}
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
         self._background = Background(nothing_needed)
+        self._has_said_fault = False
 
     @property
     def is_open(self) -> bool:
@@ -209,7 +210,16 @@ class WorkerSession:
         for item in frame.handoffs:
             self._on_handoff(WorkerKey(item.worker_id, item.incarnation), item.failed)
         if frame.HasField("load"):
-            self._on_load(load_from_wire(frame.load))
+            self._take_load(load_from_wire(frame.load))
+
+    def _take_load(self, load: EngineLoad) -> None:
+        """Prices are made of it: one NaN would go wherever a comparison goes."""
+        if (fault := load.fault) is None:
+            self._on_load(load)
+        elif not self._has_said_fault:
+            self._has_said_fault = True
+            worker_id = self._meant.key.worker_id
+            _log.warning("a worker's load is left out", worker_id=worker_id, reason=fault)
 
     def _finish(self, request_id: str, choice: int) -> None:
         finish = worker_pb2.Finish(request_id=request_id, choices=[choice])

@@ -33,6 +33,9 @@ _WAITING = 1.5
 wait for a core that neighbours held, or for prompts before it. Less than the two at which a prompt
 would stay with an idle decode worker: see router/pricing/policy.py."""
 
+_NEWS = 0.01
+"""By so much of itself a word must change to be one: workers say a little else with each frame."""
+
 Line = tuple[float, float]
 """(base_ms, ms_per_token)"""
 _DEFAULT: Line = (DEFAULT_BASE_MS, 1000 / DEFAULT_TOKENS_PER_S)
@@ -95,7 +98,7 @@ class PrefillLines:
     def heard(self, worker: WorkerKey, token_ms: float, pair_ms: float) -> None:
         """What a worker's own steps cost; zeros: it has measured nothing."""
         said = (token_ms, pair_ms)
-        if token_ms + pair_ms > 0 and said != self._said.get(worker):
+        if token_ms + pair_ms > 0 and _differ(said, self._said.get(worker, (0.0, 0.0))):
             self._said[worker] = said
             self._speeds[worker] = self._solve(worker)
 
@@ -134,3 +137,8 @@ class PrefillLines:
         token_ms, pair_ms = self._said.get(worker, (None, self._fleet_pair_ms()))
         prior = self._fleet_line if token_ms is None else (DEFAULT_BASE_MS, token_ms)
         return PrefillSpeed(*self._own.get(worker, _Sums()).line(prior), pair_ms)
+
+
+def _differ(said: tuple[float, float], before: tuple[float, float]) -> bool:
+    pairs = zip(said, before, strict=True)
+    return any(abs(value - old) > _NEWS * old for value, old in pairs)

@@ -13,6 +13,7 @@ from cluster.identity import Role
 from router.control.plane import FleetPlane
 from router.dispatch.attempts import ELSEWHERE
 from router.dispatch.stream import ChoiceTokens, Completed
+from router.index.prefix_index import Expectation
 from tests.router.dispatch_bench import collect, is_idle, outcome, prefill_member, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
@@ -178,6 +179,22 @@ async def test_every_error_that_another_worker_may_not_have_is_tried_there(
             assert isinstance(events[0], ChoiceTokens)
         assert plane.registry.get_sample_value("splitserve_retries_total") == len(bad.submitted)
         assert bad.submitted
+
+
+async def test_a_request_that_the_index_cannot_expect_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = FakeDecodeWorker()
+
+    def full(*question: object) -> Expectation:
+        raise MemoryError("no room for one more")
+
+    async with router(worker) as plane:
+        monkeypatch.setattr(plane.index, "expect", full)
+        with pytest.raises(MemoryError):
+            await collect(plane, request())
+        assert is_idle(plane)
+        await until(lambda: worker.cancelled == ["r1"])
 
 
 async def test_the_clients_own_fault_is_not_tried_again_and_nobody_rests() -> None:

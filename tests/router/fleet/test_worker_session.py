@@ -50,6 +50,19 @@ async def connected(
         await worker.stop()
 
 
+async def test_a_load_with_impossible_numbers_is_left_out_and_its_frame_is_not() -> None:
+    loads = list[EngineLoad]()
+    async with connected(loads) as (worker, session):
+        stream = submit(session, "r1")
+        for step_ms in (float("nan"), float("inf"), -1.0):
+            worker.send(Frame(load=worker_pb2.EngineLoad(decode_step_ms=step_ms)))
+        worker.send(tokens_frame("r1", 5))
+        assert ids(await stream.next()) == [5]
+        assert loads == [] and session.is_open
+        worker.send(Frame(load=worker_pb2.EngineLoad(decode_step_ms=7.0)))
+        await until(lambda: loads == [EngineLoad(decode_step_ms=7.0)])
+
+
 def submit(session: WorkerSession, request_id: str, max_tokens: int = 10) -> RequestStream:
     message = worker_pb2.Submit(request_id=request_id, token_ids=[1, 2])
     return session.submit(message, max_tokens=max_tokens)

@@ -246,3 +246,13 @@ def test_a_fleet_of_one_pair_keeps_handing_over_new_prompts_and_keeping_cached_o
     for prompt_tokens in (45, 50, 200, 35, 900):
         assert route(prompt_tokens, 0) == "p"
         assert route(prompt_tokens, (prompt_tokens - 1) // 16 * 16) is None
+
+
+def test_a_word_that_hardly_differs_solves_no_line_anew() -> None:
+    model = PrefillLines()
+    model.heard(P, 1.0, 0.5)
+    line = model.speed_of(P)
+    model.heard(P, 1.005, 0.502)
+    assert model.speed_of(P) is line
+    model.heard(P, 1.005, 0.51)
+    assert model.speed_of(P) is not line
