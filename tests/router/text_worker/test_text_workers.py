@@ -223,3 +223,14 @@ async def test_a_router_whose_text_worker_stays_away_says_that_it_is_not_ready(
     await workers.start()
     await until(lambda: workers.why_not_ready() is None, "both are there")
     await workers.close()
+
+
+async def test_a_caller_who_leaves_is_taken_out_of_the_line_at_once(card: ModelCard) -> None:
+    workers = TextWorkers(Setup(card, NAME, PLENTY))  # not started: everything waits
+    asked = [asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert workers.num_waiting == 3
+    await cancel(asked[:2])
+    assert workers.num_waiting == 1
+    await workers.close()
+    assert type(await error_of(asked[2])) is NotReady
