@@ -19,6 +19,10 @@ from cluster.errors import DeadlineExceeded
 
 MAX_TIMEOUT_S = 24 * 3600.0
 """The longest that a client may ask for, and what a worker is told where nobody asked."""
+LATE_S = 0.05
+"""A timer that fires so late says that the event loop stood."""
+HEARING_S = 1.0
+"""For reading what arrived meanwhile, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,8 @@ class ProgressWatch:
     """Waits beside a running request; `on_late` is called once, with why, unless it is stopped.
 
     One timer a request, which looks at how far the request has come when it fires: tokens cost
-    nothing.
+    nothing. A look that is late itself judges nobody by the router's own limits: the loop stood,
+    and reads first what has arrived. The next look judges.
     """
 
     def __init__(
@@ -87,6 +92,8 @@ class ProgressWatch:
         self._limits = limits
         self._last_token_s = last_token_s
         self._on_late = on_late
+        self._was_late = False
+        self._due_s = 0.0
         self._timer = self._armed()
 
     def stop(self) -> None:
@@ -96,14 +103,23 @@ class ProgressWatch:
     def _armed(self) -> asyncio.TimerHandle:
         limits = self._limits
         remaining_s = min(limits.after(self._last_token_s()).remaining_s, limits.between_tokens_s)
-        return asyncio.get_running_loop().call_later(remaining_s, self._look)
+        return self._armed_for(remaining_s)
+
+    def _armed_for(self, seconds: float) -> asyncio.TimerHandle:
+        self._due_s = self._limits.clock() + seconds
+        return asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
+        late_s = self._limits.clock() - self._due_s
         last_token_s = self._last_token_s()
-        if self._limits.after(last_token_s).has_passed:
-            self._on_late(DeadlineExceeded(self._why(last_token_s)))
-        else:
+        if not self._limits.after(last_token_s).has_passed:
+            self._was_late = False
             self._timer = self._armed()
+        elif late_s > LATE_S and not self._was_late and not self._limits.whole.has_passed:
+            self._was_late = True
+            self._timer = self._armed_for(min(late_s, HEARING_S))
+        else:
+            self._on_late(DeadlineExceeded(self._why(last_token_s)))
 
     def _why(self, last_token_s: float | None) -> str:
         limits = self._limits

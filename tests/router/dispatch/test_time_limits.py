@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import DeadlineExceeded
-from router.dispatch.time_limits import DefaultTimes
+from router.dispatch.time_limits import DefaultTimes, ProgressWatch
 from tests.router.dispatch_bench import collect, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
@@ -70,6 +70,31 @@ async def test_a_stream_that_stands_still_ends_whatever_its_deadline():
         with pytest.raises(DeadlineExceeded, match="no token came for 0.15 s"):
             await running
         await until(lambda: worker.cancelled == ["r1"])
+
+
+async def test_a_loop_that_stood_reads_what_has_arrived_before_it_gives_a_stream_up():
+    last_token_s, late = [time.monotonic()], list[DeadlineExceeded]()
+    limits = limited(first_token_s=PATIENT_S, between_tokens_s=BRIEF_S).limits
+    watch = ProgressWatch(limits, lambda: last_token_s[-1], late.append)
+    time.sleep(4 * BRIEF_S)  # the loop stands; the token that came meanwhile is read a little later
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert late == []
+    last_token_s.append(time.monotonic())
+    await until(lambda: late)
+    assert time.monotonic() - last_token_s[-1] >= BRIEF_S
+    watch.stop()
+
+
+async def test_a_clients_own_deadline_passes_while_the_loop_stands():
+    late = list[DeadlineExceeded]()
+    limits = limited(first_token_s=PATIENT_S, between_tokens_s=PATIENT_S, asked_s=BRIEF_S).limits
+    watch = ProgressWatch(limits, lambda: None, late.append)
+    time.sleep(2 * BRIEF_S)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(late) == 1
+    watch.stop()
 
 
 async def test_a_clients_deadline_ends_a_stream_that_goes_on():
