@@ -38,7 +38,7 @@ SPAN_BYTES = 6 * 1024 * 1024
 POLL_INTERVAL_S = 100e-6
 """Between two looks at reads in flight. Not a spin: the engine's thread needs the interpreter."""
 
-STANDSTILL_S = 60.0
+STANDSTILL_S = 15.0
 """Of the reading thread with jobs to do: more than the library takes to start or end an agent."""
 
 CLOSE_TIMEOUT_S = 10.0

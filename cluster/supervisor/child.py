@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager, suppress
 
 from cluster.errors import SplitserveError
 from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
+from cluster.logs import get_logger
 from cluster.process.background import cancel
 from cluster.process.backoff import Backoff
 from cluster.process.silence import Silence
@@ -31,6 +32,8 @@ from cluster.process.startup import (
 )
 from cluster.supervisor.failure import ProcessFailure, explain
 from cluster.supervisor.news import Loading, Restarting, Serving, Watcher
+
+_log = get_logger("supervisor")
 
 _FAREWELL_S = 5.0
 """How long a process that reported its failure may take to end by itself."""
@@ -103,6 +106,12 @@ class Child:
                 failure, healthy_s = await self._serve()
             except StartFailed as cause:
                 failure, healthy_s = cause.failure, 0.0
+            except Exception as cause:  # of ours, or of a machine that has nothing left to give
+                _log.exception("a process could not be started; it is tried again")
+                failure = ProcessFailure(self.spec.name, "not started", repr(cause))
+                healthy_s = 0.0
+                if self._handle is not None:
+                    self._handle.stop(at_once=True)
         self.state = ChildState.STOPPED
 
     async def stop(self, grace_s: float) -> None:

@@ -179,7 +179,7 @@ class LoadProgress(msgspec.Struct, frozen=True, tag=True):
 
 
 class StartFailed(msgspec.Struct, frozen=True, tag=True):
-    """Instead of Ready: why the engine cannot start."""
+    """Instead of Ready: why the engine cannot start; after it, why it ends."""
 
     code: str
     message: str

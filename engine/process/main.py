@@ -55,7 +55,9 @@ def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_
     try:
         run_engine_process(launch.spec, make_extension, channel=channel, load=load)
     except SplitserveError as error:
+        _LOG.error("the engine cannot go on", code=status_of(error).code, error=error.message)
         channel.send(StartFailed(status_of(error).code, error.message))
+        sys.exit(1)
     except Exception as error:
         _LOG.exception("the engine cannot go on; the process ends")
         failure = InternalError(f"the engine stopped with {type(error).__name__}: {error}")

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.launcher.local import LocalLauncher
+from cluster.launcher.local import LocalLauncher, LocalProcess
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
 from cluster.process.backoff import HEALTHY_AFTER_S, Backoff
 from cluster.process.startup import StartupFailed
@@ -131,6 +131,25 @@ async def test_a_dead_process_is_started_again_under_its_name(
     (restarting,) = newsroom.of(Restarting)
     assert isinstance(restarting, Restarting)
     assert restarting.failure.how == "signal SIGKILL" and "memory" in restarting.failure.remedy
+
+
+async def test_a_launch_that_fails_by_whatever_cause_is_tried_again(
+    supervisor: Supervisor, newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await supervisor.start([[named("worker")]])
+    (child,) = supervisor.children
+    launch, failures = LocalLauncher.launch, [OSError(24, "Too many open files"), RuntimeError("x")]
+
+    async def launch_at_last(launcher: LocalLauncher, spec: ProcessSpec) -> LocalProcess:
+        if failures:
+            raise failures.pop()
+        return await launch(launcher, spec)
+
+    monkeypatch.setattr(LocalLauncher, "launch", launch_at_last)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    await newsroom.wait_for(Serving, 2)
+    assert len(newsroom.of(Restarting)) == 3
 
 
 async def test_a_process_that_dies_again_and_again_waits_longer_each_time(

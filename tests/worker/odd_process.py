@@ -12,9 +12,11 @@ from dataclasses import replace
 
 import torch
 
+from cluster.errors import ConfigError
+from engine.contract.commands import Command
 from engine.contract.spec import EngineSpec
 from engine.model.ragged_batch import RaggedBatch
-from engine.process.extension import no_extension
+from engine.process.extension import EngineParts, Extension, NoExtension, no_extension
 from engine.process.fake_process import load_fake_replica
 from engine.process.main import engine_main
 from engine.runner.model_runner import ModelRunner, Replica
@@ -59,5 +61,18 @@ def load(spec: EngineSpec, progress: Progress) -> Replica:
     return replace(replica, runner=OddRunner(replica.runner, oddity))
 
 
+class LosesItsPool(NoExtension):
+    """Fails for good with the first command."""
+
+    def handle(self, command: Command) -> bool:
+        raise ConfigError("the pool of GPU 3 is gone")
+
+
+def make_extension(parts: EngineParts) -> Extension:
+    """An ExtensionFactory."""
+    loses_it = parts.spec.worker_id == "loses its pool"
+    return LosesItsPool() if loses_it else no_extension(parts)
+
+
 if __name__ == "__main__":
-    engine_main(no_extension, load=load)
+    engine_main(make_extension, load=load)

@@ -197,6 +197,15 @@ async def test_an_engine_that_loses_its_device_ends_with_its_cause() -> None:
             assert "illegal memory access" in await client.died
 
 
+async def test_what_an_engine_says_as_it_ends_after_its_start_is_the_cause_of_its_death() -> None:
+    async with odd_engine("loses its pool") as client:
+        await client.start()
+        await client.send(Submit(request("a", [1, 2, 3])))
+        async with asyncio.timeout(DEADLINE_S):
+            assert "the pool of GPU 3 is gone" in await client.died
+        assert client._child is not None and "exit code 1" in client._child.ended.result()
+
+
 async def test_a_start_without_progress_is_ended() -> None:
     async with odd_engine("never starts", start_timeout_s=5.0) as client:
         phases: list[LoadProgress] = []

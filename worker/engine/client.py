@@ -56,6 +56,8 @@ class EngineClient:
         self._child: EngineChild | None = None
         self._life_listeners: list[LifeListener] = []
         self._is_stopping = False
+        self._last_word = ""
+        """Why the engine ends, if it has said so."""
         self._died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._background = Background(lambda loss: self._kill(f"cannot be talked to ({loss})"))
 
@@ -142,6 +144,8 @@ class EngineClient:
         while True:
             message = self._decoder.decode(await self._frames.recv())
             vitals.heard(message)
+            if isinstance(message, StartFailed):
+                self._last_word = message.message
             self._inbox.put_nowait(message)
             self._tell_of_life(LifeSign.WORD)
 
@@ -171,7 +175,9 @@ class EngineClient:
         how = await child.ended
         await asyncio.sleep(_DRAIN_S)  # what it wrote last is still on its way through the socket
         if not self._is_stopping:
-            self._died.set_result(how)
+            self._died.set_result(
+                f"the engine process ended: {self._last_word}" if self._last_word else how
+            )
         self._inbox.put_nowait(None)
 
     async def _receive(self) -> EngineMessage | None:
