@@ -13,6 +13,7 @@ was measured: FEWEST under a limit that was asked for, WORTHWHILE under our own.
 
 from __future__ import annotations
 
+from cluster.models.footprint import SCORED_ROWS
 from engine.step.plan import Budget, Chunk, ChunkLimit, RunningView, WaitingView
 
 STEP_FACTOR = 3.0
@@ -48,6 +49,7 @@ class ChunkBudget:
         self._cost = budget.cost
         self._tokens_left = budget.max_batch_tokens - num_decodes
         self._share_left = max(FEWEST, budget.max_batch_tokens // SHARE)
+        self._scored_left = SCORED_ROWS
         self._ms_left: float | None = None
         self._bound = ChunkLimit.TOKENS
         self.limit = ChunkLimit.PROMPTS
@@ -63,14 +65,21 @@ class ChunkBudget:
     def tokens_for(self, view: RunningView | WaitingView) -> int:
         """The chunk that this prompt would get now; 0: none in this step. Changes nothing."""
         wanted = _num_remaining(view)
+        if view.is_scored:
+            wanted = min(wanted, self._scored_left)
         if self._ms_left is None:
             return _in_tiles(self._tokens_left, wanted)
         in_time = self._cost.tokens_within(self._ms_left, _num_computed(view))
         return _in_tiles(min(self._tokens_left, max(in_time, self._floor)), wanted)
 
+    def lacks_rows(self, view: RunningView | WaitingView) -> bool:
+        """True when others' scored rows leave none for this prompt in this step."""
+        return view.is_scored and self._scored_left == 0
+
     def take(self, view: RunningView | WaitingView) -> Chunk:
         """That chunk, which is gone from the budget."""
         num_tokens = self.tokens_for(view)
+        self._scored_left -= num_tokens if view.is_scored else 0
         self._tokens_left -= num_tokens
         self._share_left -= num_tokens
         self._floor = 0

@@ -40,6 +40,7 @@ class Placement:
             blocks_wanted=self._num_blocks(sequence) - in_use,
             seats=request.num_seats,
             is_remote=request.is_remote,
+            is_scored=sequence.scores_prompt,
         )
 
     def running_view(
@@ -67,6 +68,7 @@ class Placement:
             is_preemptible=not request.is_export,  # a reader may be at its blocks already
             num_computed=sequence.num_computed,
             due_ms=due_ms,
+            is_scored=sequence.scores_prompt,
         )
 
     def admit(self, request: Request, sequence: Sequence) -> bool:

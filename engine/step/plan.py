@@ -32,6 +32,8 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens with KV."""
     due_ms: float = 0.0
     """Prompts are computed in this order: see engine/step/urgency.py."""
+    is_scored: bool = False
+    """Its prompt's own tokens get logprobs: of such rows a step has only so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class WaitingView:
     num_cached: int = 0
     """Tokens that the prefix cache has."""
     due_ms: float = 0.0
+    """As in RunningView."""
+    is_scored: bool = False
     """As in RunningView."""
 
 

@@ -9,30 +9,15 @@ in smaller chunks. A sequence that was preempted goes on where its scores end.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import torch
 
-from cluster.models.footprint import SCORED_ROWS
 from engine.contract.messages import PromptScored
 from engine.sampling.prompt_logprobs import score
 from engine.step.frame_writer import FrameWriter
-from engine.step.plan import Chunk, SequenceKey, StepPlan
 from engine.step.request_table import RequestTable
 from engine.step.step_work import Span
-
-
-def limit_scored(plan: StepPlan, scoring: Container[SequenceKey]) -> StepPlan:
-    """The plan with at most SCORED_ROWS tokens in the chunks of prompts that are scored."""
-    rows_left, chunks = SCORED_ROWS, list[Chunk]()
-    for chunk in plan.chunks:
-        if chunk.key in scoring:
-            chunk = replace(chunk, num_tokens=min(chunk.num_tokens, rows_left))
-            rows_left -= chunk.num_tokens
-        if chunk.num_tokens:
-            chunks.append(chunk)
-    return replace(plan, chunks=tuple(chunks))
 
 
 class PromptScores:

@@ -104,6 +104,8 @@ class _Draft:
 
     def _admit(self, view: WaitingView, room: ChunkBudget) -> None:
         """Nobody after it is admitted when it has to wait for blocks, seats or its first chunk."""
+        if room.lacks_rows(view):
+            return  # those behind it that are not scored go on
         has_tokens = view.is_remote or room.tokens_for(view) > 0
         self._is_queue_open = has_tokens and self._fits(view)
         if self._is_queue_open:

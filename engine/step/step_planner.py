@@ -16,7 +16,6 @@ from engine.step.lifecycle import SequenceState
 from engine.step.load_meter import StepCostMeter
 from engine.step.placement import Placement
 from engine.step.plan import Budget, RunningView, SequenceKey, StepPlan, WaitingView
-from engine.step.prompt_scores import limit_scored
 from engine.step.request import Request
 from engine.step.request_table import RequestTable
 from engine.step.scheduler import schedule
@@ -113,11 +112,7 @@ class StepPlanner:
     def _schedule(self, views: list[RunningView], budget: Budget) -> StepPlan:
         queued = [(self._due_ms(r, budget), s.key, r, s) for r, s in self._table.waiting()]
         queued.sort(key=itemgetter(0, 1))
-        plan = schedule(views, map(self._waiting_view, queued), budget)
-        if not plan.chunks:
-            return plan
-        scoring = {s.key for r in self._table for s in r.sequences if s.scores_prompt}
-        return limit_scored(plan, scoring) if scoring else plan
+        return schedule(views, map(self._waiting_view, queued), budget)
 
     def _waiting_view(self, queued: _Queued) -> WaitingView:
         due_ms, _, request, sequence = queued

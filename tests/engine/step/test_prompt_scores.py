@@ -9,8 +9,8 @@ from cluster.models.footprint import SCORED_ROWS
 from engine.contract.commands import PrefillMode, Submit
 from engine.offline.queue import Completion, generate
 from engine.process.fake_runner import fake_logits
-from engine.step.plan import Chunk, StepPlan
-from engine.step.prompt_scores import limit_scored
+from engine.step.chunk_budget import ChunkBudget
+from engine.step.plan import Budget, RunningView
 from tests.engine.step.engine_scenario import (
     VOCAB_SIZE,
     expected_tokens,
@@ -129,12 +129,37 @@ def test_a_prompt_for_a_reader_elsewhere_is_not_scored_but_refused():
     assert "prompt_logprobs" in ended.error_message
 
 
-def test_a_step_has_a_bounded_number_of_scored_rows():
-    chunks = tuple(Chunk((i, 0), 50) for i in range(4))
-    plan = StepPlan(preempted=(), admitted=(), decodes=(), chunks=chunks)
-    limited = limit_scored(plan, {(0, 0), (2, 0), (3, 0)})
-    assert limited.chunks == (
-        Chunk((0, 0), 50),
-        Chunk((1, 0), 50),
-        Chunk((2, 0), SCORED_ROWS - 50),
-    )
+def test_a_step_has_a_bounded_number_of_scored_rows_and_the_rest_of_it_is_others() -> None:
+    views = [
+        RunningView(
+            key=(arrival, 0),
+            num_remaining=50,
+            is_decode=False,
+            blocks_wanted=0,
+            blocks_freed=0,
+            is_preemptible=True,
+            is_scored=arrival != 1,
+        )
+        for arrival in range(4)
+    ]
+    budget = Budget(max_batch_tokens=1024, max_num_seqs=8, num_available=8, seats_taken=4)
+    room = ChunkBudget(budget, num_decodes=0)
+    assert [room.take(view).num_tokens for view in views] == [50, 50, SCORED_ROWS - 50, 0]
+    assert room.lacks_rows(views[3]) and not room.lacks_rows(views[1])
+    assert room.tokens_for(views[1]) == 50
+
+
+def test_a_long_prompt_that_is_scored_does_not_hold_up_a_plain_one_behind_it() -> None:
+    ended: dict[bool, int] = {}
+    for is_scored in (False, True):
+        engine = small_engine(small_replica(num_blocks=1200), max_batch_tokens=512, max_num_seqs=8)
+        scores = {"prompt_logprobs": 0} if is_scored else {}
+        engine.apply(Submit(request("big", [1, 2, 3] * 300, max_tokens=1, **scores)))
+        engine.step()
+        engine.apply(Submit(request("late", [4, 5] * 500, max_tokens=1)))
+        num_steps = 0
+        while not any(item.request_id == "late" for item in engine.step().ended):
+            num_steps += 1
+            assert num_steps < 100
+        ended[is_scored] = num_steps
+    assert ended[True] <= ended[False] + 2
