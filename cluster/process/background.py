@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.errors import SplitserveError
 from cluster.logs import get_logger
 from cluster.process.backoff import Backoff
 
@@ -113,7 +114,7 @@ class Background:
                 "a part that the process needs has ended",
                 what=loss.name,
                 cause=str(loss),
-                exc_info=loss.cause,
+                exc_info=_unexpected(loss.cause),
             )
             self._on_loss(loss)
 
@@ -158,7 +159,7 @@ async def _kept(name: str, make: Callable[[], Work]) -> None:
             what=name,
             cause=repr(cause) if cause else "it returned",
             delay_s=delay_s,
-            exc_info=cause,
+            exc_info=_unexpected(cause),
         )
         await asyncio.sleep(delay_s)
 
@@ -167,4 +168,11 @@ async def _logged(name: str, work: Work) -> None:
     try:
         await work
     except Exception as error:
-        _log.error("a background task failed", what=name, cause=repr(error), exc_info=error)
+        _log.error(
+            "a background task failed", what=name, cause=repr(error), exc_info=_unexpected(error)
+        )
+
+
+def _unexpected(cause: BaseException | None) -> BaseException | None:
+    """What a trace belongs to; a typed error says all in its message."""
+    return None if isinstance(cause, SplitserveError) else cause

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from cluster.errors import WorkerLost
 from cluster.process.background import Background, Loss
 
 
@@ -89,3 +90,18 @@ async def test_a_failure_of_what_runs_once_harms_nobody() -> None:
     background = Background(pytest.fail)
     await background.once("greeting", fails())
     await background.close()
+
+
+async def test_a_typed_error_is_told_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    lost: asyncio.Queue[Loss] = asyncio.Queue()
+
+    async def ends() -> None:
+        raise WorkerLost("the engine died: SIGKILL")
+
+    background = Background(lost.put_nowait)
+    background.need("engine", ends())
+    await lost.get()
+    await background.close()
+    said = capsys.readouterr()
+    assert "the engine died: SIGKILL" in said.out + said.err
+    assert "Traceback" not in said.out + said.err
