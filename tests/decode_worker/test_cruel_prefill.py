@@ -64,7 +64,9 @@ async def test_a_frozen_engine_behind_a_live_server_costs_a_second_source_and_no
         assert ended.error.code == ""
         assert ended.timing.prefill_worker == "prefill-1"
         assert received(fleet.router, "a") == expected(prompt, sampling)
-        assert handoffs_of(fleet) == [("prefill-0", True), ("prefill-1", False)]
+        blamed, *others = handoffs_of(fleet)
+        assert blamed == ("prefill-0", True)
+        assert others in ([("prefill-1", False)], [])  # six tokens may be over before its word
         fleet.prefill[0].link.thaw()
         await fleet.all_empty()
 
