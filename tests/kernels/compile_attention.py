@@ -28,7 +28,8 @@ INSTRUCTIONS_PER_BYTE = 0.15
 """An H100 issues four instructions in the time in which its memory gives 15 bytes to a processor:
 0.27 each. Bfloat16 pools take 0.05 to 0.06, 0.10 with a group of 32 heads."""
 CONVERTED_PER_BYTE = 0.6
-"""Pools of one byte take 0.26 with four warps, 0.53 with eight: bound by this, not by memory."""
+"""Pools of one byte take 0.26 with four warps, 0.53 with eight, and float32, which is multiplied
+exactly, 0.2: bound by this, not by memory."""
 SHORT = 64
 """Tokens of a chunk up to which a tile may be a small one."""
 BYTES = {BF16: 2, I8: 1, F8: 1, F32: 4}
@@ -77,7 +78,7 @@ def decode_case(
         programs_per_processor=tiles.programs_per_processor,
         traits=frozenset({ASYNC_16, NO_BYTES} if pool == BF16 else ()),
         loop_bytes=2 * tiles.chunk * head_dim * BYTES[pool],
-        max_per_byte=INSTRUCTIONS_PER_BYTE if BYTES[pool] > 1 else CONVERTED_PER_BYTE,
+        max_per_byte=INSTRUCTIONS_PER_BYTE if pool == BF16 else CONVERTED_PER_BYTE,
     )
 
 

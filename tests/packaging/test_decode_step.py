@@ -19,6 +19,8 @@ from engine.step.engine import Engine
 from tests.engine.step.engine_scenario import VirtualClock, request
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("engine", "kernels", "cluster", "worker")
+"""Ours that an engine process runs; an environment may lie beside them."""
 FORWARD = "engine/process/fake_runner.py"
 """Stands for the model: not counted."""
 CROSSED = {
@@ -75,9 +77,10 @@ def traced(work: Callable[[], None]) -> dict[str, set[str]]:
 
 def file_of(frame: FrameType) -> str | None:
     path = Path(frame.f_code.co_filename)
-    if not path.is_relative_to(ROOT) or path.is_relative_to(ROOT / "tests"):
+    if not path.is_relative_to(ROOT):
         return None
-    return str(path.relative_to(ROOT))
+    inside = path.relative_to(ROOT)
+    return str(inside) if inside.parts[0] in PACKAGES else None
 
 
 def caller_of(frame: FrameType) -> str | None:
