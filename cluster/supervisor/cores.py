@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cluster.identity import Role
 
-PREFILL_NICENESS = 10
+PREFILL_NICENESS = 5
 """See `share_cores`."""
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 

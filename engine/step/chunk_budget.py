@@ -7,8 +7,8 @@ a prompt ends      what others get of its step is the rest of a SHARE of the tok
 other prompts      the whole token budget: large chunks are the fastest, and a prompt that waits
                    behind a longer one gains nothing from shorter ones
 
-The first prompt of a step that decodes always gets some tokens, so that there is progress whatever
-was measured: FEWEST under a limit that was asked for, WORTHWHILE under our own.
+The first prompt of a step that decodes always gets FEWEST tokens, so that there is progress
+whatever was measured.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ STEP_FACTOR = 3.0
 
 A chunk of c tokens makes a step of a + b * c, where `a` is what the decodes take alone. With steps
 of F * a a prompt takes F / (F - 1) of what it takes in large chunks, where F is STEP_FACTOR * tail:
-1.5 times at 3, 1.2 at 6, and no more than 1.15 from 7.7 on. The whole engine, 2000 tokens beside
-four sequences, in seconds of processor time: 3.2 at once (5 steps), 4.1 at 6 (33 steps: 1.3 times),
-6.6 at 3 without WORTHWHILE (125 steps: 2.1 times).
+1.5 times at 3, 1.3 at 4.2, and no more than 1.15 from 7.7 on. Who would rather have the prompt sets
+`--max-step-ms`.
 
-Measured on two cores with SmolLM2-135M in bfloat16, 4 decodes and one chunk, in ms of processor
-time, which counts no neighbours (they were busy: less on an idle machine, in proportion): a = 34;
-b = 2.0 to 2.5 at context 0 and 3.7 to 3.9 at context 1500, for every length from 16 to 384. To
-repeat: `Decoder.forward` of such batches, made as in benchmarks/bench_decoder.py, between two calls
-of `time.process_time`."""
-LEAST_TAIL = 2.0
+Measured on two idle cores with SmolLM2-135M as stored, 4 decodes and one chunk, in ms: a = 6.8; b
+at contexts of 0, 500, 1000 and 1500 tokens
+    chunks of 16    0.36  0.60  0.92  1.24
+    chunks of 48    0.37  0.63  0.90  1.16
+    chunks of 512   0.43  0.65  0.86  1.05
+and as smooth in between: rows are not dearer for not filling a kernel's tile. So a prompt of 2000
+tokens costs 1.1 times in short chunks what it costs in long ones, F aside. To repeat:
+`Decoder.forward` of such batches, made as in benchmarks/bench_decoder.py."""
+LEAST_TAIL = 1.4
 """Of a quiet stream's p99 over the decode step, as its reader sees it: the way from the engine adds
-to what the engine can measure. 14 ms where a step of four takes 6 to 8 on idle cores; p99 over p50
-of 1.5 to 3.3 beside busy neighbours (the quiet rows of benchmarks.bench_interference)."""
-WORTHWHILE = 48
-"""Tokens of the shortest chunk under our own limit. By the figures above a token in a chunk of 16
-costs 1.5 times one in a chunk of 384, in one of 32 1.2 times, of 48 1.15 and of 128 as much."""
+to what the engine can measure. Colocated on two idle cores, four streams while 2000-token prompts
+arrive, in ms at 1.6, 1.8, 2.0 and 2.3: p99 of the gaps 55, 62, 70, 77; to the prompt's first token
+2700, 2650, 2580, 2400, and 1750 alone. Quiet p99: 16."""
 FEWEST = 16
-"""Tokens; also what chunks are multiples of, as kernels compute rows in tiles of 16."""
+"""Tokens."""
 SHARE = 4
 
 
@@ -59,8 +59,7 @@ class ChunkBudget:
             self._ms_left = _spare_ms(budget, num_decodes)
         elif num_decodes:
             self._shorten(FEWEST, ChunkLimit.UNMEASURED)
-        least = WORTHWHILE if self._ms_left is not None and budget.max_step_ms is None else FEWEST
-        self._floor = min(least, self._tokens_left)
+        self._floor = min(FEWEST, self._tokens_left)
 
     def tokens_for(self, view: RunningView | WaitingView) -> int:
         """The chunk that this prompt would get now; 0: none in this step. Changes nothing."""
@@ -68,9 +67,9 @@ class ChunkBudget:
         if view.is_scored:
             wanted = min(wanted, self._scored_left)
         if self._ms_left is None:
-            return _in_tiles(self._tokens_left, wanted)
+            return min(self._tokens_left, wanted)
         in_time = self._cost.tokens_within(self._ms_left, _num_computed(view))
-        return _in_tiles(min(self._tokens_left, max(in_time, self._floor)), wanted)
+        return min(self._tokens_left, max(in_time, self._floor), wanted)
 
     def lacks_rows(self, view: RunningView | WaitingView) -> bool:
         """True when others' scored rows leave none for this prompt in this step."""
@@ -100,13 +99,6 @@ def _spare_ms(budget: Budget, num_decodes: int) -> float:
     decodes_ms = budget.cost.decodes_ms(num_decodes)
     auto_ms = STEP_FACTOR * max(budget.cost.tail, LEAST_TAIL) * decodes_ms
     return (auto_ms if budget.max_step_ms is None else budget.max_step_ms) - decodes_ms
-
-
-def _in_tiles(num_tokens: int, wanted: int) -> int:
-    """At most `wanted`; less only in whole tiles, or below one tile."""
-    if num_tokens >= wanted:
-        return wanted
-    return num_tokens - num_tokens % FEWEST if num_tokens > FEWEST else num_tokens
 
 
 def _num_remaining(view: RunningView | WaitingView) -> int:
