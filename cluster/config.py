@@ -92,7 +92,7 @@ class EngineOptions:
     )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
     engine_silence_s: float = option(
-        2.0, "an engine that neither speaks nor uses its processor so long is ended", low=0.1
+        2.0, "an engine that neither speaks nor works so long is ended", low=0.1
     )
     step_timeout_s: float = option(
         120.0, "an engine that does not end a step in this time is ended", low=0.1

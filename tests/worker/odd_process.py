@@ -26,6 +26,12 @@ HELPER_LIVES_S = 60
 STEP_S = 1.5
 
 
+def work_long() -> None:
+    end_s = time.monotonic() + STEP_S
+    while time.monotonic() < end_s:
+        pass
+
+
 class OddRunner:
     """A fake runner whose forward is odd."""
 
@@ -38,9 +44,11 @@ class OddRunner:
         if self._oddity == "hangs in a step":
             threading.Event().wait()
         if self._oddity == "works long in a step":
-            end_s = time.monotonic() + STEP_S
-            while time.monotonic() < end_s:
-                pass
+            work_long()
+        if self._oddity == "waits for a thread":
+            team = threading.Thread(target=work_long)
+            team.start()
+            team.join()
         if self._oddity == "loses its device":
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         return self._runner.forward(batch)

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ import pytest
 
 from cluster.config import EngineOptions
 from cluster.errors import InternalError
+from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Submit
 from engine.contract.messages import Beat, LoadProgress
 from engine.offline.queue import Completion, collect
@@ -34,16 +36,17 @@ class Watched:
     """Vitals of an engine whose processor time and clock a test turns."""
 
     def __init__(self, **limits: float) -> None:
-        self.clock, self.ticks = VirtualClock(), 0
+        self.clock = VirtualClock()
+        self.signs = SignsOfLife(is_stopped=False, is_busy=False, cpu_ticks=0)
         given = {"engine_silence_s": 3.0, "step_timeout_s": 60.0, "start_timeout_s": 20.0}
         options = EngineOptions(**(given | limits))  # type: ignore[arg-type]
-        self.vitals = Vitals(options, lambda: self.ticks, clock=self.clock)
+        self.vitals = Vitals(options, lambda: self.signs, clock=self.clock)
 
     def pass_time(self, seconds: float, *, works: bool) -> str | None:
         """Ticks on time; the first reason to end the engine."""
         for _ in range(round(seconds / self.vitals.interval_s)):
             self.clock.now_s += self.vitals.interval_s
-            self.ticks += works
+            self.signs = replace(self.signs, cpu_ticks=self.signs.cpu_ticks + works)
             if (why := self.vitals.tick()) is not None:
                 return why
         return None
@@ -69,6 +72,20 @@ def test_an_engine_that_neither_speaks_nor_works_stands_still(serving: Watched) 
 
 
 def test_a_beat_is_enough_to_live(serving: Watched) -> None:
+def test_an_engine_that_gets_no_core_or_waits_for_a_page_is_let_be_until_its_step_is_endless(
+    serving: Watched,
+) -> None:
+    serving.signs = replace(serving.signs, is_busy=True)
+    assert serving.pass_time(50, works=False) is None
+    assert serving.vitals.is_in_long_step
+    assert "did not end a step in 60 s" in str(serving.pass_time(20, works=False))
+
+
+def test_a_stopped_engine_stands_still_whatever_it_has_started_does(serving: Watched) -> None:
+    serving.signs = replace(serving.signs, is_stopped=True, is_busy=True)
+    assert "stood still for 3 s" in str(serving.pass_time(4.0, works=True))
+
+
     for turn in range(20):
         assert serving.pass_time(2.5, works=False) is None
         serving.vitals.heard(Beat(turn))
@@ -120,6 +137,17 @@ async def odd_engine(oddity: str, **limits: Any) -> AsyncIterator[EngineClient]:
 
 
 def spec_named(worker_id: str, **limits: Any) -> Any:
+async def last_of(client: EngineClient, request_id: str) -> str:
+    """The error code that a request ends with; empty when it went well."""
+    done = {request_id: Completion()}
+    async with asyncio.timeout(DEADLINE_S):
+        async for frame in client.frames():
+            collect(frame, done)
+            if (ended := done[request_id].ended) is not None:
+                return ended.error_code
+    return f"none: {await client.died}"
+
+
     return msgspec.structs.replace(make_spec(**limits), worker_id=worker_id)
 
 
@@ -179,17 +207,18 @@ async def test_a_step_that_works_longer_than_the_limit_of_silence_is_let_be() ->
     async with odd_engine("works long in a step", engine_silence_s=0.3) as client:
         await client.start()
         await client.send(Submit(request("a", [1, 2], max_tokens=1)))
-        done = {"a": Completion()}
-        async with asyncio.timeout(DEADLINE_S):
-            async for frame in client.frames():
-                collect(frame, done)
-                if done["a"].ended:
-                    break
-        assert done["a"].ended is not None and done["a"].ended.error_code == ""
+        assert await last_of(client, "a") == ""
         assert not client.died.done()
 
 
 async def test_an_engine_that_loses_its_device_ends_with_its_cause() -> None:
+async def test_a_step_whose_main_thread_only_waits_for_one_that_works_is_let_be() -> None:
+    async with odd_engine("waits for a thread", engine_silence_s=0.3) as client:
+        await client.start()
+        await client.send(Submit(request("a", [1, 2], max_tokens=1)))
+        assert await last_of(client, "a") == ""
+
+
     async with odd_engine("loses its device") as client:
         await client.start()
         await client.send(Submit(request("a", [1, 2])))

@@ -23,7 +23,7 @@ import zmq.asyncio
 from cluster.errors import InternalError, WorkerLost, from_code
 from cluster.logs import get_logger
 from cluster.process.background import Background
-from cluster.process.cpu_time import cpu_ticks
+from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Command, Stop
 from engine.contract.messages import EngineMessage, Frame, LoadProgress, Ready, StartFailed, Stepped
 from engine.contract.spec import EngineLaunch, EngineSpec
@@ -134,7 +134,7 @@ class EngineClient:
 
     def _spawn(self, launch_file: Path) -> EngineChild:
         self._child = child = EngineChild(self._entry_module, launch_file)
-        vitals = Vitals(self._spec.options, lambda: cpu_ticks(child.pid))
+        vitals = Vitals(self._spec.options, lambda: SignsOfLife.of(child.pid))
         self._background.need("engine messages", self._pump(vitals))
         self._background.need("engine vitals", self._watch(vitals))
         self._background.once("engine end", self._conclude(child))

@@ -17,7 +17,7 @@ class LifeSign(enum.Enum):
     WORD = "word"
     """It has said something, if only that its loop turns."""
     LONG_STEP = "long step"
-    """It has said nothing for longer than between two beats, and uses its processor."""
+    """It has said nothing for longer than between two beats, and works (signs_of_life.py)."""
 
 
 LifeListener = Callable[[LifeSign], None]
@@ -40,7 +40,7 @@ class EngineLink(Protocol):
 
     def on_life(self, listener: LifeListener) -> None:
         """`listener` is called with every sign of life from now on: whatever the engine says, and
-        processor time that it used, as in a long step. It must return at once and not raise."""
+        the work that the kernel sees in a long step. It must return at once and not raise."""
 
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         """Starts the process and returns when it has loaded its model."""

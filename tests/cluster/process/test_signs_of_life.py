@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cluster.process.background import cancel
-from cluster.process.cpu_time import cpu_ticks
 from cluster.process.exit_watch import exit_of
+from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 from cluster.process.startup import (
     REPORT_FD,
@@ -58,24 +59,111 @@ def test_a_supervisor_that_does_not_read_holds_nobody_up(monkeypatch: pytest.Mon
     os.close(write_end)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells on Linux")
-def test_work_of_a_process_and_of_what_it_started_is_seen_and_waiting_is_not() -> None:
-    work = "x = 0\nwhile True: x += 1"
-    source = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
-    with subprocess.Popen([sys.executable, "-c", source], start_new_session=True) as parent:
+ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells there")
+WORK = "x = 0\nwhile True: x += 1"
+IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORK!r}])"
+IN_A_THREAD = f"import threading; t = threading.Thread(target=exec, args=({WORK!r},)); t.start(); "
+
+
+@ON_LINUX
+@pytest.mark.parametrize(
+    "source",
+    [
+        IN_A_CHILD,
+        IN_A_THREAD + "t.join()",
+        f"import threading; t = threading.Thread(target=exec, args=({IN_A_CHILD!r},)); t.start()",
+    ],
+    ids=["in a child", "in a thread", "in a child of a thread"],
+)
+def test_work_that_a_main_thread_waits_for_is_seen(source: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", source], start_new_session=True) as waits:
         try:
-            before, looks = cpu_ticks(parent.pid), 0
-            while (cpu_ticks(parent.pid) or 0) < (before or 0) + 20:
-                looks += 1
+            before = signs(waits.pid)
+            while signs(waits.pid).cpu_ticks < before.cpu_ticks + 100:  # more than a start takes
                 os.sched_yield()
+            assert signs(waits.pid).show_work(before)
         finally:
-            os.killpg(parent.pid, 9)
-    assert looks > 0
-    assert cpu_ticks(parent.pid) is None
+            os.killpg(waits.pid, signal.SIGKILL)
+    assert SignsOfLife.of(waits.pid) is None
+
+
+@ON_LINUX
+def test_a_stopped_process_shows_no_work_though_its_child_goes_on() -> None:
+    with subprocess.Popen([sys.executable, "-c", IN_A_CHILD], start_new_session=True) as waits:
+        try:
+            before = signs(waits.pid)
+            while signs(waits.pid).cpu_ticks < before.cpu_ticks + 100:
+                os.sched_yield()
+            os.kill(waits.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, waits.pid, os.WSTOPPED)
+            now = signs(waits.pid)
+            assert now.is_stopped and not now.show_work(before)
+        finally:
+            os.killpg(waits.pid, signal.SIGKILL)
+
+
+def signs(pid: int) -> SignsOfLife:
+    seen = SignsOfLife.of(pid)
+    assert seen is not None
+    return seen
+
+
+class FakeProc:
+    """A /proc that a test writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def has(self, pid: int, threads: str, ticks: int = 0, children: tuple[int, ...] = ()) -> None:
+        """A state for each thread; the first is the main one. The last has started the children."""
+        for number, state in enumerate(threads):
+            task = self.folder / f"{pid}/task/{pid + number}"
+            task.mkdir(parents=True, exist_ok=True)
+            (task / "stat").write_text(self._stat(state, 0))
+            (task / "children").write_text("")
+        (task / "children").write_text(" ".join(map(str, children)))
+        (self.folder / f"{pid}/stat").write_text(self._stat(threads[0], ticks))
+
+    def look(self, pid: int) -> SignsOfLife:
+        seen = SignsOfLife.of(pid, self.folder)
+        assert seen is not None
+        return seen
+
+    def _stat(self, state: str, ticks: int) -> str:
+        return f"1 (an odd (name)) {state} {'0 ' * 10}{ticks} 0 0 0 20 0"
+
+
+def test_a_process_that_gets_no_core_or_no_page_is_told_from_one_that_stands_still(
+    tmp_path: Path,
+) -> None:
+    proc = FakeProc(tmp_path)
+    for threads in ("S", "SSS", "Z"):
+        proc.has(10, threads)
+        assert not proc.look(10).show_work(proc.look(10)), threads
+    for threads in ("R", "D", "SSR", "SDS"):
+        proc.has(10, threads)
+        assert proc.look(10).show_work(proc.look(10)), threads
+    proc.has(10, "TTT")
+    assert not proc.look(10).show_work(None)
+
+
+def test_a_child_counts_whichever_thread_has_started_it_and_once_it_has_ended(
+    tmp_path: Path,
+) -> None:
+    proc = FakeProc(tmp_path)
+    proc.has(10, "SS", ticks=5, children=(20,))
+    proc.has(20, "S", ticks=7, children=(30, 40))
+    proc.has(30, "S", ticks=1)
+    before = proc.look(10)
+    assert (before.cpu_ticks, before.is_busy) == (13, False)
+    proc.has(30, "SR", ticks=1)
+    assert proc.look(10).show_work(before)
+    proc.has(10, "SS", ticks=14)  # waited for: its time is its parent's
+    assert proc.look(10).show_work(before)
 
 
 def test_a_kernel_of_another_kind_does_not_tell(tmp_path: Path) -> None:
-    assert cpu_ticks(os.getpid(), tmp_path) is None
+    assert SignsOfLife.of(os.getpid(), tmp_path) is None
 
 
 async def test_an_exit_is_noticed_though_somebody_holds_the_pipe() -> None:

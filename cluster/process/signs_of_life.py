@@ -1,0 +1,96 @@
+"""Whether a process works, as the kernel sees it: nobody inside it has to say so.
+
+    stopped (T)                                nothing goes on, whatever its children do
+    a thread runs or could (R)                 it works, or others have its cores
+    a thread waits for a device (D)            a page comes back, a file is read
+    processor time since the look before       it worked in between
+    none of these                              it stands still
+
+All threads count, and the processes that any of them has started: a main thread may do nothing but
+wait for them, as for a team that computes or for a compiler. A thread that polls beside one that
+stands still looks like work; whoever judges by this has a second, longer limit for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_STOPPED = "Tt"
+_BUSY = "RD"
+
+
+@dataclass(frozen=True, slots=True)
+class SignsOfLife:
+    """Of one process and all that it has started, at one moment."""
+
+    is_stopped: bool
+    """The process itself: by SIGSTOP, or by a debugger."""
+    is_busy: bool
+    """Some thread runs, stands in line for a core, or waits for a device."""
+    cpu_ticks: int
+    """Used so far, by children that have ended, too; a tick is most often 10 ms."""
+
+    @classmethod
+    def of(cls, pid: int, proc: Path = _PROC) -> SignsOfLife | None:
+        """None when the process is gone, or the kernel does not tell."""
+        try:
+            state, ticks = _stat(proc / f"{pid}/stat")
+        except (OSError, ValueError):
+            return None
+        is_busy = False
+        for process in _family(pid, proc):
+            is_busy = is_busy or any(map(_is_busy, _threads(process, proc)))
+            if process != pid:
+                ticks += _ticks_of(process, proc)
+        return cls(state in _STOPPED, is_busy, ticks)
+
+    def show_work(self, before: SignsOfLife | None) -> bool:
+        """`before`: of the look before this one, if there was one."""
+        if self.is_stopped:
+            return False
+        return self.is_busy or (before is not None and self.cpu_ticks > before.cpu_ticks)
+
+
+def _stat(file: Path) -> tuple[str, int]:
+    """State, and processor time with that of children that were waited for; the name before them
+    may hold blanks and brackets."""
+    fields = file.read_text().rpartition(")")[2].split()
+    if len(fields) < 15:
+        raise ValueError(f"{file} has another form")
+    return fields[0], sum(map(int, fields[11:15]))
+
+
+def _ticks_of(pid: int, proc: Path) -> int:
+    try:
+        return _stat(proc / f"{pid}/stat")[1]
+    except (OSError, ValueError):  # it has just ended
+        return 0
+
+
+def _is_busy(thread: Path) -> bool:
+    try:
+        return _stat(thread / "stat")[0] in _BUSY
+    except (OSError, ValueError):
+        return False
+
+
+def _threads(pid: int, proc: Path) -> list[Path]:
+    try:
+        return list((proc / f"{pid}/task").iterdir())
+    except OSError:  # it has just ended
+        return []
+
+
+def _family(pid: int, proc: Path) -> Iterator[int]:
+    """The process, what its threads have started, and so on."""
+    yield pid
+    for thread in _threads(pid, proc):
+        try:
+            children = (thread / "children").read_text().split()
+        except OSError:  # it ended, or the kernel was built without this file
+            continue
+        for child in children:
+            yield from _family(int(child), proc)
