@@ -4,7 +4,8 @@
     SIGTERM: refuse, finish what runs -> leave -> end streams -> stop the engine -> exit 0
     the engine dies, at any time: health goes down, requests end with WorkerLost -> exit 1
 
-What was started is closed in reverse. The supervisor restarts a process that exits with 1.
+What was started is closed in reverse, within SHUTDOWN_TIMEOUT_S: a close that hangs ends with the
+process. The supervisor restarts a process that exits with 1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.metrics_server import start_metrics_server
 from cluster.models.card import ModelCard
-from cluster.process.background import Background, cancel
+from cluster.process.background import Background, Loss, cancel
+from cluster.process.end_limit import EndLimit
 from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.process.loop_lag import LoopLag
 from cluster.process.signals import StopRequests, listen_for_signals
@@ -43,8 +45,11 @@ from worker.start import facts_of, find_model, member_of, report_load, spec_of
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
+SHUTDOWN_TIMEOUT_S = 20.0
+"""For all that is closed together; an engine that has to be killed takes 15 of them."""
 LinkFactory = Callable[[str, EngineSpec], EngineLink]
 ModelFinder = Callable[[WorkerOptions], Awaitable[ModelCard]]
+EndNotice = Callable[[str], None]
 _log = get_logger("worker")
 
 
@@ -55,12 +60,17 @@ def run_worker(options: WorkerOptions, role: RoleService) -> int:
 
 
 async def _run(options: WorkerOptions, role: RoleService) -> int:
-    return await WorkerProcess(options, role).run()
+    surroundings = Surroundings(ends=EndLimit(SHUTDOWN_TIMEOUT_S).begin)
+    return await WorkerProcess(options, role, surroundings).run()
 
 
 def start_engine_process(entry_module: str, spec: EngineSpec) -> EngineLink:
     """The LinkFactory of real workers."""
     return EngineClient(entry_module=entry_module, spec=spec)
+
+
+def nothing_to_limit(cause: str) -> None:
+    """The EndNotice of a worker that shares its process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +79,9 @@ class Surroundings:
 
     find_model: ModelFinder = find_model
     make_link: LinkFactory = start_engine_process
-
-
-REAL = Surroundings()
+    ends: EndNotice = nothing_to_limit
+    """Called when the process begins to end: after a loss, and once no request is waited for. It
+    may be called again."""
 
 
 class WorkerProcess:
@@ -81,7 +91,7 @@ class WorkerProcess:
         self,
         options: WorkerOptions,
         role: RoleService,
-        surroundings: Surroundings = REAL,
+        surroundings: Surroundings,
     ) -> None:
         self.stop_requests = StopRequests()
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -93,7 +103,7 @@ class WorkerProcess:
         self._lag = LoopLag()
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
         self._closers = contextlib.AsyncExitStack()
-        self._background = Background(self.stop_requests.on_loss)
+        self._background = Background(self._on_loss)
         self._membership: MembershipClient | None = None
 
     async def run(self) -> int:
@@ -105,9 +115,14 @@ class WorkerProcess:
                 try:
                     await self._run()
                 finally:
+                    self._surroundings.ends("it was to stop")
                     self._lifespan.advance(WorkerState.STOPPED)
                     await self._server.set_ready(False)
         return exit_code_of(self.stop_requests)
+
+    def _on_loss(self, loss: Loss) -> None:
+        self._surroundings.ends(str(loss))
+        self.stop_requests.on_loss(loss)
 
     async def _run(self) -> None:
         start = asyncio.create_task(self._start())

@@ -42,9 +42,13 @@ class StallWatch:
     def _look(self) -> None:
         while not self._stopped.wait(LOOK_INTERVAL_S):
             if self._stack is None and self._overdue_s() > self._stall_s:
-                frame = sys._current_frames().get(self._loop_thread)
-                calls = traceback.extract_stack(frame)[-MAX_CALLS:]
-                self._stack = [f"{call.filename}:{call.lineno} {call.name}" for call in calls]
+                self._stack = stack_of(self._loop_thread)
+
+
+def stack_of(thread: int) -> list[str]:
+    """Where a thread, by its ident, stands now: its innermost calls, the innermost last."""
+    calls = traceback.extract_stack(sys._current_frames().get(thread))[-MAX_CALLS:]
+    return [f"{call.filename}:{call.lineno} {call.name}" for call in calls]
 
 
 def _go_on(loss: Loss) -> None:

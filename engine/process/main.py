@@ -9,6 +9,7 @@ The process dies with its parent, and leaves SIGINT to it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -52,19 +53,21 @@ def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_
     channel = ZmqChannel(
         commands_address=launch.commands_address, frames_address=launch.frames_address
     )
-    try:
-        run_engine_process(launch.spec, make_extension, channel=channel, load=load)
-    except SplitserveError as error:
-        _LOG.error("the engine cannot go on", code=status_of(error).code, error=error.message)
-        channel.send(StartFailed(status_of(error).code, error.message))
-        sys.exit(1)
-    except Exception as error:
-        _LOG.exception("the engine cannot go on; the process ends")
-        failure = InternalError(f"the engine stopped with {type(error).__name__}: {error}")
-        channel.send(StartFailed(status_of(failure).code, failure.message))
-        raise
-    finally:
-        channel.close()
+    with contextlib.ExitStack() as closers:  # a close may hang: the cause is told before
+        closers.callback(channel.close)
+        try:
+            run_engine_process(
+                launch.spec, make_extension, channel=channel, load=load, closers=closers
+            )
+        except SplitserveError as error:
+            _LOG.error("the engine cannot go on", code=status_of(error).code, error=error.message)
+            channel.send(StartFailed(status_of(error).code, error.message))
+            sys.exit(1)
+        except Exception as error:
+            _LOG.exception("the engine cannot go on; the process ends")
+            failure = InternalError(f"the engine stopped with {type(error).__name__}: {error}")
+            channel.send(StartFailed(status_of(failure).code, failure.message))
+            raise
 
 
 def run_engine_process(
@@ -72,9 +75,10 @@ def run_engine_process(
     make_extension: ExtensionFactory,
     *,
     channel: ZmqChannel,
-    load: ReplicaLoader = load_replica,
+    load: ReplicaLoader,
+    closers: contextlib.ExitStack,
 ) -> None:
-    """Loads, says Ready, and loops until Stop."""
+    """Loads, says Ready, and loops until Stop. What is to be closed afterwards is in `closers`."""
     step_back(spec.options.niceness)  # before any thread: they inherit it
     use_threads_to_load(spec.options.num_threads)
 
@@ -98,12 +102,10 @@ def run_engine_process(
     )
     extension = make_extension(parts)
     extensions.append(extension)
+    closers.callback(extension.close)
     spare_loaded_objects()
-    try:
-        _say_ready(channel, spec, replica, extension)
-        EngineLoop(engine, extension, source=channel, sink=channel).run()
-    finally:
-        extension.close()
+    _say_ready(channel, spec, replica, extension)
+    EngineLoop(engine, extension, source=channel, sink=channel).run()
 
 
 def keep_freed_memory() -> None:

@@ -76,10 +76,21 @@ class LosesItsPool(NoExtension):
         raise ConfigError("the pool of GPU 3 is gone")
 
 
+class HangsInItsEnd(LosesItsPool):
+    """And says that it works."""
+
+    def close(self) -> None:
+        while True:
+            pass
+
+
 def make_extension(parts: EngineParts) -> Extension:
     """An ExtensionFactory."""
-    loses_it = parts.spec.worker_id == "loses its pool"
-    return LosesItsPool() if loses_it else no_extension(parts)
+    if parts.spec.worker_id == "loses its pool":
+        return LosesItsPool()
+    if parts.spec.worker_id == "hangs in its end":
+        return HangsInItsEnd()
+    return no_extension(parts)
 
 
 if __name__ == "__main__":

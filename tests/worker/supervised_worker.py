@@ -1,4 +1,7 @@
-"""A decode worker over a fake engine that a supervisor can keep alive."""
+"""A decode worker over a fake engine that a supervisor can keep alive.
+
+`-m tests.worker.supervised_worker`; with `hangs` it never gets past its role's close.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,21 @@ import sys
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.identity import Role
 from cluster.logs import configure_logging
+from cluster.process.end_limit import EndLimit
 from cluster.process.parent_death import die_with_parent
 from decode_worker.service import DecodeWorker
 from tests.worker.worker_bench import options_for, tiny_card
 from worker.engine.client import EngineClient
 from worker.worker_process import Surroundings, WorkerProcess
+
+END_LIMIT_S = 1.0
+
+
+class HangingWorker(DecodeWorker):
+    """Its event loop turns, and says that it is alive."""
+
+    async def close(self) -> None:
+        await asyncio.Event().wait()
 
 
 async def run() -> int:
@@ -22,8 +35,11 @@ async def run() -> int:
     def make_link(_entry_module, spec):
         return EngineClient(entry_module="tests.worker.fake_decode_process", spec=spec)
 
-    surroundings = Surroundings(find_model=find_model, make_link=make_link)
-    role = DecodeWorker(progress_timeout_s=3.0, dialer=GrpcDialer())
+    surroundings = Surroundings(
+        find_model=find_model, make_link=make_link, ends=EndLimit(END_LIMIT_S).begin
+    )
+    kind = HangingWorker if "hangs" in sys.argv else DecodeWorker
+    role = kind(progress_timeout_s=3.0, dialer=GrpcDialer())
     return await WorkerProcess(options_for(Role.DECODE), role, surroundings).run()
 
 

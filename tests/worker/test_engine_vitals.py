@@ -23,6 +23,7 @@ from engine.contract.messages import Beat, LoadProgress
 from engine.offline.queue import Completion, collect
 from tests.engine.process.test_engine_process import make_spec
 from tests.engine.step.engine_scenario import VirtualClock, request
+from worker.engine import client as engine_client
 from worker.engine import engine_child
 from worker.engine.client import EngineClient
 from worker.engine.engine_child import EngineChild
@@ -71,7 +72,6 @@ def test_an_engine_that_neither_speaks_nor_works_stands_still(serving: Watched) 
     assert "stood still for 3 s" in str(serving.pass_time(2.0, works=False))
 
 
-def test_a_beat_is_enough_to_live(serving: Watched) -> None:
 def test_an_engine_that_gets_no_core_or_waits_for_a_page_is_let_be_until_its_step_is_endless(
     serving: Watched,
 ) -> None:
@@ -86,6 +86,7 @@ def test_a_stopped_engine_stands_still_whatever_it_has_started_does(serving: Wat
     assert "stood still for 3 s" in str(serving.pass_time(4.0, works=True))
 
 
+def test_a_beat_is_enough_to_live(serving: Watched) -> None:
     for turn in range(20):
         assert serving.pass_time(2.5, works=False) is None
         serving.vitals.heard(Beat(turn))
@@ -136,7 +137,6 @@ async def odd_engine(oddity: str, **limits: Any) -> AsyncIterator[EngineClient]:
             await client.stop()
 
 
-def spec_named(worker_id: str, **limits: Any) -> Any:
 async def last_of(client: EngineClient, request_id: str) -> str:
     """The error code that a request ends with; empty when it went well."""
     done = {request_id: Completion()}
@@ -148,6 +148,7 @@ async def last_of(client: EngineClient, request_id: str) -> str:
     return f"none: {await client.died}"
 
 
+def spec_named(worker_id: str, **limits: Any) -> Any:
     return msgspec.structs.replace(make_spec(**limits), worker_id=worker_id)
 
 
@@ -211,7 +212,6 @@ async def test_a_step_that_works_longer_than_the_limit_of_silence_is_let_be() ->
         assert not client.died.done()
 
 
-async def test_an_engine_that_loses_its_device_ends_with_its_cause() -> None:
 async def test_a_step_whose_main_thread_only_waits_for_one_that_works_is_let_be() -> None:
     async with odd_engine("waits for a thread", engine_silence_s=0.3) as client:
         await client.start()
@@ -219,6 +219,7 @@ async def test_a_step_whose_main_thread_only_waits_for_one_that_works_is_let_be(
         assert await last_of(client, "a") == ""
 
 
+async def test_an_engine_that_loses_its_device_ends_with_its_cause() -> None:
     async with odd_engine("loses its device") as client:
         await client.start()
         await client.send(Submit(request("a", [1, 2])))
@@ -233,6 +234,17 @@ async def test_what_an_engine_says_as_it_ends_after_its_start_is_the_cause_of_it
         async with asyncio.timeout(DEADLINE_S):
             assert "the pool of GPU 3 is gone" in await client.died
         assert client._child is not None and "exit code 1" in client._child.ended.result()
+
+
+async def test_a_failed_engine_that_hangs_in_its_end_is_ended_with_the_cause_that_it_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_client, "LAST_WORD_TIMEOUT_S", 0.5)
+    async with odd_engine("hangs in its end") as client:
+        await client.start()
+        await client.send(Submit(request("a", [1, 2, 3])))
+        async with asyncio.timeout(DEADLINE_S):
+            assert "the pool of GPU 3 is gone" in await client.died
 
 
 async def test_a_start_without_progress_is_ended() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -76,6 +77,20 @@ async def test_a_stopped_server_is_killed_with_its_engine_and_started_again(
     _, _, restarting = await restarted(newsroom)
     assert restarting.failure.how == "signal SIGKILL"
     assert "no sign of life for 3 s" in restarting.failure.cause
+
+
+async def test_a_worker_that_hangs_in_its_end_after_its_engine_died_is_gone_and_started_again(
+    supervisor: Supervisor, newsroom: Newsroom
+) -> None:
+    argv = module_argv("tests.worker.supervised_worker", "hangs")
+    await supervisor.start([[replace(WORKER, argv=argv)]])
+    (serving,) = newsroom.of(Serving)
+    assert isinstance(serving, Serving)
+    os.kill(int(serving.facts["engine_pid"]), signal.SIGKILL)
+    _, _, restarting = await restarted(newsroom)
+    assert restarting.failure.how == "exit code 1"
+    assert "does not come to its end" in restarting.failure.cause
+    assert "the engine died" in restarting.failure.cause
 
 
 async def test_a_worker_that_is_well_is_left_alone(

@@ -33,6 +33,8 @@ from worker.engine.vitals import Vitals
 
 _DRAIN_S = 0.05
 _STOP_TIMEOUT_S = 10.0
+LAST_WORD_TIMEOUT_S = 5.0
+"""For an engine that has said why it ends: to let go of its transport and its device."""
 _log = get_logger("worker.engine")
 
 
@@ -145,9 +147,18 @@ class EngineClient:
             message = self._decoder.decode(await self._frames.recv())
             vitals.heard(message)
             if isinstance(message, StartFailed):
-                self._last_word = message.message
+                self._take_last_word(message)
             self._inbox.put_nowait(message)
             self._tell_of_life(LifeSign.WORD)
+
+    def _take_last_word(self, message: StartFailed) -> None:
+        self._last_word = message.message
+        self._background.once("end of a failed engine", self._end_after_last_word())
+
+    async def _end_after_last_word(self) -> None:
+        """What it closes may hang, or spin, which looks like work."""
+        await asyncio.sleep(LAST_WORD_TIMEOUT_S)
+        self._kill(f"did not end within {LAST_WORD_TIMEOUT_S:g} s of its last word")
 
     async def _watch(self, vitals: Vitals) -> None:
         """Kills once, and not while it is stopped: `_end` has a limit for that."""
