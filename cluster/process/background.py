@@ -134,13 +134,25 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 async def until_one_ends(*works: Work) -> None:
     """Runs parts of one thing side by side until the first ends; cancels the others and waits for
-    them. Raises what the first raised."""
+    them.
+
+    Raises what it failed with. Of several that end at once the cause is raised: a failure and not
+    a return, our own bug and not a typed error, which may only follow from it, and then what came
+    first.
+    """
     tasks = [asyncio.create_task(work) for work in works]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    ended: list[asyncio.Task[object]] = []
+    for task in tasks:
+        task.add_done_callback(ended.append)
+        at_once, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await cancel(tasks)
-    for task in done:
+    in_order = [task for task in ended if task in at_once]
+    failures = [error for task in in_order if not task.cancelled() and (error := task.exception())]
+    if failures:
+        raise min(failures, key=lambda error: isinstance(error, SplitserveError))
+    for task in in_order:
         task.result()
 
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from cluster.errors import WorkerLost
-from cluster.process.background import Background, Loss
+from cluster.errors import NotReady, WorkerLost
+from cluster.process.background import Background, Loss, until_one_ends
 
 
 async def test_what_is_kept_is_started_again_after_it_failed() -> None:
@@ -105,3 +105,55 @@ async def test_a_typed_error_is_told_without_a_trace(capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     assert "the engine died: SIGKILL" in said.out + said.err
     assert "Traceback" not in said.out + said.err
+
+
+async def outcome_at_once(*ends: Exception | None) -> BaseException | None:
+    """What parts that end in one turn of the loop, each with its own, are reported as."""
+    gate = asyncio.Event()
+
+    async def part(end: Exception | None) -> None:
+        await gate.wait()
+        if end is not None:
+            raise end
+
+    running = asyncio.create_task(until_one_ends(*map(part, ends)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gate.set()
+    return (await asyncio.gather(running, return_exceptions=True))[0]
+
+
+LOST, REFUSED, BUG = WorkerLost("closed"), NotReady("loading"), KeyError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("ends", "cause"),
+    [
+        ((None, LOST), LOST),
+        ((LOST, None), LOST),
+        ((LOST, BUG), BUG),
+        ((BUG, LOST), BUG),
+        ((None, LOST, None, BUG), BUG),
+        ((LOST, REFUSED), LOST),
+        ((REFUSED, LOST), REFUSED),
+        ((None, None), None),
+    ],
+)
+async def test_of_parts_that_end_at_once_the_cause_is_reported(
+    ends: tuple[Exception | None, ...], cause: Exception | None
+) -> None:
+    for _ in range(20):  # as chance has it, where tasks are looked at in no order
+        assert await outcome_at_once(*ends) is cause
+
+
+async def test_a_part_that_fails_as_it_is_cancelled_is_no_cause() -> None:
+    async def fails_late() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise BUG
+
+    async def returns() -> None:
+        await asyncio.sleep(0)
+
+    await until_one_ends(fails_late(), returns())
