@@ -18,6 +18,7 @@ from cluster.logs import get_logger
 from engine.contract.commands import Command
 from engine.contract.messages import Frame, Prefilled
 from engine.process.extension import EngineParts
+from engine.step.step_health import StepHealth
 from kvtransfer.transport import PoolDescription
 from kvtransfer.verification import Digest, digest_bytes, wait_until_computed
 
@@ -48,6 +49,7 @@ class KvExporter:
         self._transport = transport
         self._digest = digest
         self._peer = transport.describe()
+        self._health = StepHealth("steps in a row had blocks that could not be checksummed")
         digest(parts.kv, [0])  # its kernel is made now, not while the first reader waits
 
     @property
@@ -79,26 +81,35 @@ class KvExporter:
 
     def enrich(self, frame: Frame) -> None:
         """Completes the announcements, which leave when the blocks are in memory: a reader does not
-        ask this process, nor its device. (With digests that has been waited for already.)"""
+        ask this process, nor its device. (With digests that has been waited for already.)
+
+        Raises EngineBroken when digests fail time after time: no reader takes such blocks.
+        """
         if frame.prefilled:
-            frame.prefilled = [self._complete(prefilled) for prefilled in frame.prefilled]
+            failures: list[Exception] = []
+            frame.prefilled = [self._complete(prefilled, failures) for prefilled in frame.prefilled]
             self._wait(self._parts.kv)
+            if len(failures) == len(frame.prefilled):
+                self._health.failed(failures[-1], ())
+            else:
+                self._health.succeeded()
 
     def close(self) -> None:
         """Ends the transport."""
         self._transport.close()
 
-    def _complete(self, prefilled: Prefilled) -> Prefilled:
+    def _complete(self, prefilled: Prefilled, failures: list[Exception]) -> Prefilled:
         """Without digests, after an error, the reader refuses the blocks and computes them."""
         first_index, block_ids = prefilled.span.first_index, prefilled.span.block_ids
         generations: list[int] = self._parts.generations[block_ids].tolist()
         try:
             digests = digest_bytes(self._digest, self._parts.kv, block_ids)
-        except (RuntimeError, ValueError, IndexError):
+        except (RuntimeError, ValueError, IndexError) as error:
             _log.exception(
                 "blocks could not be checksummed; their reader will compute them itself",
                 engine_request=prefilled.request_id,
             )
+            failures.append(error)
             digests = b""
         span = BlockSpan(first_index, block_ids, generations, digests)
         return Prefilled(prefilled.request_id, span)

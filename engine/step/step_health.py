@@ -5,7 +5,7 @@
     a device error, or too many failed steps -> EngineBroken: the process ends and is started again
 
 A request that fails as often as it is sent again is one failure: steps are told apart by the
-prompts in them.
+prompts in them. Other parts of an engine that could fail for ever have a StepHealth of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from engine.step.request import Request
 MAX_FAILED_STEPS = 3
 """With different prompts and no token in between. One may be a bad request, two a coincidence; an
 engine that is broken should not meet more requests than that."""
+WORDS = "steps with different prompts failed and none gave a token"
 _DEVICE_WORDS = ("CUDA error", "Triton Error [CUDA]", "CUDNN_STATUS", "CUBLAS_STATUS")
 """Of errors that reach us as a RuntimeError: after them every call on the device fails."""
 
@@ -30,12 +31,14 @@ class EngineBroken(Exception):
 class StepHealth:
     """One engine's failures in a row."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: str = WORDS) -> None:
+        """`words`: what has failed so many times, for the last message."""
+        self._words = words
         self._failed: set[frozenset[int]] = set()
         self._num_empty = 0
 
     def succeeded(self) -> None:
-        """A step gave a token."""
+        """A step gave a token; or whatever else is counted here went well."""
         self._failed.clear()
         self._num_empty = 0
 
@@ -51,8 +54,7 @@ class StepHealth:
         num_failed = len(self._failed) + self._num_empty
         if num_failed >= MAX_FAILED_STEPS:
             raise EngineBroken(
-                f"{num_failed} steps with different prompts failed and none gave a token; "
-                f"the last with {type(error).__name__}: {error}"
+                f"{num_failed} {self._words}; the last with {type(error).__name__}: {error}"
             ) from error
 
 

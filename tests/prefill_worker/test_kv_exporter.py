@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 
 from cluster.block_span import BlockSpan
 from engine.contract.messages import Frame, Prefilled
 from engine.process.extension import EngineParts
+from engine.step.step_health import MAX_FAILED_STEPS, EngineBroken
 from kernels.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
@@ -55,3 +57,45 @@ def test_nothing_is_announced_before_the_device_has_computed_it_even_without_dig
     assert len(waited) == 1 and waited[0] is pool.blocks
     made.enrich(Frame())
     assert len(waited) == 1
+
+
+class BreakableDigest:
+    """The real one, until it fails with what a test says."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __call__(self, pool: torch.Tensor, block_ids: Sequence[int]) -> torch.Tensor:
+        if self.error is not None:
+            raise self.error
+        return block_digest(pool, block_ids)
+
+
+def announcement(number: int) -> Frame:
+    return Frame(prefilled=[Prefilled(f"r{number}", BlockSpan(0, [1]))])
+
+
+def test_an_engine_whose_every_digest_fails_gives_up_after_a_few() -> None:
+    digest = BreakableDigest()
+    made = exporter(random_pool(), digest)
+    digest.error = ValueError("no such block")
+    for number in range(MAX_FAILED_STEPS - 1):
+        made.enrich(announcement(number))
+    with pytest.raises(EngineBroken, match="could not be checksummed; the last with ValueError"):
+        made.enrich(announcement(MAX_FAILED_STEPS))
+
+
+def test_a_digest_that_is_made_between_failures_makes_the_exporter_good_again() -> None:
+    digest = BreakableDigest()
+    made = exporter(random_pool(), digest)
+    for number in range(3 * MAX_FAILED_STEPS):
+        digest.error = ValueError("odd") if number % 2 else None
+        made.enrich(announcement(number))
+
+
+def test_a_digest_that_meets_a_device_error_ends_the_engine_at_once() -> None:
+    digest = BreakableDigest()
+    made = exporter(random_pool(), digest)
+    digest.error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(EngineBroken, match="the device is lost"):
+        made.enrich(announcement(0))
