@@ -1,10 +1,12 @@
 """Standard error as a process's log is written to it: by a thread, so that nobody waits for it.
 
     write -> queue of at most MAX_WAITING_BYTES -> thread -> standard error
-                 '- full: the line is lost, and counted in the next line that gets through
+                 '- full: the line is lost       '- a bug of ours: the line is lost
+                    both are told by the next line that gets through
 
 A pipe that nobody reads (a supervisor that was stopped, a collector that hangs) takes 64 KiB and
-then blocks whoever writes; here that is a thread that has nothing else to do.
+then blocks whoever writes; here that is a thread that has nothing else to do. It is needed before
+any event loop, so that no Background can own it: whoever writes sees that it lives.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class LogWriter:
         self._waiting: deque[bytes] = deque()
         self._num_bytes = 0
         self._num_lost = 0
+        self._fault = ""
+        """Of the thread, not told yet."""
         self._is_writing = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -37,14 +41,14 @@ class LogWriter:
     def write(self, data: bytes) -> None:
         """Queues it; lost when too much waits already."""
         with self._changed:
+            if self._thread is None or not self._thread.is_alive():  # as in a process that forked
+                self._start()
             if self._num_bytes + len(data) > MAX_WAITING_BYTES:
                 self._num_lost += 1
                 return
             self._waiting.append(data)
             self._num_bytes += len(data)
             self._changed.notify_all()
-            if self._thread is None:
-                self._start()
 
     def flush(self, timeout_s: float = EXIT_FLUSH_S) -> bool:
         """Waits until all is written, so long at most; True when it is."""
@@ -56,13 +60,17 @@ class LogWriter:
         return not self._waiting and not self._is_writing
 
     def _start(self) -> None:
+        if self._thread is None:
+            atexit.register(self.flush)
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
-        atexit.register(self.flush)
 
     def _run(self) -> None:
         while True:
-            self._emit(self._take())
+            try:
+                self._emit(self._take())
+            except BaseException as error:  # told by the log itself: there is nobody else
+                self._fault = repr(error)
             with self._changed:
                 self._is_writing = False
                 self._changed.notify_all()
@@ -73,8 +81,9 @@ class LogWriter:
             self._is_writing = True
             data = self._waiting.popleft()
             self._num_bytes -= len(data)
-            num_lost, self._num_lost = self._num_lost, 0
-        return _told_of(num_lost) + data if num_lost else data
+            lost = _told(num_lost=self._num_lost, fault=self._fault)
+            self._num_lost, self._fault = 0, ""
+        return lost + data
 
     def _emit(self, data: bytes) -> None:
         """What cannot be written at all, as to a full disk, is lost."""
@@ -85,12 +94,19 @@ class LogWriter:
             return
 
 
-def _told_of(num_lost: int) -> bytes:
-    event = {
-        "level": "warning",
-        "event": "log lines were lost: standard error was not read",
-        "num_lost": num_lost,
-    }
+def _told(*, num_lost: int, fault: str) -> bytes:
+    """Lines about lines."""
+    told = b""
+    if num_lost:
+        lost = "log lines were lost: standard error was not read"
+        told += _line({"level": "warning", "event": lost, "num_lost": num_lost})
+    if fault:
+        unwritten = "a log line could not be written"
+        told += _line({"level": "error", "event": unwritten, "cause": fault})
+    return told
+
+
+def _line(event: dict[str, object]) -> bytes:
     return msgspec.json.encode(event) + b"\n"
 
 

@@ -6,8 +6,9 @@
     once(name, work)    runs to its end by itself; a failure is logged with its cause
     thread(name, run)   a thread that is needed: its end is told to `on_loss`
 
-Nothing else in the project makes a task that outlives the function that made it, or a thread; for
-one long call in a thread see thread_call.py.
+Nothing else in the project makes a task that outlives the function that made it, or a thread; but
+for one long call (thread_call.py), the log (log_writer.py, whose writers see that it lives) and the
+reader of KV blocks, whose engine has no event loop and asks for its death at every poll.
 """
 
 from __future__ import annotations
@@ -141,10 +142,10 @@ async def until_one_ends(*works: Work) -> None:
     first.
     """
     tasks = [asyncio.create_task(work) for work in works]
-    try:
     ended: list[asyncio.Task[object]] = []
     for task in tasks:
         task.add_done_callback(ended.append)
+    try:
         at_once, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await cancel(tasks)

@@ -84,3 +84,48 @@ def test_a_descriptor_that_cannot_be_written_costs_the_lines_and_nothing_else() 
     writer.write(b"nobody will ever read this\n")
     assert writer.flush(DEADLINE_S)
     os.close(write_end)
+
+
+class BuggyWriter(LogWriter):
+    """The first line that it is to write meets a bug."""
+
+    num_lines = 0
+
+    def _emit(self, data: bytes) -> None:
+        self.num_lines += 1
+        if self.num_lines == 1:
+            raise KeyError("a bug of ours")
+        super()._emit(data)
+
+
+def test_a_bug_in_the_logs_thread_costs_a_line_and_is_told_by_the_next(
+    pipe: tuple[int, int],
+) -> None:
+    writer = BuggyWriter(pipe[1])
+    writer.write(b"lost\n")
+    assert writer.flush(DEADLINE_S)
+    writer.write(b"written\n")
+    assert writer.flush(DEADLINE_S)
+    told, line = os.read(pipe[0], 65536).splitlines()
+    assert b"could not be written" in told and b"a bug of ours" in told
+    assert line == b"written"
+
+
+FORKED = """
+import os
+from cluster.log_writer import STANDARD_ERROR
+STANDARD_ERROR.write(b"before\\n")
+assert STANDARD_ERROR.flush(60)
+if os.fork() == 0:
+    STANDARD_ERROR.write(b"after\\n")
+    os._exit(0 if STANDARD_ERROR.flush(60) else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_log_whose_thread_is_gone_gets_another_one() -> None:
+    """Threads do not go along where a process is forked."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, timeout=DEADLINE_S
+    )
+    assert (done.returncode, done.stderr) == (0, b"before\nafter\n")
