@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager, suppress
 from cluster.errors import SplitserveError
 from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
 from cluster.logs import get_logger
-from cluster.process.background import cancel
+from cluster.process.background import Background, nothing_needed
 from cluster.process.backoff import Backoff
 from cluster.process.silence import Silence
 from cluster.process.startup import (
@@ -162,33 +162,37 @@ class Child:
         """Until the process ends: how, and how many seconds it had served."""
         assert self._handle is not None
         ready_at = time.monotonic()
-        listening = asyncio.create_task(self._listen())
+        background = Background(nothing_needed)
+        background.keep(f"signs of life of {self.spec.name}", self._listen)
         try:
             ended = await self._handle.wait()
         finally:
-            await cancel((listening,))
+            await background.close()
         return explain(self.spec.name, ended, self._stuck), time.monotonic() - ready_at
 
     async def _listen(self) -> None:
-        """A process that has once said that it is alive has to go on saying so."""
+        """A process that has once said that it is alive has to go on saying so. Never returns."""
         if not self._says_when_it_lives:
             async for _ in self._reports:
+                self._says_when_it_lives = True
                 break
             else:
-                return
+                await asyncio.Event().wait()  # it ends, or was never to be judged
         life = Silence(self.spec.silence_s)
         async with self._ended_when_silent(life, "it gave no sign of life"):
             async for _ in self._reports:
                 life.heard()
+            await asyncio.Event().wait()  # it ends, or is silent from now on
 
     @asynccontextmanager
     async def _ended_when_silent(self, silence: Silence, words: str) -> AsyncIterator[None]:
         """Kills the process inside the block when nothing is heard for too long."""
-        watching = asyncio.create_task(self._end_when_silent(silence, words))
+        background = Background(nothing_needed)
+        background.once(f"watch over {self.spec.name}", self._end_when_silent(silence, words))
         try:
             yield
         finally:
-            await cancel((watching,))
+            await background.close()
 
     async def _end_when_silent(self, silence: Silence, words: str) -> None:
         while not silence.tick():

@@ -16,7 +16,9 @@ import pytest
 from cluster.launcher.local import LocalLauncher, LocalProcess
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
 from cluster.process.backoff import HEALTHY_AFTER_S, Backoff
+from cluster.process.silence import Silence
 from cluster.process.startup import StartupFailed
+from cluster.supervisor import child as child_module
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.failure import explain
 from cluster.supervisor.news import Loading, News, Restarting, Serving, Stopping
@@ -35,6 +37,7 @@ from tests.cluster.child_programs import (
 )
 
 DEADLINE_S = 120.0
+ODD_LIMIT_S = 1.25
 
 
 class Newsroom:
@@ -265,6 +268,33 @@ async def test_signs_of_life_are_enough_and_a_process_that_never_gave_one_is_not
     await supervisor.start([[lively, quiet, stopped]])
     await newsroom.wait_for(Restarting, 2)
     assert {piece.failure.name for piece in newsroom.of(Restarting)} == {"stopped"}  # type: ignore[union-attr]
+
+
+class SilenceWithABug(Silence):
+    """Of processes that are judged after ODD_LIMIT_S: the first sign of life is one too many."""
+
+    num_heard = 0
+
+    def heard(self) -> None:
+        super().heard()
+        if self.limit_s == ODD_LIMIT_S:
+            SilenceWithABug.num_heard += 1
+            if SilenceWithABug.num_heard == 1:
+                raise KeyError("a bug of ours")
+
+
+async def test_a_bug_in_the_watch_over_a_process_is_told_and_the_watch_goes_on(
+    supervisor: Supervisor,
+    newsroom: Newsroom,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(child_module, "Silence", SilenceWithABug)
+    spec = named("decode-0", LIVES_UNTIL_STOPPED.replace("ready();", "ready(); report('alive');"))
+    await supervisor.start([[dataclasses.replace(spec, silence_s=ODD_LIMIT_S)]])
+    await newsroom.wait_for(Restarting, 1)
+    said = "".join(capsys.readouterr())
+    assert "signs of life of decode-0" in said and "a bug of ours" in said
 
 
 async def test_a_first_start_without_progress_is_a_failed_start(supervisor: Supervisor) -> None:

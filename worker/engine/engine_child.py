@@ -48,6 +48,8 @@ class EngineChild:
         self._is_killed = False
         self._tail = b""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._is_drained = asyncio.Event()
+        """All that it wrote was passed on."""
         self._background = Background(self._on_loss)
         self._background.need("engine process", self._watch())
 
@@ -79,10 +81,11 @@ class EngineChild:
     async def _watch(self) -> None:
         assert self._child.stderr is not None
         async with reading(self._child.stderr) as log:
-            relay = asyncio.create_task(self._relay(log))
+            relay = self._background.keep("log of an engine", lambda: self._relay(log))
             code = await exit_of(self._child)
             self._signal_group()
-            await asyncio.wait((relay,), timeout=_OUTPUT_GRACE_S)  # who left the group holds on
+            with contextlib.suppress(TimeoutError):  # who left the group holds on
+                await asyncio.wait_for(self._is_drained.wait(), _OUTPUT_GRACE_S)
             await cancel((relay,))
         if not self.ended.done():
             self.ended.set_result(self._describe_end(code))
@@ -93,10 +96,13 @@ class EngineChild:
         await self._background.close()
 
     async def _relay(self, log: asyncio.StreamReader) -> None:
-        """Passes the log on; what cannot be written anywhere is lost, so that the engine is not."""
+        """Passes the log on; what cannot be written anywhere is lost, so that the engine is not.
+        Never returns."""
         while chunk := await log.read(_TAIL_BYTES):
             self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
             STANDARD_ERROR.write(chunk)
+        self._is_drained.set()
+        await asyncio.Event().wait()
 
     def _on_loss(self, loss: Loss) -> None:
         self._signal_group()

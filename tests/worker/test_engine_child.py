@@ -1,0 +1,41 @@
+"""The operating system's side of an engine, over programs that Python brings along."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from worker.engine import engine_child
+from worker.engine.engine_child import EngineChild
+
+DEADLINE_S = 60.0
+FAILS_ON_ITS_INPUT = "json.tool"
+"""`python -m json.tool` says on standard error what is wrong with its input, and ends with 1."""
+
+
+class BuggyWriter:
+    """Of the log: the first chunk meets a bug."""
+
+    num_calls = 0
+
+    def write(self, data: bytes) -> None:
+        self.num_calls += 1
+        if self.num_calls == 1:
+            raise KeyError("a bug of ours")
+
+
+async def test_a_bug_in_passing_the_log_on_is_told_and_the_log_is_still_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine_child, "STANDARD_ERROR", BuggyWriter())
+    monkeypatch.setattr(engine_child, "_OUTPUT_GRACE_S", DEADLINE_S)
+    launch = tmp_path / "launch"
+    launch.write_text("no json")
+    child = EngineChild(FAILS_ON_ITS_INPUT, launch)
+    async with asyncio.timeout(DEADLINE_S):
+        assert "exit code 1): Expecting value" in await child.ended
+    await child.close()
+    said = "".join(capsys.readouterr())
+    assert "log of an engine" in said and "a bug of ours" in said
