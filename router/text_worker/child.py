@@ -1,7 +1,7 @@
 """A text worker's process: `python -m router.text_worker.child DESCRIPTOR`.
 
-Setup -> load tokenizer and template -> Loaded -> task, reply, task, reply ... until the router
-                                                  closes the socket, or a limit ends the process
+Setup -> load tokenizer and template -> Loaded -> Begin -> task, reply, task, reply ... until the
+                                   router closes the socket, or a limit ends the process
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import socket
 import sys
 from dataclasses import replace
 from io import BufferedReader
+from typing import TypeVar
 
 from cluster.errors import InternalError, InvalidRequest, RequestTooLarge, SplitserveError
 from cluster.logs import get_logger
@@ -23,6 +24,7 @@ from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import (
     LENGTHS,
+    Begin,
     EncodeChat,
     EncodeText,
     Ids,
@@ -35,6 +37,7 @@ from router.text_worker.messages import (
     to_worker,
 )
 
+First = TypeVar("First", Setup, Begin)
 _log = get_logger("text")
 
 
@@ -42,13 +45,13 @@ def main() -> int:
     """Serves until the router is gone."""
     die_with_parent()
     with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as stream:
-        setup = _setup(stream)
+        setup = _first(Setup, stream)
         model = load_text_side(setup.card, setup.served_name)
         desk = TextDesk(replace(model, ignores_unknown_fields=setup.ignores_unknown_fields))
         if not setup.limits.hold_memory():
             _log.warning("the memory of this process is not limited: the system has no such limit")
         link.sendall(pack(Loaded()))
-        step_back(setup.niceness)
+        step_back(_first(Begin, stream).niceness)
         while (message := _read_or_end(stream)) is not None:
             for part in _reply(desk, setup.limits, *message):
                 link.sendall(part)
@@ -59,7 +62,7 @@ def _reply(desk: TextDesk, limits: TextLimits, head: bytes, body: bytes) -> tupl
     """Whatever the task is and becomes: no request ends this process by an exception."""
     try:
         task = to_worker(head)
-        assert not isinstance(task, Setup)
+        assert not isinstance(task, Setup | Begin)
         limits.hold_cpu(size_of(task, body))
         return _ids(_done(desk, task, body))
     except SplitserveError as error:
@@ -92,13 +95,14 @@ def _ids(done: ReadBody) -> tuple[bytes, bytes]:
     return pack(Ids(lengths, texts, done.rest, done.ignored), len(payload)), payload
 
 
-def _setup(stream: BufferedReader) -> Setup:
+def _first(kind: type[First], stream: BufferedReader) -> First:
+    """What comes before the tasks. Ends the process when the router is gone."""
     message = _read_or_end(stream)
     if message is None:
         raise SystemExit(0)
-    setup = to_worker(message[0])
-    assert isinstance(setup, Setup)
-    return setup
+    said = to_worker(message[0])
+    assert isinstance(said, kind)
+    return said
 
 
 def _read_or_end(stream: BufferedReader) -> tuple[bytes, bytes] | None:

@@ -4,8 +4,9 @@ waiting -> asked -> done or refused      the caller leaves: taken out while it w
                                          while it runs
 the process ends -> its task's caller is told; the others wait for the next process
 
-A process that ends over a task is followed by another at once: it was a limit, and no fault of the
-process. One that cannot start, or ends with nothing to do, is left to whoever runs the lane.
+A process that ends over a task is followed by another at once, the spare one where there is one: it
+was a limit, and no fault of the process. One that cannot start, or ends with nothing to do, is left
+to whoever runs the lane.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cluster.process.background import until_one_ends
 from router.front.text_work import ReadBody
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.messages import Setup, Task, pack_task, size_of
+from router.text_worker.spare import SpareProcess
 from router.text_worker.text_process import RETRY_AFTER_S, TextProcess, TextProcessEnded
 from router.text_worker.vital_signs import kill_when_silent
 from router.text_worker.waiting import Job, WaitingTasks
@@ -31,10 +33,21 @@ _log = get_logger("router.text_worker")
 class TextLane:
     """`run` it again whenever it ends; `call` at any time; `close` once nobody runs it."""
 
-    def __init__(self, setup: Setup, name: str, metrics: TextMetrics) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        name: str,
+        metrics: TextMetrics,
+        *,
+        spare: SpareProcess,
+        niceness: int = 0,
+    ) -> None:
+        """`niceness`: how far its processes step back for others on busy cores."""
         self._setup = setup
         self._name = name
         self._metrics = metrics
+        self._spare = spare
+        self._niceness = niceness
         self._waiting = WaitingTasks()
         self._running: Job | None = None
         self._arrived = asyncio.Event()
@@ -70,8 +83,10 @@ class TextLane:
         """Processes, one after the other. Raises what kept one from starting, or what ended one
         that had nothing to do."""
         while True:
-            process = await TextProcess.start(self._setup)
+            process = self._spare.take() or await TextProcess.start(self._setup)
+            process.begin(self._niceness)
             self._absent_since_s = None
+            self._spare.refill()
             try:
                 await until_one_ends(self._serve_all(process), self._watch(process))
             except TextProcessEnded as end:

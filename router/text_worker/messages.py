@@ -1,7 +1,9 @@
 """What the router and a text worker say to each other, over a socket of their own.
 
-    router -> worker   Setup, once; then tasks, one at a time
-    worker -> router   Loaded, once; then for each task Ids or a Refusal
+    router -> worker   Setup, once; Begin, once; then tasks, one at a time
+    worker -> router   Loaded, after Setup; then for each task Ids or a Refusal
+
+Between Loaded and Begin it is a spare, which any lane may take.
 
 A message is two lengths, a head in MessagePack, and a payload of plain bytes: a body on the way
 there, token ids (4 bytes each, this machine's order) on the way back.
@@ -32,7 +34,12 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     limits: TextLimits
     ignores_unknown_fields: bool = False
     """Of bodies over HTTP; see ServedModel."""
-    niceness: int = 0
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """A lane has taken the process."""
+
+    niceness: int
     """How far it steps back for other processes on busy cores."""
 
 
@@ -114,11 +121,11 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
 
 
 Reply = Loaded | Ids | Refusal
-_TO_WORKER: msgspec.msgpack.Decoder[Setup | Task]
+_TO_WORKER: msgspec.msgpack.Decoder[Setup | Begin | Task]
 _TO_ROUTER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def pack(message: Setup | Task | Reply, num_payload_bytes: int = 0) -> bytes:
+def pack(message: Setup | Begin | Task | Reply, num_payload_bytes: int = 0) -> bytes:
     """The lengths and the head; the payload follows as it is."""
     head = msgspec.msgpack.encode(message, enc_hook=_path_to_text)
     return LENGTHS.pack(len(head), num_payload_bytes) + head
@@ -146,7 +153,7 @@ def pack_refusal(error: SplitserveError) -> bytes:
         return pack(Refusal(refusal.code, words, None))
 
 
-def to_worker(head: bytes) -> Setup | Task:
+def to_worker(head: bytes) -> Setup | Begin | Task:
     """What the router said."""
     return _TO_WORKER.decode(head)
 
@@ -168,4 +175,4 @@ def _text_to_path(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-_TO_WORKER = msgspec.msgpack.Decoder(Setup | Task, dec_hook=_text_to_path)
+_TO_WORKER = msgspec.msgpack.Decoder(Setup | Begin | Task, dec_hook=_text_to_path)

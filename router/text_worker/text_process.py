@@ -16,7 +16,7 @@ from cluster.process.parent_death import PARENT_PID
 from cluster.process.startup import REPORT_FD
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import ReadBody
-from router.text_worker.messages import LENGTHS, Ids, Loaded, Refusal, Reply, Setup, pack
+from router.text_worker.messages import LENGTHS, Begin, Ids, Loaded, Refusal, Reply, Setup, pack
 from router.text_worker.messages import to_router as unpack
 from router.text_worker.vital_signs import kill_when_silent
 
@@ -30,7 +30,7 @@ RETRY_AFTER_S = 1.0
 
 
 class TextProcess:
-    """`start` once, `ask` one at a time, `end` once."""
+    """`start` and `begin` once, then `ask` one at a time, `end` once."""
 
     def __init__(
         self,
@@ -67,6 +67,10 @@ class TextProcess:
             raise
         return started
 
+    def begin(self, niceness: int) -> None:
+        """A lane has taken it: tasks come, and it steps back so far for other processes."""
+        self._writer.write(pack(Begin(niceness)))
+
     async def ask(self, head: bytes, body: bytes) -> ReadBody:
         """What became of a task, packed in `head`. Raises what the work raises, and
         TextProcessEnded, after which only `end` may be called."""
@@ -85,9 +89,14 @@ class TextProcess:
         """Of the process, also after its end."""
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """As far as is known here."""
+        return self._process.returncode is not None
+
     def kill(self) -> None:
         """Whoever asks or waits hears of its end. Idempotent."""
-        if self._process.returncode is None:  # its own would poll: asyncio loses the exit code
+        if not self.has_ended:  # its own would poll: asyncio loses the exit code
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
 

@@ -1,12 +1,11 @@
-"""TextWork by processes: one for chats and longer texts, one for large bodies.
+"""TextWork by processes: one for chats and longer texts, one for large bodies, and one to spare.
 
-Two, so that a short chat never waits for a body of megabytes. Each takes one task at a time, and is
-started again when it ends.
+Two, so that a short chat never waits for a body of megabytes. Each takes one task at a time; when
+it ends, the spare one takes its place, and another is started to be the spare.
 """
 
 from __future__ import annotations
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from cluster.process.background import Background, Loss
@@ -15,6 +14,7 @@ from router.front.text_work import Door, ReadBody
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.lane import TextLane
 from router.text_worker.messages import EncodeChat, EncodeText, ReadLarge, Setup
+from router.text_worker.spare import SpareProcess
 
 BODY_NICENESS = 5
 """A quarter of a core's time beside a busy engine: megabytes wait, streams do not."""
@@ -25,9 +25,9 @@ class TextWorkers:
 
     def __init__(self, setup: Setup, metrics: TextMetrics | None = None) -> None:
         metrics = metrics or TextMetrics(CollectorRegistry())
-        bodies = msgspec.structs.replace(setup, niceness=BODY_NICENESS)
-        self._texts = TextLane(setup, "text-worker", metrics)
-        self._bodies = TextLane(bodies, "body-worker", metrics)
+        self._spare = spare = SpareProcess(setup)
+        self._texts = TextLane(setup, "text-worker", metrics, spare=spare)
+        self._bodies = TextLane(setup, "body-worker", metrics, spare=spare, niceness=BODY_NICENESS)
         metrics.watch_waiting("text-worker", lambda: self._texts.num_waiting)
         metrics.watch_waiting("body-worker", lambda: self._bodies.num_waiting)
         self._background = Background(_go_on)
@@ -45,6 +45,7 @@ class TextWorkers:
         """See TextWork."""
         self._background.keep("text-worker", self._texts.run)
         self._background.keep("body-worker", self._bodies.run)
+        self._background.keep("spare text worker", self._spare.run)
 
     async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
         """See TextWork."""
@@ -71,4 +72,4 @@ class TextWorkers:
 
 
 def _go_on(loss: Loss) -> None:
-    """Nothing here is needed in Background's sense: both lanes are kept."""
+    """Nothing here is needed in Background's sense: lanes and spare are kept."""

@@ -7,66 +7,42 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
-import psutil
 import pytest
-from prometheus_client import CollectorRegistry
 
-from cluster.errors import ContextTooLong, InvalidRequest, NotReady, QueueFull, SplitserveError
+from cluster.errors import ContextTooLong, InvalidRequest, NotReady, QueueFull
 from cluster.models.card import ModelCard
 from cluster.process.background import cancel
 from router.front.generation_request import ChatPrompt, Rendering, TextPrompt
 from router.front.model_loading import load_text_side
 from router.front.text_work import Door
-from router.telemetry.metrics import TextMetrics
 from router.text_worker import lane, waiting
 from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import EncodeChat, Setup
-from router.text_worker.text_process import CHILD_MODULE
+from router.text_worker.spare import SpareProcess
 from router.text_worker.workers import TextWorkers
 from tests.router.api.front_fakes import until
+from tests.router.text_worker.text_bench import (
+    CONTEXT_TOKENS,
+    HELLO,
+    HELLO_TASK,
+    NAME,
+    PLENTY,
+    error_of,
+    lane_of,
+    pids,
+    workers_of,
+)
 
-NAME = "tiny"
-CONTEXT_TOKENS = 100_000
-HELLO = ChatPrompt((("user", "hello hello"),))
 BAD = ChatPrompt((("user", "bad"),))
-PLENTY = TextLimits.for_bodies_of(8 << 20)
 SLOW_IN_C = "{% set l = range(10000)|list %}{{ ([l]*2000)|sum(start=[])|length }}"
 LARGE_UNSEEN = (
     '{% set b = "x"*1000000 %}{% set y %}{% for i in range(900) %}{{ b }}{% endfor %}{% endset %}'
     "{{ y|length }}"
 )
-
-
-@asynccontextmanager
-async def workers_of(
-    card: ModelCard, limits: TextLimits = PLENTY, *, ignores_unknown_fields: bool = False
-) -> AsyncIterator[TextWorkers]:
-    workers = TextWorkers(Setup(card, NAME, limits, ignores_unknown_fields))
-    await workers.start()
-    try:
-        yield workers
-    finally:
-        await workers.close()
-
-
-async def error_of(work: Awaitable[object]) -> SplitserveError:
-    with pytest.raises(SplitserveError) as caught:
-        await work
-    return caught.value
-
-
-def pids() -> set[int]:
-    """Of the text workers that are alive."""
-    return {
-        child.pid
-        for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE and CHILD_MODULE in child.cmdline()
-    }
 
 
 async def test_a_worker_says_what_the_same_work_says_here(card: ModelCard) -> None:
@@ -128,7 +104,7 @@ async def test_a_killed_worker_is_replaced_and_nobody_who_waits_hears_of_it(
         before = pids()
         for pid in before:
             os.kill(pid, signal.SIGKILL)
-        await until(lambda: len(pids() - before) == 2, "two new workers start")
+        await until(lambda: len(pids() - before) >= 2, "two new workers start")
         assert await workers.encode(HELLO, CONTEXT_TOKENS)
 
 
@@ -177,7 +153,7 @@ async def test_a_value_that_json_has_and_the_worker_cannot_be_sent_is_refused_an
             good = asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS))
             assert type(await error_of(bad)) is InvalidRequest
             assert await good
-        assert pids() == before
+        assert pids() >= before
 
 
 async def test_a_stopped_worker_is_replaced_within_seconds_while_a_chat_waits_for_it(
@@ -192,7 +168,7 @@ async def test_a_stopped_worker_is_replaced_within_seconds_while_a_chat_waits_fo
         behind = asyncio.ensure_future(workers.encode(HELLO, CONTEXT_TOKENS))
         assert type(await error_of(asked)) is NotReady
         assert await behind
-        await until(lambda: len(pids() - before) == 2, "the idle one is replaced as well")
+        await until(lambda: len(pids() - before) >= 2, "the idle one is replaced as well")
 
 
 async def test_a_worker_that_a_limit_ends_is_followed_at_once_however_often(
@@ -201,14 +177,14 @@ async def test_a_worker_that_a_limit_ends_is_followed_at_once_however_often(
     """The lane itself goes on: the back-off of what cannot start would grow with each."""
     source = "{% if messages[0].content == 'bad' %}" + SLOW_IN_C + "{% endif %}hello"
     setup = Setup(card_with(source), NAME, TextLimits(1 << 30, cpu_s=0))
-    alone = lane.TextLane(setup, "alone", TextMetrics(CollectorRegistry()))
+    alone = lane_of(setup, SpareProcess(setup))
     running = asyncio.ensure_future(alone.run())
     try:
         for _ in range(2):
             task = EncodeChat(BAD.messages, BAD.rendering, CONTEXT_TOKENS)
             assert type(await error_of(alone.call(task))) is InvalidRequest
             assert not running.done()
-        assert await alone.call(EncodeChat(HELLO.messages, HELLO.rendering, CONTEXT_TOKENS))
+        assert await alone.call(HELLO_TASK)
     finally:
         await cancel([running])
 
