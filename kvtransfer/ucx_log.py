@@ -15,39 +15,18 @@ UCX, which would have gone to the terminal, are passed on to our log.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import re
 import threading
-from dataclasses import dataclass, field
 
 from cluster.logs import get_logger
 
 READ_PROTOCOLS = "*read by ucp_get*"
-MAX_TABLES = 16
 _SHARED_MEMORY = ("cma", "knem", "xpmem", "posix", "sysv")
+_CELLS = re.compile(r"\|(.*)\|")
+_SIZES = re.compile(r"(\d+)(?:\.\.(\d+|inf))?")
 _log = get_logger("kvtransfer.ucx")
-
-
-@dataclass(slots=True)
-class ProtocolTable:
-    """One table of the report: the protocol by message size, for one operation."""
-
-    endpoint: str
-    operation: str = ""
-    rows: list[tuple[str, str]] = field(default_factory=list)
-    """(size range such as "0..16515", configuration such as "cma/memory")."""
-
-    @property
-    def is_remote(self) -> bool:
-        """False for the connection of an agent to itself."""
-        return " self cfg" not in self.endpoint
-
-    def link_for(self, num_bytes: int) -> str | None:
-        """The configuration of reads of this size."""
-        for sizes, link in self.rows:
-            first, _, last = sizes.partition("..")
-            if int(first) <= num_bytes and (last == "inf" or num_bytes <= int(last or first)):
-                return link
-        return None
 
 
 class UcxLog:
@@ -56,8 +35,13 @@ class UcxLog:
     def __init__(self) -> None:
         self._fd = os.memfd_create("ucx-log")
         self._offset = 0
-        self._tables: list[ProtocolTable] = []
         self._lock = threading.Lock()
+        self._is_remote = False
+        """The table at hand is not that of an agent's connection to itself."""
+        self._rows: list[tuple[int, float, str]] = []
+        """(smallest size, largest size, configuration such as "cma/memory") of that table."""
+        self._reads: dict[str, list[tuple[int, float, str]]] = {}
+        """The last table of reads from others, by the memory that they go into."""
 
     def environment(self) -> dict[str, str]:
         """To be set while the library is loaded and an agent is made; not for child processes."""
@@ -74,50 +58,44 @@ class UcxLog:
         """
         with self._lock:
             self.refresh()
-        for table in reversed(self._tables):
-            on_host = "into host" in table.operation
-            if table.is_remote and on_host == (memory == "DRAM"):
-                link = table.link_for(block_bytes)
-                return None if link is None else in_words(link)
-        return None
+            rows = list(self._reads.get(memory, ()))
+        fitting = (link for smallest, largest, link in rows if smallest <= block_bytes <= largest)
+        return next(map(in_words, fitting), None)
 
     def refresh(self) -> None:
         """Takes in what UCX has printed since the last call."""
         ctypes.CDLL(None).fflush(None)  # UCX writes through stdio, which holds small outputs back
-        size = os.fstat(self._fd).st_size
-        if size <= self._offset:
-            return
-        text = os.pread(self._fd, size - self._offset, self._offset).decode(errors="replace")
-        self._offset = size
-        for line in text.splitlines():
-            self._take(line)
-        del self._tables[:-MAX_TABLES]
+        text = os.pread(self._fd, os.fstat(self._fd).st_size - self._offset, self._offset)
+        self._offset += len(text)
+        for line in text.decode(errors="replace").splitlines():
+            if (row := _CELLS.search(line)) is not None:
+                self._take([cell.strip() for cell in row[1].split("|")])
+            elif " WARN " in line or " ERROR " in line or "Fatal" in line:
+                _log.warning("UCX reports", line=line.split("]", 2)[-1].strip())
 
-    def _take(self, line: str) -> None:
-        start, end = line.find("|"), line.rfind("|")
-        if 0 <= start < end:
-            self._take_row([cell.strip() for cell in line[start + 1 : end].split("|")])
-        elif " WARN " in line or " ERROR " in line or "Fatal" in line:
-            _log.warning("UCX reports", line=line.split("]", 2)[-1].strip())
+    def _take(self, cells: list[str]) -> None:
+        if " cfg#" in cells[0]:
+            self._is_remote = " self cfg" not in cells[0]
+        elif len(cells) == 1:
+            self._rows = []
+            if self._is_remote:
+                self._reads["DRAM" if "into host" in cells[0] else "VRAM"] = self._rows
+        elif len(cells) == 3 and (sizes := _SIZES.fullmatch(cells[0])) is not None:
+            self._rows.append((int(sizes[1]), _largest(*sizes.groups()), cells[2]))
 
-    def _take_row(self, cells: list[str]) -> None:
-        if len(cells) == 1 and " cfg#" in cells[0]:
-            self._tables.append(ProtocolTable(cells[0]))
-        elif len(cells) == 1 and self._tables:
-            self._tables[-1].operation = cells[0]
-        elif len(cells) == 3 and self._tables and cells[0][:1].isdigit():
-            self._tables[-1].rows.append((cells[0], cells[2]))
+
+def _largest(smallest: str, largest: str | None) -> float:
+    """Of one size alone, it is that."""
+    return math.inf if largest == "inf" else int(largest or smallest)
 
 
 def in_words(link: str) -> str:
     """`cma/memory` is "shared memory (cma)"; unknown names are given as they are."""
-    name = link.partition("/")[0]
+    name, _, rest = link.partition("/")
     if name in _SHARED_MEMORY:
         return f"shared memory ({name})"
     if name == "tcp":
-        return f"tcp ({link.partition('/')[2]})"
+        return f"tcp ({rest})"
     if name == "cuda_ipc":
         return "NVLink or PCIe (cuda_ipc)"
-    if name.startswith(("rc_", "dc_", "ud_", "srd")):
-        return f"RDMA ({link})"
-    return link
+    return f"RDMA ({link})" if name.startswith(("rc_", "dc_", "ud_", "srd")) else link
