@@ -47,16 +47,13 @@ class TextProcess:
         """Returns once the model's texts are loaded. Raises InternalError where that fails."""
         near, far = socket.socketpair()
         with far:
-            words = module_argv(CHILD_MODULE, str(far.fileno()))
-            process = await asyncio.create_subprocess_exec(
-                *words,
-                env=_environ(),
-                pass_fds=(far.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # a signal for the router's terminal is not for it
-            )
-        reader, writer = await asyncio.open_connection(sock=near)
-        started = cls(process, reader, writer)
+            reader, writer = await asyncio.open_connection(sock=near)
+            try:
+                process = await _spawn(far)
+            except BaseException:
+                writer.close()
+                raise
+        started = cls(process, reader, writer)  # nothing is waited for in between: it is ended
         try:
             await started._load(setup)
         except (OSError, EOFError, TimeoutError) as cause:
@@ -146,6 +143,17 @@ class TextProcessEnded(Exception):
             return RequestTooLarge("the request takes more memory than one may; shorten it")
         message = "the process that read this request was lost; come again"
         return NotReady(message, retry_after_s=RETRY_AFTER_S)
+
+
+async def _spawn(link: socket.socket) -> asyncio.subprocess.Process:
+    """When this is cancelled, asyncio ends the process."""
+    return await asyncio.create_subprocess_exec(
+        *module_argv(CHILD_MODULE, str(link.fileno())),
+        env=_environ(),
+        pass_fds=(link.fileno(),),
+        stdin=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # a signal for the router's terminal is not for it
+    )
 
 
 def _read_body(ids: Ids, payload: bytes) -> ReadBody:

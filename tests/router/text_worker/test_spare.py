@@ -97,3 +97,14 @@ async def test_a_process_of_the_lane_for_bodies_steps_back_also_when_it_was_the_
     finally:
         await cancel([keeping])
         await taken.end()
+
+
+async def test_a_start_that_is_cancelled_wherever_it_stands_leaves_no_process(
+    card: ModelCard,
+) -> None:
+    for num_turns in range(16):  # from the third on it is there, and loads
+        starting = asyncio.ensure_future(TextProcess.start(Setup(card, NAME, PLENTY)))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        await cancel([starting])
+        assert pids() == set()
