@@ -21,7 +21,7 @@ from cluster.errors import DiskFull
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
 from cluster.models.cache.store import ModelStore, default_home
-from cluster.process.background import Loss, cancel
+from cluster.process.background import Loss, until_one_ends
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.devices import visible_gpus
@@ -82,20 +82,15 @@ class FleetRun:
 
     async def _serve_until_stopped(self) -> ProcessFailure | None:
         """Why the start failed, if it did, or why the fleet cannot be kept alive."""
-        starting = asyncio.create_task(self._supervisor.start(self._stages))
-        stopping = asyncio.create_task(self._stop.wait())
-        losing = asyncio.create_task(self._supervisor.lost.wait())
+        starting = self._supervisor.start(self._stages)
         try:
-            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if self._stop.is_set():
-                return None
-            await starting
-            self._view.all_ready()
-            await asyncio.wait((stopping, losing), return_when=asyncio.FIRST_COMPLETED)
+            is_stopped = await until_one_ends(self._stop.wait(), starting) == 0
         except StartFailed as cause:
-            return cause.failure
-        finally:
-            await cancel((starting, stopping, losing))
+            return None if self._stop.is_set() else cause.failure
+        if is_stopped:
+            return None
+        self._view.all_ready()
+        await until_one_ends(self._stop.wait(), self._supervisor.lost.wait())
         loss = self._supervisor.loss
         return _bug(loss) if loss is not None and not self._stop.is_set() else None
 

@@ -24,7 +24,7 @@ from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.metrics_server import start_metrics_server
 from cluster.models.card import ModelCard
-from cluster.process.background import Background, Loss, cancel
+from cluster.process.background import Background, Loss, cancel, until_one_ends
 from cluster.process.end_limit import EndLimit
 from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.process.loop_lag import LoopLag
@@ -125,16 +125,11 @@ class WorkerProcess:
         self.stop_requests.on_loss(loss)
 
     async def _run(self) -> None:
-        start = asyncio.create_task(self._start())
-        stop = asyncio.create_task(self.stop_requests.drain.wait())
-        try:
-            await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
-            if not start.done():
-                return
-            await start
-            await stop
-        finally:
-            await cancel((start, stop))
+        stop = self.stop_requests.drain
+        has_started = await until_one_ends(self._start(), stop.wait()) == 0
+        if not has_started:
+            return
+        await stop.wait()
         self._begin_drain()
         await finish_requests(self._lifespan, self.stop_requests, self._options.drain_timeout_s)
 

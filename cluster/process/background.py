@@ -133,9 +133,9 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*pending, return_exceptions=True)
 
 
-async def until_one_ends(*works: Work) -> None:
+async def until_one_ends(*works: Work) -> int:
     """Runs parts of one thing side by side until the first ends; cancels the others and waits for
-    them.
+    them. Which one that was, counted from 0; of several at once, the one that is named first.
 
     Raises what it failed with. Of several that end at once the cause is raised: a failure and not
     a return, our own bug and not a typed error, which may only follow from it, and then what came
@@ -155,6 +155,7 @@ async def until_one_ends(*works: Work) -> None:
         raise min(failures, key=lambda error: isinstance(error, SplitserveError))
     for task in in_order:
         task.result()
+    return min(tasks.index(task) for task in in_order)
 
 
 async def _kept(name: str, make: Callable[[], Work]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from cluster.logs import get_logger
-from cluster.process.background import cancel
+from cluster.process.background import until_one_ends
 from cluster.process.lifespan import Lifespan
 from cluster.process.signals import StopRequests
 
@@ -16,10 +14,7 @@ async def finish_requests(
     lifespan: Lifespan, stop_requests: StopRequests, timeout_s: float
 ) -> None:
     """Returns when no request runs, after `timeout_s`, or when the end is wanted at once."""
-    idle = asyncio.create_task(lifespan.wait_idle(timeout_s))
-    stop_now = asyncio.create_task(stop_requests.stop_now.wait())
-    await asyncio.wait((idle, stop_now), return_when=asyncio.FIRST_COMPLETED)
-    await cancel((idle, stop_now))
+    await until_one_ends(lifespan.wait_idle(timeout_s), stop_requests.stop_now.wait())
     _log.info("stopping", num_requests_cut_off=lifespan.num_admitted)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
-from cluster.process.background import cancel
+from cluster.process.background import until_one_ends
 from router.api.asgi import Message, Receive, Scope, Send, header_of
 from router.api.body_account import HeldBody
 from router.api.limits import HttpLimits
@@ -94,16 +94,8 @@ class Exchange:
 
     async def until_disconnect(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work`. Raises Cancelled, after the work has ended, when the client leaves first."""
-        worker = asyncio.ensure_future(work)
-        watcher = asyncio.ensure_future(self._disconnected())
-        try:
-            await asyncio.wait({worker, watcher}, return_when=asyncio.FIRST_COMPLETED)
-            if worker.done():
-                worker.result()
-            else:
-                raise Cancelled("the client closed the connection")
-        finally:
-            await cancel([worker, watcher])
+        if await until_one_ends(work, self._disconnected()) != 0:
+            raise Cancelled("the client closed the connection")
 
     async def _disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

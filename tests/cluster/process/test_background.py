@@ -157,3 +157,18 @@ async def test_a_part_that_fails_as_it_is_cancelled_is_no_cause() -> None:
         await asyncio.sleep(0)
 
     await until_one_ends(fails_late(), returns())
+
+
+async def test_who_of_several_ended_first_is_told_and_the_others_are_cancelled() -> None:
+    cancelled: list[str] = []
+
+    async def waits(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(name)
+            raise
+
+    assert await until_one_ends(waits("a"), asyncio.sleep(0), waits("c")) == 1
+    assert cancelled == ["a", "c"]
+    assert await until_one_ends(asyncio.sleep(0), asyncio.sleep(0)) == 0
