@@ -8,6 +8,7 @@ from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
+from cluster.pairing import Pairing
 from cluster.process.startup import report_progress
 from cluster.process.thread_call import in_thread
 from engine.contract.messages import LoadProgress, Ready
@@ -40,6 +41,23 @@ def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSp
     )
 
 
+def pairing_of(spec: EngineSpec, ready: Ready) -> Pairing:
+    """The facts that a replica's KV blocks depend on, with the weights as they were loaded."""
+    config = spec.card.config
+    return Pairing(
+        weights_digest=spec.card.weights_digest,
+        tokenizer_digest=spec.card.tokenizer_digest,
+        dtype=spec.dtype,
+        weights=ready.loaded.weights.value,
+        kv_dtype=spec.kv,
+        num_planes=config.kv_planes,
+        block_size_tokens=spec.options.block_size_tokens,
+        num_layers=config.num_layers,
+        num_kv_heads=config.kv_heads,
+        head_dim=config.kv_dim,
+    )
+
+
 def member_of(
     spec: EngineSpec,
     ready: Ready,
@@ -55,7 +73,7 @@ def member_of(
         incarnation=spec.incarnation,
         role=spec.role,
         address=address,
-        pairing=spec.pairing,
+        pairing=pairing_of(spec, ready),
         model=model,
         max_context_tokens=ready.max_context_tokens,
         kv_events_address=events[0],
@@ -74,7 +92,7 @@ def facts_of(spec: EngineSpec, ready: Ready, *, metrics_port: int) -> dict[str, 
         "role": spec.role.value,
         "model": spec.card.name,
         "dtype": spec.dtype,
-        "weights": spec.weights,
+        "weights": ready.loaded.weights.value,
         "kv": spec.dtype if spec.kv == "auto" else spec.kv,
         "blocks": str(ready.total_blocks),
         "max_context_tokens": str(ready.max_context_tokens),

@@ -41,7 +41,7 @@ from worker.engine.host import EngineHost
 from worker.engine.link import EngineLink
 from worker.metrics import WorkerMetrics
 from worker.role import RoleService, RunningWorker
-from worker.start import facts_of, find_model, member_of, report_load, spec_of
+from worker.start import facts_of, find_model, member_of, pairing_of, report_load, spec_of
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
@@ -205,7 +205,7 @@ class WorkerProcess:
                 key=WorkerKey(spec.worker_id, spec.incarnation),
                 engine=engine,
                 ready=ready,
-                pairing=spec.pairing,
+                pairing=pairing_of(spec, ready),
                 lifespan=self._lifespan,
                 metrics=metrics,
             )

@@ -22,6 +22,7 @@ from cluster.block_span import BlockSpan
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptToken, Usage
 from cluster.kv_peer import KvPeer
+from engine.contract.weight_format import WeightFormat
 
 
 class TokenEvent(msgspec.Struct, frozen=True):
@@ -151,10 +152,18 @@ class Frame(msgspec.Struct, kw_only=True):
         )
 
 
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine's machine has made of the spec."""
+
+    weights: WeightFormat
+    """The form in which the device holds the matrices: another one gives other keys and values."""
+
+
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """First message of an engine process: it has loaded its model."""
 
     pid: int
+    loaded: Loaded
     pairing_dtype: str
     """What the model computes in."""
     kv_dtype: str = "auto"

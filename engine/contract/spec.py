@@ -14,7 +14,6 @@ from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.card import ModelCard
-from cluster.pairing import Pairing
 from engine.contract.weight_format import WeightFormat, resolve_weights
 
 __all__ = ["EngineLaunch", "EngineSpec", "resolve_dtype", "resolve_weights"]
@@ -27,7 +26,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     card: ModelCard
     dtype: str
     weights: WeightFormat = WeightFormat.FULL
-    """Resolved: see `resolve_weights`. The loader takes it, as far as its device can."""
+    """See `resolve_weights`. The loader takes it as far as its device can: Ready has what became
+    of it."""
     kv: str = "auto"
     """Of the KV cache: "auto" (as dtype), "int8" or "fp8"."""
     role: Role
@@ -36,23 +36,6 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of the worker: names the transfer agent."""
     kv_transport: str = "nixl"
     options: EngineOptions = msgspec.field(default_factory=EngineOptions)
-
-    @property
-    def pairing(self) -> Pairing:
-        """The facts that this replica's KV blocks depend on."""
-        config = self.card.config
-        return Pairing(
-            weights_digest=self.card.weights_digest,
-            tokenizer_digest=self.card.tokenizer_digest,
-            dtype=self.dtype,
-            weights=self.weights,
-            kv_dtype=self.kv,
-            num_planes=config.kv_planes,
-            block_size_tokens=self.options.block_size_tokens,
-            num_layers=config.num_layers,
-            num_kv_heads=config.kv_heads,
-            head_dim=config.kv_dim,
-        )
 
 
 class EngineLaunch(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ def load_fake_replica(spec: EngineSpec, progress: Progress) -> Replica:
         eos_token_ids=spec.card.eos_token_ids,
         dtype=dtype,
         block_shape=shape,
+        weights=spec.weights,
     )
 
 

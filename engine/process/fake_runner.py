@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from cluster.block_hash import pack_tokens
+from engine.contract.messages import Loaded
+from engine.contract.weight_format import WeightFormat
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import Replica, copy_blocks
 
@@ -76,6 +78,7 @@ def fake_replica(
     eos_token_ids: tuple[int, ...] = (),
     dtype: torch.dtype = torch.float32,
     block_shape: tuple[int, int, int] = (2, 2, 8),
+    weights: WeightFormat = WeightFormat.FULL,
 ) -> Replica:
     """A loaded model, as far as an engine can tell.
 
@@ -85,6 +88,7 @@ def fake_replica(
     kv = torch.zeros((num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim), dtype=dtype)
     return Replica(
         runner=FakeRunner(kv, vocab_size),
+        loaded=Loaded(weights=weights),
         kv=kv,
         vocab_size=vocab_size,
         eos_token_ids=eos_token_ids,

@@ -137,6 +137,7 @@ def _say_ready(
     sink.send(
         Ready(
             pid=os.getpid(),
+            loaded=replica.loaded,
             pairing_dtype=spec.dtype,
             kv_dtype=spec.kv,
             num_layers=num_layers,

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from engine.contract.messages import Loaded
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
@@ -61,6 +62,7 @@ class Replica:
     """A loaded model and its pool, as the engine process needs them."""
 
     runner: ModelRunner
+    loaded: Loaded
     kv: torch.Tensor  # [num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]
     vocab_size: int
     eos_token_ids: tuple[int, ...]

@@ -11,6 +11,7 @@ import torch
 from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
+from engine.contract.messages import Loaded
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import MemoryBudget, MemoryRequest, plan_memory
@@ -63,6 +64,7 @@ def _load(spec: EngineSpec, progress: Progress) -> Replica:
     warm_up(runner, size.warm_up_limits(scratch_block=pool.num_blocks - 1), phases)
     return Replica(
         runner=runner,
+        loaded=Loaded(weights=weights),
         batch_device=torch.device("cpu"),
         kv=pool.tensor[:num_blocks],
         vocab_size=spec.card.config.vocab_size,

@@ -11,7 +11,8 @@ import msgspec
 
 from cluster.config import EngineOptions
 from engine.contract.commands import Command, Stop
-from engine.contract.messages import EngineMessage, Frame, LoadProgress, Ready, Stepped
+from engine.contract.messages import EngineMessage, Frame, Loaded, LoadProgress, Ready, Stepped
+from engine.contract.weight_format import WeightFormat
 from engine.process.extension import EngineParts, Extension, ExtensionFactory
 from engine.process.fake_runner import fake_replica
 from engine.process.loop import EngineLoop
@@ -94,6 +95,7 @@ class ThreadLink:
         self._thread.start()
         return Ready(
             pid=0,
+            loaded=Loaded(weights=WeightFormat.FULL),
             pairing_dtype="float32",
             num_layers=2,
             num_kv_heads=2,

@@ -9,7 +9,8 @@ from typing import TypeVar
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.kv_peer import KvPeer, KvRank
 from engine.contract.commands import Command
-from engine.contract.messages import Frame, LoadProgress, Ready
+from engine.contract.messages import Frame, Loaded, LoadProgress, Ready
+from engine.contract.weight_format import WeightFormat
 from worker.engine.link import LifeListener, LifeSign
 
 C = TypeVar("C", bound=Command)
@@ -36,6 +37,7 @@ def scripted_ready(peer: KvPeer | None = None) -> Ready:
     """An engine with a small pool."""
     return Ready(
         pid=1,
+        loaded=Loaded(weights=WeightFormat.FULL),
         pairing_dtype="float32",
         num_layers=1,
         num_kv_heads=1,

@@ -14,6 +14,8 @@ import torch
 
 from cluster.config import EngineOptions
 from engine.contract.commands import Submit
+from engine.contract.messages import Loaded
+from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.runner.model_runner import DecoderRunner, Replica
@@ -38,6 +40,7 @@ def tiny_engine(folder: Path) -> Engine:
     pool = KvPool(KvLayout.of(card.config, BLOCK_SIZE, torch.bfloat16), 96, "cpu")
     replica = Replica(
         runner=DecoderRunner(decoder, pool),
+        loaded=Loaded(weights=WeightFormat.FULL),
         kv=pool.tensor,
         vocab_size=card.config.vocab_size,
         eos_token_ids=(),

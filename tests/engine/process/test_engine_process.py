@@ -24,6 +24,7 @@ from cluster.models.card import CheckpointFormat, DecoderConfig, ModelCard
 from engine.contract.commands import Submit
 from engine.contract.messages import Frame, LoadProgress
 from engine.contract.spec import EngineLaunch, EngineSpec, resolve_dtype
+from engine.contract.weight_format import WeightFormat
 from engine.offline.queue import Completion, collect
 from tests.engine.step.engine_scenario import request
 from worker.engine.client import EngineClient
@@ -103,6 +104,7 @@ async def test_a_process_loads_serves_and_stops_without_a_trace() -> None:
     async with running() as client:
         ready = await client.start(phases.append)
         assert (ready.total_blocks, ready.head_dim, ready.peer) == (256, 2, None)
+        assert ready.loaded.weights is WeightFormat.FULL
         assert ready.pid == client.pid
         assert phases[-1].fraction == 1.0
         completions = {str(i): Completion() for i in range(3)}

@@ -11,6 +11,8 @@ import torch
 from cluster.config import EngineOptions
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest
+from engine.contract.messages import Loaded
+from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.memory.page_locked import SampledTokens
 from engine.model.decoder import Decoder
@@ -56,6 +58,7 @@ class Runners:
         """Over the blocks that are not for padding."""
         replica = Replica(
             runner=runner,
+            loaded=Loaded(weights=WeightFormat.FULL),
             kv=pool.tensor[:NUM_BLOCKS],
             vocab_size=61,
             eos_token_ids=(2,),

@@ -1,0 +1,94 @@
+"""What a worker says of itself is what its engine has loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from cluster.config import EngineOptions, ModelOptions
+from cluster.errors import PairingMismatch
+from cluster.identity import Role, WorkerKey
+from cluster.models.cache.store import ModelStore
+from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
+from cluster.pairing import Pairing, check_pairing
+from engine.contract.messages import Loaded, Ready
+from engine.contract.spec import EngineSpec
+from engine.contract.weight_format import WeightFormat
+from engine.runner import gpu_formats
+from engine.runner.replica import load_replica
+from kernels.triton.gpu import Gpu
+from tests.engine.model import quantized_files
+from tests.engine.model.tiny_llama import random_model, tiny_config
+from tests.worker.worker_bench import options_for, tiny_card
+from worker.engine.scripted_link import scripted_ready
+from worker.start import facts_of, member_of, pairing_of, spec_of
+
+FP8 = QuantizationConfig(method=QuantMethod.FP8, bits=8, group=None, is_float=True)
+A100 = Gpu(capability=(8, 0), shared_bytes=163 * 1024)
+H100 = Gpu(capability=(9, 0), shared_bytes=227 * 1024)
+
+
+def spec_on(device: str, card: ModelCard) -> EngineSpec:
+    options = options_for(
+        Role.DECODE,
+        model=ModelOptions(dtype="bfloat16"),
+        engine=EngineOptions(block_size_tokens=4, device=device, kv_memory_bytes=1 << 20),
+    )
+    return spec_of(options, card, WorkerKey("d1", "1"))
+
+
+def ready_with(weights: WeightFormat) -> Ready:
+    return msgspec.structs.replace(scripted_ready(), loaded=Loaded(weights=weights))
+
+
+def pairing_on_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Pairing:
+    """Of a worker that leaves everything to "auto", on a machine with this GPU."""
+    monkeypatch.setattr(gpu_formats, "gpu_of", lambda device: gpu)
+    spec = spec_on("auto", replace(tiny_card(), quantization=FP8))
+    weights = gpu_formats.weights_on(torch.device("cuda"), spec)
+    return pairing_of(spec, ready_with(weights))
+
+
+def test_a_gpu_that_keeps_8_bit_floats_does_not_pair_with_one_that_dequantizes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefill, decode = (pairing_on_gpu(gpu, monkeypatch) for gpu in (H100, A100))
+    assert prefill.key != decode.key  # nor do their blocks have the same names
+    with pytest.raises(PairingMismatch, match="weights is 'stored' there and 'full' here"):
+        check_pairing(decode, prefill, peer="p1")
+
+
+def test_two_cpus_that_compute_the_same_pair_whether_the_device_was_named_or_not(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "floats"
+    quantized_files.write_folder(
+        random_model(tiny_config(tie_word_embeddings=False)),
+        folder,
+        {"quant_method": "fp8", "activation_scheme": "dynamic"},
+        lambda matrix: quantized_files.fp8(matrix, scale_shape=()),
+    )
+    card = ModelStore(tmp_path / "home").show(str(folder))
+    pairings = []
+    for device in ("cpu", "auto"):
+        spec = spec_on(device, card)
+        replica = load_replica(
+            msgspec.structs.replace(spec, options=replace(spec.options, device="cpu")),
+            lambda phase, fraction: None,
+        )
+        pairings.append(pairing_of(spec, ready_with(replica.loaded.weights)))
+    assert [pairing.weights for pairing in pairings] == ["full", "full"]
+    check_pairing(*pairings, peer="d1")
+
+
+def test_the_fleet_and_the_operator_are_told_the_format_that_was_loaded() -> None:
+    spec = spec_on("auto", replace(tiny_card(), quantization=FP8))
+    assert spec.weights is WeightFormat.STORED
+    ready = ready_with(WeightFormat.FULL)
+    member = member_of(spec, ready, address="a:1", events=("e", "r"), model="tiny", pid=1)
+    assert member.pairing.weights == "full"
+    assert facts_of(spec, ready, metrics_port=0)["weights"] == "full"
