@@ -33,7 +33,7 @@ from engine.sampling.logits import SamplingRow
 from kernels.dispatch import triton_set
 from kernels.triton.sample import sample as triton_sample
 from tests.engine.model.family_models import random_model, saved_card
-from tests.engine.model.test_latent_families import LATENT
+from tests.engine.model.layers.test_latent_families import LATENT
 from tests.engine.model.tiny_llama import ragged_batch
 from tests.engine.runner.rerun_graphs import RerunGraphs
 

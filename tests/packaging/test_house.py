@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import os
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.packaging.test_import_cycles import FILES, ROOT
+from tests.packaging.test_import_cycles import FILES, PACKAGES, ROOT
 
 FEWEST_LINES = 15
 MOST_FUNCTION_LINES = 50
 TRITON = ROOT / "kernels" / "triton"
 """A kernel is one loop over its tiles, and as long as that takes; so is its launch."""
+UNTESTED_ROOMS = {
+    "kernels/reference": "what every kernel's own test compares with",
+}
+"""Rooms without a folder of tests, and why."""
 MARKERS = ("__init__.py", "__main__.py")
 """Python asks for these: a package's marker, and what `python -m` starts."""
 
@@ -72,3 +78,38 @@ def test_the_glossary_is_in_order_and_says_each_word_once() -> None:
     assert words == sorted(set(words), key=str.casefold)
     for page in (ROOT / "README.md", ROOT / "docs" / "architecture.md"):
         assert "glossary.md" in page.read_text()
+
+
+def folders_below(top: Path) -> list[str]:
+    """Those that hold Python files, here or further below, as paths within `top`."""
+    files = (path.relative_to(top) for path in top.rglob("*.py"))
+    return sorted({str(folder) for path in files for folder in path.parents[:-1]})
+
+
+def test_every_folder_of_tests_has_the_name_of_the_room_that_it_tests() -> None:
+    folders = [f for f in folders_below(ROOT / "tests") if f.split("/")[0] in PACKAGES]
+    assert len(folders) > 40
+    assert [folder for folder in folders if not list((ROOT / folder).glob("*.py"))] == []
+
+
+def test_every_room_of_more_than_one_module_has_a_folder_of_tests() -> None:
+    untested = {
+        folder
+        for folder in folders_below(ROOT)
+        if folder.split("/")[0] in PACKAGES
+        if len(set((ROOT / folder).glob("*.py")) - {ROOT / folder / "__init__.py"}) > 1
+        if not list((ROOT / "tests" / folder).rglob("test_*.py"))
+    }
+    assert untested == set(UNTESTED_ROOMS)
+
+
+def test_a_test_of_one_module_lies_in_the_folder_of_that_modules_room() -> None:
+    """Of several modules of one name (a kernel and its reference): in one's, or above all."""
+    rooms: defaultdict[str, list[str]] = defaultdict(list)
+    for path in FILES.values():
+        rooms[path.stem].append(str(path.parent.relative_to(ROOT)))
+    for test in sorted((ROOT / "tests").rglob("test_*.py")):
+        room = str(test.parent.relative_to(ROOT / "tests"))
+        package = room.split("/")[0]
+        theirs = [r for r in rooms[test.stem[5:]] if r.split("/")[0] == package]
+        assert room in [*theirs, os.path.commonpath(theirs or [room])], f"{test}: of {theirs}"

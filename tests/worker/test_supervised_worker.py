@@ -18,7 +18,7 @@ from cluster.process.backoff import Backoff
 from cluster.process.own_python import module_argv, module_environ
 from cluster.supervisor.news import Restarting, Serving
 from cluster.supervisor.supervisor import Supervisor
-from tests.cluster.test_launcher_supervisor import Newsroom
+from tests.cluster.supervisor.test_supervisor import Newsroom
 
 WORKER = ProcessSpec(
     name="decode-0",

@@ -27,8 +27,8 @@ from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import digest_bytes, matching
 from tests.engine.model.family_models import VOCAB, saved_card
+from tests.engine.model.layers.test_latent_families import GROUPS, V3, deepseek
 from tests.engine.model.parity import random_prompts, reference
-from tests.engine.model.test_latent_families import GROUPS, V3, deepseek
 from tests.engine.step.engine_scenario import ROOT
 
 BLOCK_TOKENS = 4

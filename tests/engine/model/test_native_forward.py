@@ -17,7 +17,7 @@ from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.cpu.team import TEAM
 from kernels.dispatch import REFERENCE, TORCH_CPU, KernelSet
 from tests.engine.model import family_models
-from tests.engine.model.test_latent_families import GROUPS, LATENT
+from tests.engine.model.layers.test_latent_families import GROUPS, LATENT
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,
     decoder_config,

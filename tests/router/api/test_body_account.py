@@ -12,8 +12,8 @@ import pytest
 from cluster.errors import NotReady
 from router.api.body_account import BodyAccount
 from router.front.text_work import LARGE_BODY_BYTES
-from tests.router.api.front_fakes import MODEL, running_front, says, until
-from tests.router.api.test_grpc_inference import failure_of, running_grpc, text_request
+from tests.router.front_fakes import MODEL, running_front, says, until
+from tests.router.grpc_front.test_grpc_inference import failure_of, running_grpc, text_request
 
 LARGE = 100_000
 HEAD = (

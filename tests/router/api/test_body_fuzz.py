@@ -13,7 +13,7 @@ from router.api.chat_reader import ChatReader
 from router.api.completion_reader import CompletionReader
 from router.api.plan import BodyReader, Plan
 from router.api.schema import ChatRequest, CompletionRequest
-from tests.router.api.front_fakes import byte_model
+from tests.router.front_fakes import byte_model
 
 NUMBERS = st.one_of(
     st.integers(-(2**70), 2**70), st.floats(allow_nan=True, allow_infinity=True), st.booleans()

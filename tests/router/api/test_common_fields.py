@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from router.front.pipeline import SMALLEST_TOP_P
-from tests.router.api.front_fakes import VOCAB_SIZE, Front, running_front, says
+from tests.router.front_fakes import VOCAB_SIZE, Front, running_front, says
 
 PATHS = {
     "/v1/completions": {"prompt": "x"},

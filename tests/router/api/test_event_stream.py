@@ -11,7 +11,7 @@ import pytest
 
 from cluster.errors import WorkerLost
 from router.dispatch.stream import ChoiceTokens, RoutedRequest, StreamEvent
-from tests.router.api.front_fakes import (
+from tests.router.front_fakes import (
     MODEL,
     Front,
     Script,

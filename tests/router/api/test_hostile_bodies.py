@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.process.lifespan import WorkerState
-from tests.router.api.front_fakes import MODEL, Front, running_front
+from tests.router.front_fakes import MODEL, Front, running_front
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,7 +9,7 @@ import socket
 import httpx
 import pytest
 
-from tests.router.api.front_fakes import (
+from tests.router.front_fakes import (
     Front,
     hangs,
     running_front,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.router.api.front_fakes import running_front, until
+from tests.router.front_fakes import running_front, until
 
 
 async def test_a_server_that_ends_unasked_is_a_loss() -> None:

@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from cluster.errors import InternalError, NoWorker, OutOfBlocks, QueueFull, WorkerLost
-from tests.router.api.front_fakes import (
+from tests.router.front_fakes import (
     CONTEXT_TOKENS,
     MODEL,
     Front,

@@ -12,7 +12,7 @@ from cluster.wire import prompt_token_from_wire
 from router.api.prompt_scores import SLICE_ALTERNATIVES
 from router.front.events import ScoredPrompt
 from router.grpc_front.event_messages import responses_of
-from tests.router.api.front_fakes import MODEL, Front, running_front, scores_and_says
+from tests.router.front_fakes import MODEL, Front, running_front, scores_and_says
 
 TOP = [{"A": -1 / 16, "h": -1 / 8}, {"A": -1 / 8, "e": -1 / 4}, {"A": -3 / 16, "r": -3 / 8}]
 """Of `here` after its first token: the likeliest, and the token itself, which is not."""

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from router.dispatch.time_limits import MAX_TIMEOUT_S
-from tests.router.api.front_fakes import Front, until
+from tests.router.front_fakes import Front, until
 
 BODY = {"prompt": "x", "max_tokens": 3}
 

@@ -11,7 +11,7 @@ from cluster.process.lifespan import WorkerState
 from router.api.tokenize_reader import SLICE_TOKENS, TokenizeReader
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import LARGE_BODY_BYTES
-from tests.router.api.front_fakes import CONTEXT_TOKENS, Front, byte_model
+from tests.router.front_fakes import CONTEXT_TOKENS, Front, byte_model
 
 CHAT = [{"role": "user", "content": "Hi"}]
 

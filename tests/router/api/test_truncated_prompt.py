@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from router.front.text_work import LARGE_BODY_BYTES
-from tests.router.api.front_fakes import CONTEXT_TOKENS, Front
+from tests.router.front_fakes import CONTEXT_TOKENS, Front
 
 COMPLETION, CHAT = "/v1/completions", "/v1/chat/completions"
 

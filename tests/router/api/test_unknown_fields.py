@@ -16,7 +16,7 @@ from router.api.ignored_fields import (
 from router.api.schema import ChatRequest
 from router.api.unknown_fields import MAX_NAMES, without_unknown
 from router.front.text_work import LARGE_BODY_BYTES
-from tests.router.api.front_fakes import Front, byte_model, running_front
+from tests.router.front_fakes import Front, byte_model, running_front
 
 HEADER = IGNORED_HEADER.decode()
 LENIENT = replace(byte_model(), ignores_unknown_fields=True)

@@ -5,9 +5,9 @@ import asyncio
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import RoutedRequest
 from router.front.generation_request import GenerationRequest, TokenPrompt, Wishes
-from tests.router.api.front_fakes import FakeSource, pipeline_over, says
 from tests.router.dispatch_bench import PROMPT, collect, request, router, time_limits
 from tests.router.fake_decode_worker import FakeDecodeWorker, ended_frame, tokens_frame, until
+from tests.router.front_fakes import FakeSource, pipeline_over, says
 
 
 async def routed(request_id: str, cache_salt: str) -> RoutedRequest:

@@ -17,7 +17,7 @@ from router.text_worker.lane import TextLane
 from router.text_worker.messages import Setup
 from router.text_worker.spare import SpareProcess
 from router.text_worker.text_process import TextProcess
-from tests.router.api.front_fakes import until
+from tests.router.front_fakes import until
 from tests.router.text_worker.text_bench import HELLO_TASK, NAME, PLENTY, lane_of, pids
 
 DEADLINE_S = 60.0

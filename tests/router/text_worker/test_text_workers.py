@@ -24,7 +24,7 @@ from router.text_worker.limits import TextLimits
 from router.text_worker.messages import EncodeChat, Setup
 from router.text_worker.spare import SpareProcess
 from router.text_worker.workers import TextWorkers
-from tests.router.api.front_fakes import until
+from tests.router.front_fakes import until
 from tests.router.text_worker.text_bench import (
     CONTEXT_TOKENS,
     HELLO,

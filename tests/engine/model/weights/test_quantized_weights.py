@@ -21,8 +21,6 @@ from engine.model.weights.mixtral_names import MixtralNames
 from engine.model.weights.quantized_checkpoint import QuantizedCheckpoint
 from kernels.dispatch import TORCH_CPU
 from kernels.weights import Fp8Weight, GroupedWeight, Weight, plain
-from tests.engine.model import quantized_files as files
-from tests.engine.model.quantized_files import Stored
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,
     ragged_batch,
@@ -30,6 +28,8 @@ from tests.engine.model.tiny_llama import (
     saved_card,
     tiny_config,
 )
+from tests.engine.model.weights import quantized_files as files
+from tests.engine.model.weights.quantized_files import Stored
 
 # A scale times an integer, with the zero point taken before or after: one rounding of float32.
 ROUNDED = {"rtol": 1e-6, "atol": 1e-7}

@@ -25,7 +25,7 @@ from router.dispatch.time_limits import DefaultTimes
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
 from router.text_worker.in_process import InProcessText
-from tests.router.api.front_fakes import (
+from tests.router.front_fakes import (
     EOS,
     MODEL,
     FakeSource,

@@ -45,7 +45,7 @@ from router.front.generation_request import (
 from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
 from router.front.served_model import ServedModel
 from router.text_worker.in_process import InProcessText
-from tests.router.api.front_fakes import (
+from tests.router.front_fakes import (
     FakeSource,
     Script,
     byte_model,

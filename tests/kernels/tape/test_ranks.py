@@ -17,9 +17,9 @@ from kernels.tape.play import KernelPlayer, player_of
 from kernels.tape.recording import Player, Recording
 from kernels.tape.rows import QkvHeads
 from kernels.tape.tape import Tape
+from tests.kernels.cpu.test_step_program import STEPS, step
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
 from tests.kernels.ranks import ThreadRank, run_ranks
-from tests.kernels.test_step_program import STEPS, step
 
 RANKS = 2
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, HEADS, HEAD_DIM = 4, 64, 2, 6, 32

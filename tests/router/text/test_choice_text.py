@@ -9,7 +9,7 @@ from cluster.generation import FinishReason, GeneratedToken
 from router.text.choice import ChoiceText, TextDelta
 from router.text.logprobs import score
 from router.text.stop_strings import StopAutomaton
-from tests.router.api.front_fakes import EOS, ByteStream, ByteTokenizer
+from tests.router.front_fakes import EOS, ByteStream, ByteTokenizer
 
 
 def tokens(data: bytes) -> list[GeneratedToken]:

@@ -47,7 +47,7 @@ def compiled(group: str, folder: Path) -> list[Line]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.compile_for_gpu", group],
         env={**environment, "TRITON_CACHE_DIR": str(folder)},
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

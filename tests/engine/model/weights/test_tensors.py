@@ -13,9 +13,9 @@ from cluster.models.footprint import parameters
 from cluster.models.gguf.tensor_names import from_gguf_name, to_gguf_name
 from cluster.models.tensors import expected_shapes
 from engine.model.weights.mixtral_names import common_name
-from tests.engine.model import test_latent_families, test_mixture_families
 from tests.engine.model.family_models import random_model, saved_card
-from tests.engine.model.test_latent_families import LATENT
+from tests.engine.model.layers import test_latent_families, test_mixture_families
+from tests.engine.model.layers.test_latent_families import LATENT
 
 DENSE = ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma3ForCausalLM"]
 LATENTS = {

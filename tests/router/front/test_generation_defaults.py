@@ -14,7 +14,7 @@ from router.api.chat_reader import ChatReader
 from router.dispatch.time_limits import DefaultTimes
 from router.front.generation_request import TextPrompt
 from router.grpc_front.request_reading import read_request
-from tests.router.api.front_fakes import byte_model
+from tests.router.front_fakes import byte_model
 
 STATED = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_new_tokens": 99, "do_sample": True}
 

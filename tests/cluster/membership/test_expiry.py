@@ -4,7 +4,7 @@ from cluster.generation import EngineLoad
 from cluster.membership.expiry import TURN_S, AwakeClock, Expiry, Lease
 from cluster.membership.memory import MemoryMembership
 from cluster.membership.store import nobody_lives
-from tests.cluster.test_membership_memory import member
+from tests.cluster.membership.test_memory import member
 
 LEASE_S = 3.0
 

@@ -16,7 +16,7 @@ from router.api.chat_messages import MAX_MESSAGES
 from router.front.generation_request import MAX_LOGIT_BIAS, MAX_STOP_STRINGS
 from router.front.text_work import LARGE_BODY_BYTES
 from router.grpc_front import request_reading
-from tests.router.api.front_fakes import (
+from tests.router.front_fakes import (
     CONTEXT_TOKENS,
     ByteTokenizer,
     hangs,
@@ -25,7 +25,7 @@ from tests.router.api.front_fakes import (
     small_limits,
     until,
 )
-from tests.router.api.test_grpc_inference import failure_of, running_grpc, text_request
+from tests.router.grpc_front.test_grpc_inference import failure_of, running_grpc, text_request
 
 Request = inference_pb2.GenerateRequest
 

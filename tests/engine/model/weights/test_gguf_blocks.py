@@ -14,8 +14,8 @@ from engine.model.weights.dequantize import dequantize
 from engine.model.weights.gguf_blocks import FORMATS, grouped
 from engine.model.weights.open_checkpoint import open_checkpoint
 from kernels.weights import GroupedWeight, plain
-from tests.engine.model.test_weights import write_gguf
 from tests.engine.model.tiny_llama import random_model, tiny_config
+from tests.engine.model.weights.test_weights import write_gguf
 
 SCALES_AT = {
     "Q4_0": [0],

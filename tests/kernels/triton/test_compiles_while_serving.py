@@ -1,4 +1,4 @@
-"""No step waits for a compiler; see compiles_while_serving.py."""
+"""No step waits for a compiler; see tests/kernels/compiles_while_serving.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_no_kernel_is_compiled_after_a_model_was_loaded(family: str, tmp_path: P
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.compiles_while_serving", str(tmp_path), family],
         env=environment,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.router.api.front_fakes import Front, running_front
+from tests.router.front_fakes import Front, running_front
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from router.front.readiness import context_limit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.router_process import Addresses, RouterProcess
 from router.text_worker.in_process import InProcessText
-from tests.router.api.front_fakes import FakeSource, Script, byte_model, hangs, says, until
+from tests.router.front_fakes import FakeSource, Script, byte_model, hangs, says, until
 
 
 @dataclass
