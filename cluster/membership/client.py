@@ -68,11 +68,6 @@ class MembershipClient:
         self._beat_interval_s = 1.0
         self._soon = asyncio.Event()
 
-    @property
-    def is_joined(self) -> bool:
-        """True while the router is believed to know this worker."""
-        return self._joined
-
     def beat_soon(self) -> None:
         """Something changed that the router should know at once, such as a drain."""
         self._soon.set()

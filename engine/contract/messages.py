@@ -164,13 +164,6 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     pid: int
     loaded: Loaded
-    pairing_dtype: str
-    """What the model computes in."""
-    kv_dtype: str = "auto"
-    """Of the pool: "auto" (as pairing_dtype), "int8" or "fp8"."""
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
     total_blocks: int
     max_context_tokens: int
     vocab_size: int

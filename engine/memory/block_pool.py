@@ -149,10 +149,6 @@ class BlockPool:
             self._cache.forget(block_id)
             self.generations[block_id] += 1
 
-    def is_named(self, block_id: int) -> bool:
-        """True when the prefix cache may give the block to others."""
-        return block_id in self._cache
-
     def _settle(self, block_id: int) -> None:
         """Brings the state of a block in line with its holders."""
         state = self._expected_state(block_id)

@@ -33,7 +33,6 @@ from engine.runner.model_runner import Replica
 from engine.runner.replica import Progress, load_replica
 from engine.step.engine import Engine
 from kernels.cpu.native_library import cache_folder
-from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV
 
 _LOG = structlog.get_logger()
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
@@ -104,7 +103,7 @@ def run_engine_process(
     extensions.append(extension)
     closers.callback(extension.close)
     spare_loaded_objects()
-    _say_ready(channel, spec, replica, extension)
+    _say_ready(channel, replica, extension)
     EngineLoop(engine, extension, source=channel, sink=channel).run()
 
 
@@ -129,21 +128,12 @@ def spare_loaded_objects() -> None:
     gc.freeze()
 
 
-def _say_ready(
-    sink: MessageSink, spec: EngineSpec, replica: Replica, extension: PoolAccess
-) -> None:
-    num_blocks, num_layers, _, num_kv_heads, _, row_width = replica.kv.shape
-    is_quantized = replica.kv.dtype in QUANTIZED_KV
+def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> None:
     sink.send(
         Ready(
             pid=os.getpid(),
             loaded=replica.loaded,
-            pairing_dtype=spec.dtype,
-            kv_dtype=spec.kv,
-            num_layers=num_layers,
-            num_kv_heads=num_kv_heads,
-            head_dim=row_width - (KV_SCALE_BYTES if is_quantized else 0),
-            total_blocks=num_blocks,
+            total_blocks=len(replica.kv),
             max_context_tokens=replica.max_context_tokens,
             vocab_size=replica.vocab_size,
             peer=extension.peer,

@@ -68,11 +68,6 @@ class Sequence:
         return len(self.token_ids) - self.num_computed
 
     @property
-    def generated(self) -> list[int]:
-        """The tokens after the prompt."""
-        return self.token_ids[self.num_prompt :]
-
-    @property
     def blocks(self) -> BlockLease:
         """The lease of a sequence that has blocks."""
         assert self.lease is not None, f"{self.request_id} has no blocks"

@@ -28,11 +28,6 @@ class StepCost:
     """A slow step of decodes, the 99th of a hundred, over what it should take."""
 
     @property
-    def knows_decodes(self) -> bool:
-        """True once a step of decodes was measured."""
-        return self.base_ms + self.row_ms > 0
-
-    @property
     def knows_chunks(self) -> bool:
         """True once a chunk of a prompt was measured."""
         return self.token_ms + self.pair_ms > 0

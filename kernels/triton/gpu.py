@@ -45,10 +45,7 @@ class Gpu:
         return self.capability >= _ADA
 
 
-AMPERE = Gpu(capability=(8, 0), shared_bytes=163 * 1024)
-ADA = Gpu(capability=(8, 9), shared_bytes=99 * 1024)
 HOPPER = Gpu(capability=(9, 0), shared_bytes=227 * 1024)
-BLACKWELL = Gpu(capability=(10, 0), shared_bytes=227 * 1024)
 
 
 @functools.cache

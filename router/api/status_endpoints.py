@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -15,8 +14,6 @@ from cluster.errors import NotReady
 from router.api.answers import ModelBody, ModelListBody
 from router.api.errors import error_body, error_headers
 from router.front.served_model import ServedModel
-
-Endpoint = Callable[[Request], Response]
 
 
 class Readiness(Protocol):

@@ -96,10 +96,6 @@ class ThreadLink:
         return Ready(
             pid=0,
             loaded=Loaded(weights=WeightFormat.FULL),
-            pairing_dtype="float32",
-            num_layers=2,
-            num_kv_heads=2,
-            head_dim=8,
             total_blocks=NUM_BLOCKS,
             max_context_tokens=NUM_BLOCKS * BLOCK_SIZE,
             vocab_size=512,

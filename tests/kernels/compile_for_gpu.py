@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from kernels.triton.gpu import ADA, AMPERE, BLACKWELL, HOPPER, Gpu
+from kernels.triton.gpu import HOPPER, Gpu
 from tests.kernels.compile_attention import ATTENTION, MORE_ATTENTION, RESIDENT, other_attention
 from tests.kernels.compile_case import Case, compile_case
 from tests.kernels.compile_elementwise import ELEMENTWISE
@@ -19,6 +19,7 @@ from tests.kernels.compile_latent import LATENTS, other_latents
 from tests.kernels.compile_low_bit import LOW_BIT
 from tests.kernels.compile_mixture import MIXTURE
 from tests.kernels.compile_sampling import SAMPLING
+from tests.kernels.gpus import ADA, AMPERE, BLACKWELL
 
 GPUS = {"ampere": AMPERE, "ada": ADA, "hopper": HOPPER, "blackwell": BLACKWELL}
 

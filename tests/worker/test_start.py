@@ -20,16 +20,15 @@ from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.runner import gpu_formats
 from engine.runner.replica import load_replica
-from kernels.triton.gpu import Gpu
+from kernels.triton.gpu import HOPPER, Gpu
 from tests.engine.model import quantized_files
 from tests.engine.model.tiny_llama import random_model, tiny_config
+from tests.kernels.gpus import AMPERE
 from tests.worker.worker_bench import options_for, tiny_card
 from worker.engine.scripted_link import scripted_ready
 from worker.start import facts_of, member_of, pairing_of, spec_of
 
 FP8 = QuantizationConfig(method=QuantMethod.FP8, bits=8, group=None, is_float=True)
-A100 = Gpu(capability=(8, 0), shared_bytes=163 * 1024)
-H100 = Gpu(capability=(9, 0), shared_bytes=227 * 1024)
 
 
 def spec_on(device: str, card: ModelCard) -> EngineSpec:
@@ -56,7 +55,7 @@ def pairing_on_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Pairing:
 def test_a_gpu_that_keeps_8_bit_floats_does_not_pair_with_one_that_dequantizes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prefill, decode = (pairing_on_gpu(gpu, monkeypatch) for gpu in (H100, A100))
+    prefill, decode = (pairing_on_gpu(gpu, monkeypatch) for gpu in (HOPPER, AMPERE))
     assert prefill.key != decode.key  # nor do their blocks have the same names
     with pytest.raises(PairingMismatch, match="weights is 'stored' there and 'full' here"):
         check_pairing(decode, prefill, peer="p1")

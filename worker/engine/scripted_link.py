@@ -38,10 +38,6 @@ def scripted_ready(peer: KvPeer | None = None) -> Ready:
     return Ready(
         pid=1,
         loaded=Loaded(weights=WeightFormat.FULL),
-        pairing_dtype="float32",
-        num_layers=1,
-        num_kv_heads=1,
-        head_dim=4,
         total_blocks=8,
         max_context_tokens=128,
         vocab_size=64,

@@ -12,8 +12,9 @@ from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
 from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.contract.weight_format import WeightFormat
 from engine.runner.gpu_formats import weights_on_cpu, weights_on_gpu
-from kernels.triton.gpu import ADA, AMPERE, Gpu
+from kernels.triton.gpu import Gpu
 from tests.engine.model.tiny_llama import random_model, saved_card, tiny_config
+from tests.kernels.gpus import ADA, AMPERE
 
 FLOATS = QuantizationConfig(method=QuantMethod.FP8, bits=8, group=None, is_float=True)
 

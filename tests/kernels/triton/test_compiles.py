@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.triton.gpu import ADA, AMPERE, BLACKWELL, HOPPER
+from kernels.triton.gpu import HOPPER
+from tests.kernels.gpus import ADA, AMPERE, BLACKWELL
 
 GROUPS = ["attention", "resident", "latent", "elementwise", "sampling", "low_bit", "mixture"]
 TIMEOUT_S = 900
