@@ -157,6 +157,19 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     weights: WeightFormat
     """The form in which the device holds the matrices: another one gives other keys and values."""
+    kernel_set: str = "none"
+    num_native_calls: int = 0
+    """Of a native library, in a step; 0: it goes kernel by kernel."""
+    why_by_kernels: str = ""
+    """In words; empty where a step is native."""
+
+    @property
+    def kernels(self) -> str:
+        """For the log: which kernels run, and how a step reaches them."""
+        if self.num_native_calls:
+            return f"{self.kernel_set}, {self.num_native_calls} native call(s) per step"
+        why = f": {self.why_by_kernels}" if self.why_by_kernels else ""
+        return f"{self.kernel_set}, kernel by kernel{why}"
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -97,8 +97,13 @@ class Decoder:
         return self._player.num_native_calls
 
     @property
+    def why_by_kernels(self) -> str:
+        """See Player."""
+        return self._player.why_by_kernels
+
+    @property
     def kernel_set(self) -> str:
-        """Name of the kernels in use, for the log."""
+        """Name of the kernels in use."""
         return self._kernels.name
 
     @property

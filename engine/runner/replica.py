@@ -64,13 +64,22 @@ def _load(spec: EngineSpec, progress: Progress) -> Replica:
     warm_up(runner, size.warm_up_limits(scratch_block=pool.num_blocks - 1), phases)
     return Replica(
         runner=runner,
-        loaded=Loaded(weights=weights),
+        loaded=_loaded(decoder, weights),
         batch_device=torch.device("cpu"),
         kv=pool.tensor[:num_blocks],
         vocab_size=spec.card.config.vocab_size,
         eos_token_ids=spec.card.eos_token_ids,
         max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
         load_phases_ms=phases.finish(),
+    )
+
+
+def _loaded(decoder: Decoder, weights: WeightFormat) -> Loaded:
+    return Loaded(
+        weights=weights,
+        kernel_set=decoder.kernel_set,
+        num_native_calls=decoder.num_native_calls,
+        why_by_kernels=decoder.why_by_kernels,
     )
 
 

@@ -49,6 +49,8 @@ class _Call:
 class StepProgram:
     """A Player on the team of `kernels/cpu/team.py`."""
 
+    why_by_kernels = ""
+
     def __init__(self, library: ctypes.CDLL, form: NativeForm) -> None:
         self._run = library.splitserve_run_program
         self._form = form

@@ -18,13 +18,13 @@ from kernels.tape.steps import Frame, take
 
 
 def player_of(recording: Recording, kernels: KernelSet) -> Player:
-    """The fastest that this set has for it."""
-    if kernels.play_natively is not None:
-        try:
-            return kernels.play_natively(recording)
-        except NoNativeForm:
-            pass
-    return KernelPlayer(recording, kernels)
+    """The fastest that this set has for it; where that is the slow one, it says why."""
+    if kernels.play_natively is None:
+        return KernelPlayer(recording, kernels, f"the {kernels.name} kernels have no programs")
+    try:
+        return kernels.play_natively(recording)
+    except NoNativeForm as missing:
+        return KernelPlayer(recording, kernels, f"no native form of {missing}")
 
 
 class KernelPlayer:
@@ -33,7 +33,10 @@ class KernelPlayer:
 
     num_native_calls = 0
 
-    def __init__(self, recording: Recording, kernels: KernelSet) -> None:
+    def __init__(
+        self, recording: Recording, kernels: KernelSet, why_by_kernels: str = "as was asked for"
+    ) -> None:
+        self.why_by_kernels = why_by_kernels
         self._kernels, self._recording = kernels, recording
         operations = recording.operations
         self._lines = [

@@ -49,6 +49,10 @@ class Player(Protocol):
     def num_native_calls(self) -> int:
         """Calls of a native library that a step consists of; 0: one kernel after the other."""
 
+    @property
+    def why_by_kernels(self) -> str:
+        """Why a step goes kernel by kernel, in words; empty where it is native."""
+
     def __call__(self, batch: StepQueries, kv: torch.Tensor) -> torch.Tensor:
         """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
 

@@ -21,9 +21,11 @@ from engine.contract.weight_format import WeightFormat
 from engine.runner import gpu_formats
 from engine.runner.replica import load_replica
 from kernels.triton.gpu import HOPPER, Gpu
-from tests.engine.model import quantized_files
+from tests.engine.model import family_models
 from tests.engine.model.tiny_llama import random_model, tiny_config
+from tests.engine.model.weights import quantized_files
 from tests.kernels.gpus import AMPERE
+from tests.kernels.kernel_sets import cpu_set
 from tests.worker.worker_bench import options_for, tiny_card
 from worker.engine.scripted_link import scripted_ready
 from worker.start import facts_of, member_of, pairing_of, spec_of
@@ -82,6 +84,22 @@ def test_two_cpus_that_compute_the_same_pair_whether_the_device_was_named_or_not
         pairings.append(pairing_of(spec, ready_with(replica.loaded.weights)))
     assert [pairing.weights for pairing in pairings] == ["full", "full"]
     check_pairing(*pairings, peer="d1")
+
+
+def test_the_operator_is_told_which_kernels_run_and_why_not_natively(tmp_path: Path) -> None:
+    cpu_set("avx512")
+    experts = ("MixtralForCausalLM", {"num_local_experts": 4})
+    words = []
+    for name, changes in (experts, ("Qwen3ForCausalLM", {})):
+        model = family_models.random_model(name, **changes)
+        spec = spec_on("cpu", family_models.saved_card(model, tmp_path / name))
+        loaded = load_replica(spec, lambda phase, fraction: None).loaded
+        ready = msgspec.structs.replace(scripted_ready(), loaded=loaded)
+        words.append(facts_of(spec, ready, metrics_port=0)["kernels"])
+    assert words == [
+        "avx512, kernel by kernel: no native form of RouteExperts",
+        "avx512, 1 native call(s) per step",
+    ]
 
 
 def test_the_fleet_and_the_operator_are_told_the_format_that_was_loaded() -> None:

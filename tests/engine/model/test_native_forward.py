@@ -81,6 +81,7 @@ def test_one_call_gives_the_bits_of_the_operations_for_prompts_decodes_and_both(
         tmp_path, replace(kernels, play_natively=None), dtype, monkeypatch, **family
     )
     assert (one.num_native_calls, many.num_native_calls) == (1, 0)
+    assert one.why_by_kernels == ""
     for chunks in STEPS:
         batch = last_rows(chunks)
         assert torch.equal(one.forward(batch, kv), many.forward(batch, other_kv))
@@ -94,6 +95,8 @@ def test_a_model_with_a_part_without_a_native_form_goes_by_operations(
     model, kv = decoder(tmp_path, kernels, torch.float32, monkeypatch)
     plain, plain_kv = decoder(tmp_path, REFERENCE, torch.float32, monkeypatch)
     assert (model.num_native_calls, plain.num_native_calls) == (0, 0)
+    assert model.why_by_kernels == "no native form of TorchLinear"
+    assert plain.why_by_kernels == "the reference kernels have no programs"
     for chunks in STEPS:
         batch = last_rows(chunks)
         expected = plain.forward(batch, plain_kv)
