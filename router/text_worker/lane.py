@@ -113,7 +113,7 @@ class TextLane:
         ended.add_done_callback(lambda _: self._arrived.set())
         try:
             while True:
-                self._running = await self._next(ended)
+                self._running = await self._next(process, ended)
                 with self._metrics.task_seconds.labels(self._name).time():
                     await self._serve(process, self._running)
                 self._running = None
@@ -121,15 +121,16 @@ class TextLane:
             self._running = None
             ended.cancel()
 
-    async def _next(self, ended: asyncio.Future[int]) -> Job:
-        """The first whose caller is still there. Raises InternalError when the process ends."""
+    async def _next(self, process: TextProcess, ended: asyncio.Future[int]) -> Job:
+        """The first whose caller is still there. Raises InternalError when the process ends; the
+        first then still waits."""
         while True:
+            if process.has_ended:
+                raise InternalError(f"a text worker ended with {await ended}")
             if (job := self._waiting.first()) is not None:
                 if job.is_wanted:
                     return job
                 continue
-            if ended.done():
-                raise InternalError(f"a text worker ended with {ended.result()}")
             self._arrived.clear()
             await self._arrived.wait()
 

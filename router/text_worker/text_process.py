@@ -88,8 +88,16 @@ class TextProcess:
 
     @property
     def has_ended(self) -> bool:
-        """As far as is known here."""
-        return self._process.returncode is not None
+        """Asked of the kernel, where it tells: asyncio hears of it a moment later."""
+        if self._process.returncode is not None:
+            return True
+        try:
+            look_only = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.pid, look_only) is not None
+        except AttributeError:  # another system
+            return False
+        except ChildProcessError:  # somebody has waited for it just now
+            return True
 
     def kill(self) -> None:
         """Whoever asks or waits hears of its end. Idempotent."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import psutil
 import pytest
@@ -60,6 +60,18 @@ async def test_who_comes_after_a_killed_worker_waits_for_no_start_of_a_process(
     (line,) = [line for line in said.splitlines() if "a text worker ended with -9" in line]
     assert "it is started again" in line
     assert "Traceback" not in said
+
+
+async def test_a_chat_that_comes_as_an_idle_worker_has_just_ended_is_asked_of_the_next(
+    card: ModelCard,
+) -> None:
+    async with lane_with_spare(card) as (alone, spare):
+        await alone.call(HELLO_TASK)
+        (idle,) = pids() - {spare.pid}
+        os.kill(idle, signal.SIGKILL)
+        with suppress(ChildProcessError):  # asyncio's thread was sooner
+            os.waitid(os.P_PID, idle, os.WEXITED | os.WNOWAIT)
+        assert await alone.call(HELLO_TASK)
 
 
 async def test_a_spare_worker_that_ends_or_is_stopped_is_replaced_and_never_taken(
