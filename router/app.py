@@ -5,14 +5,14 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route, Router
 
-from router.api.chat_reader import ChatReader
-from router.api.completion_reader import CompletionReader
-from router.api.detokenize_reader import DetokenizeReader
-from router.api.front_door import FrontDoor
 from router.api.generation_endpoint import FrontContext, GenerationEndpoint
+from router.api.http.front_door import FrontDoor
+from router.api.reading.chat_reader import ChatReader
+from router.api.reading.completion_reader import CompletionReader
+from router.api.reading.detokenize_reader import DetokenizeReader
+from router.api.reading.tokenize_reader import TokenizeReader
 from router.api.status_endpoints import Readiness, StatusEndpoints
 from router.api.text_endpoint import TextEndpoint
-from router.api.tokenize_reader import TokenizeReader
 
 
 def build_app(

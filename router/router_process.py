@@ -21,13 +21,13 @@ from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import PublicPort, RpcServer
-from router.api.body_account import BodyAccount
 from router.api.generation_endpoint import FrontContext
-from router.api.http_server import HttpServer
-from router.api.limits import HttpLimits, max_connections_here
+from router.api.http.server import HttpServer
 from router.app import build_app
 from router.dispatch.stream import TokenSource
 from router.dispatch.time_limits import DefaultTimes
+from router.front.body_account import BodyAccount
+from router.front.limits import DoorLimits, max_connections_here
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
@@ -106,7 +106,7 @@ class RouterProcess:
         self._server = RpcServer(
             options.host, options.grpc_port, PublicPort(options.max_body_bytes + SLACK_BYTES)
         )
-        self._limits = HttpLimits(
+        self._limits = DoorLimits(
             max_body_bytes=options.max_body_bytes,
             request_timeout_s=options.header_timeout_s,
             ping_interval_s=options.ping_interval_s,

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import msgspec
 
 from cluster.errors import Cancelled, SplitserveError
-from router.api.answer_shape import AnswerShape, Envelope, GatheredChoice
-from router.api.answers import UsageBody
-from router.api.errors import error_body
-from router.api.event_stream import EventStream
-from router.api.exchange import Exchange
-from router.api.plan import AnswerOptions
-from router.api.tally import Tally
+from router.api.answers.bodies import UsageBody
+from router.api.answers.shape import AnswerShape, Envelope, GatheredChoice
+from router.api.answers.tally import Tally
+from router.api.http.errors import error_body
+from router.api.http.event_stream import EventStream
+from router.api.http.exchange import Exchange
+from router.api.reading.plan import AnswerOptions
 from router.dispatch.stream import Completed
 from router.front.events import ScoredPrompt
 from router.front.fan_out import IndexedEvent

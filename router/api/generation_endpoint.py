@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from cluster.errors import InvalidRequest
 from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
-from router.api.answer_shape import Envelope
-from router.api.asgi import Receive, Scope, Send
-from router.api.body_account import BodyAccount, HeldBody
-from router.api.exchange import Exchange
+from router.api.answers.shape import Envelope
+from router.api.answers.tally import Tally
 from router.api.generation import Generation
+from router.api.http.asgi import Receive, Scope, Send
+from router.api.http.exchange import Exchange
 from router.api.ignored_fields import IgnoredFields
-from router.api.limits import HttpLimits
-from router.api.plan import BodyReader, Plan
+from router.api.reading.plan import BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
-from router.api.tally import Tally
 from router.dispatch.time_limits import DefaultTimes, TimeLimits
+from router.front.body_account import BodyAccount, HeldBody
 from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
+from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline, PreparedGeneration, check_scored
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES
@@ -34,7 +34,7 @@ class FrontContext:
     model: ServedModel
     pipeline: CompletionPipeline
     in_flight: Lifespan
-    limits: HttpLimits
+    limits: DoorLimits
     bodies: BodyAccount
     times: DefaultTimes
     ignored: IgnoredFields = field(default_factory=IgnoredFields)

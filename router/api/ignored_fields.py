@@ -14,7 +14,7 @@ _log = get_logger("router.api")
 
 
 class IgnoredFields:
-    """One per router; `names` are plain and short (`router.api.unknown_fields`)."""
+    """One per router; `names` are plain and short (`router.api.reading.unknown_fields`)."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from cluster import VERSION
 from cluster.errors import NotReady
-from router.api.answers import ModelBody, ModelListBody
-from router.api.errors import error_body, error_headers
+from router.api.answers.bodies import ModelBody, ModelListBody
+from router.api.http.errors import error_body, error_headers
 from router.front.served_model import ServedModel
 
 

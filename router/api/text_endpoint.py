@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from router.api.asgi import Receive, Scope, Send
-from router.api.exchange import Exchange
 from router.api.generation_endpoint import FrontContext
+from router.api.http.asgi import Receive, Scope, Send
+from router.api.http.exchange import Exchange
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from cluster.generation import PromptToken
 from router.dispatch.stream import Completed
 from router.text.choice import TextDelta
+
+SLICE_ALTERNATIVES = 1024
+"""About 2 ms of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +24,14 @@ class ScoredPrompt:
 
 
 TextEvent = ScoredPrompt | TextDelta | Completed
+
+
+async def in_slices(scores: Sequence[PromptToken]) -> AsyncIterator[PromptToken]:
+    """One by one; after some alternatives the loop is let go."""
+    num_named = 0
+    for token in scores:
+        num_named += 1 + len(token.top)
+        if num_named > SLICE_ALTERNATIVES:
+            num_named = 0
+            await asyncio.sleep(0)
+        yield token

@@ -12,9 +12,8 @@ from cluster.wire import (
     usage_to_wire,
 )
 from protos import inference_pb2
-from router.api.prompt_scores import in_slices
 from router.dispatch.stream import Completed
-from router.front.events import ScoredPrompt, TextEvent
+from router.front.events import ScoredPrompt, TextEvent, in_slices
 from router.text.choice import TextDelta
 
 

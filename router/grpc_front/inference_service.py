@@ -15,10 +15,10 @@ from cluster.logs import bind_request, get_logger
 from cluster.process.lifespan import Lifespan
 from cluster.rpc import abort
 from protos import inference_pb2
-from router.api.body_account import BodyAccount
-from router.api.limits import HttpLimits
 from router.dispatch.time_limits import MAX_TIMEOUT_S, DefaultTimes, TimeLimits
+from router.front.body_account import BodyAccount
 from router.front.generation_request import Prompt
+from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door
@@ -38,7 +38,7 @@ class InferenceService:
         model: ServedModel,
         pipeline: CompletionPipeline,
         in_flight: Lifespan,
-        limits: HttpLimits,
+        limits: DoorLimits,
         *,
         bodies: BodyAccount,
         times: DefaultTimes,

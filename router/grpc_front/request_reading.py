@@ -10,8 +10,8 @@ from cluster.errors import InvalidRequest
 from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.wire import sampling_from_wire
 from protos import generation_pb2, inference_pb2
-from router.api.chat_messages import check_num_messages, checked_role
 from router.dispatch.time_limits import TimeLimits
+from router.front.chat_rules import check_num_messages, checked_role
 from router.front.generation_request import (
     ChatPrompt,
     GenerationRequest,

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cluster.errors import RequestTooLarge
-from router.api.chat_reader import ChatReader
-from router.api.completion_reader import CompletionReader
-from router.api.detokenize_reader import DetokenizeReader
-from router.api.tokenize_reader import TokenizeReader
+from router.api.reading.chat_reader import ChatReader
+from router.api.reading.completion_reader import CompletionReader
+from router.api.reading.detokenize_reader import DetokenizeReader
+from router.api.reading.tokenize_reader import TokenizeReader
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.prompt_encoding import encode_prompt
 from router.front.served_model import ServedModel

@@ -13,10 +13,8 @@ from cluster.errors import InvalidRequest
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
-from router.api.body_account import BodyAccount
 from router.api.generation_endpoint import FrontContext
-from router.api.http_server import HttpServer
-from router.api.limits import HttpLimits
+from router.api.http.server import HttpServer
 from router.app import build_app
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import (
@@ -29,6 +27,8 @@ from router.dispatch.stream import (
     TokenSource,
 )
 from router.dispatch.time_limits import DefaultTimes
+from router.front.body_account import BodyAccount
+from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
 from router.text_worker.in_process import InProcessText
@@ -270,15 +270,15 @@ class Front:
         return f"http://127.0.0.1:{self.port}"
 
 
-def small_limits(**changes: float) -> HttpLimits:
+def small_limits(**changes: float) -> DoorLimits:
     given = {"max_body_bytes": 200_000, "request_timeout_s": 5.0, "reader_timeout_s": 5.0}
-    return HttpLimits(**{**given, **changes})  # type: ignore[arg-type]
+    return DoorLimits(**{**given, **changes})  # type: ignore[arg-type]
 
 
 @asynccontextmanager
 async def running_front(
     script: Script | None = None,
-    limits: HttpLimits | None = None,
+    limits: DoorLimits | None = None,
     *,
     bodies: BodyAccount | None = None,
     model: ServedModel | None = None,

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.process.background import cancel
 from cluster.process.lifespan import WorkerState
-from router.api.tokenize_reader import SLICE_TOKENS, TokenizeReader
+from router.api.reading.tokenize_reader import SLICE_TOKENS, TokenizeReader
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import LARGE_BODY_BYTES
 from tests.router.front_fakes import CONTEXT_TOKENS, Front, byte_model

@@ -10,7 +10,7 @@ from cluster.errors import BadCheckpoint
 from cluster.models.card import CheckpointFormat
 from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
 from protos import generation_pb2, inference_pb2
-from router.api.chat_reader import ChatReader
+from router.api.reading.chat_reader import ChatReader
 from router.dispatch.time_limits import DefaultTimes
 from router.front.generation_request import TextPrompt
 from router.grpc_front.request_reading import read_request

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from protos import generation_pb2, inference_pb2
-from router.api import unsupported
-from router.api.chat_messages import MAX_MESSAGES
+from router.api.reading import unsupported
+from router.front.chat_rules import MAX_MESSAGES
 from router.front.generation_request import MAX_LOGIT_BIAS, MAX_STOP_STRINGS
 from router.front.text_work import LARGE_BODY_BYTES
 from router.grpc_front import request_reading

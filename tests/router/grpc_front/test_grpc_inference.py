@@ -19,9 +19,9 @@ from cluster.errors import QueueFull
 from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
-from router.api.body_account import BodyAccount
-from router.api.limits import HttpLimits
 from router.dispatch.time_limits import DefaultTimes
+from router.front.body_account import BodyAccount
+from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
 from router.text_worker.in_process import InProcessText
@@ -53,7 +53,7 @@ class GrpcFront:
 
 @asynccontextmanager
 async def running_grpc(
-    script: Script, limits: HttpLimits | None = None, bodies: BodyAccount | None = None
+    script: Script, limits: DoorLimits | None = None, bodies: BodyAccount | None = None
 ) -> AsyncIterator[GrpcFront]:
     model = byte_model()
     source = FakeSource(script)

@@ -1,0 +1,93 @@
+"""The two shapes of an answer (chat and completion) behind one interface, and their envelope."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from cluster.generation import FinishReason, Timing
+from router.api.answers.bodies import (
+    Answer,
+    ChatChoice,
+    ChatChunkChoice,
+    CompletionChoice,
+    PromptLogprobs,
+    UsageBody,
+)
+from router.front.events import ScoredPrompt
+from router.text.choice import ShownToken, TextDelta
+
+_ENCODER = msgspec.json.Encoder()
+Choice = ChatChoice | ChatChunkChoice | CompletionChoice
+
+
+@dataclass(slots=True)
+class GatheredChoice:
+    """A choice whose deltas are collected for an answer in one piece."""
+
+    texts: list[str] = field(default_factory=list)
+    tokens: list[ShownToken] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+    def add(self, delta: TextDelta) -> None:
+        """The next delta of this choice."""
+        self.texts.append(delta.text)
+        self.tokens.extend(delta.tokens)
+        self.finish_reason = delta.finish_reason
+
+
+class AnswerShape(Protocol):
+    """How a choice looks. `index` counts over all prompts: prompt * n + choice."""
+
+    object_name: str
+    chunk_object_name: str
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType
+    """What stands beside the choices, once the prompt was taken."""
+
+    async def take_prompt(self, prompt: int, scored: ScoredPrompt) -> None:
+        """The scores of prompt number `prompt`; before any of its choices, where asked for."""
+        ...
+
+    def chunk(self, index: int, delta: TextDelta, *, first: bool) -> Choice:
+        """A streamed piece; `first` for the first of this choice."""
+        ...
+
+    def whole(self, index: int, gathered: GatheredChoice) -> Choice:
+        """The finished choice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What stands on every answer and chunk of one request."""
+
+    id: str
+    model: str
+    fingerprint: str
+    created_s: int = field(default_factory=lambda: int(time.time()))
+
+    def encode(
+        self,
+        object_name: str,
+        choices: list[Choice],
+        *,
+        usage: UsageBody | None | msgspec.UnsetType = msgspec.UNSET,
+        timing: Timing | None = None,
+        prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET,
+    ) -> bytes:
+        """JSON. An unset usage is left out, a None one is null."""
+        answer = Answer(
+            id=self.id,
+            object=object_name,
+            created=self.created_s,
+            model=self.model,
+            system_fingerprint=self.fingerprint,
+            choices=choices,  # type: ignore[arg-type]  # one request's choices are of one type
+            usage=usage,
+            prompt_logprobs=prompt_logprobs,
+            splitserve=msgspec.UNSET if timing is None else timing,
+        )
+        return _ENCODER.encode(answer)

@@ -1,0 +1,40 @@
+"""Usage over all prompts of one request, while it runs and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster.generation import Timing
+from router.api.answers.bodies import PromptTokensDetails, UsageBody
+from router.dispatch.stream import Completed
+from router.text.choice import TextDelta
+
+
+class Tally:
+    """Counts from what the pipeline tells. `timing` is the last prompt's to end."""
+
+    def __init__(self, prompt_tokens: Sequence[int]) -> None:
+        """`prompt_tokens`: the length of every prompt."""
+        self._prompt_tokens = sum(prompt_tokens)
+        self._choice_tokens: dict[int, int] = {}
+        self._cached_tokens = 0
+        self.timing = Timing()
+
+    def count(self, index: int, delta: TextDelta) -> None:
+        """Choice `index` has so many tokens now."""
+        self._choice_tokens[index] = delta.num_tokens
+
+    def end(self, event: Completed) -> None:
+        """One prompt is over."""
+        self._cached_tokens += event.usage.cached_tokens
+        self.timing = event.timing
+
+    def usage(self) -> UsageBody:
+        """So far; final once every prompt is over."""
+        completion_tokens = sum(self._choice_tokens.values())
+        return UsageBody(
+            self._prompt_tokens,
+            completion_tokens,
+            self._prompt_tokens + completion_tokens,
+            PromptTokensDetails(self._cached_tokens),
+        )

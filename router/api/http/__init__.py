@@ -1,0 +1,1 @@
+"""From a connection to one exchange: bytes in, bytes out, and an answer for every error."""

@@ -1,0 +1,140 @@
+"""One HTTP request and its answer.
+
+    read_body -> reply                                   one JSON body
+              -> start_stream -> send_event* -> end_stream   server-sent events (EventStream)
+
+`until_disconnect` runs the work between, and cancels it the moment the client is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
+from cluster.process.background import until_one_ends
+from router.api.http.asgi import Message, Receive, Scope, Send, header_of
+from router.front.body_account import HeldBody
+from router.front.limits import DoorLimits
+
+_JSON_TYPE = (b"content-type", b"application/json")
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Exchange:
+    """Owned by one endpoint call. Raises Cancelled when the client leaves or does not read."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: DoorLimits) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._send_raw = send
+        self._limits = limits
+        self.headers: list[tuple[bytes, bytes]] = []
+        """Of the answer, beside its own; added to before it begins."""
+
+    @property
+    def request_id(self) -> str:
+        """Unique in the fleet; made by the front door."""
+        return str(self.scope["state"]["request_id"])
+
+    @property
+    def arrived_s(self) -> float:
+        """time.monotonic() at the request's first byte."""
+        return float(self.scope["state"]["arrived_s"])
+
+    def header(self, name: bytes) -> str | None:
+        """The first request header of that lower-case name."""
+        return header_of(self.scope, name)
+
+    async def read_json_body(self, held: HeldBody) -> bytes:
+        """The whole body. Raises InvalidRequest (type), RequestTooLarge and SlowRequest."""
+        self._check_type()
+        self._check_size(int(self.header(b"content-length") or 0))
+        timeout_s = self._limits.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._read(held)
+        except TimeoutError:
+            raise SlowRequest(
+                f"the body did not arrive within {timeout_s:g} s; send it faster"
+            ) from None
+
+    async def reply(
+        self, body: bytes, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None
+    ) -> None:
+        """One complete JSON answer."""
+        length = (b"content-length", str(len(body)).encode())
+        sent = [_JSON_TYPE, length, *self.headers, *(headers or [])]
+        await self._send({"type": "http.response.start", "status": status, "headers": sent})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start_stream(self) -> None:
+        """200 and the headers of server-sent events."""
+        headers = [*_STREAM_HEADERS, *self.headers]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def send_event(self, data: bytes) -> None:
+        """One event; waits while the client does not read, up to the limit."""
+        body = b"data: " + data + b"\n\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def send_comment(self, text: bytes) -> None:
+        """A line that readers of events skip."""
+        body = b": " + text + b"\n\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end_stream(self) -> None:
+        """The closing `[DONE]`."""
+        await self._send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    async def until_disconnect(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work`. Raises Cancelled, after the work has ended, when the client leaves first."""
+        if await until_one_ends(work, self._disconnected()) != 0:
+            raise Cancelled("the client closed the connection")
+
+    async def _disconnected(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _read(self, held: HeldBody) -> bytes:
+        body = bytearray()
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Cancelled("the client closed the connection while sending")
+            body += message.get("body", b"")
+            self._check_size(len(body))
+            held.grow_to(len(body))
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    async def _send(self, message: Message) -> None:
+        timeout_s = self._limits.reader_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._send_raw(message)
+        except TimeoutError:
+            self.scope["state"]["abort_connection"]()
+            raise Cancelled(f"the client did not read its answer for {timeout_s:g} s") from None
+
+    def _check_type(self) -> None:
+        given = (self.header(b"content-type") or "").split(";")[0].strip().lower()
+        if given != "application/json":
+            raise InvalidRequest(
+                f"content-type is {given[:100]!r}; send the body as application/json"
+            )
+        encoding = (self.header(b"content-encoding") or "identity").lower()
+        if encoding != "identity":
+            raise InvalidRequest(
+                f"content-encoding is {encoding[:50]!r}; send the body uncompressed"
+            )
+
+    def _check_size(self, num_bytes: int) -> None:
+        limit = self._limits.max_body_bytes
+        if num_bytes > limit:
+            raise RequestTooLarge(f"the body has more than {limit} bytes; shorten the request")

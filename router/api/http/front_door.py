@@ -1,0 +1,100 @@
+"""The outermost layer of the HTTP application: ids, crowding, and an answer for every error."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+
+from cluster.errors import (
+    Cancelled,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotReady,
+    SplitserveError,
+    UnknownPath,
+    status_of,
+)
+from cluster.identity import UniqueHex, unique_hex
+from cluster.logs import bind_request, get_logger
+from router.api.http.asgi import App, Receive, Scope, Send, header_of
+from router.api.http.delivery import Delivery
+from router.api.http.errors import error_body, error_headers
+from router.telemetry.request_ids import request_ids
+
+_log = get_logger("router.api")
+OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"})
+
+
+class FrontDoor:
+    """Wraps the routes. No exception passes it; after headers are out, it can only hang up."""
+
+    def __init__(self, routes: App, *, draw: UniqueHex = unique_hex) -> None:
+        """`draw`: of the ids that requests get."""
+        self._routes = routes
+        self._draw = draw
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._routes(scope, receive, send)
+            return
+        ids = request_ids(header_of(scope, b"x-request-id"), self._draw)
+        scope["state"]["request_id"] = ids.internal
+        scope["app"] = (
+            self  # the routes then raise HTTPException instead of answering in plain text
+        )
+        delivery = Delivery(scope, receive, send, ids.echoed)
+        with bind_request(ids.internal):
+            try:
+                _check_crowding(scope)
+                await self._routes(scope, delivery.receive, delivery.send)
+            except HTTPException as error:
+                await _answer(scope, delivery, _translated(scope, error))
+            except SplitserveError as error:
+                await _answer(scope, delivery, error)
+            except Exception:
+                _log.exception(
+                    "a request failed inside the router; its client gets internal_error",
+                    path=scope["path"],
+                )
+                await _answer(
+                    scope,
+                    delivery,
+                    InternalError("the router failed on this request; its log says why"),
+                )
+
+
+def _check_crowding(scope: Scope) -> None:
+    if scope["state"].get("crowded") and scope["path"] not in OPERATOR_PATHS:
+        raise NotReady(
+            "too many connections; close idle ones or try again later", retry_after_s=1.0
+        )
+
+
+def _translated(scope: Scope, error: HTTPException) -> SplitserveError:
+    """The routes' own 404 and 405 in our words."""
+    what = f"{scope['method']} {scope['path'][:200]}"
+    if error.status_code == 405:
+        return MethodNotAllowed(f"{what}: this path does not answer that method")
+    if error.status_code == 404:
+        return UnknownPath(f"{what}: there is no such path")
+    return InvalidRequest(f"{what}: the request was refused")
+
+
+async def _answer(scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
+    row = status_of(error)
+    if not isinstance(error, Cancelled):
+        _log.info("request refused", path=scope["path"], code=row.code, message=error.message)
+    if delivery.started:
+        scope["state"]["abort_connection"]()
+        return
+    body = error_body(error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *error_headers(error),
+    ]
+    if row.http == 408 or scope["state"].get("crowded"):
+        headers.append((b"connection", b"close"))
+    start = {"type": "http.response.start", "status": row.http, "headers": headers}
+    await delivery.send(start)
+    await delivery.send({"type": "http.response.body", "body": body})

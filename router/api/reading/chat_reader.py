@@ -1,0 +1,96 @@
+"""Bodies of /v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from router.api.answers.chat_shape import ChatShape
+from router.api.reading import sampling
+from router.api.reading.chat_messages import to_pairs
+from router.api.reading.decode import decode, decode_known
+from router.api.reading.plan import Plan
+from router.api.reading.prompts import kept_tokens
+from router.api.reading.rendering import rendering_of
+from router.api.reading.schema import ChatRequest
+from router.api.reading.unsupported import check_chat
+from router.front.chat_rules import check_num_messages
+from router.front.generation_request import ChatPrompt, Prompt, TokenPrompt, Wishes
+from router.front.served_model import ServedModel
+from router.front.text_work import Door, SplitBody
+
+_DECODER = msgspec.json.Decoder(ChatRequest)
+
+
+class ChatReader:
+    """Reads chats for one model."""
+
+    door = Door.CHAT
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+
+    def read(self, body: bytes) -> Plan:
+        """See BodyReader."""
+        request, ignored = self._checked(body)
+        return replace(self._plan(request, (self._prompt(request),)), ignored=ignored)
+
+    def split(self, body: bytes) -> SplitBody:
+        """See BodyReader."""
+        request, ignored = self._checked(body)
+        prompts = (self._prompt(request),)
+        request.messages = []
+        self._plan(request, ())  # what is wrong beside the prompts is refused by its name
+        return SplitBody(msgspec.json.encode(request), prompts, ignored=ignored)
+
+    def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
+        """See BodyReader."""
+        return self._plan(decode(rest, _DECODER), tuple(prompts))
+
+    def _checked(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
+        """The request, and the names of what was left out."""
+        ignores = self._model.ignores_unknown_fields
+        request, ignored = decode_known(body, _DECODER, ignores_unknown=ignores)
+        self._model.check_name(request.model)
+        check_num_messages(len(request.messages))
+        check_chat(request)
+        return request, ignored
+
+    def _prompt(self, request: ChatRequest) -> ChatPrompt:
+        keep_last = kept_tokens(
+            request.truncate_prompt_tokens,
+            max_tokens=sampling.max_tokens_of_chat(request),
+            limit=self._model.max_context_tokens,
+        )
+        return ChatPrompt(to_pairs(request.messages), rendering_of(request), keep_last)
+
+    def _plan(self, request: ChatRequest, prompts: tuple[Prompt, ...]) -> Plan:
+        logprobs = sampling.logprobs_of_chat(request)
+        prompt_logprobs = sampling.prompt_logprobs_of(request)
+        return Plan(
+            prompts=prompts,
+            wishes=Wishes(
+                sampling=sampling.sampling_of(
+                    request,
+                    self._model.defaults,
+                    logprobs=logprobs,
+                    prompt_logprobs=prompt_logprobs,
+                ),
+                max_tokens=sampling.max_tokens_of_chat(request),
+                default_max_tokens=self._model.defaults.max_new_tokens,
+                stop=sampling.stops_of(request),
+                cache_salt=sampling.salt_of(request),
+                text=sampling.text_options_of(request),
+                keep_tokens=logprobs is not None,
+            ),
+            timeout_s=request.timeout_s,
+            shape=ChatShape(
+                self._model.tokenizer,
+                logprobs=logprobs is not None,
+                prompt_logprobs=prompt_logprobs,
+            ),
+            options=sampling.answer_options_of(request),
+            id_prefix="chatcmpl",
+        )

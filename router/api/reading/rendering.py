@@ -1,0 +1,38 @@
+"""How a client wants its chat rendered."""
+
+from __future__ import annotations
+
+from cluster.errors import InvalidRequest
+from router.api.reading.schema import ChatRendering, ChatRequest
+from router.front.generation_request import Rendering
+
+RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+"""What a template gets from us."""
+
+
+def rendering_of(request: ChatRequest | ChatRendering) -> Rendering:
+    """Raises InvalidRequest for wishes that exclude each other, naming the field."""
+    continues = bool(request.continue_final_message)
+    opens = request.add_generation_prompt is not False
+    if continues and opens and request.add_generation_prompt is not None:
+        raise InvalidRequest(
+            "continue_final_message and add_generation_prompt exclude each other; send one",
+            param="continue_final_message",
+        )
+    if continues and (not request.messages or request.messages[-1].role != "assistant"):
+        raise InvalidRequest(
+            "continue_final_message needs a last message of the assistant",
+            param="continue_final_message",
+        )
+    variables = request.chat_template_kwargs or {}
+    for name in variables.keys() & RESERVED:
+        raise InvalidRequest(
+            f"chat_template_kwargs has {name!r}, which has a field of its own",
+            param="chat_template_kwargs",
+        )
+    return Rendering(
+        add_generation_prompt=opens and not continues,
+        continue_final=continues,
+        add_special=bool(request.add_special_tokens),
+        variables=variables,
+    )

@@ -1,0 +1,37 @@
+"""What one client may take of a door: over HTTP, and over gRPC where it has the like."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+MIN_CONNECTIONS = 16
+RESERVED_DESCRIPTORS = 192
+"""For gRPC, workers, logs and the connections of operators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorLimits:
+    """Bounds of bytes, seconds and connections."""
+
+    max_body_bytes: int
+    request_timeout_s: float
+    """For the head of a request, and again for its body."""
+    max_head_bytes: int = 32 * 1024
+    max_connections: int = 4096
+    """Over this many, only health and metrics are answered."""
+    reserved_connections: int = 64
+    """For health and metrics; over both, a connection is closed at once."""
+    ping_interval_s: float = 15.0
+    """Of silence in a stream, before a sign of life; 0: never."""
+    reader_timeout_s: float = 30.0
+    """A client that lets 64 KiB of its answer wait this long is dropped."""
+
+
+def max_connections_here() -> int:
+    """What the process's file descriptors allow; raises the soft limit to the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return max(MIN_CONNECTIONS, min(soft, 65_536) - RESERVED_DESCRIPTORS)
