@@ -19,7 +19,7 @@ from engine.contract.messages import Beat, Frame, RequestEnded, Stepped
 from engine.process.channel import CommandSource, MessageSink, Received, UnreadableCommand
 from engine.process.extension import TurnPart
 from engine.step.engine import Engine
-from engine.step.lifecycle import Clock
+from engine.step.requests.lifecycle import Clock
 from engine.step.step_health import EngineBroken
 
 _LOG = structlog.get_logger()

@@ -16,12 +16,12 @@ from engine.contract.commands import (
 )
 from engine.runner.model_runner import Replica
 from engine.step import split_prompt
-from engine.step.frame_writer import FrameWriter
-from engine.step.lifecycle import SequenceState
 from engine.step.placement import Placement
-from engine.step.request import Request
-from engine.step.request_check import check_request
-from engine.step.request_table import RequestTable
+from engine.step.requests.check import check_request
+from engine.step.requests.lifecycle import SequenceState
+from engine.step.requests.request import Request
+from engine.step.requests.table import RequestTable
+from engine.step.telling.frame_writer import FrameWriter
 from engine.step.token_choice import TokenChoice
 
 _LOG = structlog.get_logger()

@@ -13,14 +13,14 @@ import torch
 from cluster.errors import InternalError
 from engine.runner.model_runner import ModelRunner
 from engine.step import split_prompt
-from engine.step.batch_builder import BatchBuilder
-from engine.step.frame_writer import FrameWriter
+from engine.step.batch.builder import BatchBuilder
+from engine.step.batch.step_work import StepWork
 from engine.step.placement import Placement
-from engine.step.prompt_scores import PromptScores
-from engine.step.request import Request
-from engine.step.request_table import RequestTable
+from engine.step.requests.request import Request
+from engine.step.requests.table import RequestTable
 from engine.step.step_health import StepHealth, is_device_error
-from engine.step.step_work import StepWork
+from engine.step.telling.frame_writer import FrameWriter
+from engine.step.telling.prompt_scores import PromptScores
 from engine.step.token_choice import TokenChoice
 
 _LOG = structlog.get_logger()

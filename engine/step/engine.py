@@ -21,20 +21,20 @@ from cluster.errors import DeadlineExceeded
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection
 from engine.runner.model_runner import LaunchingRunner, Replica
-from engine.step.batch_builder import BatchBuilder
+from engine.step.batch.builder import BatchBuilder
+from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
-from engine.step.frame_writer import FrameWriter
-from engine.step.lifecycle import Clock, SequenceState
-from engine.step.load_meter import LoadMeter
-from engine.step.load_report import LoadReport
 from engine.step.placement import Placement
-from engine.step.plan import StepPlan
-from engine.step.queue_report import QueueReport
-from engine.step.request_table import HasReads, RequestTable
+from engine.step.planning.plan import StepPlan
+from engine.step.requests.lifecycle import Clock, SequenceState
+from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
 from engine.step.step_planner import StepPlanner
-from engine.step.step_work import StepWork
+from engine.step.telling.frame_writer import FrameWriter
+from engine.step.telling.load_meter import LoadMeter
+from engine.step.telling.load_report import LoadReport
+from engine.step.telling.queue_report import QueueReport
 from engine.step.token_choice import TokenChoice
 
 _LOG = structlog.get_logger()

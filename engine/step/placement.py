@@ -9,10 +9,10 @@ from cluster.cache_change import CachedBlock
 from engine.memory.block_pool import BlockPool
 from engine.memory.lease import Hold
 from engine.memory.prefix_cache import PrefixCache
-from engine.step.lifecycle import SequenceState
-from engine.step.plan import RunningView, WaitingView
-from engine.step.request import Request
-from engine.step.sequence import Sequence
+from engine.step.planning.plan import RunningView, WaitingView
+from engine.step.requests.lifecycle import SequenceState
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
 
 
 class Placement:

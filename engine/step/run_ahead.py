@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from engine.memory.lease import BlockLease
 from engine.runner.model_runner import Flight, LaunchingRunner
 from engine.sampling.logits import SamplingRow
-from engine.step.batch_builder import BatchBuilder
+from engine.step.batch.builder import BatchBuilder
 from engine.step.placement import Placement
-from engine.step.plan import SequenceKey, StepPlan
-from engine.step.request_table import RequestTable
-from engine.step.sequence import Sequence
+from engine.step.planning.plan import SequenceKey, StepPlan
+from engine.step.requests.sequence import Sequence
+from engine.step.requests.table import RequestTable
 from engine.step.step_planner import StepPlanner
 from engine.step.token_choice import TokenChoice
 

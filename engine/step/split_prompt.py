@@ -11,9 +11,9 @@ from cluster.block_span import BlockSpan
 from engine.contract.commands import Deliver
 from engine.contract.messages import Prefilled, Reserved
 from engine.memory.lease import Hold
-from engine.step.lifecycle import SequenceState
 from engine.step.placement import Placement
-from engine.step.request import Request
+from engine.step.requests.lifecycle import SequenceState
+from engine.step.requests.request import Request
 
 
 def reserved(request: Request, placement: Placement) -> Reserved:

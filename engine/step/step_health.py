@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import torch
 
-from engine.step.request import Request
+from engine.step.requests.request import Request
 
 MAX_FAILED_STEPS = 3
 """With different prompts and no token in between. One may be a bad request, two a coincidence; an

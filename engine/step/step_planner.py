@@ -11,17 +11,17 @@ from operator import itemgetter
 
 from cluster.config import EngineOptions
 from engine.step import split_prompt
-from engine.step.frame_writer import FrameWriter
-from engine.step.lifecycle import SequenceState
-from engine.step.load_meter import StepCostMeter
+from engine.step.batch.step_work import Span, StepWork
 from engine.step.placement import Placement
-from engine.step.plan import Budget, RunningView, SequenceKey, StepPlan, WaitingView
-from engine.step.request import Request
-from engine.step.request_table import RequestTable
-from engine.step.scheduler import schedule
-from engine.step.sequence import Sequence
-from engine.step.step_work import Span, StepWork
-from engine.step.urgency import due_ms
+from engine.step.planning.plan import Budget, RunningView, SequenceKey, StepPlan, WaitingView
+from engine.step.planning.scheduler import schedule
+from engine.step.planning.urgency import due_ms
+from engine.step.requests.lifecycle import SequenceState
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+from engine.step.requests.table import RequestTable
+from engine.step.telling.frame_writer import FrameWriter
+from engine.step.telling.load_meter import StepCostMeter
 
 _Queued = tuple[float, SequenceKey, Request, Sequence]
 """When it is due, in ms; key; whose it is."""

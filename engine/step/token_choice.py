@@ -20,12 +20,12 @@ from engine.memory.lease import Hold
 from engine.runner.model_runner import Replica
 from engine.sampling.logits import SamplingRow, end_token_ids
 from engine.sampling.sampler import Sampler
-from engine.step.frame_writer import FrameWriter
-from engine.step.lifecycle import Clock, SequenceState
-from engine.step.request import Request
-from engine.step.request_table import RequestTable
-from engine.step.sequence import Sequence
+from engine.step.requests.lifecycle import Clock, SequenceState
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+from engine.step.requests.table import RequestTable
 from engine.step.step_health import is_device_error
+from engine.step.telling.frame_writer import FrameWriter
 
 _LOG = structlog.get_logger()
 

@@ -16,8 +16,8 @@ that a prompt which D has cached almost whole stays on D: a handoff costs more t
 Estimates are not better than MARGIN. Within it the pair is taken, which keeps D's batch even; but
 only when D lacks a whole block, since for less there is nothing to take off D.
 
-Engines compute prompts in the order they are due (engine/step/urgency.py), so that a short prompt
-does not wait for longer ones: of those it waits for half a step.
+Engines compute prompts in the order they are due (engine/step/planning/urgency.py), so that a short
+prompt does not wait for longer ones: of those it waits for half a step.
 
 Prices that differ by a few percent (an index that knows nothing, an idle fleet) go to the fewest
 tokens in flight, then to the one that is drawn: several routers do not all take the same. The draw

@@ -6,7 +6,8 @@
 
 A task is due so much later than it came as it is large. So a short one goes before the long ones
 that came in the last half minute, and none waits for what came after its own due time: nobody
-starves, and no crowd of long ones holds up the short (engine/step/urgency.py has the same order).
+starves, and no crowd of long ones holds up the short (engine/step/planning/urgency.py has the same
+order).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ CROSSED = {
     "engine/memory/lease.py",
     "engine/memory/block_pool.py",
     "engine/step/computation.py",
-    "engine/step/batch_builder.py",
+    "engine/step/batch/builder.py",
     "engine/sampling/sampler.py",
     "engine/step/token_choice.py",
 }
@@ -110,4 +110,4 @@ def test_a_call_from_one_file_to_another_is_seen() -> None:
     loop, _ = decoding_loop()
     calls = traced(loop.turn)
     assert "engine/step/engine.py" in calls["engine/process/loop.py"]
-    assert not calls["engine/step/scheduler.py"]
+    assert not calls["engine/step/planning/scheduler.py"]

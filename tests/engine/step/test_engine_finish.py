@@ -9,7 +9,7 @@ from engine.contract.commands import ChoiceToken, Finish, PrefillMode, ReleaseEx
 from engine.memory.block_pool import BlockState
 from engine.offline.queue import Completion, collect
 from engine.step.engine import Engine
-from engine.step.lifecycle import SequenceState
+from engine.step.requests.lifecycle import SequenceState
 from tests.engine.step.engine_scenario import (
     expected_tokens,
     request,

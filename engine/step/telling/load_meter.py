@@ -1,6 +1,7 @@
 """What steps cost, measured while they run: for our scheduler, and for the router's estimates.
 
-Rates are moving averages; the parts of a step's time (engine/step/step_cost.py) are fitted.
+Rates are moving averages; the parts of a step's time (engine/step/planning/step_cost.py) are
+fitted.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from engine.step.lifecycle import Clock
-from engine.step.plan import Chunk
-from engine.step.step_cost import StepCost, pairs_of
+from engine.step.planning.plan import Chunk
+from engine.step.planning.step_cost import StepCost, pairs_of
+from engine.step.requests.lifecycle import Clock
 
 _WEIGHT = 0.1
 _NUM_GAPS = 512

@@ -14,7 +14,7 @@ whatever was measured.
 from __future__ import annotations
 
 from cluster.models.footprint import SCORED_ROWS
-from engine.step.plan import Budget, Chunk, ChunkLimit, RunningView, WaitingView
+from engine.step.planning.plan import Budget, Chunk, ChunkLimit, RunningView, WaitingView
 
 STEP_FACTOR = 3.0
 """Over slow decode steps, so that p99 of a stream's gaps is at most three times the quiet one.

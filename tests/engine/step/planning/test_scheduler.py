@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.step.plan import Budget, Chunk, RunningView, StepPlan, WaitingView
-from engine.step.scheduler import schedule
+from engine.step.planning.plan import Budget, Chunk, RunningView, StepPlan, WaitingView
+from engine.step.planning.scheduler import schedule
 
 
 def decode(arrival: int, **changes: Any) -> RunningView:

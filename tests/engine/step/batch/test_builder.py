@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from engine.model.ragged_batch import RaggedBatch
-from engine.step.batch_builder import BatchBuilder, Span, build_batch
-from engine.step.lifecycle import Life
-from engine.step.sequence import Sequence
+from engine.step.batch.builder import BatchBuilder, Span, build_batch
+from engine.step.requests.lifecycle import Life
+from engine.step.requests.sequence import Sequence
 from tests.engine.step.engine_scenario import ROOT, VirtualClock
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ prompts     those under way and those that wait, in one order; who waits is admi
             all its tokens; none in a step that preempts, and none that would leave running
             sequences without a block to grow
 chunks      as long as the token budget allows, and shorter where somebody waits for the step:
-            see engine/step/chunk_budget.py
+            see engine/step/planning/chunk_budget.py
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain
 
-from engine.step.chunk_budget import ChunkBudget
-from engine.step.plan import (
+from engine.step.planning.chunk_budget import ChunkBudget
+from engine.step.planning.plan import (
     Budget,
     Chunk,
     ChunkLimit,

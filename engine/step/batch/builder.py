@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from engine.model.ragged_batch import RaggedBatch
-from engine.step.decode_memory import DecodeMemory
-from engine.step.sequence import Sequence
-from engine.step.step_work import Span
+from engine.step.batch.decode_memory import DecodeMemory
+from engine.step.batch.step_work import Span
+from engine.step.requests.sequence import Sequence
 
 
 class BatchBuilder:

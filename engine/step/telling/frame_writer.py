@@ -6,10 +6,10 @@ from cluster.errors import SplitserveError, status_of
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest
 from engine.contract.messages import Frame, RequestEnded, Started, TokenEvent
-from engine.step.lifecycle import SequenceState
-from engine.step.request import Request
-from engine.step.request_table import RequestTable
-from engine.step.sequence import Sequence
+from engine.step.requests.lifecycle import SequenceState
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
+from engine.step.requests.table import RequestTable
 
 
 class FrameWriter:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from cluster.block_hash import chain_names, pack_tokens
 from engine.memory.lease import BlockLease
-from engine.step.lifecycle import Life
+from engine.step.requests.lifecycle import Life
 
 
 class Sequence:

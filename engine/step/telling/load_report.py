@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cluster.generation import EngineLoad
 from engine.memory.block_pool import BlockPool, BlockState
-from engine.step.lifecycle import Clock, SequenceState
-from engine.step.load_meter import LoadMeter
-from engine.step.request_table import RequestTable
+from engine.step.requests.lifecycle import Clock, SequenceState
+from engine.step.requests.table import RequestTable
+from engine.step.telling.load_meter import LoadMeter
 
 _INTERVAL_S = 0.05
 

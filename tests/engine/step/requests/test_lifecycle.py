@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from engine.step.lifecycle import FINAL, TRANSITIONS, Life, SequenceState
+from engine.step.requests.lifecycle import FINAL, TRANSITIONS, Life, SequenceState
 from tests.engine.step.engine_scenario import VirtualClock
 
 

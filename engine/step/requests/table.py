@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from engine.contract.commands import GenerateRequest
 from engine.memory.lease import BlockLease, Hold
-from engine.step.lifecycle import FINAL, Clock, Life, SequenceState
-from engine.step.request import Request
-from engine.step.sequence import Sequence
+from engine.step.requests.lifecycle import FINAL, Clock, Life, SequenceState
+from engine.step.requests.request import Request
+from engine.step.requests.sequence import Sequence
 
 _RUNNING = (SequenceState.PREFILLING, SequenceState.DECODING)
 _UNCOMPUTED = (SequenceState.QUEUED, SequenceState.PREFILLING)

@@ -9,8 +9,8 @@ from cluster.models.footprint import SCORED_ROWS
 from engine.contract.commands import PrefillMode, Submit
 from engine.offline.queue import Completion, generate
 from engine.process.fake_runner import fake_logits
-from engine.step.chunk_budget import ChunkBudget
-from engine.step.plan import Budget, RunningView
+from engine.step.planning.chunk_budget import ChunkBudget
+from engine.step.planning.plan import Budget, RunningView
 from tests.engine.step.engine_scenario import (
     VOCAB_SIZE,
     expected_tokens,

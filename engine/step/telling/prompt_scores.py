@@ -15,9 +15,9 @@ import torch
 
 from engine.contract.messages import PromptScored
 from engine.sampling.prompt_logprobs import score
-from engine.step.frame_writer import FrameWriter
-from engine.step.request_table import RequestTable
-from engine.step.step_work import Span
+from engine.step.batch.step_work import Span
+from engine.step.requests.table import RequestTable
+from engine.step.telling.frame_writer import FrameWriter
 
 
 class PromptScores:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from engine.contract.commands import PrefillMode
 from engine.contract.messages import QueuePlace
-from engine.step.lifecycle import Clock
-from engine.step.request_table import RequestTable
+from engine.step.requests.lifecycle import Clock
+from engine.step.requests.table import RequestTable
 
 INTERVAL_S = 0.25
 """A look adds up every prompt that waits; readers are told about as often."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.step.step_cost import StepCost
+from engine.step.planning.step_cost import StepCost
 
 SequenceKey = tuple[int, int]
 """(arrival, choice): older sequences sort first."""
@@ -31,7 +31,7 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_computed: int = 0
     """Tokens with KV."""
     due_ms: float = 0.0
-    """Prompts are computed in this order: see engine/step/urgency.py."""
+    """Prompts are computed in this order: see engine/step/planning/urgency.py."""
     is_scored: bool = False
     """Its prompt's own tokens get logprobs: of such rows a step has only so many."""
 

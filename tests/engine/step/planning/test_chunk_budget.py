@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.step.chunk_budget import FEWEST, LEAST_TAIL, STEP_FACTOR
-from engine.step.plan import Budget, Chunk, ChunkLimit, StepPlan
-from engine.step.scheduler import schedule
-from engine.step.step_cost import StepCost
-from engine.step.urgency import due_ms
-from tests.engine.step.test_scheduler import decode, prefill, waiting
+from engine.step.planning.chunk_budget import FEWEST, LEAST_TAIL, STEP_FACTOR
+from engine.step.planning.plan import Budget, Chunk, ChunkLimit, StepPlan
+from engine.step.planning.scheduler import schedule
+from engine.step.planning.step_cost import StepCost
+from engine.step.planning.urgency import due_ms
+from tests.engine.step.planning.test_scheduler import decode, prefill, waiting
 
 COST = StepCost(base_ms=5.0, row_ms=0.5, token_ms=0.25, pair_ms=0.01)
 

@@ -9,7 +9,7 @@ else two long prompts would take turns and both be late.
 
 from __future__ import annotations
 
-from engine.step.step_cost import StepCost
+from engine.step.planning.step_cost import StepCost
 
 STRETCH = 4.0
 """How much longer than alone a prompt may take before newer ones wait for it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.step.sequence import Sequence
+from engine.step.requests.sequence import Sequence
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):

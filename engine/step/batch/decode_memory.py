@@ -15,7 +15,7 @@ import torch
 
 from engine.memory.lease import BlockLease
 from engine.model.ragged_batch import RaggedBatch
-from engine.step.sequence import Sequence
+from engine.step.requests.sequence import Sequence
 
 _SPARE_BLOCKS = 16
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.contract.commands import PrefillMode, ReleaseExport, Submit
-from engine.step.queue_report import INTERVAL_S
+from engine.step.telling.queue_report import INTERVAL_S
 from tests.engine.step.engine_scenario import VirtualClock, request, small_engine, small_replica
 
 PROMPT = [1, 2, 3, 4, 5, 6, 0, 1]

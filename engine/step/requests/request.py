@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
-from engine.step.lifecycle import SequenceState
-from engine.step.sequence import Sequence
+from engine.step.requests.lifecycle import SequenceState
+from engine.step.requests.sequence import Sequence
 
 
 class Request:

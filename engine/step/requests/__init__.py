@@ -1,0 +1,1 @@
+"""Requests and their sequences, from submission to their one end."""

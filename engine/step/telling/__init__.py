@@ -1,0 +1,1 @@
+"""What an engine says: frames, loads, the queue."""
