@@ -26,6 +26,7 @@ from benchmarks.freeze_logs import longest_wait_on_worker_s
 from benchmarks.local_fleet import LocalFleet
 from benchmarks.steady_load import Answer, SteadyLoad, is_right
 from cli.fleet_status import MemberStatus, ask_fleet
+from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.rpc import open_channel
 from protos import membership_pb2, membership_pb2_grpc
 
@@ -120,7 +121,7 @@ async def _at_work(fleet: LocalFleet, worker_id: str) -> MemberStatus:
 
 
 async def _members(fleet: LocalFleet) -> list[MemberStatus]:
-    return (await ask_fleet(fleet.grpc_address, check=False)).members
+    return (await ask_fleet(GrpcDialer(), fleet.grpc_address, check=False)).members
 
 
 async def _is_back(fleet: LocalFleet, victim: MemberStatus) -> bool:

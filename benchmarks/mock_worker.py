@@ -25,6 +25,7 @@ from cluster.models.card import ModelCard
 from cluster.pairing import PROTOCOL_VERSION, Pairing
 from cluster.process.background import cancel
 from cluster.rpc import RpcServer
+from cluster.world import World
 from protos import generation_pb2, worker_pb2, worker_pb2_grpc
 
 STEP_S = 0.01
@@ -136,7 +137,7 @@ async def _serve(router: str) -> None:
     )
     pulse = Pulse(load=LOAD, draining=False, kv_transport="")
     print("ready", flush=True)
-    await MembershipClient(router, member, lambda: pulse).run()
+    await MembershipClient(router, member, lambda: pulse, World()).run()
 
 
 if __name__ == "__main__":

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import grpc
 from google.protobuf.json_format import MessageToDict
 
 from cli.exit_code import ExitCode
 from cli.json_output import print_json
 from cli.table import Table
 from cli.terminal import complain, shown
-from cluster.rpc import error_of, open_channel
-from protos import router_admin_pb2, router_admin_pb2_grpc
+from cluster.dial.dialer import Dialer
+from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.errors import SplitserveError
+from protos import router_admin_pb2
 
 ROUTER_TIMEOUT_S = 5.0
 _TERMS = ("queue", "prefill", "transfer", "handoff", "interference", "decode", "memory")
@@ -22,10 +23,10 @@ _TERMS = ("queue", "prefill", "transfer", "handoff", "interference", "decode", "
 def explain_request(address: str, request_id: str, *, output: str) -> ExitCode:
     """UNREACHABLE without a router; FAILED when it has no decision under that id."""
     try:
-        decisions = asyncio.run(_ask(address, request_id))
-    except grpc.aio.AioRpcError as failure:
+        decisions = asyncio.run(_ask(GrpcDialer(), address, request_id))
+    except SplitserveError as failure:
         complain(
-            f"the router does not answer at {address}: {error_of(failure).message}",
+            f"the router does not answer at {address}: {failure.message}",
             remedy="name it with --grpc HOST:PORT",
         )
         return ExitCode.UNREACHABLE
@@ -44,11 +45,13 @@ def explain_request(address: str, request_id: str, *, output: str) -> ExitCode:
     return ExitCode.OK
 
 
-async def _ask(address: str, request_id: str) -> list[router_admin_pb2.Decision]:
-    async with open_channel(address) as channel:
-        stub = router_admin_pb2_grpc.RouterAdminStub(channel)
-        request = router_admin_pb2.ExplainRequest(request_id=request_id)
-        return list((await stub.Explain(request, timeout=ROUTER_TIMEOUT_S)).decisions)
+async def _ask(dialer: Dialer, address: str, request_id: str) -> list[router_admin_pb2.Decision]:
+    request = router_admin_pb2.ExplainRequest(request_id=request_id)
+    link = dialer.operator(address)
+    try:
+        return list((await link.explain(request, timeout_s=ROUTER_TIMEOUT_S)).decisions)
+    finally:
+        await link.close()
 
 
 def _fields(decision: router_admin_pb2.Decision) -> dict[str, object]:

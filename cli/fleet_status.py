@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-import grpc
 import msgspec
 
+from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
-from cluster.rpc import error_of, open_channel
 from cluster.wire import load_from_wire
-from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
+from protos import membership_pb2, worker_pb2
 
 ROUTER_TIMEOUT_S = 5.0
 WORKER_TIMEOUT_S = 10.0
@@ -66,17 +64,15 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     members: list[MemberStatus]
 
 
-async def ask_fleet(address: str, *, check: bool) -> FleetStatus:
+async def ask_fleet(dialer: Dialer, address: str, *, check: bool) -> FleetStatus:
     """Asks the router, then all workers at once. Raises RouterUnreachable."""
-    async with _channel(address) as channel:
-        membership = membership_pb2_grpc.MembershipStub(channel)
+    async with _linked(dialer, address) as router:
         try:
-            answer = await membership.Members(
-                membership_pb2.MembersRequest(), timeout=ROUTER_TIMEOUT_S
-            )
-        except grpc.aio.AioRpcError as failure:
-            raise RouterUnreachable(f"{address}: {error_of(failure).message}") from failure
-    members = await asyncio.gather(*(_ask_member(member, check) for member in answer.members))
+            answer = await router.members(timeout_s=ROUTER_TIMEOUT_S)
+        except SplitserveError as error:
+            raise RouterUnreachable(f"{address}: {error.message}") from error
+    asked = (_ask_member(dialer, member, check) for member in answer.members)
+    members = await asyncio.gather(*asked)
     return FleetStatus(
         router=address,
         version=answer.version,
@@ -87,23 +83,17 @@ async def ask_fleet(address: str, *, check: bool) -> FleetStatus:
     )
 
 
-async def _ask_member(seen: membership_pb2.MemberState, check: bool) -> MemberStatus:
+async def _ask_member(
+    dialer: Dialer, seen: membership_pb2.MemberState, check: bool
+) -> MemberStatus:
     """The worker's own numbers; the router's where the worker does not answer."""
+    request = worker_pb2.StatusRequest(check_invariants=check)
     try:
-        return _status(seen, await _own_word(seen.member.address, check), problem="")
+        async with _linked(dialer, seen.member.address) as worker:
+            own = await worker.status(request, timeout_s=WORKER_TIMEOUT_S)
+        return _status(seen, own, problem="")
     except SplitserveError as error:
         return _status(seen, None, problem=error.message)
-
-
-async def _own_word(address: str, check: bool) -> worker_pb2.StatusResponse:
-    async with _channel(address) as channel:
-        stub = worker_pb2_grpc.WorkerAdminStub(channel)
-        request = worker_pb2.StatusRequest(check_invariants=check)
-        try:
-            own: worker_pb2.StatusResponse = await stub.Status(request, timeout=WORKER_TIMEOUT_S)
-        except grpc.aio.AioRpcError as failure:
-            raise error_of(failure) from failure
-    return own
 
 
 def _status(
@@ -133,9 +123,9 @@ def _status(
 
 
 @asynccontextmanager
-async def _channel(address: str) -> AsyncIterator[Any]:
-    channel = open_channel(address)
+async def _linked(dialer: Dialer, address: str) -> AsyncIterator[OperatorLink]:
+    link = dialer.operator(address)
     try:
-        yield channel
+        yield link
     finally:
-        await channel.close()
+        await link.close()

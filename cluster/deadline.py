@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 Clock = Callable[[], float]
 """Seconds that only grow, from an arbitrary start."""
+Sleep = Callable[[float], Coroutine[Any, Any, None]]
+"""Waits for so many seconds; cancelled with whoever waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cluster.deadline import Clock, Deadline
+from cluster.deadline import Deadline
 from cluster.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -30,6 +30,7 @@ from cluster.process.background import Background
 from cluster.process.lifespan import WorkLease
 from cluster.wire import sampling_from_wire
 from cluster.worker_identity import WorkerIdentity
+from cluster.world import World
 from decode_worker.handoff import Handoff, HandoffState, HandoffTools
 from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
 from decode_worker.prefill_peers import PrefillPeers
@@ -66,7 +67,7 @@ class DecodeParts:
     background: Background
     progress_timeout_s: float
     """Of a prefill worker."""
-    clock: Clock
+    world: World
 
     @property
     def identity(self) -> WorkerIdentity:
@@ -91,8 +92,8 @@ class DecodeRequest:
         self._outlet = outlet
         self._lease = lease
         self._on_end = on_end
-        self._times = StageTimes(parts.clock)
-        self._deadline = Deadline.after(submit.timeout_ms / 1e3, parts.clock)
+        self._times = StageTimes(parts.world.clock)
+        self._deadline = Deadline.after(submit.timeout_ms / 1e3, parts.world.clock)
         self._request = _to_engine(submit, self._engine.name_for(submit.request_id), self._deadline)
         is_remote = self._request.mode is PrefillMode.REMOTE
         self._handoff = self._plan_handoff(submit) if is_remote else None
@@ -153,7 +154,7 @@ class DecodeRequest:
         tools = HandoffTools(
             peers=self._parts.peers,
             times=self._times,
-            clock=self._parts.clock,
+            world=self._parts.world,
             on_source=self._note_source,
         )
         prompt = RemotePrompt(self._request.request_id, self._engine.send, self._times)

@@ -17,7 +17,6 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cluster.deadline import Clock
 from cluster.errors import (
     DeadlineExceeded,
     NoProgress,
@@ -27,6 +26,7 @@ from cluster.errors import (
 )
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
+from cluster.world import World
 from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
 from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
 from decode_worker.prefill_source import PrefillSource
@@ -55,7 +55,7 @@ class HandoffTools:
 
     peers: PrefillPeers
     times: StageTimes
-    clock: Clock
+    world: World
     on_source: Callable[[WorkerKey, SplitserveError | None], None]
 
 
@@ -106,7 +106,7 @@ class Handoff:
             if self._prompt.has_all_blocks or self._prompt.is_over:
                 return  # nothing to read: at most a token is left to compute
             limit_s = self._plan.patience_s(len(self._plan.targets) - at)
-            patience = SourcePatience(limit_s, clock=self._tools.clock)
+            patience = SourcePatience(limit_s, clock=self._tools.world.clock)
             try:
                 await self._pull(target, patience)
             except SplitserveError as error:
@@ -138,7 +138,9 @@ class Handoff:
             raise DeadlineExceeded("the request's deadline passed before its prompt was prefilled")
         self._tools.times.source_begins()
         patience.begin()
-        self._source = PrefillSource(peer, self._plan, self._prompt, patience)
+        self._source = PrefillSource(
+            peer, self._plan, self._prompt, patience, sleep=self._tools.world.sleep
+        )
         try:
             await self._source.pull()
         finally:

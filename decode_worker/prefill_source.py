@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from cluster.deadline import Sleep
 from cluster.dial.dialer import PrefillStream
 from cluster.errors import InternalError, NoProgress, SplitserveError, TransferFailed, WorkerLost
 from cluster.logs import get_logger
@@ -35,12 +36,15 @@ class PrefillSource:
         plan: HandoffPlan,
         prompt: RemotePrompt,
         patience: SourcePatience,
+        *,
+        sleep: Sleep,
     ) -> None:
         self._worker_id = peer.key.worker_id
         self._peer = peer
         self._plan = plan
         self._prompt = prompt
         self._patience = patience
+        self._sleep = sleep
         self._cached_tokens = 0
         self._is_done = False
         """Its stream has said Done."""
@@ -94,7 +98,7 @@ class PrefillSource:
     async def _listen(self) -> None:
         """Until Done; what is left then are reads, which have a limit of their own."""
         while not self._is_done:
-            await asyncio.sleep(self._patience.interval_s)
+            await self._sleep(self._patience.interval_s)
             why = self._patience.tick()
             if why is not None and not self._is_done:
                 raise NoProgress(f"{self._worker_id} {why}")

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from cluster.config import WorkerOptions
-from cluster.deadline import Clock
-from cluster.dial.dialer import Dialer
-from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
 from cluster.logs import get_logger
 from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.rpc import RpcServer, abort
 from cluster.wire import identity_from_wire, identity_to_wire
 from cluster.worker_identity import WorkerIdentity
+from cluster.world import World
 from decode_worker.decode_request import DecodeParts
 from decode_worker.prefill_peers import PrefillPeers
 from decode_worker.session import RouterSession
@@ -38,14 +35,11 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     entry_module = "decode_worker.engine_process"
 
-    def __init__(
-        self, *, progress_timeout_s: float, dialer: Dialer, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, progress_timeout_s: float, world: World) -> None:
         """`progress_timeout_s`: silence after which a prefill worker is given up."""
         self._progress_timeout_s = progress_timeout_s
-        self._dialer = dialer
-        self._clock = clock
-        self._background = Background(nothing_needed)
+        self._world = world
+        self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         self._parts: DecodeParts | None = None
         self._sessions: dict[RouterSession, None] = {}
 
@@ -58,10 +52,10 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         we = WorkerIdentity(worker.key, worker.pairing)
         self._parts = DecodeParts(
             worker=worker,
-            peers=PrefillPeers(we, worker.engine.send, self._dialer, self._background),
+            peers=PrefillPeers(we, worker.engine.send, self._world.dialer, self._background),
             background=self._background,
             progress_timeout_s=self._progress_timeout_s,
-            clock=self._clock,
+            world=self._world,
         )
         worker.engine.observe(self._step_done)
 
@@ -151,7 +145,6 @@ async def _hear_who_is_meant(
 
 def run(options: WorkerOptions) -> int:
     """Serves until a signal or the engine's death; the process's exit code."""
-    return run_worker(
-        options,
-        DecodeWorker(progress_timeout_s=options.prefill_progress_timeout_s, dialer=GrpcDialer()),
-    )
+    world = World()
+    role = DecodeWorker(options.prefill_progress_timeout_s, world)
+    return run_worker(options, role, world)

@@ -6,8 +6,6 @@ so a cancelled call, a passed deadline, a broken connection and a server stop al
 
 from __future__ import annotations
 
-import time
-
 import grpc
 
 from cluster.config import WorkerOptions
@@ -26,6 +24,7 @@ from cluster.logs import bind_request, get_logger
 from cluster.pairing import check_pairing
 from cluster.rpc import RpcServer, abort
 from cluster.wire import pairing_from_wire, pairing_to_wire, peer_to_wire, sampling_from_wire
+from cluster.world import World
 from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
 from protos import handoff_pb2, handoff_pb2_grpc
@@ -45,8 +44,8 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
 
     entry_module = "prefill_worker.engine_process"
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, world: World) -> None:
+        self._clock = world.clock
         self._worker: RunningWorker | None = None
         self._exports: dict[ExportStream, None] = {}
 
@@ -219,4 +218,5 @@ def _to_engine(
 
 def run(options: WorkerOptions) -> int:
     """Serves until a signal or the engine's death; the process's exit code."""
-    return run_worker(options, PrefillWorker())
+    world = World()
+    return run_worker(options, PrefillWorker(world), world)

@@ -16,6 +16,7 @@ from cluster.models.card import ModelCard
 from cluster.models.hf.generation_defaults import generation_defaults_of
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
+from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
@@ -42,7 +43,8 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
     stop_requests = StopRequests()
     with listen_for_signals(stop_requests):
         own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
-        workers = FleetPlane(options, own, on_loss=stop_requests.on_loss)
+        world = World()
+        workers = FleetPlane(options, own, world, on_loss=stop_requests.on_loss)
         limit = context_limit(
             card.config.max_context_tokens, lambda: longest_request_tokens(workers)
         )
@@ -55,7 +57,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         limits = TextLimits.for_bodies_of(options.max_body_bytes)
         setup = Setup(card, model.name, limits, model.ignores_unknown_fields)
         texts = TextWorkers(setup, TextMetrics(workers.registry))
-        return await RouterProcess(options, model, workers, texts, stop_requests).run()
+        return await RouterProcess(options, model, workers, texts, stop_requests, world).run()
 
 
 def longest_request_tokens(workers: FleetPlane) -> int | None:

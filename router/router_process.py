@@ -21,6 +21,7 @@ from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import PublicPort, RpcServer
+from cluster.world import World
 from router.api.generation_endpoint import FrontContext
 from router.api.http.server import HttpServer
 from router.app import build_app
@@ -91,13 +92,15 @@ class RouterProcess:
         workers: WorkerPlane,
         texts: TextWork,
         stop_requests: StopRequests,
+        world: World,
     ) -> None:
         self.stop_requests = stop_requests
         self.addresses: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._options = options
+        self._world = world
         self._model = model
         self._workers = workers
-        self._in_flight = Lifespan.opened("router")
+        self._in_flight = Lifespan.opened("router", world.clock)
         self._readiness = FrontReadiness(
             self._in_flight, workers.why_not_ready, texts.why_not_ready
         )
@@ -111,10 +114,13 @@ class RouterProcess:
             request_timeout_s=options.header_timeout_s,
             ping_interval_s=options.ping_interval_s,
             max_connections=max_connections_here(),
+            clock=world.clock,
         )
         self._bodies = BodyAccount(max(options.max_bodies_bytes, options.max_body_bytes))
         self._times = DefaultTimes(
-            first_token_s=options.default_timeout_s, between_tokens_s=options.stream_timeout_s
+            first_token_s=options.default_timeout_s,
+            between_tokens_s=options.stream_timeout_s,
+            clock=world.clock,
         )
 
     @property
@@ -143,10 +149,12 @@ class RouterProcess:
         closers.push_async_callback(self._workers.close)
         await self._workers.start()
         await http.start()
-        background = Background(self.stop_requests.on_loss)
+        background = Background(
+            self.stop_requests.on_loss, clock=self._world.clock, sleep=self._world.sleep
+        )
         closers.push_async_callback(background.close)
         background.need("grpc-readiness", self._follow_readiness())
-        background.need("signs of life", report_life())
+        background.need("signs of life", report_life(self._world.sleep))
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
     def _http_server(self) -> HttpServer:
@@ -184,7 +192,7 @@ class RouterProcess:
         """gRPC health says what /health says."""
         while True:
             await self._server.set_ready(self._readiness.why_not_ready() is None)
-            await asyncio.sleep(READINESS_INTERVAL_S)
+            await self._world.sleep(READINESS_INTERVAL_S)
 
     def _announce(self, addresses: Addresses) -> None:
         facts = {"grpc": addresses.grpc, "model": self._model.name}

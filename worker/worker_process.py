@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cluster.config import WorkerOptions
 from cluster.identity import WorkerKey, new_incarnation
@@ -33,6 +33,7 @@ from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.process.thread_call import exit_past_calls
 from cluster.rpc import RpcServer
+from cluster.world import World
 from engine.contract.messages import Frame, Ready
 from engine.contract.spec import EngineSpec
 from worker.admin import AdminSubject, WorkerAdmin
@@ -53,14 +54,14 @@ EndNotice = Callable[[str], None]
 _log = get_logger("worker")
 
 
-def run_worker(options: WorkerOptions, role: RoleService) -> int:
+def run_worker(options: WorkerOptions, role: RoleService, world: World) -> int:
     """Runs until a signal (0) or the engine's death (1). Raises what kept it from starting."""
     configure_logging(options.worker_id or options.role.value)
-    return exit_past_calls(asyncio.run(_run(options, role)))
+    return exit_past_calls(asyncio.run(_run(options, role, world)))
 
 
-async def _run(options: WorkerOptions, role: RoleService) -> int:
-    surroundings = Surroundings(ends=EndLimit(SHUTDOWN_TIMEOUT_S).begin)
+async def _run(options: WorkerOptions, role: RoleService, world: World) -> int:
+    surroundings = Surroundings(world=world, ends=EndLimit(SHUTDOWN_TIMEOUT_S).begin)
     return await WorkerProcess(options, role, surroundings).run()
 
 
@@ -77,6 +78,7 @@ def nothing_to_limit(cause: str) -> None:
 class Surroundings:
     """What a worker takes from outside; replaced where no model is wanted."""
 
+    world: World = field(default_factory=World)
     find_model: ModelFinder = find_model
     make_link: LinkFactory = start_engine_process
     ends: EndNotice = nothing_to_limit
@@ -99,11 +101,12 @@ class WorkerProcess:
         self._role = role
         self._surroundings = surroundings
         self._server = RpcServer(options.host, options.port)
-        self._lifespan = Lifespan()
-        self._lag = LoopLag()
+        world = surroundings.world
+        self._lifespan = Lifespan(clock=world.clock)
+        self._lag = LoopLag(world.clock)
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
         self._closers = contextlib.AsyncExitStack()
-        self._background = Background(self._on_loss)
+        self._background = Background(self._on_loss, clock=world.clock, sleep=world.sleep)
         self._membership: MembershipClient | None = None
 
     async def run(self) -> int:
@@ -111,7 +114,7 @@ class WorkerProcess:
         with listen_for_signals(self.stop_requests):
             async with self._closers:
                 self._closers.push_async_callback(self._background.close)
-                self._background.need("signs of life", report_life())
+                self._background.need("signs of life", report_life(self._surroundings.world.sleep))
                 try:
                     await self._run()
                 finally:
@@ -217,7 +220,9 @@ class WorkerProcess:
     def _join(self, member: Member, engine: EngineHost) -> None:
         if self._options.router is None:
             return
-        client = MembershipClient(self._options.router, member, lambda: self._pulse(engine))
+        client = MembershipClient(
+            self._options.router, member, lambda: self._pulse(engine), self._surroundings.world
+        )
         self._membership = client
         beating = self._background.keep("membership", client.run)
         self._closers.push_async_callback(_leave, client, beating)

@@ -1,6 +1,7 @@
 """How one process of a fleet reaches another: the seam under every gRPC client.
 
     Dialer -- membership     --> MembershipLink   worker to router: join, beat, leave
+           -- operator       --> OperatorLink     operator to router or worker: what is, and why
            -- session        --> SessionLink      router to decode worker: one stream, both ways
            -- prefill_worker --> PrefillLink      decode to prefill worker: handshake, leases
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from cluster.deadline import Deadline
-from protos import handoff_pb2, membership_pb2, worker_pb2
+from protos import handoff_pb2, membership_pb2, router_admin_pb2, worker_pb2
 
 
 class PrefillStream(Protocol):
@@ -80,6 +81,27 @@ class MembershipLink(Protocol):
         """Idempotent."""
 
 
+class OperatorLink(Protocol):
+    """To a router (members, explain) or a worker (status). Every call fails with DeadlineExceeded
+    after `timeout_s`."""
+
+    async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
+        """A router's view of its fleet."""
+
+    async def explain(
+        self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
+    ) -> router_admin_pb2.ExplainResponse:
+        """A router's decisions on one request."""
+
+    async def status(
+        self, request: worker_pb2.StatusRequest, *, timeout_s: float
+    ) -> worker_pb2.StatusResponse:
+        """A worker's own word."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
 class Dialer(Protocol):
     """Where links come from. `address` is host:port."""
 
@@ -91,3 +113,6 @@ class Dialer(Protocol):
 
     def membership(self, address: str) -> MembershipLink:
         """For a worker of either role."""
+
+    def operator(self, address: str) -> OperatorLink:
+        """For whoever looks at a fleet."""

@@ -10,7 +10,14 @@ from contextlib import contextmanager
 import grpc
 
 from cluster.deadline import Deadline
-from cluster.dial.dialer import Dialer, MembershipLink, PrefillLink, PrefillStream, SessionLink
+from cluster.dial.dialer import (
+    Dialer,
+    MembershipLink,
+    OperatorLink,
+    PrefillLink,
+    PrefillStream,
+    SessionLink,
+)
 from cluster.errors import WorkerLost
 from cluster.rpc import error_of, open_channel
 from protos import (
@@ -18,6 +25,8 @@ from protos import (
     handoff_pb2_grpc,
     membership_pb2,
     membership_pb2_grpc,
+    router_admin_pb2,
+    router_admin_pb2_grpc,
     worker_pb2,
     worker_pb2_grpc,
 )
@@ -37,6 +46,10 @@ class GrpcDialer(Dialer):
     def membership(self, address: str) -> MembershipLink:
         """See Dialer."""
         return _GrpcMembershipLink(address)
+
+    def operator(self, address: str) -> OperatorLink:
+        """See Dialer."""
+        return _GrpcOperatorLink(address)
 
 
 class _GrpcPrefillStream(PrefillStream):
@@ -128,6 +141,38 @@ class _GrpcMembershipLink(MembershipLink):
     async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
         with _typed(self._address):
             await self._stub.Leave(request, timeout=timeout_s)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class _GrpcOperatorLink(OperatorLink):
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel = open_channel(address)
+
+    async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        request = membership_pb2.MembersRequest()
+        with _typed(self._address):
+            reply: membership_pb2.MembersResponse = await stub.Members(request, timeout=timeout_s)
+        return reply
+
+    async def explain(
+        self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
+    ) -> router_admin_pb2.ExplainResponse:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        with _typed(self._address):
+            reply: router_admin_pb2.ExplainResponse = await stub.Explain(request, timeout=timeout_s)
+        return reply
+
+    async def status(
+        self, request: worker_pb2.StatusRequest, *, timeout_s: float
+    ) -> worker_pb2.StatusResponse:
+        stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
+        with _typed(self._address):
+            reply: worker_pb2.StatusResponse = await stub.Status(request, timeout=timeout_s)
+        return reply
 
     async def close(self) -> None:
         await self._channel.close()

@@ -10,18 +10,17 @@ Losing the router stops nothing else. One log line per change, not per attempt.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cluster.dial.dialer import Dialer
-from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
 from cluster.membership.member import Member, member_to_wire
+from cluster.process.background import until_one_ends
 from cluster.process.backoff import Backoff
 from cluster.wire import load_to_wire
+from cluster.world import World
 from protos import membership_pb2
 
 CALL_TIMEOUT_S = 2.0
@@ -45,7 +44,7 @@ class MembershipClient:
     """Keeps one worker known to one router.
 
     `run` is started as a task and cancelled at shutdown, then `leave` is awaited. `take_pulse` is
-    called once per beat; `jitter` gives numbers in [0, 1). All calls from the event loop.
+    called once per beat. All calls from the event loop.
     """
 
     def __init__(
@@ -53,15 +52,13 @@ class MembershipClient:
         router: str,
         member: Member,
         take_pulse: Callable[[], Pulse],
-        *,
-        dialer: Dialer | None = None,
-        jitter: Callable[[], float] = random.random,
+        world: World,
     ) -> None:
         self._router = router
         self._member = member
         self._take_pulse = take_pulse
-        self._link = (dialer or GrpcDialer()).membership(router)
-        self._jitter = jitter
+        self._link = world.dialer.membership(router)
+        self._world = world
         self._joined = False
         self._may_be_known = False
         self._trouble: str | None = None
@@ -81,7 +78,7 @@ class MembershipClient:
             except Exception as failure:
                 self._note_trouble(failure)
                 delay_s = backoff.next_delay_s(healthy_s=0.0)
-                await self._pause(delay_s * (0.5 + self._jitter() / 2))
+                await self._pause(delay_s * (0.5 + self._world.chance.random() / 2))
             else:
                 backoff.start_anew()
                 self._note_recovery()
@@ -132,11 +129,8 @@ class MembershipClient:
             _log.warning("the router does not know this worker any more", router=self._router)
 
     async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._soon.wait()
-        except TimeoutError:
-            return
+        """Ends early when something is to be told soon."""
+        await until_one_ends(self._soon.wait(), self._world.sleep(seconds))
         self._soon.clear()
 
     def _note_trouble(self, failure: Exception) -> None:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cluster.deadline import Clock
+from cluster.deadline import Clock, Sleep
 from cluster.membership.store import Lives, MembershipStore
 
 TURN_S = 0.1
 """Our own lateness is known to this much: a small part of any lease."""
 LATE_S = 0.05
-
-Sleep = Callable[[float], Awaitable[None]]
 
 
 class AwakeClock:

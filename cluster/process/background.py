@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.deadline import Clock, Sleep
 from cluster.errors import SplitserveError
 from cluster.logs import get_logger
 from cluster.process.backoff import Backoff
@@ -50,15 +51,19 @@ OnLoss = Callable[[Loss], None]
 class Background:
     """The tasks and threads of one component. All calls from one event loop, `close` once."""
 
-    def __init__(self, on_loss: OnLoss) -> None:
+    def __init__(
+        self, on_loss: OnLoss, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
         """`on_loss` ends the process, or the component that cannot go on."""
         self._on_loss = on_loss
+        self._clock = clock
+        self._sleep = sleep
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._is_closed = False
 
     def keep(self, name: str, make: Callable[[], Work]) -> asyncio.Task[None]:
         """Runs `make()` again whenever it ends. Cancel the task to be rid of it."""
-        return self._own(name, _kept(name, make))
+        return self._own(name, self._kept(name, make))
 
     def need(self, name: str, work: Work) -> asyncio.Task[None]:
         """An end that `close` or a cancel did not bring about is a loss."""
@@ -100,6 +105,25 @@ class Background:
         if work is not None:  # cancelled before it began, it would be reported as never awaited
             task.add_done_callback(lambda done: work.close())
         return task
+
+    async def _kept(self, name: str, make: Callable[[], Work]) -> None:
+        backoff = Backoff(first_s=0.1, longest_s=5.0)
+        while True:
+            began = self._clock()
+            cause: Exception | None = None
+            try:
+                await make()
+            except Exception as error:
+                cause = error
+            delay_s = backoff.next_delay_s(healthy_s=self._clock() - began)
+            _log.error(
+                "a background task has ended; it is started again",
+                what=name,
+                cause=repr(cause) if cause else "it returned",
+                delay_s=delay_s,
+                exc_info=_unexpected(cause),
+            )
+            await self._sleep(delay_s)
 
     async def _needed(self, name: str, work: Work) -> None:
         cause: BaseException | None = None
@@ -156,26 +180,6 @@ async def until_one_ends(*works: Work) -> int:
     for task in in_order:
         task.result()
     return min(tasks.index(task) for task in in_order)
-
-
-async def _kept(name: str, make: Callable[[], Work]) -> None:
-    backoff = Backoff(first_s=0.1, longest_s=5.0)
-    while True:
-        began = time.monotonic()
-        cause: Exception | None = None
-        try:
-            await make()
-        except Exception as error:
-            cause = error
-        delay_s = backoff.next_delay_s(healthy_s=time.monotonic() - began)
-        _log.error(
-            "a background task has ended; it is started again",
-            what=name,
-            cause=repr(cause) if cause else "it returned",
-            delay_s=delay_s,
-            exc_info=_unexpected(cause),
-        )
-        await asyncio.sleep(delay_s)
 
 
 async def _logged(name: str, work: Work) -> None:

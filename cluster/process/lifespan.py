@@ -12,6 +12,7 @@ import enum
 import time
 from types import TracebackType
 
+from cluster.deadline import Clock
 from cluster.errors import Draining, NotReady
 
 
@@ -62,19 +63,20 @@ class WorkLease:
 class Lifespan:
     """The state of one process. Every call comes from the event loop's thread."""
 
-    def __init__(self, owner: str = "worker") -> None:
+    def __init__(self, owner: str = "worker", *, clock: Clock = time.monotonic) -> None:
         """`owner` is what an error calls the process."""
+        self._clock = clock
         self._owner = owner
         self._state = WorkerState.STARTING
-        self._started_at = time.monotonic()
+        self._started_s = clock()
         self._num_admitted = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     @classmethod
-    def opened(cls, owner: str) -> Lifespan:
+    def opened(cls, owner: str, clock: Clock = time.monotonic) -> Lifespan:
         """One that takes work from the beginning."""
-        lifespan = cls(owner)
+        lifespan = cls(owner, clock=clock)
         lifespan.advance(WorkerState.READY)
         return lifespan
 
@@ -96,7 +98,7 @@ class Lifespan:
     @property
     def uptime_s(self) -> float:
         """Seconds since the process began."""
-        return time.monotonic() - self._started_at
+        return self._clock() - self._started_s
 
     def advance(self, state: WorkerState) -> bool:
         """Moves on; False, and no change, where the table above does not allow it."""

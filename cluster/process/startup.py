@@ -11,11 +11,11 @@ waits for a supervisor that does not read.
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 import msgspec
 
+from cluster.deadline import Sleep
 from cluster.errors import SplitserveError, status_of
 
 REPORT_FD = "SPLITSERVE_REPORT_FD"
@@ -66,11 +66,11 @@ def report_failed(error: SplitserveError) -> None:
     _send(StartupFailed(status_of(error).code, error.message))
 
 
-async def report_life() -> None:
+async def report_life(sleep: Sleep) -> None:
     """Runs for as long as the process does."""
     while True:
         _send(StillAlive())
-        await asyncio.sleep(ALIVE_INTERVAL_S)
+        await sleep(ALIVE_INTERVAL_S)
 
 
 def parse_report(line: bytes) -> ProcessReport:

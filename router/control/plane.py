@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
-from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.membership.expiry import AwakeClock, Expiry, Lease
 from cluster.membership.memory import MemoryMembership
 from cluster.process.background import Background, OnLoss
 from cluster.process.loop_lag import LoopLag
 from cluster.rpc import RpcServer
+from cluster.world import World
 from protos import membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.join_rules import JoinRules, OwnModel
@@ -30,38 +28,43 @@ class FleetPlane:
     """The WorkerPlane of `router.router_process`: workers join over gRPC, requests go to them.
 
     `own` is the model that the router has loaded: workers with another one are refused. `on_loss`
-    hears when something ends without which the router is of no use. `chance` draws among workers of
-    nearly equal price.
+    hears when something ends without which the router is of no use. `world.chance` draws among
+    workers of nearly equal price.
     """
 
     def __init__(
         self,
         options: RouterOptions,
         own: OwnModel,
+        world: World,
         *,
         on_loss: OnLoss = lambda loss: None,
-        chance: Random | None = None,
     ) -> None:
         self.metrics = RouterMetrics()
-        self.lag = LoopLag()
+        self.lag = LoopLag(world.clock)
         self.lag.publish(self.metrics.registry)
         self.decisions = DecisionLog()
-        self._background = Background(on_loss)
-        awake = AwakeClock()
+        self._background = Background(on_loss, clock=world.clock, sleep=world.sleep)
+        awake = AwakeClock(world.clock)
         self.store = MemoryMembership(options.worker_lease_s, clock=awake)
         self._index = PrefixIndex(options.index_max_blocks)
-        estimates = Estimates()
-        admission = Admission(options.max_running_requests, options.max_queued_requests)
+        estimates = Estimates(world.clock)
+        admission = Admission(
+            options.max_running_requests, options.max_queued_requests, clock=world.clock
+        )
         self.fleet = Fleet(
             self.store,
             self._index,
             estimates,
             self.metrics,
             self._background,
-            dialer=GrpcDialer(),
+            dialer=world.dialer,
             lease=Lease(options.worker_lease_s, awake),
+            clock=world.clock,
         )
-        self._expiry = Expiry(self.store, awake, self.fleet.lives)
+        self._expiry = Expiry(
+            self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
+        )
         self.source = Dispatcher(
             admission,
             self.fleet,
@@ -69,7 +72,7 @@ class FleetPlane:
             estimates,
             self.metrics,
             self.decisions,
-            chance=chance or Random(),
+            chance=world.chance,
         )
         rules = JoinRules(
             self.store,

@@ -70,7 +70,11 @@ class Dispatcher:
         self, request: RoutedRequest, stopped: StoppedChoices | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
-        clock = RequestClock(request.limits.arrived_s, on_gap=self._metrics.inter_token.observe)
+        clock = RequestClock(
+            request.limits.arrived_s,
+            clock=request.limits.clock,
+            on_gap=self._metrics.inter_token.observe,
+        )
         choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
         attempts = Attempts(self._fleet)
         deadline = request.limits.to_first_token

@@ -64,14 +64,16 @@ class DefaultTimes:
 
     first_token_s: float
     between_tokens_s: float
+    clock: Clock = field(default=time.monotonic, compare=False, repr=False)
 
     def limits(self, arrived_s: float, asked_s: float | None) -> TimeLimits:
-        """For a request whose first byte came at `arrived_s`, in time.monotonic() seconds."""
+        """For a request whose first byte came at `arrived_s`, on `clock`."""
         return TimeLimits(
             arrived_s=arrived_s,
             first_token_s=self.first_token_s,
             between_tokens_s=self.between_tokens_s,
             asked_s=asked_s,
+            clock=self.clock,
         )
 
 

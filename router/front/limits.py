@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
+
+from cluster.deadline import Clock
 
 MIN_CONNECTIONS = 16
 RESERVED_DESCRIPTORS = 192
@@ -26,6 +29,8 @@ class DoorLimits:
     """Of silence in a stream, before a sign of life; 0: never."""
     reader_timeout_s: float = 30.0
     """A client that lets 64 KiB of its answer wait this long is dropped."""
+    clock: Clock = field(default=time.monotonic, compare=False, repr=False)
+    """By which all of these are counted."""
 
 
 def max_connections_here() -> int:

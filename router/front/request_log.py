@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 
 from cluster.errors import SplitserveError, status_of
@@ -51,7 +50,8 @@ class RequestLog:
         if self._over:
             return
         self._over = True
-        total_ms = round((time.monotonic() - self._request.limits.arrived_s) * 1000, 3)
+        limits = self._request.limits
+        total_ms = round((limits.clock() - limits.arrived_s) * 1000, 3)
         _log.info(
             "request ended",
             request_id=self._request.request_id,

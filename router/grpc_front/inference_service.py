@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import aclosing
 from typing import Any
 
@@ -84,7 +83,7 @@ class InferenceService:
         return inference_pb2.ListModelsResponse(models=[model])
 
     async def _generate(self, raw: bytes, context: Any) -> None:
-        limits = self._times.limits(time.monotonic(), _asked_timeout_s(context))
+        limits = self._times.limits(self._times.clock(), _asked_timeout_s(context))
         message, prompt = await self._read(raw, limits)
         ids = request_ids(message.request_id or None, self._draw)
         with bind_request(ids.internal):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
@@ -18,6 +17,7 @@ from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import identity_from_wire, identity_to_wire, sampling_to_wire
 from cluster.worker_identity import WorkerIdentity
+from cluster.world import World
 from decode_worker.service import DecodeWorker
 from engine.contract.commands import Submit
 from engine.contract.messages import Fetched, Frame, RequestEnded, Reserved, TokenEvent
@@ -172,7 +172,7 @@ def ended_event(engine_id: str, *, code: str = "", message: str = "") -> Request
 
 
 def decode_worker(progress_timeout_s: float = 20.0) -> DecodeWorker:
-    return DecodeWorker(progress_timeout_s=progress_timeout_s, dialer=GrpcDialer())
+    return DecodeWorker(progress_timeout_s, World())
 
 
 @asynccontextmanager

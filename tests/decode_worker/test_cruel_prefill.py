@@ -7,6 +7,7 @@ import random
 import pytest
 
 from cluster.sampling import SamplingParams
+from cluster.world import World
 from decode_worker.service import DecodeWorker
 from tests.decode_worker.cruel_dialer import CruelDialer, Fault
 from tests.decode_worker.decode_bench import decode_worker
@@ -29,7 +30,7 @@ async def test_whatever_prefill_workers_do_requests_end_once_and_right_and_block
     names = [f"r{number}" for number in range(NUM_REQUESTS)]
     prompts = {name: prompt_of(chance.randint(1, 60), seed=i) for i, name in enumerate(names)}
     cancelled = set()
-    async with running_fleet(DecodeWorker(progress_timeout_s=0.3, dialer=dialer)) as fleet:
+    async with running_fleet(DecodeWorker(0.3, World(dialer=dialer))) as fleet:
         reading = asyncio.create_task(read_until_ended(fleet.router, set(names)))
         for name in names:
             targets = chance.sample(fleet.prefill, k=2)

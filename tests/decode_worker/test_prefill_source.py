@@ -67,7 +67,9 @@ class Pull:
         self.prompt = RemotePrompt("a#1", self.told.append, StageTimes(clock))
         self.link = FakeLink(KEY, PAIRING)
         peer = PrefillPeer(key=KEY, link=self.link)
-        self.source = PrefillSource(peer, plan_of(clock), self.prompt, self.ear)
+        self.source = PrefillSource(
+            peer, plan_of(clock), self.prompt, self.ear, sleep=asyncio.sleep
+        )
         self.said = ScriptedStream(handoff_pb2.PrefillRequest())
 
     async def begin(self) -> asyncio.Task[None]:

@@ -18,6 +18,7 @@ from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from cluster.worker_identity import WorkerIdentity
+from cluster.world import World
 from decode_worker.kv_intake import KvIntake
 from decode_worker.service import DecodeWorker
 from engine.contract.commands import GenerateRequest
@@ -157,7 +158,7 @@ async def running_fleet(service: DecodeWorker | None = None):
     async with AsyncExitStack() as stack:
         prefill = [
             await stack.enter_async_context(
-                running(Role.PREFILL, f"prefill-{i}", PrefillWorker(), exporter)
+                running(Role.PREFILL, f"prefill-{i}", PrefillWorker(World()), exporter)
             )
             for i in range(2)
         ]

@@ -18,6 +18,7 @@ from cluster.process.lifespan import Lifespan, WorkerState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
+from cluster.world import World
 from engine.contract.commands import Submit
 from engine.contract.messages import Frame, Prefilled, RequestEnded, Started, TokenEvent
 from prefill_worker.service import PrefillWorker
@@ -92,7 +93,7 @@ async def running_prefill_worker(
         lifespan=lifespan,
         metrics=WorkerMetrics(Role.PREFILL, key.worker_id),
     )
-    service, server = PrefillWorker(clock), RpcServer("127.0.0.1", 0)
+    service, server = PrefillWorker(World(clock=clock)), RpcServer("127.0.0.1", 0)
     service.register(server)
     service.open(worker)
     channel = open_channel(f"127.0.0.1:{await server.start()}")

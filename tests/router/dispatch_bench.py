@@ -10,6 +10,7 @@ from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.membership.member import Member
 from cluster.sampling import SamplingParams
+from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest, StreamEvent
@@ -51,7 +52,7 @@ def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
 
 @asynccontextmanager
 async def router(*workers: FakeDecodeWorker, **options: int) -> AsyncIterator[FleetPlane]:
-    plane = FleetPlane(RouterOptions(**options), OwnModel(), chance=Random(1))
+    plane = FleetPlane(RouterOptions(**options), OwnModel(), World(chance=Random(1)))
     await plane.start()
     for worker in workers:
         await worker.start()

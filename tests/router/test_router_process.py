@@ -19,6 +19,7 @@ from cluster.errors import ConfigError
 from cluster.process.background import Loss
 from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
+from cluster.world import World
 from router.front.readiness import context_limit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.router_process import Addresses, RouterProcess
@@ -61,7 +62,7 @@ async def running_router(script: Script, **options: float) -> AsyncIterator[Runn
     workers = FakeWorkers(FakeSource(script))
     chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
     model = byte_model()
-    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests())
+    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests(), World())
     task = asyncio.create_task(process.run())
     await asyncio.wait((task, process.addresses), return_when=asyncio.FIRST_COMPLETED)
     try:
@@ -138,7 +139,9 @@ async def test_a_taken_port_is_one_clear_error(name: str) -> None:
         options = RouterOptions(**{"port": 0, "grpc_port": 0, name: port})
         model = byte_model()
         workers = FakeWorkers(FakeSource(says("ok")))
-        process = RouterProcess(options, model, workers, InProcessText(model), StopRequests())
+        process = RouterProcess(
+            options, model, workers, InProcessText(model), StopRequests(), World()
+        )
         with pytest.raises(ConfigError, match=str(port)):
             await process.run()
 
@@ -162,7 +165,7 @@ async def test_the_loss_of_something_needed_ends_the_process_with_its_cause() ->
     workers = FakeWorkers(FakeSource(hangs()))
     chosen = RouterOptions(port=0, grpc_port=0)
     model = byte_model()
-    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests())
+    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests(), World())
     task = asyncio.create_task(process.run())
     await process.addresses
     process.stop_requests.on_loss(Loss("membership-expiry", ValueError("no clock")))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.identity import Role
 from cluster.logs import configure_logging
 from cluster.process.end_limit import EndLimit
 from cluster.process.parent_death import die_with_parent
+from cluster.world import World
 from decode_worker.service import DecodeWorker
 from tests.worker.worker_bench import options_for, tiny_card
 from worker.engine.client import EngineClient
@@ -39,7 +39,7 @@ async def run() -> int:
         find_model=find_model, make_link=make_link, ends=EndLimit(END_LIMIT_S).begin
     )
     kind = HangingWorker if "hangs" in sys.argv else DecodeWorker
-    role = kind(progress_timeout_s=3.0, dialer=GrpcDialer())
+    role = kind(3.0, World())
     return await WorkerProcess(options_for(Role.DECODE), role, surroundings).run()
 
 

@@ -17,6 +17,7 @@ from cluster.rpc import open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from cluster.worker_identity import WorkerIdentity
+from cluster.world import World
 from prefill_worker.service import PrefillWorker
 from protos import membership_pb2, worker_pb2
 from tests.decode_worker.decode_bench import RouterEnd, decode_worker, router_end
@@ -51,7 +52,7 @@ async def running_worker(role: Role, router: NotingRouter):
         return links[-1]
 
     options = options_for(role, router.address, kv_transport="nixl", worker_id=f"{role}-0")
-    service = PrefillWorker() if role is Role.PREFILL else decode_worker()
+    service = PrefillWorker(World()) if role is Role.PREFILL else decode_worker()
     process = WorkerProcess(
         options, service, Surroundings(find_model=find_model, make_link=make_link)
     )

@@ -12,6 +12,7 @@ from cluster.config import EngineOptions, ModelOptions, WorkerOptions
 from cluster.identity import Role
 from cluster.models.card import CheckpointFormat, DecoderConfig, ModelCard
 from cluster.rpc import RpcServer
+from cluster.world import World
 from prefill_worker.service import PrefillWorker
 from protos import membership_pb2, membership_pb2_grpc
 from tests.decode_worker.decode_bench import decode_worker
@@ -146,7 +147,7 @@ async def running_worker(options: WorkerOptions, *, start_error=None) -> AsyncIt
         links.append(ScriptedLink(start_error=start_error))
         return links[-1]
 
-    role = PrefillWorker() if options.role is Role.PREFILL else decode_worker()
+    role = PrefillWorker(World()) if options.role is Role.PREFILL else decode_worker()
     process = WorkerProcess(options, role, Surroundings(find_model=find_model, make_link=make_link))
     running = Running(process, asyncio.create_task(process.run()), links)
     yield running

@@ -10,7 +10,6 @@ fails early has its own HTTP status; after it an error is an event.
 from __future__ import annotations
 
 import asyncio
-import time
 from types import TracebackType
 
 from cluster.process.background import cancel
@@ -24,7 +23,8 @@ class EventStream:
         """`ping_interval_s`: of silence, before a ping; 0: never."""
         self._exchange = exchange
         self._interval_s = ping_interval_s
-        self._last_sent_s = time.monotonic()
+        self._clock = exchange.clock
+        self._last_sent_s = self._clock()
         self._is_sending = False
         self._timer: asyncio.TimerHandle | None = None
         self._ping: asyncio.Task[None] | None = None
@@ -56,7 +56,7 @@ class EventStream:
         await self._start()
         await self._exchange.send_event(data)
         self._is_sending = False
-        self._last_sent_s = time.monotonic()
+        self._last_sent_s = self._clock()
 
     async def end(self) -> None:
         """The closing `[DONE]`."""
@@ -76,13 +76,13 @@ class EventStream:
 
     def _look(self) -> None:
         """One timer for the whole answer: events cost it nothing."""
-        silent_s = time.monotonic() - self._last_sent_s
+        silent_s = self._clock() - self._last_sent_s
         pings = self._ping is not None and not self._ping.done()
         if silent_s < self._interval_s or self._is_sending or pings:
             self._arm(max(self._interval_s - silent_s, self._interval_s / 10))
             return
         self._ping = asyncio.create_task(self._send_ping())
-        self._last_sent_s = time.monotonic()
+        self._last_sent_s = self._clock()
         self._arm(self._interval_s)
 
     async def _send_ping(self) -> None:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from cluster.deadline import Clock
 from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
 from cluster.process.background import until_one_ends
 from router.api.http.asgi import Message, Receive, Scope, Send, header_of
@@ -43,8 +44,13 @@ class Exchange:
         return str(self.scope["state"]["request_id"])
 
     @property
+    def clock(self) -> Clock:
+        """By which this exchange is timed."""
+        return self._limits.clock
+
+    @property
     def arrived_s(self) -> float:
-        """time.monotonic() at the request's first byte."""
+        """When the request's first byte came, on `clock`."""
         return float(self.scope["state"]["arrived_s"])
 
     def header(self, name: bytes) -> str | None:

@@ -10,7 +10,6 @@ aborted after a while; over a number of connections only operators are served.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import httptools
@@ -53,7 +52,7 @@ class FrontProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["state"]["arrived_s"] = time.monotonic()
+        self.scope["state"]["arrived_s"] = self.limits.clock()
         self._head_bytes = 0
         if self._head_timer is None:
             self._start_head_timer()

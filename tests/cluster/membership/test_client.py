@@ -10,6 +10,7 @@ from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.pairing import Pairing
 from cluster.process.background import cancel
+from cluster.world import World
 from tests.worker.worker_bench import NotingRouter, noting_router
 
 MEMBER = Member(
@@ -42,7 +43,7 @@ class Beating:
 
     def __init__(self, router: NotingRouter) -> None:
         self.load = EngineLoad(num_running=1)
-        self.client = MembershipClient(router.address, MEMBER, self.take_pulse)
+        self.client = MembershipClient(router.address, MEMBER, self.take_pulse, World())
         self.task = asyncio.create_task(self.client.run())
 
     def take_pulse(self) -> Pulse:

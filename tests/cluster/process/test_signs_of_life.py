@@ -41,7 +41,7 @@ def test_silence_is_counted_in_ticks_that_came_on_time() -> None:
 async def test_a_process_says_that_it_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     read_end, write_end = os.pipe()
     monkeypatch.setenv(REPORT_FD, str(write_end))
-    saying = asyncio.create_task(report_life())
+    saying = asyncio.create_task(report_life(asyncio.sleep))
     with os.fdopen(read_end, "rb") as pipe:
         line = await asyncio.to_thread(pipe.readline)
     await cancel((saying,))

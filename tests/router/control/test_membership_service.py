@@ -13,6 +13,7 @@ from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
 from cluster.membership.member import Member, member_to_wire
 from cluster.rpc import RpcServer, error_of, open_channel
+from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
@@ -26,7 +27,7 @@ async def served(
     own: OwnModel = OWN,
     **options: float,
 ) -> AsyncIterator[tuple[FleetPlane, membership_pb2_grpc.MembershipStub]]:
-    plane = FleetPlane(RouterOptions(**options), own)  # type: ignore[arg-type]
+    plane = FleetPlane(RouterOptions(**options), own, World())  # type: ignore[arg-type]
     server = RpcServer("127.0.0.1", 0)
     plane.register(server)
     port = await server.start()

@@ -10,6 +10,7 @@ from cluster.config import RouterOptions
 from cluster.identity import WorkerKey
 from cluster.membership.expiry import Expiry
 from cluster.process.background import Loss
+from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.index.prefix_index import PrefixIndex
@@ -25,7 +26,7 @@ async def test_a_router_that_can_no_longer_judge_leases_is_told_and_not_left_to_
 
     monkeypatch.setattr(Expiry, "turn", fail)
     lost: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
-    plane = FleetPlane(RouterOptions(), OwnModel(), on_loss=lost.set_result)
+    plane = FleetPlane(RouterOptions(), OwnModel(), World(), on_loss=lost.set_result)
     await plane.start()
     assert str(await lost) == "membership-expiry has failed: ValueError: no clock"
     await plane.close()

@@ -11,6 +11,7 @@ from cluster.identity import Role
 from cluster.membership.member import Member, member_to_wire
 from cluster.membership.store import ChangeKind, MembershipChange
 from cluster.rpc import RpcServer
+from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
@@ -43,7 +44,7 @@ def beat_until(stop: threading.Event, router: str) -> None:
 async def test_a_stall_of_the_routers_loop_beyond_the_lease_removes_nobody() -> None:
     options = RouterOptions(beat_interval_s=BEAT_S, worker_lease_s=LEASE_S)
     plane, server, stop = (
-        FleetPlane(options, OwnModel()),
+        FleetPlane(options, OwnModel(), World()),
         RpcServer("127.0.0.1", 0),
         threading.Event(),
     )

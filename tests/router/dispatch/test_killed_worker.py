@@ -13,6 +13,7 @@ import pytest
 from cluster.config import RouterOptions
 from cluster.errors import WorkerLost
 from cluster.sampling import SamplingParams
+from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest
@@ -29,7 +30,7 @@ async def test_a_request_on_a_worker_that_dies_or_hangs_ends_with_worker_lost_in
     command = (sys.executable, "-m", "tests.router.decode_worker_process")
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    plane = FleetPlane(RouterOptions(), OwnModel())
+    plane = FleetPlane(RouterOptions(), OwnModel(), World())
     try:
         description = FakeDecodeWorker()
         description.port = int(await asyncio.to_thread(process.stdout.readline))
