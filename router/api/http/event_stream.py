@@ -66,6 +66,12 @@ class EventStream:
         await self._start()
         await self._exchange.end_stream()
 
+    @property
+    def _has_failed(self) -> bool:
+        """The client takes nothing any more."""
+        ping = self._ping
+        return ping is not None and ping.done() and ping.exception() is not None
+
     async def _start(self) -> None:
         if not self.started:
             self.started = True
@@ -76,6 +82,8 @@ class EventStream:
 
     def _look(self) -> None:
         """One timer for the whole answer: events cost it nothing."""
+        if self._has_failed:
+            return  # the next who sends is told of it
         silent_s = self._clock() - self._last_sent_s
         pings = self._ping is not None and not self._ping.done()
         if silent_s < self._interval_s or self._is_sending or pings:

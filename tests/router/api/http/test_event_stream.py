@@ -9,7 +9,10 @@ import httpx
 import openai
 import pytest
 
-from cluster.errors import WorkerLost
+from cluster.errors import Cancelled, WorkerLost
+from router.api.http.asgi import Message
+from router.api.http.event_stream import EventStream
+from router.api.http.exchange import Exchange
 from router.dispatch.stream import ChoiceTokens, RoutedRequest, StreamEvent
 from tests.router.front_fakes import (
     MODEL,
@@ -103,3 +106,34 @@ async def test_openais_client_does_not_see_pings():
         text = "".join([chunk.choices[0].text async for chunk in stream if chunk.choices])
         await client.close()
     assert text == "Oh Hello"
+
+
+class GoneClient(Exchange):
+    """Takes the beginning of a stream, and no ping."""
+
+    def __init__(self) -> None:
+        super().__init__({}, nothing_comes, taken, small_limits())
+        self.num_pings = 0
+
+    async def send_comment(self, text: bytes) -> None:
+        self.num_pings += 1
+        raise Cancelled("the client did not read")
+
+
+async def nothing_comes() -> Message:
+    return await asyncio.get_running_loop().create_future()
+
+
+async def taken(message: Message) -> None:
+    """The headers."""
+
+
+async def test_a_ping_that_failed_is_the_last_and_is_told_to_who_sends_next():
+    client = GoneClient()
+    async with EventStream(client, 0.0) as stream:
+        for _ in range(20):  # an interval is over each time
+            stream._look()
+            await asyncio.sleep(0)
+        assert client.num_pings == 1
+        with pytest.raises(Cancelled):
+            await stream.send(b"token")
