@@ -15,6 +15,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.errors import DeadlineExceeded
+
+MAX_TIMEOUT_S = 24 * 3600.0
+"""The longest that a client may ask for, and what a worker is given where nobody asked."""
+
 Clock = Callable[[], float]
 """Seconds that only grow, from an arbitrary start."""
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
@@ -63,3 +68,12 @@ class Deadline:
     def bound(self) -> asyncio.Timeout:
         """`async with deadline.bound():` raises TimeoutError once it passes."""
         return asyncio.timeout(None if math.isinf(self.at_s) else self.remaining_s)
+
+
+def deadline_passed(asked_s: float | None) -> DeadlineExceeded:
+    """`asked_s` is the limit that the client named; None: it named none."""
+    if asked_s is None:
+        return DeadlineExceeded("the time that was left of the request has passed")
+    return DeadlineExceeded(
+        f"the request's deadline of {asked_s:.1f} s passed; allow more time or ask for fewer tokens"
+    )

@@ -253,4 +253,5 @@ def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) ->
         cache_root=submit.cache_root,
         mode=PrefillMode.REMOTE if is_remote else PrefillMode.LOCAL,
         timeout_ms=deadline.remaining_ms,
+        asked_s=submit.asked_s if submit.HasField("asked_s") else None,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import grpc
 
 from cluster.config import WorkerOptions
-from cluster.deadline import Clock, Deadline
+from cluster.deadline import MAX_TIMEOUT_S, Clock, Deadline
 from cluster.errors import (
     ConfigError,
     InvalidRequest,
@@ -28,14 +28,13 @@ from cluster.world import World
 from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
 from protos import handoff_pb2, handoff_pb2_grpc
-from worker.admission import MAX_REQUEST_ID_CHARS, MAX_TIMEOUT_MS, check_size
+from worker.admission import MAX_REQUEST_ID_CHARS, check_size
 from worker.engine.link import LifeSign
 from worker.metrics import WorkerMetrics
 from worker.role import RunningWorker
 from worker.worker_process import run_worker
 
 SERVICE = "splitserve.worker.v1.PrefillWorker"
-DEFAULT_TIMEOUT_S = 300.0
 _log = get_logger("prefill_worker")
 
 
@@ -198,8 +197,8 @@ def _deadline_of(
     clock: Clock,
 ) -> Deadline:
     remaining_s = context.time_remaining()  # None: the caller set no deadline
-    timeout_s = remaining_s if remaining_s is not None else DEFAULT_TIMEOUT_S
-    return Deadline.after(min(timeout_s, MAX_TIMEOUT_MS / 1e3), clock)
+    timeout_s = MAX_TIMEOUT_S if remaining_s is None else min(remaining_s, MAX_TIMEOUT_S)
+    return Deadline.after(timeout_s, clock)
 
 
 def _to_engine(

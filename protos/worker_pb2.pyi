@@ -19,20 +19,22 @@ class PrefillTarget(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms")
+    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ASKED_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _generation_pb2.SamplingParams
     prefill: _containers.RepeatedCompositeFieldContainer[PrefillTarget]
     cache_root: bytes
     timeout_ms: float
-    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ...) -> None: ...
+    asked_s: float
+    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("request_id",)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sized
 
+from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import ContextTooLong, InvalidRequest
 from protos import generation_pb2
 
@@ -18,7 +19,6 @@ MAX_LOGIT_BIASES = 65_536
 MAX_STOP_TOKEN_IDS = 1024
 MAX_PREFILL_TARGETS = 16
 """Tried one after the other; a router proposes three."""
-MAX_TIMEOUT_MS = 24 * 3600 * 1000.0
 
 
 def check_size(
@@ -47,9 +47,10 @@ def check_targets(targets: Sized) -> None:
 
 def check_timeout(timeout_ms: float) -> None:
     """Raises InvalidRequest for what is no time to wait: NaN would never pass."""
-    if not (math.isfinite(timeout_ms) and 0 < timeout_ms <= MAX_TIMEOUT_MS):
+    limit_ms = MAX_TIMEOUT_S * 1e3
+    if not (math.isfinite(timeout_ms) and 0 < timeout_ms <= limit_ms):
         raise InvalidRequest(
-            f"timeout_ms is {timeout_ms}; allowed: (0, {MAX_TIMEOUT_MS:.0f}]", param="timeout_ms"
+            f"timeout_ms is {timeout_ms}; allowed: (0, {limit_ms:.0f}]", param="timeout_ms"
         )
 
 

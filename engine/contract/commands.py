@@ -30,7 +30,10 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     mode: PrefillMode = PrefillMode.LOCAL
     first_block: int = 0
     """EXPORT: index of the first block that the reader lacks; earlier ones are not announced."""
-    timeout_ms: float = 300_000.0
+    timeout_ms: float
+    """What is left of its time when it is submitted; infinity where nobody waits for it."""
+    asked_s: float | None = None
+    """The limit that the client named, for words; None: it named none."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cluster.config import EngineOptions
@@ -80,7 +81,7 @@ def offline_engine(setup: OfflineSetup) -> Engine:
 def greedy_request(
     request_id: str, token_ids: list[int], max_tokens: int, *, logprobs: int | None = None
 ) -> GenerateRequest:
-    """The likeliest tokens, exactly `max_tokens` of them."""
+    """The likeliest tokens, exactly `max_tokens` of them, however long that takes."""
     return GenerateRequest(
         request_id=request_id,
         token_ids=token_ids,
@@ -88,4 +89,5 @@ def greedy_request(
             max_tokens=max_tokens, temperature=0.0, ignore_eos=True, logprobs=logprobs
         ),
         cache_root=bytes(16),
+        timeout_ms=math.inf,
     )

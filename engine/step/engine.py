@@ -17,7 +17,7 @@ import time
 import structlog
 
 from cluster.config import EngineOptions
-from cluster.errors import DeadlineExceeded
+from cluster.deadline import deadline_passed
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection
 from engine.runner.model_runner import LaunchingRunner, Replica
@@ -172,11 +172,9 @@ class Engine:
 
     def _tidy(self) -> None:
         """Ends requests past their deadline; takes back blocks whose last read is done."""
-        now_s = self._clock()
         for request in self.table:
-            if now_s >= request.deadline_s:
-                timeout_ms = request.body.timeout_ms
-                error = DeadlineExceeded(f"the request did not end within {timeout_ms:.0f} ms")
+            if request.deadline.has_passed:
+                error = deadline_passed(request.body.asked_s)
                 self._writer.end(request, SequenceState.EXPIRED, error)
             elif request.goes_local:
                 self._commands.turn_local_if_free(request)

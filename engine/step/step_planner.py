@@ -124,7 +124,7 @@ class StepPlanner:
         return due_ms(
             request.arrived_s * 1e3,
             num_tokens=0 if request.is_remote else request.num_to_compute,
-            deadline_ms=request.deadline_s * 1e3,
+            deadline_ms=request.deadline.at_s * 1e3,
             cost=budget.cost,
         )
 

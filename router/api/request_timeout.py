@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import InvalidRequest
-from router.dispatch.time_limits import MAX_TIMEOUT_S
 
 TIMEOUT_HEADER = b"x-request-timeout"
 

@@ -200,4 +200,5 @@ def _submit_message(
         ],
         cache_root=request.root_at(decode.pairing_key),
         timeout_ms=max(1.0, request.limits.whole.remaining_ms),
+        asked_s=request.limits.asked_s,
     )

@@ -14,11 +14,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cluster.deadline import Clock, Deadline
+from cluster.deadline import MAX_TIMEOUT_S, Clock, Deadline, deadline_passed
 from cluster.errors import DeadlineExceeded
 
-MAX_TIMEOUT_S = 24 * 3600.0
-"""The longest that a client may ask for, and what a worker is told where nobody asked."""
 LATE_S = 0.05
 """A timer that fires so late says that the event loop stood."""
 HEARING_S = 1.0
@@ -121,21 +119,18 @@ class ProgressWatch:
             self._was_late = True
             self._timer = self._armed_for(min(late_s, HEARING_S))
         else:
-            self._on_late(DeadlineExceeded(self._why(last_token_s)))
+            self._on_late(self._why(last_token_s))
 
-    def _why(self, last_token_s: float | None) -> str:
+    def _why(self, last_token_s: float | None) -> DeadlineExceeded:
         limits = self._limits
         if limits.whole.has_passed and limits.asked_s is not None:
-            return (
-                f"the request's deadline of {limits.asked_s:.1f} s passed; allow more time or ask "
-                "for fewer tokens"
-            )
+            return deadline_passed(limits.asked_s)
         if last_token_s is None:
-            return (
+            return DeadlineExceeded(
                 f"no token came within {limits.first_token_s:g} s; ask for more time "
                 "(X-Request-Timeout), raise --default-timeout-s, or add workers"
             )
-        return (
+        return DeadlineExceeded(
             f"no token came for {limits.between_tokens_s:g} s; raise --stream-timeout-s where that "
             "is usual"
         )

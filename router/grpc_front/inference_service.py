@@ -8,13 +8,14 @@ from typing import Any
 
 import grpc
 
+from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import Cancelled, InternalError, NotReady, RequestTooLarge, SplitserveError
 from cluster.identity import UniqueHex, unique_hex
 from cluster.logs import bind_request, get_logger
 from cluster.process.lifespan import Lifespan
 from cluster.rpc import abort
 from protos import inference_pb2
-from router.dispatch.time_limits import MAX_TIMEOUT_S, DefaultTimes, TimeLimits
+from router.dispatch.time_limits import DefaultTimes, TimeLimits
 from router.front.body_account import BodyAccount
 from router.front.generation_request import Prompt
 from router.front.limits import DoorLimits

@@ -47,6 +47,7 @@ def plan_of(clock: ManualClock, *, timeout_s: float = 60.0, progress_s: float = 
         token_ids=list(range(8)),
         sampling=SamplingParams(max_tokens=4),
         cache_root=bytes(16),
+        timeout_ms=60_000.0,
     )
     return HandoffPlan(
         request_id="a",

@@ -299,6 +299,15 @@ async def test_what_cannot_be_served_is_refused_before_the_engine_sees_it(bench,
     await bench.submitted()
 
 
+@pytest.mark.parametrize("asked", [{}, {"asked_s": 30.0}])
+async def test_the_limit_that_the_client_named_is_passed_on_to_the_engine(bench, asked):
+    router = bench.open_session()
+    good = {"token_ids": [1], "cache_root": bytes(16), "timeout_ms": 20_000.0}
+    await router.say(submit=worker_pb2.Submit(request_id="a", **good | asked))
+    await bench.submitted()
+    assert bench.link.told(Submit)[0].request.asked_s == asked.get("asked_s")
+
+
 async def test_a_request_id_of_a_megabyte_is_refused(bench):
     router = bench.open_session()
     await router.submit("x" * 1_000_000)

@@ -7,6 +7,7 @@ tokens, so equal tokens mean that the KV is right.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -174,7 +175,11 @@ def expected(prompt: list[int], sampling: SamplingParams) -> dict[int, list[int]
     """What one engine alone makes of it."""
     engine, _ = fake_engine()
     request = GenerateRequest(
-        request_id="alone", token_ids=prompt, sampling=sampling, cache_root=ROOT
+        request_id="alone",
+        token_ids=prompt,
+        sampling=sampling,
+        cache_root=ROOT,
+        timeout_ms=math.inf,
     )
     (completion,) = generate(engine, [request])
     return {choice: completion.token_ids(choice) for choice in range(sampling.n)}

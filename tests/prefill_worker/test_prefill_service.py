@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 
+from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import (
     DeadlineExceeded,
     Draining,
@@ -94,6 +95,14 @@ async def test_the_engine_is_asked_to_export_from_the_first_missing_block(bench)
     request = bench.link.told(Submit)[0].request
     assert (request.mode, request.first_block) == (PrefillMode.EXPORT, 1)
     assert 15_000 < request.timeout_ms < 21_000
+    call.cancel()
+
+
+async def test_a_prompt_without_a_deadline_has_the_longest_time_that_there_is(bench):
+    call = bench.stub.Prefill(prefill_request())
+    await bench.submitted()
+    request = bench.link.told(Submit)[0].request
+    assert request.timeout_ms > (MAX_TIMEOUT_S - 60) * 1e3
     call.cancel()
 
 

@@ -7,6 +7,7 @@ one leading sequence computes (or receives) the prompt
 
 from __future__ import annotations
 
+from cluster.deadline import Deadline
 from cluster.generation import GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest, PrefillMode
 from engine.step.requests.lifecycle import SequenceState
@@ -16,11 +17,11 @@ from engine.step.requests.sequence import Sequence
 class Request:
     """The engine's record; lives from Submit until RequestEnded."""
 
-    def __init__(self, body: GenerateRequest, leader: Sequence, *, deadline_s: float) -> None:
+    def __init__(self, body: GenerateRequest, leader: Sequence, *, deadline: Deadline) -> None:
         self.body = body
         self.request_id = body.request_id
         self.params = body.sampling
-        self.deadline_s = deadline_s
+        self.deadline = deadline
         self.sequences = [leader]
         """Those that are not over; the leader alone before the request is open."""
         self.is_open = False

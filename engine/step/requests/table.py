@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from cluster.deadline import Deadline
 from engine.contract.commands import GenerateRequest
 from engine.memory.lease import BlockLease, Hold
 from engine.step.requests.lifecycle import FINAL, Clock, Life, SequenceState
@@ -63,8 +64,8 @@ class RequestTable:
         )
         if body.sampling.prompt_logprobs is not None:
             leader.num_scored = 0
-        deadline_s = self._clock() + body.timeout_ms / 1e3
-        request = Request(body, leader, deadline_s=deadline_s)
+        deadline = Deadline.after(body.timeout_ms / 1e3, self._clock)
+        request = Request(body, leader, deadline=deadline)
         self._requests[body.request_id] = request
         return request
 

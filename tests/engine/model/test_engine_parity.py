@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def request(request_id: str, token_ids: list[int], **changes: object) -> Generat
         token_ids=token_ids,
         sampling=SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0, ignore_eos=True),
         cache_root=ROOT,
+        timeout_ms=math.inf,
         **changes,  # type: ignore[arg-type]
     )
 
@@ -162,7 +164,13 @@ def test_logprobs_of_a_prompt_are_those_of_transformers(model: Model, tmp_path: 
     engine, _ = load(model, tmp_path, max_batch_tokens=7)
     sampling = SamplingParams(max_tokens=1, prompt_logprobs=3)
     bodies = [
-        GenerateRequest(request_id=str(i), token_ids=prompt, sampling=sampling, cache_root=ROOT)
+        GenerateRequest(
+            request_id=str(i),
+            token_ids=prompt,
+            sampling=sampling,
+            cache_root=ROOT,
+            timeout_ms=math.inf,
+        )
         for i, prompt in enumerate(prompts())
     ]
     for body, done in zip(bodies, generate(engine, bodies), strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -72,6 +74,7 @@ def request(request_id: str, token_ids: list[int], **changes: object) -> Generat
         token_ids=token_ids,
         sampling=SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0, ignore_eos=True),
         cache_root=ROOT,
+        timeout_ms=math.inf,
         **changes,  # type: ignore[arg-type]
     )
 

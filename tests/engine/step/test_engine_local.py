@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.errors import ContextTooLong, InvalidRequest, OutOfBlocks, SplitserveError, status_of
@@ -107,6 +109,7 @@ def test_tenants_with_other_roots_share_nothing() -> None:
         token_ids=[1, 2, 3, 4, 5],
         sampling=request("x", [1]).sampling,
         cache_root=bytes(reversed(ROOT)),
+        timeout_ms=math.inf,
     )
     assert run(engine, [other])["second"].ended.usage.cached_tokens == 0
 
@@ -179,6 +182,21 @@ def test_a_request_can_end_at_any_step_and_its_neighbour_goes_on(mode_of_end: st
         assert codes == {"goes": expected, "stays": ""}
         assert tokens_of(frames, "stays") == expected_tokens(body)
         assert engine.placement.pool.num_available == 16
+
+
+@pytest.mark.parametrize(("asked_s", "words"), [(30.0, "deadline of 30.0 s"), (None, "time")])
+def test_a_late_request_is_told_the_limit_that_was_asked_for(
+    asked_s: float | None, words: str
+) -> None:
+    clock = VirtualClock()
+    engine = small_engine(clock=clock)
+    body = msgspec.structs.replace(request("a", [1, 2, 3], timeout_ms=29_731.4), asked_s=asked_s)
+    engine.apply(Submit(body))
+    clock.now_s += 29.8
+    (ended,) = engine.step().ended
+    assert ended.error_code == "deadline_exceeded"
+    assert words in ended.error_message
+    assert "29731" not in ended.error_message
 
 
 def tokens_of(frames: list[Frame], request_id: str) -> list[int]:

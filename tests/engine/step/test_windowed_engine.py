@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,13 @@ def test_greedy_tokens_are_those_of_transformers(
     engine = engine_of(model, tmp_path, num_blocks, max_batch_tokens)
     sampling = SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0, ignore_eos=True)
     bodies = [
-        GenerateRequest(request_id=str(i), token_ids=ids, sampling=sampling, cache_root=ROOT)
+        GenerateRequest(
+            request_id=str(i),
+            token_ids=ids,
+            sampling=sampling,
+            cache_root=ROOT,
+            timeout_ms=math.inf,
+        )
         for i, ids in enumerate(prompts())
     ]
     expected = [truth(model, prompt) for prompt in prompts()]

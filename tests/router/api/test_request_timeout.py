@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from router.dispatch.time_limits import MAX_TIMEOUT_S
+from cluster.deadline import MAX_TIMEOUT_S
 from tests.router.front_fakes import Front, until
 
 BODY = {"prompt": "x", "max_tokens": 3}

@@ -56,6 +56,7 @@ async def test_a_request_streams_its_tokens_and_completes_with_usage_and_timing(
         assert submit.cache_root == cache_root(PAIRING.key)
         assert (submit.sampling.seed, submit.sampling.max_tokens) == (7, 2)
         assert 0 < submit.timeout_ms <= 30_000
+        assert submit.asked_s == 30.0
         assert outcome(plane, "ok") == 1
         assert is_idle(plane)
 

@@ -50,6 +50,7 @@ def submit(host: EngineHost, listener: Listener) -> str:
             token_ids=[1],
             sampling=SamplingParams(max_tokens=1),
             cache_root=bytes(16),
+            timeout_ms=60_000.0,
         ),
         listener,
     )
