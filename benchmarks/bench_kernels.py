@@ -17,11 +17,12 @@ import torch
 
 from benchmarks.cpu_floor import CpuFloor, best_of, measure_floor
 from benchmarks.report import Row, print_table, write_json
-from kernels.block_digest import block_digest
 from kernels.cpu.team import TEAM
-from kernels.dispatch import KernelSet, kernels_for
+from kernels.dispatch.block_digest import block_digest
+from kernels.dispatch.kernel_sets import kernels_for
 from kernels.gated_mul import Activation
 from kernels.paged_queries import PagedQueryTables
+from kernels.tape.kernel_set import KernelSet
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, BLOCK = 576, 1536, 9, 3, 64, 16
 NUM_BLOCKS = 1024

@@ -23,7 +23,7 @@ import torch
 from benchmarks.report import Row, exit_code, percentile, print_table, write_json
 from cluster.errors import TransferFailed
 from cluster.identity import new_incarnation
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import SPAN_BYTES, BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_transport import NixlTransport

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.dispatch import kernels_for
+from kernels.dispatch.kernel_sets import kernels_for
 
 READ_BYTES = 384 << 20
 MATRIX = 2048

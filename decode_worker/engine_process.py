@@ -5,7 +5,7 @@ from __future__ import annotations
 from decode_worker.kv_intake import KvIntake
 from engine.process.extension import EngineParts, Extension
 from engine.process.main import engine_main
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport

@@ -16,7 +16,7 @@ import torch
 
 from cluster.errors import TransferFailed
 from cluster.identity import new_incarnation
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_transport import NixlTransport

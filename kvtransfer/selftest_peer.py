@@ -13,7 +13,7 @@ import torch
 from cluster.block_span import BlockSpan
 from cluster.identity import new_incarnation
 from cluster.kv_peer import KvPeer
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_transport import NixlTransport
 from kvtransfer.verification import digest_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.process.extension import EngineParts, Extension
 from engine.process.main import engine_main
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport
 from prefill_worker.kv_exporter import KvExporter

@@ -17,7 +17,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.gpu.attention_inputs import AttentionInputs, AttentionShape, inputs
 from benchmarks.gpu.timing import GpuFloor, Work, gpu_row, num_copies, seconds_per_work
 from benchmarks.report import Row
-from kernels.dispatch import KernelSet, triton_set
+from kernels.dispatch.kernel_sets import triton_set
+from kernels.tape.kernel_set import KernelSet
 
 DECODE_PART = 0.85
 PREFILL_PART = 0.9

@@ -14,8 +14,9 @@ from benchmarks.gpu.attention import MEMORY_BYTES, random_bytes
 from benchmarks.gpu.attention_inputs import BLOCK, AttentionShape, tables
 from benchmarks.gpu.timing import GpuFloor, Work, gpu_row, num_copies, seconds_per_work
 from benchmarks.report import Row
-from kernels.dispatch import KernelSet, triton_set
+from kernels.dispatch.kernel_sets import triton_set
 from kernels.paged_queries import PagedQueryTables
+from kernels.tape.kernel_set import KernelSet
 
 ROW_DIM, VALUE_DIM = 576, 512
 PART = 0.85

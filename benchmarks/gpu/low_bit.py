@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.gpu.timing import GpuFloor, num_copies, seconds_per_work
 from benchmarks.report import Row
-from kernels.dispatch import triton_set
+from kernels.dispatch.kernel_sets import triton_set
 from kernels.fp8 import quantize_fp8
 from kernels.linear import Linear
 from kernels.quantize import quantize_groups

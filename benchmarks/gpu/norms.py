@@ -8,8 +8,9 @@ import torch
 
 from benchmarks.gpu.timing import GpuFloor, Work, num_copies, seconds_per_work
 from benchmarks.report import Row
-from kernels.dispatch import KernelSet, triton_set
+from kernels.dispatch.kernel_sets import triton_set
 from kernels.gated_mul import Activation
+from kernels.tape.kernel_set import KernelSet
 
 PART = 0.9
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, BLOCK = 4096, 14336, 32, 8, 128, 16

@@ -14,7 +14,7 @@ from engine.model.weights.decoder_weights import (
     LayerWeights,
     MlpWeights,
 )
-from kernels.dispatch import kernels_for
+from kernels.dispatch.kernel_sets import kernels_for
 
 
 def llama_1b(max_context_tokens: int = 8192) -> DecoderConfig:

@@ -21,8 +21,9 @@ from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.rope_table import RopeTables
 from engine.model.weights.decoder_weights import DecoderWeights
-from kernels.dispatch import KernelSet, kernels_for, prepare_kernels
+from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
 from kernels.tape.collective import Collective
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
 from kernels.tape.recording import Recording
 from kernels.tape.rows import Rows

@@ -24,7 +24,7 @@ from engine.runner.decode_buffers import BufferShape, DecodeBuffers
 from engine.runner.graph_backend import GraphBackend
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
-from kernels.block_copy import block_copy
+from kernels.dispatch.block_copy import block_copy
 
 Progress = Callable[[str, float], None]
 

@@ -14,9 +14,9 @@ import torch
 from engine.memory.page_locked import send
 from engine.sampling.logits import SamplingRow
 from engine.sampling.random_numbers import uniforms
+from kernels.dispatch.sample import sample
 from kernels.reference.row_argmax import row_argmax
 from kernels.reference.sample import Draws
-from kernels.sample import sample
 
 _MOST = 2**31 - 1
 

@@ -16,7 +16,7 @@ from cluster.generation import GeneratedToken
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.draw import Drawer
 from engine.sampling.logits import SamplingRow, adjust, ban_ends
-from kernels.likeliest import likeliest
+from kernels.dispatch.likeliest import likeliest
 from kernels.reference.row_argmax import row_argmax
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.dispatch import KernelSet
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.operations import Operation
 from kernels.tape.recording import NoNativeForm, Player, Recording, StepQueries
 from kernels.tape.rows import Rows

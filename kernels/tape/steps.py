@@ -8,7 +8,7 @@ from functools import singledispatch
 
 import torch
 
-from kernels.dispatch import KernelSet
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.latent_operations import (
     AbsorbQuery,
     AttendLatent,

@@ -14,7 +14,7 @@ from benchmarks.gpu import attention, latent, norms, tune
 from benchmarks.gpu.attention_inputs import AttentionShape, inputs
 from benchmarks.gpu.timing import GpuFloor
 from benchmarks.report import Row
-from kernels.dispatch import REFERENCE, triton_set
+from kernels.dispatch.kernel_sets import REFERENCE, triton_set
 from kernels.triton.tuning import PrefillTiles
 
 CPU = torch.device("cpu")

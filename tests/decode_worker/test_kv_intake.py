@@ -11,7 +11,7 @@ from decode_worker.kv_intake import KvIntake
 from engine.contract.commands import Cancel, Connect, Deliver, Disconnect, Fetch
 from engine.contract.messages import Frame
 from engine.process.extension import EngineParts
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_read import ReadTools
 from kvtransfer.block_reader import BlockReader, ReaderDied
 from kvtransfer.local_pool import LocalPool

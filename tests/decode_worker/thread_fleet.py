@@ -24,7 +24,7 @@ from decode_worker.kv_intake import KvIntake
 from decode_worker.service import DecodeWorker
 from engine.contract.commands import GenerateRequest
 from engine.offline.queue import generate
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackTransport

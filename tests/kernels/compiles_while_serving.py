@@ -30,7 +30,7 @@ from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.warm_up import WarmUpLimits, warm_up
 from engine.sampling import device_draw
 from engine.sampling.logits import SamplingRow
-from kernels.dispatch import triton_set
+from kernels.dispatch.kernel_sets import triton_set
 from kernels.triton.sample import sample as triton_sample
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.layers.test_latent_families import LATENT

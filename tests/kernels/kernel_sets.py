@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from kernels.cpu.native_library import native_library
-from kernels.dispatch import REFERENCE, TORCH_CPU, KernelSet, native_set
+from kernels.dispatch.kernel_sets import REFERENCE, TORCH_CPU, native_set
 from kernels.kv_rows import write_rows
 from kernels.paged_queries import KV_SCALE_BYTES, PagedQueryTables
+from kernels.tape.kernel_set import KernelSet
 
 CPU_SETS = ["torch", "avx512"]
 DTYPES = [torch.float32, torch.bfloat16]

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kernels.reference.block_digest import block_digest as reference_digest
 from kernels.reference.block_digest import digest_weights
 from tests.kernels.kernel_sets import DTYPES, random

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.experts import Experts
 from kernels.weights import GroupedWeight, Weight
 from tests.kernels.kernel_sets import CPU_SETS, DTYPES, cpu_set, random, tolerance

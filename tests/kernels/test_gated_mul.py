@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.gated_mul import Activation
 from tests.kernels.kernel_sets import CPU_SETS, DTYPES, cpu_set, random, tolerance
 from tests.kernels.triton_places import PLACES, Place

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
 
 EPS = 1e-6

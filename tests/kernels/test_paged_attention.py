@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.cpu.team import TEAM
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.paged_queries import PagedQueries
 from kernels.reference.paged_attention import gather_sequence
 from tests.kernels.kernel_sets import (

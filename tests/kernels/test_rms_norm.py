@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
 from tests.kernels.triton_places import PLACES, Place
 from tests.kernels.triton_places import kernels as triton_kernels

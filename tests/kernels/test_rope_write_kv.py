@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.kv_rows import read_blocks, row_scales, row_values, write_rows
 from tests.kernels.kernel_sets import (
     DTYPES,

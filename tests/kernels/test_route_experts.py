@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.experts import GroupRank, RoutingRule, ScoreFunction
 from tests.kernels.kernel_sets import CPU_SETS, cpu_set, random
 

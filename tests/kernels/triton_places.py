@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.dispatch import KernelSet, triton_set
+from kernels.dispatch.kernel_sets import triton_set
+from kernels.tape.kernel_set import KernelSet
 
 _HAS_GPU = torch.cuda.is_available()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_read import ReadTools
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from cluster.block_span import BlockSpan
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.read_job import ReadJob, ReadResult

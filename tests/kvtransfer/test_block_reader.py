@@ -12,7 +12,7 @@ from msgspec import structs
 
 from cluster.errors import ConfigError
 from cluster.kv_peer import KvPeer, KvRank
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import STANDSTILL_S, BlockReader, ReaderDied
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool, boot_id, check_block_ids
 from kvtransfer.loopback import LoopbackTransport
 from kvtransfer.nixl_transport import NixlTransport

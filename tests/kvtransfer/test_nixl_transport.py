@@ -20,7 +20,7 @@ from msgspec import structs
 from cluster.errors import PairingMismatch, TransferFailed
 from cluster.identity import new_incarnation
 from cluster.kv_peer import KvPeer
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_library import nixl_errors

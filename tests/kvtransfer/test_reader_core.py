@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec import structs
 
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_read import ReadTools
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport

@@ -11,7 +11,7 @@ from cluster.block_span import BlockSpan
 from engine.contract.messages import Frame, Prefilled
 from engine.process.extension import EngineParts
 from engine.step.step_health import MAX_FAILED_STEPS, EngineBroken
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import Digest, digest_bytes, wait_until_computed

@@ -19,8 +19,8 @@ from engine.model.rope_table import RopeTables
 from engine.model.weights.decoder_weights import AttentionWeights, LayerWeights, MlpWeights
 from engine.model.weights.latent_weights import LatentWeights
 from engine.model.weights.mixture_weights import MixtureWeights
-from kernels.dispatch import KernelSet
 from kernels.gated_mul import Activation
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.rows import QkvHeads
 
 

@@ -24,9 +24,9 @@ import torch
 from cluster.models.card import DecoderConfig, LatentConfig, YarnRopeScaling
 from engine.model.rope_table import yarn_mscale
 from engine.model.weights.latent_weights import LatentWeights
-from kernels.dispatch import KernelSet
 from kernels.latent import HeadLinear, LatentNorm
 from kernels.linear import Linear
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.latent_operations import (
     AbsorbQuery,
     AttendLatent,

@@ -9,10 +9,10 @@ import torch
 from cluster.models.card import MixtureConfig
 from engine.model.layers.feed_forward import GatedMlp
 from engine.model.weights.mixture_weights import MixtureWeights, SharedWeights
-from kernels.dispatch import KernelSet
 from kernels.experts import Experts, GroupRank, RoutingRule, ScoreFunction
 from kernels.gated_mul import Activation
 from kernels.linear import Linear
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.mixture_operations import AddRows, RouteExperts, RunExperts
 from kernels.tape.rows import Rows
 from kernels.tape.tape import Tape

@@ -10,7 +10,7 @@ import torch
 
 from engine.model.decoder import Decoder
 from engine.model.weights.decoder_weights import DecoderWeights
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.parity import assert_same, generate, random_prompts, reference
 

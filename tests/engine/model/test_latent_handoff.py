@@ -24,7 +24,7 @@ from engine.offline.queue import Completion, collect, generate
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
-from kernels.block_digest import block_digest
+from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import digest_bytes, matching

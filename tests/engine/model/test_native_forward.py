@@ -15,7 +15,8 @@ from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.cpu.team import TEAM
-from kernels.dispatch import REFERENCE, TORCH_CPU, KernelSet
+from kernels.dispatch.kernel_sets import REFERENCE, TORCH_CPU
+from kernels.tape.kernel_set import KernelSet
 from tests.engine.model import family_models
 from tests.engine.model.layers.test_latent_families import GROUPS, LATENT
 from tests.engine.model.tiny_llama import (

@@ -14,7 +14,7 @@ from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits, graph_sizes
 from engine.runner.model_runner import DecoderRunner
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,
     decoder_config,

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import kernels.cpu.native_library as native
-from kernels.block_digest import block_digest
-from kernels.dispatch import TORCH_CPU, kernels_for
+from kernels.dispatch.block_digest import block_digest
+from kernels.dispatch.kernel_sets import TORCH_CPU, kernels_for
 from tests.kernels.kernel_sets import cpu_set, random
 
 
@@ -44,8 +44,8 @@ def test_without_a_compiler_torch_does_the_work_and_the_log_says_so(
     unbuilt: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr("kernels.dispatch.native_library", native.native_library)
-    monkeypatch.setattr("kernels.block_digest.native_library", native.native_library)
+    monkeypatch.setattr("kernels.dispatch.kernel_sets.native_library", native.native_library)
+    monkeypatch.setattr("kernels.dispatch.block_digest.native_library", native.native_library)
     with caplog.at_level(logging.WARNING):
         assert kernels_for(torch.device("cpu")) is TORCH_CPU
     assert [record.message for record in caplog.records] == [

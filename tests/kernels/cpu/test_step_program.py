@@ -12,10 +12,10 @@ import torch
 from kernels.cpu.lowering import native_form
 from kernels.cpu.step_program import StepProgram
 from kernels.cpu.team import TEAM
-from kernels.dispatch import KernelSet
 from kernels.gated_mul import Activation
 from kernels.linear import Linear
 from kernels.reference.linear import TorchLinear
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.recording import NoNativeForm, Player, Recording
 from kernels.tape.rows import QkvHeads
 from kernels.tape.tape import Tape

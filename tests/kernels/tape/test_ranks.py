@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kernels.cpu.team import TEAM
-from kernels.dispatch import KernelSet
 from kernels.gated_mul import Activation
 from kernels.tape.collective import Collective
+from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import KernelPlayer, player_of
 from kernels.tape.recording import Player, Recording
 from kernels.tape.rows import QkvHeads

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.kv_rows import write_rows
 from kernels.paged_queries import PagedQueryTables
 from kernels.triton import decode_attention, prefill_attention

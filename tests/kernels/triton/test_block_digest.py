@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.block_digest import block_digest as public_digest
+from kernels.dispatch.block_digest import block_digest as public_digest
 from kernels.reference.block_digest import block_digest as reference_digest
 from kernels.triton.block_digest import block_digest
 from tests.kernels.kernel_sets import random

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.kv_rows import row_scales, row_values
 from kernels.triton.gated_mul import tile_width
 from tests.kernels.kernel_sets import random, random_pool_layer, tolerance

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from kernels.kv_rows import row_scales, row_values, write_rows
 from kernels.latent import LatentNorm
 from kernels.paged_queries import QUANTIZED_KV, PagedQueryTables

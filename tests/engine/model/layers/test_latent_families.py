@@ -14,7 +14,7 @@ from engine.memory.kv_pool import KvLayout
 from engine.model.decoder import Decoder
 from engine.model.weights.decoder_weights import DecoderWeights
 from engine.model.weights.latent_weights import rotated_rows_apart
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.parity import assert_same, generate, random_prompts, reference
 

@@ -12,7 +12,7 @@ from engine.model.decoder import Decoder
 from engine.model.weights.decoder_weights import DecoderWeights
 from engine.model.weights.mixtral_names import common_name
 from engine.model.weights.mixture_weights import ExpertWeights, MixtureWeights
-from kernels.dispatch import REFERENCE
+from kernels.dispatch.kernel_sets import REFERENCE
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.parity import assert_same, generate, random_prompts, reference
 

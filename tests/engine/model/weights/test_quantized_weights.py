@@ -19,7 +19,7 @@ from engine.model.decoder import Decoder
 from engine.model.weights.decoder_weights import DecoderWeights
 from engine.model.weights.mixtral_names import MixtralNames
 from engine.model.weights.quantized_checkpoint import QuantizedCheckpoint
-from kernels.dispatch import TORCH_CPU
+from kernels.dispatch.kernel_sets import TORCH_CPU
 from kernels.weights import Fp8Weight, GroupedWeight, Weight, plain
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,

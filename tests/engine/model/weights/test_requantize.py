@@ -14,7 +14,7 @@ from engine.model.weights.decoder_weights import DecoderWeights, MlpWeights
 from engine.model.weights.open_checkpoint import open_checkpoint
 from engine.model.weights.requantize import converted, of_ends
 from engine.model.weights.weight_reader import WeightReader
-from kernels.dispatch import TORCH_CPU
+from kernels.dispatch.kernel_sets import TORCH_CPU
 from kernels.quantize import quantize_groups
 from kernels.weight_rows import with_groups_of
 from kernels.weights import Fp8Weight, GroupedWeight, Weight, plain

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-import kernels.likeliest
-from kernels.likeliest import likeliest
+import kernels.dispatch.likeliest
+from kernels.dispatch.likeliest import likeliest
 from kernels.reference.row_argmax import row_argmax as reference_argmax
 from tests.kernels.kernel_sets import cpu_set, random
 
@@ -19,7 +19,7 @@ WIDTHS = [1, 7, 16, 128, 1000, 1024, 1025, 5000, 49152]
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     cpu_set(request.param)
     if request.param == "torch":
-        monkeypatch.setattr(kernels.likeliest, "native_library", lambda: None)
+        monkeypatch.setattr(kernels.dispatch.likeliest, "native_library", lambda: None)
     return str(request.param)
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import torch
 
@@ -23,73 +22,12 @@ from kernels.cpu.native_latent import NativeLatent
 from kernels.cpu.native_library import native_library, prepare_library
 from kernels.cpu.step_program import play_natively
 from kernels.cpu.torch_attention import paged_attention as torch_attention
-from kernels.experts import PackExperts, RouteExperts
-from kernels.gated_mul import GatedMul
-from kernels.latent import AttendLatent, PackHeads, WriteLatent
-from kernels.linear import Linear
-from kernels.paged_queries import PagedQueries
-from kernels.reference.experts import ReferenceExperts
 from kernels.reference.gated_mul import gated_mul
-from kernels.reference.head_linear import TorchHeadLinear
-from kernels.reference.head_norm import head_norm
-from kernels.reference.latent_attention import latent_attention
 from kernels.reference.linear import TorchLinear
 from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import add_rms_norm, rms_norm
 from kernels.reference.rope_write_kv import rope_write_kv
-from kernels.reference.route_experts import route_experts
-from kernels.reference.write_latent import write_latent
-from kernels.tape.recording import Player, Recording
-from kernels.weights import Weight
-
-
-class PackLinear(Protocol):
-    """Takes a weight [out, in] and a bias [out]; the caller drops its own references."""
-
-    def __call__(self, weight: Weight, bias: torch.Tensor | None = None) -> Linear: ...
-
-
-class Attend(Protocol):
-    """Query, a layer of the pool, the ragged batch, the scale of scores; with a window, a token
-    sees itself and the window - 1 tokens before it."""
-
-    def __call__(
-        self,
-        query: torch.Tensor,
-        kv_layer: torch.Tensor,
-        queries: PagedQueries,
-        scale: float,
-        window: int | None = None,
-    ) -> torch.Tensor: ...
-
-
-RopeWriteKv = Callable[
-    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
-]
-
-HeadNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelSet:
-    """The operations of a decoder layer; `kernels/reference/` says what each does."""
-
-    name: str
-    pack_linear: PackLinear
-    rms_norm: Callable[[torch.Tensor, torch.Tensor, float, torch.dtype], torch.Tensor]
-    add_rms_norm: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
-    rope_write_kv: RopeWriteKv
-    paged_attention: Attend
-    gated_mul: GatedMul
-    head_norm: HeadNorm = head_norm
-    pack_experts: PackExperts = ReferenceExperts
-    route_experts: RouteExperts = route_experts
-    pack_heads: PackHeads = TorchHeadLinear
-    write_latent: WriteLatent = write_latent
-    latent_attention: AttendLatent = latent_attention
-    play_natively: Callable[[Recording], Player] | None = None
-    """Raises NoNativeForm. None: the set has no programs, a forward goes kernel by kernel."""
-
+from kernels.tape.kernel_set import KernelSet
 
 REFERENCE = KernelSet(
     name="reference",

@@ -1,0 +1,72 @@
+"""The kernels of one device as a table: what layers pack their matrices with, and what a player
+calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kernels.experts import PackExperts, RouteExperts
+from kernels.gated_mul import GatedMul
+from kernels.latent import AttendLatent, PackHeads, WriteLatent
+from kernels.linear import Linear
+from kernels.paged_queries import PagedQueries
+from kernels.reference.experts import ReferenceExperts
+from kernels.reference.head_linear import TorchHeadLinear
+from kernels.reference.head_norm import head_norm
+from kernels.reference.latent_attention import latent_attention
+from kernels.reference.route_experts import route_experts
+from kernels.reference.write_latent import write_latent
+from kernels.tape.recording import Player, Recording
+from kernels.weights import Weight
+
+
+class PackLinear(Protocol):
+    """Takes a weight [out, in] and a bias [out]; the caller drops its own references."""
+
+    def __call__(self, weight: Weight, bias: torch.Tensor | None = None) -> Linear: ...
+
+
+class Attend(Protocol):
+    """Query, a layer of the pool, the ragged batch, the scale of scores; with a window, a token
+    sees itself and the window - 1 tokens before it."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        kv_layer: torch.Tensor,
+        queries: PagedQueries,
+        scale: float,
+        window: int | None = None,
+    ) -> torch.Tensor: ...
+
+
+RopeWriteKv = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
+]
+
+HeadNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSet:
+    """The operations of a decoder layer; `kernels/reference/` says what each does."""
+
+    name: str
+    pack_linear: PackLinear
+    rms_norm: Callable[[torch.Tensor, torch.Tensor, float, torch.dtype], torch.Tensor]
+    add_rms_norm: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
+    rope_write_kv: RopeWriteKv
+    paged_attention: Attend
+    gated_mul: GatedMul
+    head_norm: HeadNorm = head_norm
+    pack_experts: PackExperts = ReferenceExperts
+    route_experts: RouteExperts = route_experts
+    pack_heads: PackHeads = TorchHeadLinear
+    write_latent: WriteLatent = write_latent
+    latent_attention: AttendLatent = latent_attention
+    play_natively: Callable[[Recording], Player] | None = None
+    """Raises NoNativeForm. None: the set has no programs, a forward goes kernel by kernel."""
