@@ -38,14 +38,14 @@ class QualityRequest:
 def run_quality(request: QualityRequest) -> int:
     """Prints the table; 1 when a threshold is passed."""
     from engine.offline.quality.verdict import Thresholds, has_passed, judge
-    from engine.offline.replica import OfflineSetup, spec_of
+    from engine.offline.replica import OfflineSetup, offline_spec
 
     plain = OfflineSetup(model=request.model, dtype=request.dtype, weights="full")
     changed = OfflineSetup(
         model=request.model, dtype=request.dtype, weights=request.weights, kv=request.kv
     )
     check_kv_format(request.kv)
-    spec_of(changed)  # wrong words are said before anything is measured
+    offline_spec(changed)  # wrong words are said before anything is measured
     lengths = _lengths(request.lengths)
     limits = Thresholds(
         max_perplexity_increase=request.max_perplexity_increase,

@@ -67,6 +67,18 @@ class Timing:
     decode_worker: str = ""
 
 
+PAIR_UNIT_TOKENS = 1024
+"""Of context: what `EngineLoad.prefill_pair_ms` counts in."""
+
+
+def pairs_of(num_tokens: int, context: int) -> float:
+    """The attention of a chunk: its tokens times what each looks at, in PAIR_UNIT_TOKENS.
+
+    `context` tokens of the prompt come before it. Times `prefill_pair_ms` these are milliseconds.
+    """
+    return num_tokens * (context + num_tokens / 2) / PAIR_UNIT_TOKENS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
     """A worker's state in numbers; fields as in `protos/worker.proto`."""

@@ -30,7 +30,7 @@ from kvtransfer.verification import Digest, matching
 MAX_READINGS = 2
 """A block that is wrong twice is wrong at its source."""
 
-MAX_SPANS_IN_FLIGHT = 4
+MAX_SPANS_PER_JOB = 4
 """Hides the link's latency; of one job, the others have their own."""
 
 
@@ -170,7 +170,7 @@ class BlockRead:
         return False
 
     def _may_post(self) -> bool:
-        has_room = len(self._in_flight) < MAX_SPANS_IN_FLIGHT and self.link.has_room
+        has_room = len(self._in_flight) < MAX_SPANS_PER_JOB and self.link.has_room
         return bool(self._to_read) and has_room
 
     def _read(self, positions: Iterable[int]) -> None:

@@ -1,6 +1,6 @@
 """One peer as a reader knows it: may it be asked, how much is asked of it, and for how long.
 
-connect -> asked: at most MAX_SPANS_IN_FLIGHT -> disconnect: leaving, until its reads are over
+connect -> asked: at most MAX_SPANS_PER_PEER -> disconnect: leaving, until its reads are over
              '-- no progress, or a broken read: cut off, rests, and is asked again
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from cluster.kv_peer import KvPeer
 from kvtransfer.patience import Patience
 
-MAX_SPANS_IN_FLIGHT = 8
+MAX_SPANS_PER_PEER = 8
 """From one peer, over all jobs: 48 MB. So few that one of them lands now and then on any link that
 works (10 s for 48 MB is 4.8 MB/s), so many that the link's latency is hidden. Other jobs wait."""
 
@@ -50,7 +50,7 @@ class PeerLink:
     @property
     def has_room(self) -> bool:
         """True when one more span may be asked for."""
-        return self._num_in_flight < MAX_SPANS_IN_FLIGHT
+        return self._num_in_flight < MAX_SPANS_PER_PEER
 
     @property
     def problem(self) -> str:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from cluster.config import RouterOptions
 from cluster.logs import get_logger
 from cluster.process.background import Background
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
@@ -162,7 +162,7 @@ class RouterProcess:
             model=self._model,
             pipeline=self._pipeline,
             in_flight=self._in_flight,
-            limits=self._limits,
+            door_limits=self._limits,
             bodies=self._bodies,
             times=self._times,
         )
@@ -202,7 +202,7 @@ class RouterProcess:
 
     async def _drain(self) -> None:
         """Running requests may finish; a second signal ends the wait."""
-        self._in_flight.advance(WorkerState.DRAINING)
+        self._in_flight.advance(ProcessState.DRAINING)
         _log.info("draining", num_requests=self._in_flight.num_admitted)
         await self._server.set_ready(False)
         timeout_s = self._options.drain_timeout_s

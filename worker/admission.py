@@ -11,12 +11,12 @@ from collections.abc import Sized
 
 from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import ContextTooLong, InvalidRequest
+from cluster.sampling import MAX_STOP_TOKEN_IDS
 from protos import generation_pb2
 
 MAX_REQUEST_ID_CHARS = 256
 MAX_LOGIT_BIASES = 65_536
 """More than a client may send; each is looked at on the engine's thread."""
-MAX_STOP_TOKEN_IDS = 1024
 MAX_PREFILL_TARGETS = 16
 """Tried one after the other; a router proposes three."""
 

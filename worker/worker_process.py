@@ -26,7 +26,7 @@ from cluster.metrics_server import start_metrics_server
 from cluster.models.card import ModelCard
 from cluster.process.background import Background, Loss, cancel, until_one_ends
 from cluster.process.end_limit import EndLimit
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.loop_lag import LoopLag
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_life, report_ready
@@ -119,7 +119,7 @@ class WorkerProcess:
                     await self._run()
                 finally:
                     self._surroundings.ends("it was to stop")
-                    self._lifespan.advance(WorkerState.STOPPED)
+                    self._lifespan.advance(ProcessState.STOPPED)
                     await self._server.set_ready(False)
         return exit_code_of(self.stop_requests)
 
@@ -214,7 +214,7 @@ class WorkerProcess:
             )
         )
         self._closers.push_async_callback(self._role.close)
-        self._lifespan.advance(WorkerState.READY)
+        self._lifespan.advance(ProcessState.READY)
         await self._server.set_ready(True)
 
     def _join(self, member: Member, engine: EngineHost) -> None:
@@ -236,7 +236,7 @@ class WorkerProcess:
 
     def _begin_drain(self) -> None:
         """Idempotent; by SIGTERM or by an operator's call."""
-        if not self._lifespan.advance(WorkerState.DRAINING):
+        if not self._lifespan.advance(ProcessState.DRAINING):
             return
         _log.info("draining", num_requests=self._lifespan.num_admitted)
         self._background.once("health", self._server.set_ready(False))

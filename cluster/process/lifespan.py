@@ -16,7 +16,7 @@ from cluster.deadline import Clock
 from cluster.errors import Draining, NotReady
 
 
-class WorkerState(enum.StrEnum):
+class ProcessState(enum.StrEnum):
     """Where a process is in its life."""
 
     STARTING = "starting"
@@ -26,10 +26,10 @@ class WorkerState(enum.StrEnum):
 
 
 _NEXT = {
-    WorkerState.STARTING: {WorkerState.READY, WorkerState.STOPPED},
-    WorkerState.READY: {WorkerState.DRAINING, WorkerState.STOPPED},
-    WorkerState.DRAINING: {WorkerState.STOPPED},
-    WorkerState.STOPPED: set[WorkerState](),
+    ProcessState.STARTING: {ProcessState.READY, ProcessState.STOPPED},
+    ProcessState.READY: {ProcessState.DRAINING, ProcessState.STOPPED},
+    ProcessState.DRAINING: {ProcessState.STOPPED},
+    ProcessState.STOPPED: set[ProcessState](),
 }
 RETRY_AFTER_S = 1.0
 
@@ -67,7 +67,7 @@ class Lifespan:
         """`owner` is what an error calls the process."""
         self._clock = clock
         self._owner = owner
-        self._state = WorkerState.STARTING
+        self._state = ProcessState.STARTING
         self._started_s = clock()
         self._num_admitted = 0
         self._idle = asyncio.Event()
@@ -77,18 +77,18 @@ class Lifespan:
     def opened(cls, owner: str, clock: Clock = time.monotonic) -> Lifespan:
         """One that takes work from the beginning."""
         lifespan = cls(owner, clock=clock)
-        lifespan.advance(WorkerState.READY)
+        lifespan.advance(ProcessState.READY)
         return lifespan
 
     @property
-    def state(self) -> WorkerState:
+    def state(self) -> ProcessState:
         """Where the process is in its life."""
         return self._state
 
     @property
     def is_draining(self) -> bool:
         """True once no new work is wanted."""
-        return self._state in (WorkerState.DRAINING, WorkerState.STOPPED)
+        return self._state in (ProcessState.DRAINING, ProcessState.STOPPED)
 
     @property
     def num_admitted(self) -> int:
@@ -100,7 +100,7 @@ class Lifespan:
         """Seconds since the process began."""
         return self._clock() - self._started_s
 
-    def advance(self, state: WorkerState) -> bool:
+    def advance(self, state: ProcessState) -> bool:
         """Moves on; False, and no change, where the table above does not allow it."""
         if state not in _NEXT[self._state]:
             return False
@@ -114,7 +114,7 @@ class Lifespan:
                 f"this {self._owner} is {self._state} and takes no new requests; use another one",
                 retry_after_s=RETRY_AFTER_S,
             )
-        if self._state is WorkerState.STARTING:
+        if self._state is ProcessState.STARTING:
             raise NotReady(f"this {self._owner} is still loading", retry_after_s=RETRY_AFTER_S)
         self._num_admitted += 1
         self._idle.clear()

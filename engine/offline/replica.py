@@ -42,7 +42,7 @@ class OfflineSetup:
         )
 
 
-def spec_of(setup: OfflineSetup) -> EngineSpec:
+def offline_spec(setup: OfflineSetup) -> EngineSpec:
     """Reads no weight. Raises ModelError, or ConfigError for a value that there is not."""
     card, options = ModelStore().resolve(setup.model), setup.options
     dtype = resolve_dtype(card, setup.dtype)
@@ -64,7 +64,7 @@ def load_offline(setup: OfflineSetup) -> Replica:
 
     Raises ModelError, or ConfigError for what does not fit.
     """
-    spec = spec_of(setup)
+    spec = offline_spec(setup)
     use_threads_to_load(spec.options.num_threads)
     keep_freed_memory()
     replica = load_replica(spec, lambda phase, fraction: None)

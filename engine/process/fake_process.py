@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from cluster.errors import ConfigError
 from engine.contract.spec import EngineSpec
+from engine.model.weights.decoder_weights import DTYPES
 from engine.process.extension import no_extension
 from engine.process.fake_runner import fake_replica
 from engine.process.main import engine_main
@@ -22,7 +21,7 @@ def load_fake_replica(spec: EngineSpec, progress: Progress) -> Replica:
     progress("fake weights", 0.0)
     config, options = spec.card.config, spec.options
     shape = (config.num_layers, config.num_kv_heads, config.head_dim)
-    dtype = torch.float32 if spec.dtype == "float32" else torch.bfloat16
+    dtype = DTYPES[spec.dtype]
     block_bytes = 2 * math.prod(shape) * options.block_size_tokens * dtype.itemsize
     num_blocks = _DEFAULT_BLOCKS
     if options.kv_memory_bytes is not None:

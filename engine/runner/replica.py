@@ -17,6 +17,7 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import MemoryBudget, MemoryRequest, plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.model.decoder import Decoder
+from engine.model.weights.decoder_weights import DTYPES
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
@@ -26,8 +27,6 @@ from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
 
 Progress = Callable[[str, float], None]
 """(phase, fraction done), many times; fractions count within their phase."""
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
@@ -97,7 +96,7 @@ class _ReplicaSize:
     @classmethod
     def of(cls, spec: EngineSpec) -> _ReplicaSize:
         """Raises ConfigError for a device or a context that cannot be had."""
-        options, dtype = spec.options, _DTYPES[spec.dtype]
+        options, dtype = spec.options, DTYPES[spec.dtype]
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of(spec.card.config, options.block_size_tokens, kv_dtype)
         return cls(

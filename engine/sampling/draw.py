@@ -13,7 +13,7 @@ import torch
 from engine.sampling.logits import SamplingRow
 from engine.sampling.random_numbers import uniforms
 from engine.sampling.row_weights import BLOCK, RowWeights
-from engine.sampling.truncation import cut, likeliest
+from engine.sampling.truncation import candidates, cut
 
 _COLDEST = 1e-6
 """Lowest temperature that float32 divides by safely; below it only the likeliest is left."""
@@ -36,7 +36,7 @@ class Drawer:
         if any(is_ranked):
             ranked = [i for i, ranked in enumerate(is_ranked) if ranked]
             whole = self._whole_mass(allowed, temperatures, rows)
-            few = likeliest(allowed, temperatures, whole, params=params, rows=ranked)
+            few = candidates(allowed, temperatures, whole, params=params, rows=ranked)
             picked = _pick(few.weights, numbers[few.rows])
             drawn[few.rows] = few.token_ids.gather(-1, picked)[:, 0]
             wide += sorted(set(ranked) - set(few.rows))

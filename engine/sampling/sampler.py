@@ -107,6 +107,6 @@ def _with_logprobs(
         token = tokens[i]
         if token is not None:
             logprob = float(logits[row, token.token_id] - whole[row, 0])
-            likeliest = tuple(zip(ids[row], values[row], strict=True))[: wanted[row]]
-            tokens[i] = GeneratedToken(token.token_id, logprob, likeliest)
+            best = tuple(zip(ids[row], values[row], strict=True))[: wanted[row]]
+            tokens[i] = GeneratedToken(token.token_id, logprob, best)
     return tokens

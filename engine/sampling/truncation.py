@@ -34,7 +34,7 @@ class Candidates:
     weights: torch.Tensor  # float64 [num_rows, width], 0 where dropped; not normalised
 
 
-def likeliest(
+def candidates(
     logits: torch.Tensor,
     temperatures: torch.Tensor,
     whole: torch.Tensor,

@@ -34,7 +34,7 @@ class FrontContext:
     model: ServedModel
     pipeline: CompletionPipeline
     in_flight: Lifespan
-    limits: DoorLimits
+    door_limits: DoorLimits
     bodies: BodyAccount
     times: DefaultTimes
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
@@ -49,7 +49,7 @@ class GenerationEndpoint:
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._context.limits)
+        exchange = Exchange(scope, receive, send, self._context.door_limits)
         with self._context.in_flight.admit(), self._context.bodies.open() as held:
             body = await exchange.read_json_body(held)
             await exchange.until_disconnect(self._run(exchange, body, held))
@@ -58,18 +58,18 @@ class GenerationEndpoint:
         plan = _with_headers(await self._read(exchange, body), exchange)
         held.close()
         exchange.headers += self._context.ignored.tell(plan.ignored)
-        limits = self._limits(exchange, plan.timeout_s)
+        limits = self._time_limits(exchange, plan.timeout_s)
         generation = await self._begin(plan, exchange.request_id, limits)
         await generation.answer(exchange)
 
     async def _read(self, exchange: Exchange, body: bytes) -> Plan:
         if len(body) <= LARGE_BODY_BYTES:
             return self._reader.read(body)
-        deadline = self._limits(exchange, None).to_first_token
+        deadline = self._time_limits(exchange, None).to_first_token
         large = await self._context.pipeline.read_large(self._reader.door, body, deadline)
         return replace(self._reader.join(large.rest, large.prompts), ignored=large.ignored)
 
-    def _limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
+    def _time_limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)
         return self._context.times.limits(exchange.arrived_s, asked_s)
 
@@ -90,7 +90,7 @@ class GenerationEndpoint:
             num_choices=plan.wishes.sampling.n,
             num_prompts=len(prepared),
             options=plan.options,
-            ping_interval_s=self._context.limits.ping_interval_s,
+            ping_interval_s=self._context.door_limits.ping_interval_s,
         )
 
     async def _prepare(

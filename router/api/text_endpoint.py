@@ -35,7 +35,7 @@ class TextEndpoint:
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._context.limits)
+        exchange = Exchange(scope, receive, send, self._context.door_limits)
         with self._context.in_flight.admit(), self._context.bodies.open() as held:
             body = await exchange.read_json_body(held)
             await exchange.until_disconnect(self._run(exchange, body))

@@ -34,7 +34,7 @@ MARGIN = 0.10
 EQUAL_SHARE = 0.03
 EQUAL_MS = 0.5
 """Prices that differ by less than both are one price."""
-MAX_PREFILL_TARGETS = 3
+NUM_PROPOSED_PREFILLS = 3
 """How many prefill workers the decode worker may try, one after the other."""
 DECODE_SHARE = 0.04
 """Where no worker has measured it, one more sequence makes a step longer by this part of a step of
@@ -65,7 +65,7 @@ def choose_route(view: RoutingView) -> Route:
     if reason is RouteReason.LOCAL_CHEAPER:
         return Route(local.decode, (), reason, local, (*alone, *pairs))
     decode = next(worker for worker in view.decode if worker.key == pair.decode)
-    partners = ranked[decode.pairing_key][:MAX_PREFILL_TARGETS]
+    partners = ranked[decode.pairing_key][:NUM_PROPOSED_PREFILLS]
     others = tuple(_pair(view, partner, decode) for partner in partners[1:])
     targets = tuple(partner.key for partner in partners)
     return Route(decode.key, targets, reason, pair, (*alone, *pairs, *others))

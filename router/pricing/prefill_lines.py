@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
+from cluster.generation import pairs_of
 from cluster.identity import WorkerKey
-from router.pricing.route import PrefillSpeed, pairs_of
+from router.pricing.route import PrefillSpeed
 
 DEFAULT_TOKENS_PER_S = 2000.0
 """Measured on two CPU cores with 135M parameters: 512 tokens in 224 ms."""

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cluster.generation import pairs_of
 from cluster.identity import WorkerKey
 
 
@@ -22,11 +23,6 @@ class PrefillSpeed:
         """Milliseconds for so many uncached tokens of one prompt, after `context` cached ones."""
         attention_ms = pairs_of(num_tokens, context) * self.pair_ms
         return self.base_ms + num_tokens * self.ms_per_token + attention_ms
-
-
-def pairs_of(num_tokens: int, context: int) -> float:
-    """Tokens times what each of them looks at, in units of 1024 tokens."""
-    return num_tokens * (context + num_tokens / 2) / 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

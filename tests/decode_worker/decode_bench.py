@@ -12,7 +12,7 @@ import grpc
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import identity_from_wire, identity_to_wire, sampling_to_wire
@@ -182,7 +182,7 @@ async def running_decode_worker(progress_timeout_s: float = 20.0) -> AsyncIterat
     engine = EngineHost(link)
     ready = await engine.start()
     lifespan = Lifespan()
-    lifespan.advance(WorkerState.READY)
+    lifespan.advance(ProcessState.READY)
     worker = RunningWorker(
         key=KEY,
         engine=engine,

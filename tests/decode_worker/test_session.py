@@ -18,7 +18,7 @@ from cluster.errors import (
 )
 from cluster.generation import EngineLoad, PromptToken
 from cluster.identity import WorkerKey
-from cluster.process.lifespan import WorkerState
+from cluster.process.lifespan import ProcessState
 from cluster.rpc import error_of
 from cluster.wire import identity_from_wire, identity_to_wire, prompt_token_from_wire
 from cluster.worker_identity import WorkerIdentity
@@ -224,7 +224,7 @@ async def test_a_draining_worker_refuses_new_requests_and_finishes_old_ones(benc
     router = bench.open_session()
     await router.submit("a")
     engine_id = await bench.submitted()
-    bench.worker.lifespan.advance(WorkerState.DRAINING)
+    bench.worker.lifespan.advance(ProcessState.DRAINING)
     await router.submit("b")
     assert (await router.ended("b")).error.code == "draining"
     bench.end(engine_id)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
@@ -92,7 +92,7 @@ async def running(role: Role, name: str, service, make_extension):
     engine = EngineHost(link)
     ready = await engine.start()
     lifespan = Lifespan()
-    lifespan.advance(WorkerState.READY)
+    lifespan.advance(ProcessState.READY)
     metrics = WorkerMetrics(role, name)
     server = RpcServer("127.0.0.1", 0)
     service.register(server)

@@ -14,7 +14,7 @@ from cluster.deadline import Clock
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
@@ -84,7 +84,7 @@ async def running_prefill_worker(
     engine = EngineHost(link)
     ready = await engine.start()
     lifespan = Lifespan()
-    lifespan.advance(WorkerState.READY)
+    lifespan.advance(ProcessState.READY)
     worker = RunningWorker(
         key=key,
         engine=engine,

@@ -15,7 +15,7 @@ from cluster.errors import (
     status_of,
 )
 from cluster.generation import EngineLoad, GeneratedToken, Usage
-from cluster.process.lifespan import WorkerState
+from cluster.process.lifespan import ProcessState
 from cluster.rpc import error_of
 from cluster.wire import pairing_to_wire
 from engine.contract.commands import PrefillMode, ReleaseExport, Submit
@@ -221,7 +221,7 @@ async def test_another_incarnation_is_refused(bench):
 async def test_a_draining_worker_refuses_new_prompts_and_keeps_exports_alive(bench):
     running = bench.stub.Prefill(prefill_request())
     engine_id = await bench.submitted()
-    bench.worker.lifespan.advance(WorkerState.DRAINING)
+    bench.worker.lifespan.advance(ProcessState.DRAINING)
     refused = bench.stub.Prefill(prefill_request(request_id="req-2"))
     assert isinstance(error_of(await failure_of(refused)), Draining)
     bench.compute_prompt(engine_id)

@@ -294,7 +294,7 @@ async def running_front(
         model=model,
         pipeline=pipeline,
         in_flight=in_flight,
-        limits=bounds,
+        door_limits=bounds,
         bodies=bodies or BodyAccount(1 << 30),
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
     )

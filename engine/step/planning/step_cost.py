@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-_CONTEXT_UNIT = 1024
+from cluster.generation import PAIR_UNIT_TOKENS, pairs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +44,7 @@ class StepCost:
         """The longest chunk that adds at most `limit_ms`."""
         if limit_ms <= 0:
             return 0
-        square = self.pair_ms / (2 * _CONTEXT_UNIT)
-        linear = self.token_ms + context * self.pair_ms / _CONTEXT_UNIT
+        square = self.pair_ms / (2 * PAIR_UNIT_TOKENS)
+        linear = self.token_ms + context * self.pair_ms / PAIR_UNIT_TOKENS
         root = math.sqrt(linear * linear + 4 * square * limit_ms)
         return int(2 * limit_ms / (linear + root))
-
-
-def pairs_of(num_tokens: int, context: int) -> float:
-    """Tokens times what each of them looks at, in units of 1024 tokens of context."""
-    return num_tokens * (context + num_tokens / 2) / _CONTEXT_UNIT

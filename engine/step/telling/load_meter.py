@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from cluster.generation import pairs_of
 from engine.step.planning.plan import Chunk
-from engine.step.planning.step_cost import StepCost, pairs_of
+from engine.step.planning.step_cost import StepCost
 from engine.step.requests.lifecycle import Clock
 
 _WEIGHT = 0.1

@@ -19,7 +19,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*?
 _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*?)`)?$", re.DOTALL)
 _WRONG = re.compile(r"(.*) - at `(?:key` in `)?\$\.?(.*?)`$", re.DOTALL)
 MAX_NAME_CHARS = 100
-LARGE_BODY_BYTES = 256 * 1024
+COLLECTOR_PAUSE_BYTES = 256 * 1024
 """8 MB of `[1],[1],...` take 1.6 s to decode with the garbage collector running, because it looks
 at the growing list again and again, and 0.2 s without."""
 
@@ -78,7 +78,7 @@ def _path(found: re.Match[str]) -> str:
 @contextmanager
 def _collector_paused(num_bytes: int) -> Iterator[None]:
     """For large bodies; small ones are not worth it."""
-    if num_bytes < LARGE_BODY_BYTES or not gc.isenabled():
+    if num_bytes < COLLECTOR_PAUSE_BYTES or not gc.isenabled():
         yield
         return
     gc.disable()

@@ -5,7 +5,7 @@ import pytest
 from cluster.errors import Draining, NotReady
 from cluster.generation import EngineLoad
 from cluster.identity import Role
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from worker.metrics import WorkerMetrics
 
 
@@ -13,9 +13,9 @@ async def test_work_is_admitted_only_when_ready():
     lifespan = Lifespan()
     with pytest.raises(NotReady, match="loading"):
         lifespan.admit()
-    lifespan.advance(WorkerState.READY)
+    lifespan.advance(ProcessState.READY)
     lifespan.admit()
-    lifespan.advance(WorkerState.DRAINING)
+    lifespan.advance(ProcessState.DRAINING)
     with pytest.raises(Draining) as refused:
         lifespan.admit()
     assert refused.value.retry_after_s
@@ -23,7 +23,7 @@ async def test_work_is_admitted_only_when_ready():
 
 async def test_a_drain_waits_for_the_last_lease_and_a_lease_counts_once():
     lifespan = Lifespan()
-    lifespan.advance(WorkerState.READY)
+    lifespan.advance(ProcessState.READY)
     one, two = lifespan.admit(), lifespan.admit()
     one.release()
     one.release()
@@ -36,11 +36,11 @@ async def test_a_drain_waits_for_the_last_lease_and_a_lease_counts_once():
 
 async def test_life_goes_one_way():
     lifespan = Lifespan()
-    assert not lifespan.advance(WorkerState.DRAINING)
-    assert lifespan.advance(WorkerState.READY)
-    assert lifespan.advance(WorkerState.DRAINING)
-    assert not lifespan.advance(WorkerState.READY)
-    assert lifespan.advance(WorkerState.STOPPED)
+    assert not lifespan.advance(ProcessState.DRAINING)
+    assert lifespan.advance(ProcessState.READY)
+    assert lifespan.advance(ProcessState.DRAINING)
+    assert not lifespan.advance(ProcessState.READY)
+    assert lifespan.advance(ProcessState.STOPPED)
 
 
 def test_preemptions_are_counted_from_the_engines_running_total():

@@ -11,7 +11,7 @@ from cluster.sampling import SamplingParams
 from engine.sampling.draw import Drawer
 from engine.sampling.logits import SamplingRow
 from engine.sampling.row_weights import RowWeights
-from engine.sampling.truncation import cut, likeliest
+from engine.sampling.truncation import candidates, cut
 
 
 def random_params(chance: random.Random) -> SamplingParams:
@@ -44,7 +44,7 @@ def test_both_ways_keep_what_a_sort_of_the_row_keeps(seed: int) -> None:
     temperatures = torch.tensor([[params.temperature]])
     _, weights = next(RowWeights().groups(logits, [0], temperatures))
     whole = weights.double().sum(-1, keepdim=True)
-    few = likeliest(logits, temperatures, whole, params=[params], rows=[0])
+    few = candidates(logits, temperatures, whole, params=[params], rows=[0])
     if few.rows:
         assert set(few.token_ids[few.weights > 0].tolist()) == expected
     else:

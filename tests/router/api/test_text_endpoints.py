@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cluster.process.background import cancel
-from cluster.process.lifespan import WorkerState
+from cluster.process.lifespan import ProcessState
 from router.api.reading.tokenize_reader import SLICE_TOKENS, TokenizeReader
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import LARGE_BODY_BYTES
@@ -86,7 +86,7 @@ async def test_liveness_does_not_ask_for_workers_and_readiness_does(front):
         assert (await client.get("/live")).status_code == 200
         assert (await client.get("/health")).status_code == 503
         assert (await client.head("/ping")).status_code == 503
-        front.in_flight.advance(WorkerState.DRAINING)
+        front.in_flight.advance(ProcessState.DRAINING)
         assert (await client.get("/live")).status_code == 200
 
 

@@ -20,7 +20,7 @@ from cluster.errors import (
     WorkerLost,
 )
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import (
     ChoiceTokens,
@@ -126,7 +126,7 @@ async def test_a_prompt_that_cannot_fit_is_refused_without_being_encoded() -> No
 async def test_a_drain_waits_for_the_running_and_refuses_the_new() -> None:
     in_flight = Lifespan.opened("router")
     with in_flight.admit():
-        in_flight.advance(WorkerState.DRAINING)
+        in_flight.advance(ProcessState.DRAINING)
         with pytest.raises(Draining), in_flight.admit():
             pass
         assert not await in_flight.wait_idle(0.01)

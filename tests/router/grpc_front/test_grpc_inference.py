@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from cluster.errors import QueueFull
-from cluster.process.lifespan import Lifespan, WorkerState
+from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
 from router.dispatch.time_limits import DefaultTimes
@@ -222,6 +222,6 @@ async def test_models_health_and_reflection_answer() -> None:
 
 async def test_a_draining_router_refuses_calls() -> None:
     async with running_grpc(says("ok")) as front:
-        front.in_flight.advance(WorkerState.DRAINING)
+        front.in_flight.advance(ProcessState.DRAINING)
         status, reason, _ = await failure_of(front.stub.Generate(text_request()))
         assert (status, reason) == (grpc.StatusCode.UNAVAILABLE, "draining")

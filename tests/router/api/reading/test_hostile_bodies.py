@@ -9,7 +9,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from cluster.process.lifespan import WorkerState
+from cluster.process.lifespan import ProcessState
 from tests.router.front_fakes import MODEL, Front, running_front
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -307,7 +307,7 @@ async def test_version_and_metrics_answer(http: httpx.AsyncClient) -> None:
 
 async def test_a_draining_router_refuses_with_a_remedy() -> None:
     async with running_front() as front, httpx.AsyncClient(base_url=front.url) as client:
-        front.in_flight.advance(WorkerState.DRAINING)
+        front.in_flight.advance(ProcessState.DRAINING)
         response = await client.post(COMPLETION, json={"prompt": "Hi"})
         assert_error(response, 503, "draining")
         assert response.headers["retry-after"] == "1"
