@@ -18,8 +18,8 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
 from engine.model.layers.build import LayerBuilder
 from engine.model.layers.decoder_layer import DecoderLayer
+from engine.model.layers.rope_table import RopeTables
 from engine.model.ragged_batch import RaggedBatch
-from engine.model.rope_table import RopeTables
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
 from kernels.tape.collective import Collective

@@ -1,1 +1,1 @@
-"""Model files on this machine: where they come from, and how they are kept whole."""
+"""Where models come from, and how they are kept on this machine."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
-from cluster.models.cache.files import disk_errors, landing, require_digest, require_free, sha256_of
 from cluster.models.cache.hub_progress import silent_bars
-from cluster.models.cache.progress import Progress
+from cluster.models.files.disk import disk_errors, landing, require_digest, require_free, sha256_of
+from cluster.models.files.progress import Progress
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from cluster.models.cache.progress import Progress
+from cluster.models.files.progress import Progress
 
 
 def silent_bars(progress: Progress, done_bytes: int, total_bytes: int) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from cluster.errors import SourceUnreachable
-from cluster.models.cache.progress import Progress
+from cluster.models.files.progress import Progress
 
 MAX_WAIT_S = 3600.0
 _POLL_S = 0.1

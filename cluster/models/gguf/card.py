@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from cluster.errors import BadCheckpoint
-from cluster.models.cache.weights_digest import DigestCache
 from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.fields import Fields
+from cluster.models.files.weights_digest import DigestCache
 from cluster.models.gguf.config import decoder_of_gguf, dtype_of_gguf
 from cluster.models.gguf.header import GgufHeader, read_gguf_header
 from cluster.models.gguf.quantization import loaded_bytes_of, quantization_of_gguf

@@ -26,10 +26,10 @@ from tokenizers import (
 from tokenizers import Tokenizer as Backend
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
+from cluster.models.byte_alphabet import BYTE_OF_CHAR, spell
 from cluster.models.fields import Fields
 from cluster.models.gguf.header import GgufHeader
 from cluster.models.gguf.sentencepiece import sentencepiece_backend
-from cluster.models.text.byte_alphabet import BYTE_OF_CHAR, spell
 
 _SENTENCEPIECE = "llama"
 _CONTROL, _USER_DEFINED = 3, 4

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadCheckpoint
-from cluster.models.cache.weights_digest import DigestCache
 from cluster.models.card import CheckpointFormat, ModelCard
+from cluster.models.files.json_file import read_json_object, read_optional_json
+from cluster.models.files.weights_digest import DigestCache
 from cluster.models.hf.config import decoder_of_hf
 from cluster.models.hf.folder import dtype_of_files, weight_files_of
 from cluster.models.hf.quantization import label_of, quantization_of_hf
 from cluster.models.hf.special_tokens import id_of_special_token
-from cluster.models.json_file import read_json_object, read_optional_json
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.fields import Fields
+from cluster.models.files.json_file import read_json_object
 from cluster.models.hf.safetensors_header import bytes_by_dtype
-from cluster.models.json_file import read_json_object
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 MAX_SHARDS = 4096

@@ -10,7 +10,7 @@ import msgspec
 
 from cluster.errors import BadCheckpoint
 from cluster.models.card import CheckpointFormat, ModelCard
-from cluster.models.json_file import read_optional_json
+from cluster.models.files.json_file import read_optional_json
 
 
 class GenerationDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

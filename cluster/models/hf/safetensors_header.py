@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.fields import Fields
-from cluster.models.json_file import parse_json_object
+from cluster.models.files.json_file import parse_json_object
 
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cluster.models.json_file import MAX_TOKENIZER_BYTES, read_json_object, read_optional_json
+from cluster.models.files.json_file import MAX_TOKENIZER_BYTES, read_json_object, read_optional_json
 
 NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 

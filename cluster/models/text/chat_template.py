@@ -10,9 +10,9 @@ from jinja2.exceptions import TemplateError
 from cluster.errors import BadCheckpoint, InvalidRequest
 from cluster.models.card import CheckpointFormat, ModelCard
 from cluster.models.fields import Fields
+from cluster.models.files.json_file import read_optional_json
 from cluster.models.gguf.header import read_gguf_header
 from cluster.models.hf.special_tokens import special_tokens_of
-from cluster.models.json_file import read_optional_json
 from cluster.models.text.template_budget import template_budget
 from cluster.models.text.template_sandbox import TemplateEnvironment
 

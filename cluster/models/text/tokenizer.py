@@ -11,11 +11,11 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from cluster.errors import BadCheckpoint, ContextTooLong, InvalidRequest
+from cluster.models.byte_alphabet import unspell
 from cluster.models.card import CheckpointFormat, ModelCard
+from cluster.models.files.json_file import MAX_TOKENIZER_BYTES
 from cluster.models.gguf.header import read_gguf_header
 from cluster.models.gguf.tokenizer import backend_of_gguf
-from cluster.models.json_file import MAX_TOKENIZER_BYTES
-from cluster.models.text.byte_alphabet import unspell
 from cluster.models.text.detokenizer import IncrementalDetokenizer
 
 

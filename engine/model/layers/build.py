@@ -15,7 +15,7 @@ from engine.model.layers.grouped_query_attention import GroupedQueryAttention
 from engine.model.layers.head_norm import HeadNorm
 from engine.model.layers.latent_attention import build_latent_attention
 from engine.model.layers.mixture import build_mixture
-from engine.model.rope_table import RopeTables
+from engine.model.layers.rope_table import RopeTables
 from engine.model.weights.decoder_weights import AttentionWeights, LayerWeights, MlpWeights
 from engine.model.weights.latent_weights import LatentWeights
 from engine.model.weights.mixture_weights import MixtureWeights

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import DecoderConfig, LatentConfig, YarnRopeScaling
-from engine.model.rope_table import yarn_mscale
+from engine.model.layers.rope_table import yarn_mscale
 from engine.model.weights.latent_weights import LatentWeights
 from kernels.latent import HeadLinear, LatentNorm
 from kernels.linear import Linear

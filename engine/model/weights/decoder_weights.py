@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 
 from cluster.errors import BadCheckpoint
-from cluster.models.architectures import require_architecture
 from cluster.models.card import DecoderConfig, ModelCard
 from cluster.models.tensors import (
     ATTENTION_BRANCH_NORM,
@@ -83,7 +82,6 @@ class DecoderWeights:
         device: torch.device,
         form: WeightFormat = WeightFormat.FULL,
     ) -> None:
-        require_architecture(card)
         self.config = card.config
         self.dtype, self.device = dtype, device
         self._checkpoint = open_checkpoint(card)

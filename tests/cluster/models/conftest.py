@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from cluster.errors import SourceUnreachable
+from cluster.models.byte_alphabet import CHAR_OF_BYTE
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.text.byte_alphabet import CHAR_OF_BYTE
 
 TINY_TOKENS = ["<|endoftext|>", *CHAR_OF_BYTE.values(), "he", "ll", "hell", "hello", "Ġhello"]
 TINY_MERGES = ["h e", "l l", "he ll", "hell o", "Ġ hello"]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cluster.errors import ChecksumMismatch, DiskFull, SourceUnreachable, UnsupportedModel
-from cluster.models.cache import files
 from cluster.models.cache.store import ModelStore
+from cluster.models.files import disk
 from tests.cluster.models.fake_hub import REPOSITORY, FakeHub, serving
 
 SOURCE = f"hf://{REPOSITORY}"
@@ -98,7 +98,7 @@ def test_too_little_room_is_known_before_the_download(
     hub: FakeHub, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage(10, 0, 12))
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: usage(10, 0, 12))
     with pytest.raises(DiskFull, match="12 bytes are free"):
         store.resolve(SOURCE)
     assert hub.requested == []

@@ -23,13 +23,13 @@ from cluster.errors import (
     SourceUnreachable,
     UnknownModel,
 )
-from cluster.models.cache import files, wheel_download
+from cluster.models.cache import wheel_download
 from cluster.models.cache.lock import cache_lock
-from cluster.models.cache.progress import Progress, silent
 from cluster.models.cache.source import ALIASES, HubSource, parse_source
 from cluster.models.cache.store import ModelStore, default_home
-from cluster.models.cache.weights_digest import DigestCache
 from cluster.models.cache.wheel_model import SMOLLM2, WheelModel
+from cluster.models.files import disk
+from cluster.models.files.progress import Progress, silent
 
 PROJECT, MEMBER = "splitserve_test_model", "splitserve_test_model/tiny.gguf"
 
@@ -206,7 +206,7 @@ def test_too_little_room_is_known_before_the_download(
     index: Path, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage(10, 0, 1234))
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: usage(10, 0, 1234))
     monkeypatch.setattr(wheel_download, "_run_pip", None)
     with pytest.raises(DiskFull, match="1,234 bytes are free.*are needed; free some space"):
         store.resolve("tiny")
@@ -303,26 +303,6 @@ def test_home_is_the_environments_or_the_users(monkeypatch: pytest.MonkeyPatch) 
     assert default_home() == Path("/users/me/.cache/splitserve")
 
 
-def test_a_digest_is_computed_once_and_again_after_a_change(tmp_path: Path) -> None:
-    path, reads = tmp_path / "w", []
-    path.write_bytes(b"one")
-    cache = DigestCache(tmp_path / "digests", lambda *step: reads.append(step))
-    assert cache.of_file(path) == cache.of_file(path) == hashlib.sha256(b"one").hexdigest()
-    assert len(reads) == 1
-    path.write_bytes(b"two")
-    os.utime(path, ns=(1, 1))  # same size, another time
-    assert cache.of_file(path) == hashlib.sha256(b"two").hexdigest()
-
-
-def test_a_damaged_digest_record_is_computed_again(tmp_path: Path) -> None:
-    path = tmp_path / "w"
-    path.write_bytes(b"one")
-    cache = DigestCache(tmp_path / "digests")
-    expected = cache.of_file(path)
-    next((tmp_path / "digests").iterdir()).write_text("{")
-    assert cache.of_file(path) == expected
-
-
 def test_a_lock_that_is_never_freed_ends_in_an_error(tmp_path: Path) -> None:
     waits: list[str] = []
     lock = tmp_path / "x.lock"
@@ -340,7 +320,7 @@ def test_a_dead_process_frees_its_lock(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
         "from cluster.models.cache.lock import cache_lock\n"
-        "from cluster.models.cache.progress import silent\n"
+        "from cluster.models.files.progress import silent\n"
         "with cache_lock(Path(sys.argv[1]), silent):\n"
         "    Path(sys.argv[2]).touch(); sys.stdin.read()\n"
     )

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from cluster.errors import BadCheckpoint, UnsupportedModel
+from cluster.errors import BadCheckpoint
 from cluster.models.card import CheckpointFormat, ModelCard
 from engine.model.weights.decoder_weights import DecoderWeights
 from engine.model.weights.dequantize import dequantize
@@ -190,13 +190,5 @@ def test_a_truncated_file_is_a_bad_checkpoint(
 def test_a_missing_file_is_a_bad_checkpoint(format: CheckpointFormat, tmp_path: Path) -> None:
     card = saved_card(random_model(tiny_config()), tmp_path)
     card = replace(card, format=format, weight_files=(tmp_path / "absent",))
-    if format is CheckpointFormat.GGUF:
-        card = replace(card, architecture="llama")
     with pytest.raises(BadCheckpoint, match="absent"):
         DecoderWeights(card, torch.float32, CPU)
-
-
-def test_an_unknown_architecture_is_unsupported(tmp_path: Path) -> None:
-    card = saved_card(random_model(tiny_config()), tmp_path)
-    with pytest.raises(UnsupportedModel, match="'GPT2LMHeadModel'; supported: Llama"):
-        DecoderWeights(replace(card, architecture="GPT2LMHeadModel"), torch.float32, CPU)

@@ -15,7 +15,7 @@ from cluster.models.card import DecoderConfig, WindowConfig
 from cluster.models.hf.config import decoder_of_hf
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
-from engine.model.rope_table import RopeTables, magnitude, scaled_frequencies
+from engine.model.layers.rope_table import RopeTables, magnitude, scaled_frequencies
 from tests.engine.model.tiny_llama import (
     decoder_config,
     ragged_batch,

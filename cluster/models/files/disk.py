@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from cluster.errors import ChecksumMismatch, ConfigError, DiskFull
-from cluster.models.cache.progress import Progress, silent
+from cluster.models.files.progress import Progress, silent
 
 CHUNK_BYTES = 1 << 20
 _FULL = {errno.ENOSPC, errno.EDQUOT}

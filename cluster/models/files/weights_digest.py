@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from cluster.errors import BadCheckpoint
-from cluster.models.cache.files import landing, sha256_of
-from cluster.models.cache.progress import Progress, silent
-from cluster.models.json_file import read_json_object
+from cluster.models.files.disk import landing, sha256_of
+from cluster.models.files.json_file import read_json_object
+from cluster.models.files.progress import Progress, silent
 
 
 class DigestCache:
