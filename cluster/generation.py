@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 import msgspec
 
@@ -106,8 +107,14 @@ class EngineLoad:
     @property
     def fault(self) -> str | None:
         """The first number that no worker can have, in words; None: all may be."""
-        for item in fields(self):
-            value = getattr(self, item.name)
+        values = _load_values(self)
+        if math.isfinite(sum(values)) and min(values) >= 0:
+            return None  # as nearly always, and cheap: every frame has one
+        for name, value in zip(_LOAD_NAMES, values, strict=True):
             if not (math.isfinite(value) and value >= 0):
-                return f"load.{item.name} is {value}; it must be finite and >= 0"
+                return f"load.{name} is {value}; it must be finite and >= 0"
         return None
+
+
+_LOAD_NAMES = tuple(item.name for item in fields(EngineLoad))
+_load_values = attrgetter(*_LOAD_NAMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from cluster.block_span import BlockSpan
@@ -160,6 +161,10 @@ def timing_from_wire(message: generation_pb2.Timing) -> Timing:
     return Timing(**{f.name: getattr(message, f.name) for f in fields(Timing)})
 
 
+_LOAD_NAMES = tuple(item.name for item in fields(EngineLoad))
+_load_values = attrgetter(*_LOAD_NAMES)
+
+
 def load_to_wire(load: EngineLoad) -> worker_pb2.EngineLoad:
     """The names are the same on both sides."""
     return worker_pb2.EngineLoad(**{f.name: getattr(load, f.name) for f in fields(EngineLoad)})
@@ -167,7 +172,7 @@ def load_to_wire(load: EngineLoad) -> worker_pb2.EngineLoad:
 
 def load_from_wire(message: worker_pb2.EngineLoad) -> EngineLoad:
     """The inverse of `load_to_wire`."""
-    return EngineLoad(**{f.name: getattr(message, f.name) for f in fields(EngineLoad)})
+    return EngineLoad(**dict(zip(_LOAD_NAMES, _load_values(message), strict=True)))
 
 
 def pairing_to_wire(pairing: Pairing) -> handoff_pb2.Pairing:

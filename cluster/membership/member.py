@@ -69,12 +69,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
-    """A member and what its last beat said. `beat_s` is on the store's clock."""
+    """A member and what it said last, with a beat or otherwise: the one record of it."""
 
     member: Member
     load: EngineLoad
     draining: bool
-    beat_s: float
+    heard_s: float
+    """When it last said how it is, on the store's clock."""
+
+    @classmethod
+    def joined(cls, member: Member, now_s: float) -> MemberState:
+        """Of one that has said nothing of its load yet."""
+        return cls(member=member, load=EngineLoad(), draining=False, heard_s=now_s)
 
 
 def member_to_wire(member: Member) -> membership_pb2.Member:

@@ -28,7 +28,7 @@ class MemoryMembership:
         """See `MembershipStore.join`."""
         known = self._states.get(member.worker_id)
         if known is not None and known.member.incarnation == member.incarnation:
-            self._states[member.worker_id] = replace(known, member=member, beat_s=self._clock())
+            self._report(replace(known, member=member, heard_s=self._clock()))
             return
         if known is not None:
             self._remove(member.worker_id, ChangeKind.REPLACED)
@@ -37,7 +37,7 @@ class MemoryMembership:
                 f"the fleet has {MAX_MEMBERS} workers, which is the limit of one router",
                 retry_after_s=self._lease_s,
             )
-        state = MemberState(member=member, load=EngineLoad(), draining=False, beat_s=self._clock())
+        state = MemberState.joined(member, self._clock())
         self._states[member.worker_id] = state
         self._tell(MembershipChange(ChangeKind.JOINED, state))
 
@@ -49,15 +49,17 @@ class MemoryMembership:
         if known is None:
             return False
         transport = kv_transport or known.member.kv_transport
-        state = MemberState(
-            member=replace(known.member, kv_transport=transport),
-            load=load,
-            draining=draining,
-            beat_s=self._clock(),
-        )
-        self._states[key.worker_id] = state
-        self._tell(MembershipChange(ChangeKind.REPORTED, state))
+        member = replace(known.member, kv_transport=transport)
+        now_s = self._clock()
+        self._report(MemberState(member=member, load=load, draining=draining, heard_s=now_s))
         return True
+
+    def report(self, key: WorkerKey, load: EngineLoad) -> None:
+        """See `MembershipStore.report`."""
+        if (known := self._find(key)) is None:
+            return
+        draining, now_s = known.draining, self._clock()
+        self._report(MemberState(member=known.member, load=load, draining=draining, heard_s=now_s))
 
     async def leave(self, key: WorkerKey) -> bool:
         """See `MembershipStore.leave`."""
@@ -69,7 +71,7 @@ class MemoryMembership:
     async def expire(self, lives: Lives = nobody_lives) -> list[Member]:
         """See `MembershipStore.expire`."""
         oldest_s = self._clock() - self._lease_s
-        silent = [state for state in self._states.values() if state.beat_s < oldest_s]
+        silent = [state for state in self._states.values() if state.heard_s < oldest_s]
         gone = [state.member for state in silent if not lives(state)]
         for member in gone:
             self._remove(member.worker_id, ChangeKind.EXPIRED)
@@ -86,6 +88,10 @@ class MemoryMembership:
     def _find(self, key: WorkerKey) -> MemberState | None:
         known = self._states.get(key.worker_id)
         return known if known is not None and known.member.key == key else None
+
+    def _report(self, state: MemberState) -> None:
+        self._states[state.member.worker_id] = state
+        self._tell(MembershipChange(ChangeKind.REPORTED, state))
 
     def _remove(self, worker_id: str, kind: ChangeKind) -> None:
         state = self._states.pop(worker_id)

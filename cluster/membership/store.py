@@ -3,7 +3,7 @@
     join -> beat, beat, ... -> leave
                  '-- silence for the lease's length -> expired
     join with a new incarnation -> the old process is out (REPLACED), then the new one is in
-    every beat -> REPORTED: watchers learn loads and drains here, and nowhere else
+    every word of how it is -> REPORTED: watchers learn loads and drains here, and nowhere else
 
 A store never raises for being away: it keeps the last view, and `members` answers from memory.
 """
@@ -28,12 +28,13 @@ class ChangeKind(enum.StrEnum):
     EXPIRED = "expired"
     REPLACED = "replaced"
     REPORTED = "reported"
-    """It beat: its load, or whether it drains, is new."""
+    """It said how it is: its record, its load, or whether it drains, may be new."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """One process came, went or beat; for a replaced worker REPLACED comes first, then JOINED."""
+    """One process came, went or said how it is; for a replaced worker REPLACED comes first, then
+    JOINED."""
 
     kind: ChangeKind
     state: MemberState
@@ -60,7 +61,7 @@ class MembershipStore(Protocol):
     async def join(self, member: Member) -> None:
         """Adds a checked member or replaces its former incarnation. Raises QueueFull when full.
 
-        Joining again with the same incarnation updates the record and counts as a beat.
+        Joining again with the same incarnation updates the record and counts as a beat: REPORTED.
         """
         ...
 
@@ -68,6 +69,14 @@ class MembershipStore(Protocol):
         self, key: WorkerKey, load: EngineLoad, *, draining: bool, kv_transport: str = ""
     ) -> bool:
         """Renews the lease. False when that process is not a member: it must join again."""
+        ...
+
+    def report(self, key: WorkerKey, load: EngineLoad) -> None:
+        """A member said how it is otherwise than by a beat, such as in a frame of its session.
+        Renews the lease. Nothing happens when that process is not a member.
+
+        As often as once a step of every worker, between its tokens: it waits for nobody.
+        """
         ...
 
     async def leave(self, key: WorkerKey) -> bool:

@@ -4,7 +4,7 @@
     what the router itself has loaded is never open
 
 Two live processes under one id would take turns in replacing each other. The one that is there
-stays for as long as it beats; a restarted worker waits until its former self has missed a beat.
+stays for as long as it is heard; a restarted worker waits until its former self has missed a beat.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cluster.membership.member import Member, MemberState
 from cluster.membership.store import MembershipStore
 
 MISSED_BEATS = 2.0
-"""A process that has not beaten for so many intervals may be replaced before its lease ends."""
+"""A process not heard for so many intervals of beats may be replaced before its lease ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,14 @@ class JoinRules:
 
     def _check_id(self, newcomer: Member, known: MemberState) -> None:
         member = known.member
-        silent_s = self._clock() - known.beat_s
+        silent_s = self._clock() - known.heard_s
         if member.incarnation == newcomer.incarnation or silent_s > self._silence_s:
             return
         if self._is_cut_off(member.key):
             return
         raise IdTaken(
             f"{newcomer.worker_id} at {newcomer.address} cannot join: the process at "
-            f"{member.address} has that id and beat {max(0.0, silent_s):.1f} s ago; give each "
+            f"{member.address} has that id and was heard {max(0.0, silent_s):.1f} s ago; give each "
             "worker an id of its own, or wait until the former process has ended"
         )
 

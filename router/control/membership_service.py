@@ -109,8 +109,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             states.append(
                 membership_pb2.MemberState(
                     member=member_to_wire(state.member),
-                    load=load_to_wire(item.load if item else state.load),
-                    beat_age_s=max(0.0, self._clock() - state.beat_s),
+                    load=load_to_wire(state.load),
+                    beat_age_s=max(0.0, self._clock() - state.heard_s),
                     state=self._fleet.state_of(item) if item else "ready",
                     num_in_flight=item.num_in_flight if item else 0,
                     indexed_blocks=self._index.num_blocks_of(state.member.key),

@@ -17,11 +17,10 @@ from functools import partial
 from cluster.deadline import Clock, Deadline
 from cluster.dial.dialer import Dialer
 from cluster.errors import NoWorker, SplitserveError
-from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.expiry import Lease
-from cluster.membership.member import Member, MemberState
+from cluster.membership.member import MemberState
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
 from cluster.process.background import Background
 from router.fleet.blame import Blame
@@ -106,7 +105,7 @@ class Fleet:
 
     def state_of(self, item: FleetMember) -> str:
         """For operators, in one word."""
-        if item.draining:
+        if item.state.draining:
             return "draining"
         if item.is_cut_off:
             return "connecting"
@@ -147,18 +146,6 @@ class Fleet:
         """True when a process's session is not open; prefill workers have none."""
         item = self._members.get(key)
         return item is not None and item.is_cut_off
-
-    def note_load(self, key: WorkerKey, load: EngineLoad, *, draining: bool | None = None) -> None:
-        """A worker said how it is: with a beat (which also knows `draining`) or in a frame."""
-        item = self._members.get(key)
-        if item is None:
-            return
-        item.load = load
-        item.heard_s = self._lease.clock()
-        self._estimates.heard(key, load)
-        if draining is not None and draining != item.draining:
-            item.draining = draining
-            self._changed.set()
 
     def note_handoff(self, key: WorkerKey, failed: bool, *, reader: WorkerKey) -> None:
         """How a handoff from a prefill worker went, as its reader says."""
@@ -211,7 +198,7 @@ class Fleet:
         return len(self.with_role(role))
 
     def _is_silent(self, item: FleetMember) -> bool:
-        return self._lease.has_run_out(item.heard_s)
+        return self._lease.has_run_out(item.state.heard_s)
 
     def _is_trusted(self, item: FleetMember) -> bool:
         return item.cooldown.admits and not self._is_silent(item)
@@ -219,7 +206,7 @@ class Fleet:
     def _on_change(self, change: MembershipChange) -> None:
         member, state = change.member, change.state
         if change.kind is ChangeKind.REPORTED:
-            self.note_load(member.key, state.load, draining=state.draining)
+            self._note_state(state)
             return
         _log.info(
             f"worker {change.kind}",
@@ -228,13 +215,23 @@ class Fleet:
             address=member.address,
         )
         if change.kind is ChangeKind.JOINED:
-            self._add(member)
+            self._add(state)
         else:
             self._remove(member.key, f"has {_PARTING[change.kind]}")
         self._changed.set()
 
-    def _add(self, member: Member) -> None:
-        item = FleetMember(member, cooldown=Cooldown(self._clock), heard_s=self._lease.clock())
+    def _note_state(self, state: MemberState) -> None:
+        item = self._members.get(state.member.key)
+        if item is None:
+            return
+        was_draining, item.state = item.state.draining, state
+        self._estimates.heard(item.key, state.load)
+        if state.draining != was_draining:
+            self._changed.set()
+
+    def _add(self, state: MemberState) -> None:
+        member = state.member
+        item = FleetMember(state, cooldown=Cooldown(self._clock))
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         if member.kv_events_address:
@@ -243,7 +240,7 @@ class Fleet:
             item.session = WorkerSession(
                 member,
                 self._dialer,
-                on_load=lambda load: self.note_load(member.key, load),
+                on_load=partial(self._store.report, member.key),
                 on_open=self._changed.set,
                 on_handoff=partial(self.note_handoff, reader=member.key),
                 on_mismatch=lambda error: self._turn_away(member.key, error),

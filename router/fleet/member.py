@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
-from cluster.membership.member import Member
+from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.slow_start import SlowStart
 from router.fleet.worker_session import WorkerSession
@@ -50,9 +50,8 @@ class Assignment:
 class FleetMember:
     """All calls from the event loop. `session` exists for decode workers."""
 
-    member: Member
-    load: EngineLoad = field(default_factory=EngineLoad)
-    draining: bool = False
+    state: MemberState
+    """The store's record, always its latest."""
     session: WorkerSession | None = None
     follower: asyncio.Task[None] | None = None
     """Follows the worker's KV events."""
@@ -60,8 +59,6 @@ class FleetMember:
     """Whether its work fails: requests at a decode worker, handoffs at a prefill worker."""
     slow_start: SlowStart = field(default_factory=SlowStart)
     """Of a decode worker."""
-    heard_s: float = 0.0
-    """When it last said how it is, on the fleet's clock."""
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0
@@ -77,6 +74,16 @@ class FleetMember:
         self.pairing_key = self.member.pairing.key
 
     @property
+    def member(self) -> Member:
+        """What it said of itself when it joined, and since."""
+        return self.state.member
+
+    @property
+    def load(self) -> EngineLoad:
+        """As of its last word."""
+        return self.state.load
+
+    @property
     def is_decode(self) -> bool:
         """True for the decode role."""
         return self.member.role is Role.DECODE
@@ -89,7 +96,7 @@ class FleetMember:
     @property
     def takes_work(self) -> bool:
         """True when a request could be sent there now."""
-        return not self.is_cut_off and not self.draining
+        return not self.is_cut_off and not self.state.draining
 
     @property
     def has_room(self) -> bool:

@@ -187,3 +187,29 @@ def test_a_pairing_that_cannot_be_right_is_named(field: str, value: str | int) -
     setattr(message.pairing, field, value)
     with pytest.raises(InvalidRequest, match=field):
         member_from_wire(message)
+
+
+async def test_a_load_that_comes_otherwise_renews_the_lease_and_every_watcher_hears_it() -> None:
+    watched, others = Watched(), list[MembershipChange]()
+    watched.store.watch(others.append)
+    await watched.store.join(member())
+    await watched.store.beat(member().key, EngineLoad(num_running=1), draining=True)
+    watched.clock.now_s += 2.0
+    watched.store.report(member().key, EngineLoad(num_running=7))
+    assert others == watched.changes
+    assert (others[-1].kind, others[-1].state) == (ChangeKind.REPORTED, watched.store.members()[0])
+    assert (others[-1].state.load.num_running, others[-1].state.draining) == (7, True)
+    watched.clock.now_s += 2.0
+    assert await watched.store.expire() == []
+    watched.store.report(member(incarnation="i0").key, EngineLoad(num_running=9))
+    assert watched.store.members()[0].load.num_running == 7
+
+
+async def test_who_joins_again_is_told_to_every_watcher_with_its_new_record() -> None:
+    watched = Watched()
+    await watched.store.join(member())
+    await watched.store.beat(member().key, EngineLoad(num_running=3), draining=False)
+    await watched.store.join(replace(member(), kv_transport="rc"))
+    told = watched.changes[-1]
+    assert (told.kind, told.member.kv_transport) == (ChangeKind.REPORTED, "rc")
+    assert told.state.load.num_running == 3

@@ -12,6 +12,7 @@ from cluster.config import RouterOptions
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
 from cluster.membership.member import Member, member_to_wire
+from cluster.membership.store import MembershipChange
 from cluster.rpc import RpcServer, error_of, open_channel
 from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
@@ -167,7 +168,7 @@ async def test_a_second_live_process_under_one_id_is_refused_until_the_first_fal
         assert "127.0.0.1:10 cannot join: the process at 127.0.0.1:9 has that id" in error.message
         assert plane.fleet.members[0].key.incarnation == "i1"
         await stub.Join(join(member()))  # the first may say again that it is there
-        await until(lambda: plane.store.members()[0].beat_s < plane.store._clock() - 0.4)
+        await until(lambda: plane.store.members()[0].heard_s < plane.store._clock() - 0.4)
         await stub.Join(join(member(incarnation="i2")))
         assert [item.key.incarnation for item in plane.fleet.members] == ["i2"]
 
@@ -246,3 +247,23 @@ async def test_a_beat_with_impossible_numbers_is_refused(load: dict[str, float])
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Beat(beat(**load))
         assert isinstance(error_of(caught.value), InvalidRequest)
+
+
+async def test_what_a_worker_says_has_one_record_whichever_way_it_comes() -> None:
+    worker, heard = await FakeDecodeWorker().start(), list[MembershipChange]()
+    async with served() as (plane, stub):
+        plane.store.watch(heard.append)
+        await stub.Join(join(member_to_wire(worker.member())))
+        await until(lambda: plane.why_not_ready() is None)
+        load = worker_pb2.EngineLoad(num_running=4, total_blocks=9)
+        worker.send(worker_pb2.WorkerFrame(load=load))
+        await until(lambda: heard[-1].state.load.num_running == 4)
+        [item] = plane.fleet.members
+        assert item.state is heard[-1].state is plane.store.members()[0]
+        beat = membership_pb2.BeatRequest(
+            worker_id=worker.worker_id, incarnation="i1", load=load, kv_transport="rc"
+        )
+        await stub.Beat(beat)
+        assert item.member.kv_transport == "rc"
+        assert item.state is plane.store.members()[0]
+    await worker.stop()

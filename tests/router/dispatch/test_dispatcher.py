@@ -285,7 +285,7 @@ async def test_a_worker_that_joins_within_the_grace_serves_the_request() -> None
 async def test_a_draining_worker_gets_no_new_work() -> None:
     workers = [FakeDecodeWorker(f"decode-{i}", answer_at_once=True) for i in range(2)]
     async with router(*workers) as plane:
-        plane.fleet.note_load(workers[0].member().key, EngineLoad(), draining=True)
+        await plane.store.beat(workers[0].member().key, EngineLoad(), draining=True)
         for number in range(4):
             await collect(plane, request(f"r{number}"))
         assert [len(worker.submitted) for worker in workers] == [0, 4]
@@ -296,7 +296,7 @@ async def test_a_request_that_no_worker_can_hold_names_the_limit() -> None:
     async with router(worker) as plane:
         with pytest.raises(ContextTooLong, match="limit here is 1000"):
             await collect(plane, request(max_tokens=992))
-        plane.fleet.note_load(worker.member().key, EngineLoad(total_blocks=5, free_blocks=5))
+        plane.store.report(worker.member().key, EngineLoad(total_blocks=5, free_blocks=5))
         with pytest.raises(ContextTooLong, match="limit here is 20"):
             await collect(plane, request(max_tokens=12))
         assert isinstance((await collect(plane, request(max_tokens=11)))[-1], Completed)

@@ -8,6 +8,7 @@ import pytest
 
 from cluster.errors import ContextTooLong, InternalError
 from cluster.identity import Role
+from cluster.membership.member import MemberState
 from cluster.sampling import SamplingParams
 from router.control.plane import FleetPlane
 from router.dispatch.room import USUAL_ANSWER_TOKENS, with_room
@@ -37,7 +38,8 @@ def as_long_as_may_be(room: int = 1000) -> RoutedRequest:
 
 
 def holder(max_context_tokens: int) -> FleetMember:
-    return FleetMember(FakeDecodeWorker().member(max_context_tokens=max_context_tokens))
+    member = FakeDecodeWorker().member(max_context_tokens=max_context_tokens)
+    return FleetMember(MemberState.joined(member, 0.0))
 
 
 async def test_a_length_that_nobody_asked_for_is_cut_to_the_worker_that_is_left() -> None:
