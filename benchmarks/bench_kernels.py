@@ -20,7 +20,7 @@ from benchmarks.report import Row, print_table, write_json
 from kernels.cpu.team import TEAM
 from kernels.dispatch.block_digest import block_digest
 from kernels.dispatch.kernel_sets import kernels_for
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.paged_queries import PagedQueryTables
 from kernels.tape.kernel_set import KernelSet
 
@@ -111,7 +111,7 @@ def elementwise_rows(kernels: KernelSet, floor: CpuFloor) -> list[Row]:
         ),
         row(
             "gated_mul, 512 tokens",
-            lambda: kernels.gated_mul(gate_up, Activation.SILU),
+            lambda: kernels.gated_mul(gate_up, GateActivation.SILU),
             floor.read_ms(gate_up.nbytes * 1.5),
         ),
         row(

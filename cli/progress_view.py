@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cli.terminal import say
-from cluster.models.files.progress import Progress as ByteProgress
+from cluster.models.files.progress import ByteProgress
 from cluster.terminal_text import plain
 
 

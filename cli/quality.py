@@ -14,7 +14,7 @@ from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
     from engine.offline.quality.measurements import Measurements
-    from engine.offline.quality.verdict import Line, Thresholds
+    from engine.offline.quality.verdict import Comparison, Thresholds
     from engine.offline.replica import OfflineSetup
 
 
@@ -81,7 +81,7 @@ def _measure(
     return measure(setup, lengths, max_tokens=max_tokens, progress=progress)
 
 
-def _show(request: QualityRequest, lines: list[Line], limits: Thresholds) -> None:
+def _show(request: QualityRequest, lines: list[Comparison], limits: Thresholds) -> None:
     if request.output == "json":
         print_json(
             {

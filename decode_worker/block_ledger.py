@@ -16,8 +16,8 @@ from cluster.block_span import BlockSpan
 from cluster.errors import TransferFailed
 
 
-class BlockState(enum.Enum):
-    """What is known of one block."""
+class BlockArrival(enum.Enum):
+    """How far one block of the prompt is."""
 
     MISSING = "missing"
     READING = "reading"
@@ -29,8 +29,8 @@ class BlockLedger:
 
     def __init__(self, *, num_blocks: int, first_block: int) -> None:
         verified = min(first_block, num_blocks)
-        self._states = [BlockState.VERIFIED] * verified
-        self._states += [BlockState.MISSING] * (num_blocks - verified)
+        self._states = [BlockArrival.VERIFIED] * verified
+        self._states += [BlockArrival.MISSING] * (num_blocks - verified)
         self._offers: dict[int, BlockSpan] = {}  # block index -> that block, at the current source
         self._reading: dict[int, int] = {}  # first index of a read -> its number of blocks
 
@@ -42,7 +42,7 @@ class BlockLedger:
     @property
     def is_complete(self) -> bool:
         """True when every block is verified."""
-        return BlockState.VERIFIED is self._worst()
+        return BlockArrival.VERIFIED is self._worst()
 
     @property
     def is_quiet(self) -> bool:
@@ -53,7 +53,7 @@ class BlockLedger:
     def first_unverified(self) -> int:
         """Index of the first block that is not verified; `num_blocks` when all are."""
         for index, state in enumerate(self._states):
-            if state is not BlockState.VERIFIED:
+            if state is not BlockArrival.VERIFIED:
                 return index
         return len(self._states)
 
@@ -69,7 +69,7 @@ class BlockLedger:
 
     def take_reads(self) -> list[BlockSpan]:
         """Spans of offered blocks that are missing: the caller reads them now."""
-        wanted = sorted(i for i in self._offers if self._states[i] is BlockState.MISSING)
+        wanted = sorted(i for i in self._offers if self._states[i] is BlockArrival.MISSING)
         return [self._start(indices) for indices in _runs(wanted)]
 
     def answer(self, first_index: int, num_verified: int) -> None:
@@ -77,20 +77,20 @@ class BlockLedger:
         count = self._reading.pop(first_index, 0)
         for at in range(count):
             good = at < num_verified
-            state = BlockState.VERIFIED if good else BlockState.MISSING
+            state = BlockArrival.VERIFIED if good else BlockArrival.MISSING
             self._states[first_index + at] = state
 
     def _start(self, indices: list[int]) -> BlockSpan:
         for index in indices:
-            self._states[index] = BlockState.READING
+            self._states[index] = BlockArrival.READING
         self._reading[indices[0]] = len(indices)
         return BlockSpan.joined([self._offers[index] for index in indices])
 
-    def _worst(self) -> BlockState:
-        for state in (BlockState.MISSING, BlockState.READING):
+    def _worst(self) -> BlockArrival:
+        for state in (BlockArrival.MISSING, BlockArrival.READING):
             if state in self._states:
                 return state
-        return BlockState.VERIFIED
+        return BlockArrival.VERIFIED
 
     def _check(self, span: BlockSpan) -> None:
         if problem := span.problem():

@@ -75,7 +75,7 @@ class PackExperts(Protocol):
     def __call__(self, gate_up: Sequence[Weight], down: Sequence[Weight]) -> Experts: ...
 
 
-RouteExperts = Callable[
+RouteExpertsKernel = Callable[
     [torch.Tensor, torch.Tensor | None, RoutingRule], tuple[torch.Tensor, torch.Tensor]
 ]
 """See kernels/reference/route_experts.py."""

@@ -10,7 +10,7 @@ import torch
 from kernels.door import require
 
 
-class Activation(enum.StrEnum):
+class GateActivation(enum.StrEnum):
     """What a gate goes through."""
 
     SILU = "silu"
@@ -19,7 +19,7 @@ class Activation(enum.StrEnum):
     """GEGLU (Shazeer, 2020), GELU by its tanh formula."""
 
 
-GatedMul = Callable[[torch.Tensor, Activation], torch.Tensor]
+GatedMulKernel = Callable[[torch.Tensor, GateActivation], torch.Tensor]
 """gate_up [num_rows, 2 * inner], gate first -> [num_rows, inner]; see
 kernels/reference/gated_mul.py."""
 

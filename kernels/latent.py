@@ -46,7 +46,7 @@ class LatentNorm:
     eps: float
 
 
-class WriteLatent(Protocol):
+class WriteLatentKernel(Protocol):
     """See kernels/reference/write_latent.py."""
 
     def __call__(
@@ -61,7 +61,7 @@ class WriteLatent(Protocol):
     ) -> None: ...
 
 
-class AttendLatent(Protocol):
+class LatentAttentionKernel(Protocol):
     """See kernels/reference/latent_attention.py."""
 
     def __call__(

@@ -9,7 +9,7 @@ import torch
 from benchmarks.gpu.timing import GpuFloor, Work, num_copies, seconds_per_work
 from benchmarks.report import Row
 from kernels.dispatch.kernel_sets import triton_set
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.tape.kernel_set import KernelSet
 
 PART = 0.9
@@ -56,16 +56,16 @@ def add_rms_norm(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.
 
 def silu_gate(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype) -> Call:
     """The gate of most families."""
-    return _gate(Activation.SILU, kernels, num_tokens, device, dtype)
+    return _gate(GateActivation.SILU, kernels, num_tokens, device, dtype)
 
 
 def gelu_gate(kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype) -> Call:
     """Gemma's."""
-    return _gate(Activation.GELU_TANH, kernels, num_tokens, device, dtype)
+    return _gate(GateActivation.GELU_TANH, kernels, num_tokens, device, dtype)
 
 
 def _gate(
-    activation: Activation, kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype
+    activation: GateActivation, kernels: KernelSet, num_tokens: int, device: str, dtype: torch.dtype
 ) -> Call:
     gate_up = torch.randn(num_tokens, 2 * INNER, device=device).to(dtype)
     return gate_up.nbytes * 3 // 2, lambda: kernels.gated_mul(gate_up, activation)

@@ -90,7 +90,7 @@ class RandomDecoderWeights:
                 query_norm=None,
                 key_norm=None,
             ),
-            attention_branch_norm=None,
+            attention_post_norm=None,
             feed_forward_norm=self.final_norm(),
             feed_forward=MlpWeights(
                 gate_up=self._matrix(2 * config.intermediate_size, hidden),
@@ -98,7 +98,7 @@ class RandomDecoderWeights:
                 down=self._matrix(hidden, config.intermediate_size),
                 down_bias=None,
             ),
-            feed_forward_branch_norm=None,
+            feed_forward_post_norm=None,
         )
 
     def _matrix(self, outputs: int, inputs: int) -> torch.Tensor:

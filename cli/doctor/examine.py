@@ -18,7 +18,7 @@ _COLORS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ReportLine:
     """A finding, with its check and its cost."""
 
     check: str
@@ -47,13 +47,13 @@ def report(checks: Sequence[Check], *, output: str) -> ExitCode:
     return ExitCode.FAILED if counts[Verdict.FAIL] else ExitCode.OK
 
 
-def _run(check: Check) -> Line:
+def _run(check: Check) -> ReportLine:
     began_s = time.perf_counter()
     try:
         finding: Finding = check.look()
     except Exception as error:  # a check that breaks is a finding, and the others still count
         finding = broken(f"{check.name}: {error!r}", "this check itself broke; please report it")
-    return Line(
+    return ReportLine(
         check=check.name,
         verdict=finding.verdict,
         text=finding.text,
@@ -62,7 +62,7 @@ def _run(check: Check) -> Line:
     )
 
 
-def _in_words(line: Line) -> str:
+def _in_words(line: ReportLine) -> str:
     verdict = paint(f"{line.verdict:<4}", sys.stdout, fg=_COLORS[line.verdict])
     hint = f"\n      hint: {line.hint}" if line.hint else ""
     return f"{verdict}  {line.text} ({line.duration_ms:.0f} ms){hint}"

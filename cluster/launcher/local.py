@@ -30,7 +30,7 @@ from cluster.process.parent_death import PARENT_PID
 from cluster.process.pipe import MAX_LINE_BYTES, Lines, reading
 from cluster.process.startup import REPORT_FD, ProcessReport, parse_report
 
-OnWarning = Callable[[str, str, str], None]
+OnProcessWarning = Callable[[str, str, str], None]
 """Called with (process name, level, text)."""
 
 _OUTPUT_GRACE_S = 2.0
@@ -118,7 +118,7 @@ class LocalProcess:
 class LocalLauncher:
     """Starts children of this process. `log_dir`, if any, holds one NAME.log per process."""
 
-    def __init__(self, *, log_dir: Path | None, on_warning: OnWarning) -> None:
+    def __init__(self, *, log_dir: Path | None, on_warning: OnProcessWarning) -> None:
         self._log_dir = log_dir
         self._on_warning = on_warning
 

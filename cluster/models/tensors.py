@@ -16,8 +16,8 @@ LM_HEAD = "lm_head.weight"
 ROPE_DIVISORS = "rope_divisors"
 """GGUF only (`rope_freqs.weight`): what each inverse frequency is divided by."""
 INPUT_NORM = "input_layernorm.weight"
-ATTENTION_BRANCH_NORM = "post_attention_layernorm.weight"
-FEED_FORWARD_BRANCH_NORM = "post_feedforward_layernorm.weight"
+ATTENTION_POST_NORM = "post_attention_layernorm.weight"
+FEED_FORWARD_POST_NORM = "post_feedforward_layernorm.weight"
 
 
 def layer_prefix(index: int) -> str:
@@ -72,7 +72,7 @@ def _feed_forward_of(config: DecoderConfig, index: int) -> dict[str, tuple[int, 
 def _norm_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     names = [INPUT_NORM, feed_forward_norm(config)]
     if config.has_post_norms:
-        names += [ATTENTION_BRANCH_NORM, FEED_FORWARD_BRANCH_NORM]
+        names += [ATTENTION_POST_NORM, FEED_FORWARD_POST_NORM]
     return dict.fromkeys(names, (config.hidden_size,))
 
 

@@ -193,7 +193,7 @@ class LoadProgress(msgspec.Struct, frozen=True, tag=True):
     fraction: float
 
 
-class StartFailed(msgspec.Struct, frozen=True, tag=True):
+class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     """Instead of Ready: why the engine cannot start; after it, why it ends."""
 
     code: str
@@ -214,4 +214,4 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     """Since the start."""
 
 
-EngineMessage = Ready | LoadProgress | StartFailed | Stepped | Beat
+EngineMessage = Ready | LoadProgress | EngineFailed | Stepped | Beat

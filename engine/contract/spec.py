@@ -1,6 +1,6 @@
 """What an engine process is told before it starts. No torch: the server writes it, the child reads.
 
-The spec travels over the child's standard input; Ready, or StartFailed, comes back on the channel.
+The spec travels over the child's standard input; Ready, or EngineFailed, comes back on the channel.
 """
 
 from __future__ import annotations

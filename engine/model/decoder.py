@@ -8,7 +8,6 @@ The residual stream is float32; matrices and the pool are in the decoder's dtype
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -19,6 +18,7 @@ from engine.memory.kv_pool import KvPool
 from engine.model.layers.build import LayerBuilder
 from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.layers.rope_table import RopeTables
+from engine.model.load_phases import PhaseProgress, silent
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
@@ -28,12 +28,6 @@ from kernels.tape.play import player_of
 from kernels.tape.recording import Recording
 from kernels.tape.rows import Rows
 from kernels.tape.tape import Tape
-
-Progress = Callable[[str, float], None]
-
-
-def _silent(phase: str, fraction: float) -> None:
-    """The progress of a load that nobody watches."""
 
 
 class Decoder:
@@ -45,7 +39,7 @@ class Decoder:
         kernels: KernelSet,
         *,
         collective: Collective | None = None,
-        progress: Progress = _silent,
+        progress: PhaseProgress = silent,
     ) -> None:
         """`collective`: of the ranks that share the matrices; None: this rank has all of them."""
         self.config = weights.config
@@ -70,7 +64,7 @@ class Decoder:
         card: ModelCard,
         dtype: torch.dtype,
         device: str | torch.device,
-        progress: Progress = _silent,
+        progress: PhaseProgress = silent,
         *,
         weights: WeightFormat = WeightFormat.FULL,
         max_context_tokens: int | None = None,
@@ -132,7 +126,7 @@ class Decoder:
             if index == last:
                 attended, residual = tape.keep_wanted(attended, residual)
             branch = layer.attention.project(tape, attended)
-            x = tape.add_rms_norm(branch, residual, layer.post_attention_norm, eps)
+            x = tape.add_rms_norm(branch, residual, layer.feed_forward_norm, eps)
             branch = layer.feed_forward.record(tape, x)
             after = self._final_norm if index == last else self._layers[index + 1].input_norm
             x = tape.add_rms_norm(branch, residual, after, eps)

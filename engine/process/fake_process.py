@@ -6,17 +6,17 @@ import math
 
 from cluster.errors import ConfigError
 from engine.contract.spec import EngineSpec
+from engine.model.load_phases import PhaseProgress
 from engine.model.weights.decoder_weights import DTYPES
 from engine.process.extension import no_extension
 from engine.process.fake_runner import fake_replica
 from engine.process.main import engine_main
 from engine.runner.model_runner import Replica
-from engine.runner.replica import Progress
 
 _DEFAULT_BLOCKS = 256
 
 
-def load_fake_replica(spec: EngineSpec, progress: Progress) -> Replica:
+def load_fake_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     """A ReplicaLoader: the card's shape, the options' pool, the fake's tokens."""
     progress("fake weights", 0.0)
     config, options = spec.card.config, spec.options

@@ -12,6 +12,7 @@ import time
 
 import structlog
 
+from cluster.deadline import Clock
 from cluster.errors import InternalError, status_of
 from cluster.generation import Usage
 from engine.contract.commands import Cancel, Stop
@@ -19,7 +20,6 @@ from engine.contract.messages import Beat, Frame, RequestEnded, Stepped
 from engine.process.channel import CommandSource, MessageSink, Received, UnreadableCommand
 from engine.process.extension import TurnPart
 from engine.step.engine import Engine
-from engine.step.requests.lifecycle import Clock
 from engine.step.step_health import EngineBroken
 
 _LOG = structlog.get_logger()

@@ -1,6 +1,6 @@
 """The engine process: started by worker/engine/client.py, one per worker.
 
-    read the launch from standard input -> load the model (LoadProgress...) -> Ready | StartFailed
+    read the launch from standard input -> load the model (LoadProgress...) -> Ready | EngineFailed
     -> loop until Stop -> exit
 
 A worker package's entry module is two lines: it calls `engine_main` with its extension factory.
@@ -23,14 +23,15 @@ from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.logs import configure_logging
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
-from engine.contract.messages import LoadProgress, Ready, StartFailed
+from engine.contract.messages import EngineFailed, LoadProgress, Ready
 from engine.contract.spec import EngineLaunch, EngineSpec
+from engine.model.load_phases import PhaseProgress
 from engine.process.channel import MessageSink, ZmqChannel
 from engine.process.extension import EngineParts, Extension, ExtensionFactory, PoolAccess
 from engine.process.loop import EngineLoop
 from engine.process.threads import core_clock_of, use_threads_to_load, use_threads_to_serve
 from engine.runner.model_runner import Replica
-from engine.runner.replica import Progress, load_replica
+from engine.runner.replica import load_replica
 from engine.step.engine import Engine
 from kernels.cpu.native_library import cache_folder
 
@@ -38,7 +39,7 @@ _LOG = structlog.get_logger()
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 _KEPT_BYTES = 1 << 30
 
-ReplicaLoader = Callable[[EngineSpec, Progress], Replica]
+ReplicaLoader = Callable[[EngineSpec, PhaseProgress], Replica]
 
 
 def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_replica) -> None:
@@ -60,12 +61,12 @@ def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_
             )
         except SplitserveError as error:
             _LOG.error("the engine cannot go on", code=status_of(error).code, error=error.message)
-            channel.send(StartFailed(status_of(error).code, error.message))
+            channel.send(EngineFailed(status_of(error).code, error.message))
             sys.exit(1)
         except Exception as error:
             _LOG.exception("the engine cannot go on; the process ends")
             failure = InternalError(f"the engine stopped with {type(error).__name__}: {error}")
-            channel.send(StartFailed(status_of(failure).code, failure.message))
+            channel.send(EngineFailed(status_of(failure).code, failure.message))
             raise
 
 

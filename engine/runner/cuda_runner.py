@@ -19,14 +19,13 @@ import torch
 from engine.memory.kv_pool import KvPool
 from engine.memory.page_locked import SampledTokens
 from engine.model.decoder import Decoder
+from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.decode_buffers import BufferShape, DecodeBuffers
 from engine.runner.graph_backend import GraphBackend
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
 from kernels.dispatch.block_copy import block_copy
-
-Progress = Callable[[str, float], None]
 
 _STEP = 8
 """Between sizes from 8 on: padding then costs less than half of the rows of a tensor-core tile."""
@@ -56,7 +55,7 @@ class CudaRunner:
         *,
         limits: GraphLimits,
         backend: GraphBackend,
-        progress: Progress,
+        progress: PhaseProgress,
     ) -> None:
         self._decoder = decoder
         self._pool = pool
@@ -109,7 +108,9 @@ class CudaRunner:
         return self._logits[: batch.num_decodes]
 
     @torch.inference_mode()
-    def _capture(self, backend: GraphBackend, progress: Progress) -> dict[int, Callable[[], None]]:
+    def _capture(
+        self, backend: GraphBackend, progress: PhaseProgress
+    ) -> dict[int, Callable[[], None]]:
         graphs = {}
         sizes = graph_sizes(self._buffers.shape.num_rows)
         for done, size in enumerate(reversed(sizes)):

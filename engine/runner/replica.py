@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +15,7 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import MemoryBudget, MemoryRequest, plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.model.decoder import Decoder
+from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.weights.decoder_weights import DTYPES
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.gpu_formats import weights_on
@@ -25,11 +24,8 @@ from engine.runner.measured_pool import blocks_that_fit, measure_memory
 from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
 from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
 
-Progress = Callable[[str, float], None]
-"""(phase, fraction done), many times; fractions count within their phase."""
 
-
-def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
+def load_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     """Raises a ModelError for the checkpoint, ConfigError for options that do not fit."""
     try:
         return _load(spec, progress)
@@ -41,7 +37,7 @@ def load_replica(spec: EngineSpec, progress: Progress) -> Replica:
         ) from error
 
 
-def _load(spec: EngineSpec, progress: Progress) -> Replica:
+def _load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     phases = PhaseTimer(progress)
     size = _ReplicaSize.of(spec)
     phases("plan memory", 0.0)
@@ -149,7 +145,7 @@ def _num_blocks(decoder: Decoder, budget: MemoryBudget, size: _ReplicaSize) -> i
 
 
 def _runner_of(
-    decoder: Decoder, pool: KvPool, limits: GraphLimits, progress: Progress
+    decoder: Decoder, pool: KvPool, limits: GraphLimits, progress: PhaseProgress
 ) -> ModelRunner:
     """On CUDA decode steps are replayed, within the limits."""
     device = pool.tensor.device
@@ -186,30 +182,3 @@ def resolve_context(config: DecoderConfig, options: EngineOptions, layout: KvLay
     if options.kv_memory_bytes is not None:
         return min(limit, options.kv_memory_bytes // layout.block_bytes * layout.block_size)
     return limit
-
-
-class PhaseTimer:
-    """A Progress that passes on, and remembers how long each phase took."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._durations_ms: dict[str, float] = {}
-        self._phase: str | None = None
-        self._since_s = time.monotonic()
-
-    def __call__(self, phase: str, fraction: float) -> None:
-        """A phase begins, goes on, or is done."""
-        self._close(phase)
-        self._progress(phase, fraction)
-
-    def finish(self) -> dict[str, float]:
-        """Milliseconds per phase, in order."""
-        self._close(None)
-        return self._durations_ms
-
-    def _close(self, following: str | None) -> None:
-        now_s = time.monotonic()
-        if self._phase is not None:
-            spent = self._durations_ms.get(self._phase, 0.0)
-            self._durations_ms[self._phase] = spent + (now_s - self._since_s) * 1e3
-        self._phase, self._since_s = following, now_s

@@ -7,18 +7,17 @@ sampled; each is run here once. Keys and values go to a block that nobody reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
 import torch
 
 from cluster.sampling import SamplingParams
+from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import LaunchingRunner, ModelRunner
 from engine.sampling.logits import SamplingRow
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ class WarmUpLimits:
     """A block that no sequence owns."""
 
 
-def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: Progress) -> None:
+def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: PhaseProgress) -> None:
     """Once, when the pool is there and before requests are. Takes as long as the compiler does;
     one prompt of a block, to touch the memory, where no step compiles (a plain runner)."""
     compiles = isinstance(runner, LaunchingRunner)

@@ -17,7 +17,7 @@ import time
 import structlog
 
 from cluster.config import EngineOptions
-from cluster.deadline import deadline_passed
+from cluster.deadline import Clock, deadline_passed
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection
 from engine.runner.model_runner import LaunchingRunner, Replica
@@ -27,7 +27,7 @@ from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
 from engine.step.placement import Placement
 from engine.step.planning.plan import StepPlan
-from engine.step.requests.lifecycle import Clock, SequenceState
+from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
 from engine.step.step_planner import StepPlanner

@@ -13,6 +13,7 @@ from collections.abc import Sequence as Ordered
 import structlog
 import torch
 
+from cluster.deadline import Clock
 from cluster.errors import InternalError
 from cluster.generation import FinishReason, GeneratedToken
 from cluster.sampling import SamplingParams
@@ -20,7 +21,7 @@ from engine.memory.lease import Hold
 from engine.runner.model_runner import Replica
 from engine.sampling.logits import SamplingRow, end_token_ids
 from engine.sampling.sampler import Sampler
-from engine.step.requests.lifecycle import Clock, SequenceState
+from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 from engine.step.requests.table import RequestTable

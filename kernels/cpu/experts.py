@@ -15,7 +15,7 @@ import torch
 
 from kernels.door import require
 from kernels.experts import check_experts
-from kernels.gated_mul import Activation, GatedMul
+from kernels.gated_mul import GateActivation, GatedMulKernel
 from kernels.linear import Linear
 from kernels.weights import Weight
 
@@ -26,7 +26,7 @@ class SortedExperts:
     def __init__(
         self,
         pack_linear: Callable[[Weight], Linear],
-        gated_mul: GatedMul,
+        gated_mul: GatedMulKernel,
         gate_up: Sequence[Weight],
         down: Sequence[Weight],
     ) -> None:
@@ -61,7 +61,7 @@ class SortedExperts:
             if count:
                 gate_up, down = self._experts[expert]
                 run = slice(start, start + count)
-                out[run] = down(self._gated_mul(gate_up(x[run]), Activation.SILU))
+                out[run] = down(self._gated_mul(gate_up(x[run]), GateActivation.SILU))
                 start += count
         return out
 

@@ -63,11 +63,11 @@ def pack_native_linear(
     """Groups stay groups where the kernel takes them and the CPU runs it; others are plain."""
     runs = hasattr(library, "splitserve_grouped_linear")
     if runs and isinstance(weight, GroupedWeight) and takes(weight):
-        return GroupedLinear(library, weight, bias)
+        return NativeGroupedLinear(library, weight, bias)
     return PackedLinear(library, weight, bias)
 
 
-class GroupedLinear:
+class NativeGroupedLinear:
     """A `kernels.linear.Linear` and a `kernels.cpu.native_matrix.NativeMatrix`.
 
     Raises ValueError for a weight that `takes` refuses.

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from kernels.cpu.native_form import Cut, KvRows, Line, NativeForm
+from kernels.cpu.native_form import Cut, KvRows, NativeForm, NativeLine
 from kernels.cpu.native_kernels import ACTIVATION_CODES, CODES, HEAD_DIM_STEP, NO_WINDOW
 from kernels.cpu.native_matrix import NativeMatrix
 from kernels.cpu.step_records import (
@@ -70,7 +70,7 @@ class Lowering:
 
     def __init__(self, logits: Rows) -> None:
         """`logits`: what the last call leaves."""
-        self.lines: list[Line] = []
+        self.lines: list[NativeLine] = []
         self.row_bytes = [0]
         self.num_layers = 0
         self._places = {logits.place: LOGITS}

@@ -35,7 +35,8 @@ class Cut:
         return self.rows.place
 
 
-Line = OperationRecord | Cut
+NativeLine = OperationRecord | Cut
+"""Of a native form: one operation, or a stop between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class KvRows:
 class NativeForm:
     """What `kernels/cpu/step_program.py` runs."""
 
-    lines: Sequence[Line]
+    lines: Sequence[NativeLine]
     row_bytes: Sequence[int]
     """Of each place of the workspace."""
     kv: KvRows
@@ -75,7 +76,7 @@ class Segment:
     """Whether only rows with wanted logits are left at its end."""
 
 
-def segments_of(lines: Sequence[Line]) -> list[Segment]:
+def segments_of(lines: Sequence[NativeLine]) -> list[Segment]:
     """A call begins with all rows: one behind `keep_wanted` says so again."""
     segments: list[Segment] = []
     records: list[OperationRecord] = []

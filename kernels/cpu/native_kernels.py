@@ -13,14 +13,14 @@ import torch
 from kernels.cpu.team import TEAM
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.door import require_contiguous, require_dtype, require_shape
-from kernels.gated_mul import Activation, gated_width
+from kernels.gated_mul import GateActivation, gated_width
 from kernels.paged_queries import PagedQueries, check_attention
 from kernels.reference.head_norm import check_head_norm
 from kernels.reference.rope_write_kv import check_rope_write_kv
 
 CODES: Final = {torch.float32: 0, torch.bfloat16: 1}
 KV_CODES: Final = {torch.int8: 1, torch.float8_e4m3fn: 2}
-ACTIVATION_CODES: Final = {Activation.SILU: 0, Activation.GELU_TANH: 1}
+ACTIVATION_CODES: Final = {GateActivation.SILU: 0, GateActivation.GELU_TANH: 1}
 PLAIN_KV: Final = 0
 """A pool in the dtype of the activations."""
 NO_WINDOW: Final = 0
@@ -77,7 +77,7 @@ class NativeKernels:
             TEAM.num_threads,
         )
 
-    def gated_mul(self, gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
+    def gated_mul(self, gate_up: torch.Tensor, activation: GateActivation) -> torch.Tensor:
         """See kernels/reference/gated_mul.py."""
         num_rows, width = gate_up.shape
         inner = gated_width(width)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernels.cpu.native_form import Line
+from kernels.cpu.native_form import NativeLine
 from kernels.cpu.step_records import LOGITS
 
 
-def local_places(lines: Sequence[Line]) -> frozenset[int]:
+def local_places(lines: Sequence[NativeLine]) -> frozenset[int]:
     """Places that every stretch writes before it reads them, and that nothing between two reads.
 
     A stretch is a run of records that go by rows. The logits are what a program leaves.
@@ -28,5 +28,5 @@ def local_places(lines: Sequence[Line]) -> frozenset[int]:
     return frozenset(touched - lasting - {LOGITS})
 
 
-def _places(record: Line, fields: Sequence[str]) -> set[int]:
+def _places(record: NativeLine, fields: Sequence[str]) -> set[int]:
     return {getattr(record, field) for field in fields}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from kernels.door import require, require_shape
 from kernels.experts import check_experts
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.reference.gated_mul import gated_mul
 from kernels.weights import Weight, plain
 
@@ -37,7 +37,7 @@ class ReferenceExperts:
         out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
         for expert, (gate_up, down) in enumerate(zip(self._gate_up, self._down, strict=True)):
             rows, places = (ids == expert).nonzero(as_tuple=True)
-            gated = gated_mul(F.linear(x[rows], gate_up), Activation.SILU)
+            gated = gated_mul(F.linear(x[rows], gate_up), GateActivation.SILU)
             branch = F.linear(gated, down).float()
             out.index_add_(0, rows, branch * weights[rows, places, None])
         return out.to(x.dtype)

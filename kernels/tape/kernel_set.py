@@ -9,9 +9,9 @@ from typing import Protocol
 
 import torch
 
-from kernels.experts import PackExperts, RouteExperts
-from kernels.gated_mul import GatedMul
-from kernels.latent import AttendLatent, PackHeads, WriteLatent
+from kernels.experts import PackExperts, RouteExpertsKernel
+from kernels.gated_mul import GatedMulKernel
+from kernels.latent import LatentAttentionKernel, PackHeads, WriteLatentKernel
 from kernels.linear import Linear
 from kernels.paged_queries import PagedQueries
 from kernels.reference.experts import ReferenceExperts
@@ -30,7 +30,7 @@ class PackLinear(Protocol):
     def __call__(self, weight: Weight, bias: torch.Tensor | None = None) -> Linear: ...
 
 
-class Attend(Protocol):
+class PagedAttentionKernel(Protocol):
     """Query, a layer of the pool, the ragged batch, the scale of scores; with a window, a token
     sees itself and the window - 1 tokens before it."""
 
@@ -44,11 +44,11 @@ class Attend(Protocol):
     ) -> torch.Tensor: ...
 
 
-RopeWriteKv = Callable[
+RopeWriteKvKernel = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
 ]
 
-HeadNorm = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, int, int], None]
+HeadNormKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,14 @@ class KernelSet:
     pack_linear: PackLinear
     rms_norm: Callable[[torch.Tensor, torch.Tensor, float, torch.dtype], torch.Tensor]
     add_rms_norm: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
-    rope_write_kv: RopeWriteKv
-    paged_attention: Attend
-    gated_mul: GatedMul
-    head_norm: HeadNorm = head_norm
+    rope_write_kv: RopeWriteKvKernel
+    paged_attention: PagedAttentionKernel
+    gated_mul: GatedMulKernel
+    head_norm: HeadNormKernel = head_norm
     pack_experts: PackExperts = ReferenceExperts
-    route_experts: RouteExperts = route_experts
+    route_experts: RouteExpertsKernel = route_experts
     pack_heads: PackHeads = TorchHeadLinear
-    write_latent: WriteLatent = write_latent
-    latent_attention: AttendLatent = latent_attention
+    write_latent: WriteLatentKernel = write_latent
+    latent_attention: LatentAttentionKernel = latent_attention
     play_natively: Callable[[Recording], Player] | None = None
     """Raises NoNativeForm. None: the set has no programs, a forward goes kernel by kernel."""

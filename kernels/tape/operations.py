@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 
 from kernels.door import require, require_contiguous, require_dtype, require_shape
-from kernels.gated_mul import Activation, gated_width
+from kernels.gated_mul import GateActivation, gated_width
 from kernels.linear import Linear
 from kernels.tape.collective import Collective
 from kernels.tape.rows import QkvHeads, Rows
@@ -172,7 +172,7 @@ class GatedMul(Operation):
     """The gate of a feed-forward."""
 
     gate_up: Rows
-    activation: Activation
+    activation: GateActivation
     out: Rows
 
     def __post_init__(self) -> None:

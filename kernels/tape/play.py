@@ -14,7 +14,7 @@ from kernels.tape.kernel_set import KernelSet
 from kernels.tape.operations import Operation
 from kernels.tape.recording import NoNativeForm, Player, Recording, StepQueries
 from kernels.tape.rows import Rows
-from kernels.tape.steps import Frame, take
+from kernels.tape.steps import PlayedStep, take
 
 
 def player_of(recording: Recording, kernels: KernelSet) -> Player:
@@ -54,12 +54,12 @@ class KernelPlayer:
         if self._pool is not kv:
             self._pool, self._kv_layers = kv, kv.unbind(dim=1)
         places: list[torch.Tensor | None] = [None] * self._recording.num_places
-        frame = Frame(self._kernels, batch, self._kv_layers, places)
+        step = PlayedStep(self._kernels, batch, self._kv_layers, places)
         for run, operation, spent in self._lines:
-            run(operation, frame)
+            run(operation, step)
             for place in spent:
                 places[place] = None
-        return frame[self._recording.logits]
+        return step[self._recording.logits]
 
 
 def spent_places(operations: Sequence[Operation], result: Rows) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch
 
-from kernels.gated_mul import Activation, gated_width
+from kernels.gated_mul import GateActivation, gated_width
 from kernels.linear import Linear
 from kernels.tape.collective import Collective
 from kernels.tape.operations import (
@@ -128,7 +128,7 @@ class Tape:
         )
         return out
 
-    def gated_mul(self, gate_up: Rows, activation: Activation) -> Rows:
+    def gated_mul(self, gate_up: Rows, activation: GateActivation) -> Rows:
         """activation(gate) * up."""
         out = self.rows("gated", gated_width(gate_up.width))
         self.add(GatedMul(gate_up=gate_up, activation=activation, out=out))

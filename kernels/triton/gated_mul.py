@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.door import require_contiguous
-from kernels.gated_mul import Activation, gated_width
+from kernels.gated_mul import GateActivation, gated_width
 from kernels.triton.launch import on_device_of
 
 _WIDTHS = (1024, 512, 256)
@@ -33,7 +33,7 @@ def _gated_mul(gate_up, out, inner, GELU: tl.constexpr, WIDTH: tl.constexpr):
     tl.store(out + row * inner + columns, value.to(out.dtype.element_ty), mask=inside)
 
 
-def gated_mul(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
+def gated_mul(gate_up: torch.Tensor, activation: GateActivation) -> torch.Tensor:
     """See kernels/reference/gated_mul.py."""
     num_tokens, inner = gate_up.shape[0], gated_width(gate_up.shape[1])
     require_contiguous("gate_up", gate_up)
@@ -45,7 +45,7 @@ def gated_mul(gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
                 gate_up,
                 out,
                 inner,
-                GELU=activation is Activation.GELU_TANH,
+                GELU=activation is GateActivation.GELU_TANH,
                 WIDTH=width,
                 num_warps=width // _LANES_PER_WARP,
             )

@@ -179,7 +179,7 @@ def _dequantize(
         tl.store(to + WIDTH // 2, weight.to(out.dtype.element_ty), mask=mask)
 
 
-class GroupedLinear:
+class TritonGroupedLinear:
     """A `kernels.linear.Linear` that keeps 4 or 8 bits per weight."""
 
     def __init__(self, weight: GroupedWeight, bias: torch.Tensor | None = None) -> None:

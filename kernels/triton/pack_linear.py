@@ -16,7 +16,7 @@ from kernels.reference.linear import TorchLinear
 from kernels.regroup import regroup
 from kernels.triton.fp8_linear import Fp8Linear, has_fp8_form
 from kernels.triton.gpu import multiplies_fp8
-from kernels.triton.grouped_linear import GroupedLinear
+from kernels.triton.grouped_linear import TritonGroupedLinear
 from kernels.triton.grouped_values import MIN_WIDTH, tile_width
 from kernels.weights import Fp8Weight, GroupedWeight, Weight
 
@@ -25,7 +25,7 @@ def pack_linear(weight: Weight, bias: torch.Tensor | None = None) -> Linear:
     """See PackLinear."""
     if isinstance(weight, GroupedWeight):
         grouped = in_whole_tiles(weight)
-        return TorchLinear(weight, bias) if grouped is None else GroupedLinear(grouped, bias)
+        return TorchLinear(weight, bias) if grouped is None else TritonGroupedLinear(grouped, bias)
     if isinstance(weight, Fp8Weight) and multiplies_fp8(weight.values.device):
         return Fp8Linear(weight, bias) if has_fp8_form(weight) else TorchLinear(weight, bias)
     return TorchLinear(weight, bias)

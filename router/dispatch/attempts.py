@@ -22,8 +22,8 @@ from router.fleet.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What an error says."""
+class RetryRule:
+    """What follows from an error."""
 
     max_workers: int
     """How many workers one request may meet before the error is its own."""
@@ -31,17 +31,17 @@ class Verdict:
     """True when the worker should rest."""
 
 
-ELSEWHERE: dict[type[SplitserveError], Verdict] = {
-    WorkerLost: Verdict(2, is_workers_fault=True),
-    InternalError: Verdict(2, is_workers_fault=True),
-    TransferFailed: Verdict(2),
-    NotReady: Verdict(3),
-    PairingMismatch: Verdict(3),
-    OutOfBlocks: Verdict(3),
+ELSEWHERE: dict[type[SplitserveError], RetryRule] = {
+    WorkerLost: RetryRule(2, is_workers_fault=True),
+    InternalError: RetryRule(2, is_workers_fault=True),
+    TransferFailed: RetryRule(2),
+    NotReady: RetryRule(3),
+    PairingMismatch: RetryRule(3),
+    OutOfBlocks: RetryRule(3),
 }
 """Errors that another worker may not have. Two for those that a request itself may bring about: one
 that has cost two workers their step is not tried on a third."""
-_FINAL = Verdict(1)
+_FINAL = RetryRule(1)
 
 
 class Attempts:
@@ -69,15 +69,15 @@ class Attempts:
     def failed(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The request failed there, with or without a token."""
         self._first_error = self._first_error or error
-        if verdict_on(error).is_workers_fault:
+        if retry_rule(error).is_workers_fault:
             self._fleet.note_request(worker, failed=True)
 
     def may_go_on(self, error: SplitserveError) -> bool:
         """True when another worker is there that may not have the error."""
         others = (item for item in self._fleet.ready(Role.DECODE) if item.key not in self._tried)
-        return len(self._tried) < verdict_on(error).max_workers and any(others)
+        return len(self._tried) < retry_rule(error).max_workers and any(others)
 
 
-def verdict_on(error: SplitserveError) -> Verdict:
+def retry_rule(error: SplitserveError) -> RetryRule:
     """The row of the nearest class in the table; other errors are the request's own."""
     return next((ELSEWHERE[cls] for cls in type(error).__mro__ if cls in ELSEWHERE), _FINAL)

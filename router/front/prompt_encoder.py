@@ -9,8 +9,8 @@ from router.front.text_work import TextWork
 
 INLINE_CHARS = 4096
 """Longer texts are encoded by a text worker. SmolLM2's tokenizer takes 0.2 to 0.4 ms for a thousand
-characters on the 2-core machine (`Tokenizer.encode` timed over prompts of 512 to 65,536); to a
-worker and back is 0.1 ms."""
+characters on the 2-core machine (`CheckpointTokenizer.encode` timed over prompts of 512 to 65,536);
+to a worker and back is 0.1 ms."""
 
 
 class PromptEncoder:

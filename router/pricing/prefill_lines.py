@@ -37,9 +37,9 @@ would stay with an idle decode worker: see router/pricing/policy.py."""
 _NEWS = 0.01
 """By so much of itself a word must change to be one: workers say a little else with each frame."""
 
-Line = tuple[float, float]
+PrefillLine = tuple[float, float]
 """(base_ms, ms_per_token)"""
-_DEFAULT: Line = (DEFAULT_BASE_MS, 1000 / DEFAULT_TOKENS_PER_S)
+_DEFAULT: PrefillLine = (DEFAULT_BASE_MS, 1000 / DEFAULT_TOKENS_PER_S)
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Sums:
         self.xx += weight * tokens * tokens
         self.xy += weight * tokens * took_ms
 
-    def line(self, prior: Line) -> Line:
+    def line(self, prior: PrefillLine) -> PrefillLine:
         """Least squares of the samples and the two points of the prior."""
         base, slope = prior
         all_in = _Sums(self.weight, self.x, self.y, self.xx, self.xy)
@@ -73,7 +73,7 @@ class _Sums:
             all_in.add(tokens, base + tokens * slope, self.prior / len(_PRIOR_TOKENS))
         return all_in._solve()
 
-    def _solve(self) -> Line:
+    def _solve(self) -> PrefillLine:
         slope = (self.weight * self.xy - self.x * self.y) / (
             self.weight * self.xx - self.x * self.x
         )

@@ -1,7 +1,7 @@
 """A text worker's process: `python -m router.text_worker.child DESCRIPTOR`.
 
-Setup -> load tokenizer and template -> Loaded -> Begin -> task, reply, task, reply ... until the
-                                   router closes the socket, or a limit ends the process
+Setup -> load tokenizer and template -> TextWorkerReady -> Begin -> task, reply, task, reply ...
+                             until the router closes the socket, or a limit ends the process
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from router.text_worker.messages import (
     EncodeChat,
     EncodeText,
     Ids,
-    Loaded,
     Setup,
     Task,
+    TextWorkerReady,
     pack,
     pack_refusal,
     size_of,
@@ -50,7 +50,7 @@ def main() -> int:
         desk = TextDesk(replace(model, ignores_unknown_fields=setup.ignores_unknown_fields))
         if not setup.limits.hold_memory():
             _log.warning("the memory of this process is not limited: the system has no such limit")
-        link.sendall(pack(Loaded()))
+        link.sendall(pack(TextWorkerReady()))
         step_back(_first(Begin, stream).niceness)
         while (message := _read_or_end(stream)) is not None:
             for part in _reply(desk, setup.limits, *message):

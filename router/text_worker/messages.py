@@ -1,9 +1,9 @@
 """What the router and a text worker say to each other, over a socket of their own.
 
     router -> worker   Setup, once; Begin, once; then tasks, one at a time
-    worker -> router   Loaded, after Setup; then for each task Ids or a Refusal
+    worker -> router   TextWorkerReady, after Setup; then for each task Ids or a Refusal
 
-Between Loaded and Begin it is a spare, which any lane may take.
+Between TextWorkerReady and Begin it is a spare, which any lane may take.
 
 A message is two lengths, a head in MessagePack, and a payload of plain bytes: a body on the way
 there, token ids (4 bytes each, this machine's order) on the way back.
@@ -84,7 +84,7 @@ def size_of(task: Task, body: bytes) -> int:
     return len(body)
 
 
-class Loaded(msgspec.Struct, frozen=True, tag=True):
+class TextWorkerReady(msgspec.Struct, frozen=True, tag=True):
     """Tasks may come."""
 
 
@@ -120,7 +120,7 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
         return error
 
 
-Reply = Loaded | Ids | Refusal
+Reply = TextWorkerReady | Ids | Refusal
 _TO_WORKER: msgspec.msgpack.Decoder[Setup | Begin | Task]
 _TO_ROUTER: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 

@@ -16,7 +16,16 @@ from cluster.process.parent_death import PARENT_PID
 from cluster.process.startup import REPORT_FD
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import ReadBody
-from router.text_worker.messages import LENGTHS, Begin, Ids, Loaded, Refusal, Reply, Setup, pack
+from router.text_worker.messages import (
+    LENGTHS,
+    Begin,
+    Ids,
+    Refusal,
+    Reply,
+    Setup,
+    TextWorkerReady,
+    pack,
+)
 from router.text_worker.messages import to_router as unpack
 from router.text_worker.vital_signs import kill_when_silent
 
@@ -123,7 +132,7 @@ class TextProcess:
                 reply, _ = await self._exchange(pack(setup), b"")
         finally:
             await cancel([watch])
-        assert isinstance(reply, Loaded)
+        assert isinstance(reply, TextWorkerReady)
 
     async def _exchange(self, head: bytes, body: bytes) -> tuple[Reply, bytes]:
         self._writer.write(head)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.dispatch.kernel_sets import REFERENCE
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from tests.kernels.kernel_sets import CPU_SETS, DTYPES, cpu_set, random, tolerance
 from tests.kernels.triton_places import PLACES, Place
 from tests.kernels.triton_places import kernels as triton_kernels
@@ -16,29 +16,29 @@ SHAPES = [(0, 8), (1, 1536), (9, 24), (33, 7)]
 SMALL_SHAPES = [(0, 8), (2, 24), (1, 1100)]
 NAN = float("nan")
 EXTREMES = {
-    Activation.SILU: ([-1e4, -100.0, -88.0, 0.0, 88.0, 100.0, 1e4, NAN], 1e-30),
+    GateActivation.SILU: ([-1e4, -100.0, -88.0, 0.0, 88.0, 100.0, 1e4, NAN], 1e-30),
     # Far to the left torch's 1 + tanh cancels to 0; what is left of it here is below 1e-6.
-    Activation.GELU_TANH: ([-1e4, -100.0, -10.0, -5.0, 0.0, 5.0, 10.0, 1e4, NAN], 2e-6),
+    GateActivation.GELU_TANH: ([-1e4, -100.0, -10.0, -5.0, 0.0, 5.0, 10.0, 1e4, NAN], 2e-6),
 }
 
 
 @pytest.mark.parametrize("name", CPU_SETS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("num_tokens", "inner"), SHAPES)
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", GateActivation)
 def test_a_gate_is_torchs_activation_times_up(
-    activation: Activation, num_tokens: int, inner: int, dtype: torch.dtype, name: str
+    activation: GateActivation, num_tokens: int, inner: int, dtype: torch.dtype, name: str
 ) -> None:
     gate_up = random(num_tokens, 2 * inner, dtype=dtype) * 3
     gate, up = gate_up.float().chunk(2, dim=1)
-    is_silu = activation is Activation.SILU
+    is_silu = activation is GateActivation.SILU
     opened = F.silu(gate) if is_silu else F.gelu(gate, approximate="tanh")
     ours = cpu_set(name).gated_mul(gate_up, activation)
     torch.testing.assert_close(ours, (opened * up).to(dtype), **tolerance(dtype))
 
 
-@pytest.mark.parametrize("activation", Activation)
-def test_extreme_gates_saturate(activation: Activation) -> None:
+@pytest.mark.parametrize("activation", GateActivation)
+def test_extreme_gates_saturate(activation: GateActivation) -> None:
     values, atol = EXTREMES[activation]
     gate_up = torch.cat((torch.tensor(values), torch.ones(len(values))))[None]
     ours = cpu_set("avx512").gated_mul(gate_up, activation)
@@ -49,14 +49,14 @@ def test_extreme_gates_saturate(activation: Activation) -> None:
 @pytest.mark.parametrize("name", CPU_SETS)
 def test_an_odd_width_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="odd width 7"):
-        cpu_set(name).gated_mul(torch.zeros(2, 7), Activation.SILU)
+        cpu_set(name).gated_mul(torch.zeros(2, 7), GateActivation.SILU)
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("num_tokens", "inner"), SMALL_SHAPES)
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", GateActivation)
 def test_tritons_gate_is_that_of_the_reference(
-    activation: Activation, num_tokens: int, inner: int, place: Place
+    activation: GateActivation, num_tokens: int, inner: int, place: Place
 ) -> None:
     device, dtype = place
     gate_up = (random(num_tokens, 2 * inner, dtype=dtype) * 3).to(device)
@@ -66,8 +66,8 @@ def test_tritons_gate_is_that_of_the_reference(
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # numpy's, in the interpreter
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("activation", Activation)
-def test_tritons_gates_saturate(activation: Activation, place: Place) -> None:
+@pytest.mark.parametrize("activation", GateActivation)
+def test_tritons_gates_saturate(activation: GateActivation, place: Place) -> None:
     device, dtype = place
     gate = torch.tensor([-6e4, -100.0, -30.0, 0.0, 30.0, 100.0, 6e4, NAN])
     gate_up = torch.cat((gate, torch.ones(8)))[None].to(dtype).to(device)

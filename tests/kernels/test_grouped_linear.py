@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels.cpu import native_library as native
-from kernels.cpu.grouped_linear import GroupedLinear, pack_native_linear
+from kernels.cpu.grouped_linear import NativeGroupedLinear, pack_native_linear
 from kernels.cpu.packed_linear import PackedLinear
 from kernels.cpu.team import TEAM
 from kernels.quantize import quantize_groups
@@ -59,7 +59,7 @@ def test_products_are_those_of_the_reference(
     """Sums in another order: a few roundings of float32 of the largest partial sum."""
     weight = grouped(outputs, inputs, group, bits=bits, dtype=dtype)
     bias = random(outputs, dtype=dtype, seed=1)
-    linear = GroupedLinear(library, weight, bias)
+    linear = NativeGroupedLinear(library, weight, bias)
     for num_rows in (0, 1, 2, 6, 7, 29, 200):
         x = random(num_rows, inputs, dtype=dtype, seed=num_rows)
         exact = grouped_linear(x, weight, bias)
@@ -135,7 +135,7 @@ def test_a_row_has_the_same_bits_in_every_batch_and_on_every_number_of_threads(
     bits: int, dtype: torch.dtype, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weight, bias = grouped(100, 192, 32, bits=bits, dtype=dtype), random(100, dtype=dtype, seed=2)
-    linear = GroupedLinear(library, weight, bias)
+    linear = NativeGroupedLinear(library, weight, bias)
     x = random(300, 192, dtype=dtype, seed=1)
     whole = linear.logits(x)
     for num_threads in (1, 2, 3):
@@ -150,7 +150,7 @@ def test_rows_are_those_of_the_weight(
     outputs: int, inputs: int, group: int, bits: int, library: ctypes.CDLL
 ) -> None:
     weight = grouped(outputs, inputs, group, bits=bits, dtype=FLOAT)
-    rows = GroupedLinear(library, weight).rows(torch.tensor([0, outputs - 1, 31, 0]))
+    rows = NativeGroupedLinear(library, weight).rows(torch.tensor([0, outputs - 1, 31, 0]))
     stored = centre(weight).dequantize()[[0, outputs - 1, 31, 0]]
     torch.testing.assert_close(rows, stored, rtol=1e-6, atol=1e-6)
     exact = weight.dequantize()[[0, outputs - 1, 31, 0]]
@@ -159,7 +159,7 @@ def test_rows_are_those_of_the_weight(
 
 def test_rows_of_symmetric_bytes_are_exact(library: ctypes.CDLL) -> None:
     weight = quantize_groups(random(70, 64, dtype=FLOAT), bits=8, dtype=FLOAT)
-    rows = GroupedLinear(library, weight).rows(torch.arange(70))
+    rows = NativeGroupedLinear(library, weight).rows(torch.arange(70))
     assert torch.equal(rows, weight.dequantize())
 
 
@@ -173,18 +173,18 @@ def test_the_largest_sums_of_four_bits_do_not_meet_in_their_word(
     weight = replace(weight, values=torch.full_like(weight.values, value))
     x = torch.full((7, 96), sign)
     exact = x @ weight.dequantize().T
-    torch.testing.assert_close(GroupedLinear(library, weight)(x), exact, rtol=1e-4, atol=5e-3)
+    torch.testing.assert_close(NativeGroupedLinear(library, weight)(x), exact, rtol=1e-4, atol=5e-3)
 
 
 def test_no_activation_gives_no_output(library: ctypes.CDLL) -> None:
     weight, bias = grouped(32, 64, 32), random(32, dtype=BF16)
     x = torch.zeros(2, 64, dtype=BF16)
     x[1] = 1e-35  # below what a scale can be made of
-    assert torch.equal(GroupedLinear(library, weight, bias)(x), bias.expand(2, 32))
+    assert torch.equal(NativeGroupedLinear(library, weight, bias)(x), bias.expand(2, 32))
 
 
 def test_a_nan_stays_in_its_row_and_is_not_hidden(library: ctypes.CDLL) -> None:
-    linear = GroupedLinear(library, grouped(32, 64, 32))
+    linear = NativeGroupedLinear(library, grouped(32, 64, 32))
     x = random(3, 64, dtype=BF16)
     clean = linear(x)
     x[1, 40] = torch.nan
@@ -197,7 +197,7 @@ def test_four_bits_take_half_a_byte_and_their_scales_two(library: ctypes.CDLL) -
     outputs, inputs = 64, 128
     weight = grouped(outputs, inputs, 32)
     held = outputs * (inputs // 2 + inputs // 32 * (2 + 2) + 4)  # minimums, and an output's factor
-    assert GroupedLinear(library, weight).num_bytes == held
+    assert NativeGroupedLinear(library, weight).num_bytes == held
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_groups_that_the_kernel_does_not_take_are_refused(
     weight: GroupedWeight, library: ctypes.CDLL
 ) -> None:
     with pytest.raises(ValueError, match="64 inputs in groups of (16|32) for torch"):
-        GroupedLinear(library, weight)
+        NativeGroupedLinear(library, weight)
 
 
 def test_what_has_no_layout_is_dequantized(library: ctypes.CDLL) -> None:
-    assert isinstance(pack_native_linear(library, grouped(32, 64, 32)), GroupedLinear)
+    assert isinstance(pack_native_linear(library, grouped(32, 64, 32)), NativeGroupedLinear)
     assert isinstance(pack_native_linear(library, random(32, 64, dtype=BF16)), PackedLinear)
     narrow = grouped(32, 64, 16)
     packed = pack_native_linear(library, narrow)
@@ -245,4 +245,4 @@ def test_a_cpu_that_does_not_multiply_bytes_dequantizes(
 )
 def test_a_wrong_input_is_refused(x: torch.Tensor, problem: str, library: ctypes.CDLL) -> None:
     with pytest.raises(ValueError, match=problem):
-        GroupedLinear(library, grouped(32, 64, 32))(x)
+        NativeGroupedLinear(library, grouped(32, 64, 32))(x)

@@ -15,12 +15,12 @@ import torch
 from cluster.errors import ConfigError
 from engine.contract.commands import Command
 from engine.contract.spec import EngineSpec
+from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
 from engine.process.extension import EngineParts, Extension, NoExtension, no_extension
 from engine.process.fake_process import load_fake_replica
 from engine.process.main import engine_main
 from engine.runner.model_runner import ModelRunner, Replica
-from engine.runner.replica import Progress
 
 HELPER_LIVES_S = 60
 STEP_S = 1.5
@@ -54,7 +54,7 @@ class OddRunner:
         return self._runner.forward(batch)
 
 
-def load(spec: EngineSpec, progress: Progress) -> Replica:
+def load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     """A ReplicaLoader."""
     oddity = spec.worker_id
     if oddity == "never starts":

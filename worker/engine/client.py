@@ -2,7 +2,7 @@
 
 start -> LoadProgress... -> Ready -> frames ... -> stop
               |                        |
-              '- StartFailed: raises   '- `died` resolves, frames end
+              '- EngineFailed: raises  '- `died` resolves, frames end
 
 A process that does not work any more (vitals.py) is ended, and so has died.
 """
@@ -25,7 +25,14 @@ from cluster.logs import get_logger
 from cluster.process.background import Background
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Command, Stop
-from engine.contract.messages import EngineMessage, Frame, LoadProgress, Ready, StartFailed, Stepped
+from engine.contract.messages import (
+    EngineFailed,
+    EngineMessage,
+    Frame,
+    LoadProgress,
+    Ready,
+    Stepped,
+)
 from engine.contract.spec import EngineLaunch, EngineSpec
 from worker.engine.engine_child import EngineChild
 from worker.engine.link import LifeListener, LifeSign
@@ -87,7 +94,7 @@ class EngineClient:
         while (message := await self._receive()) is not None:
             if isinstance(message, Ready):
                 return message
-            if isinstance(message, StartFailed):
+            if isinstance(message, EngineFailed):
                 raise from_code(message.code, message.message)
             if isinstance(message, LoadProgress) and on_progress:
                 on_progress(message)
@@ -146,12 +153,12 @@ class EngineClient:
         while True:
             message = self._decoder.decode(await self._frames.recv())
             vitals.heard(message)
-            if isinstance(message, StartFailed):
+            if isinstance(message, EngineFailed):
                 self._take_last_word(message)
             self._inbox.put_nowait(message)
             self._tell_of_life(LifeSign.WORD)
 
-    def _take_last_word(self, message: StartFailed) -> None:
+    def _take_last_word(self, message: EngineFailed) -> None:
         self._last_word = message.message
         self._background.once("end of a failed engine", self._end_after_last_word())
 

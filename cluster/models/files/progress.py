@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Progress(Protocol):
+class ByteProgress(Protocol):
     """Called by one thread at a time: the one that asked for the model, or one that downloads it.
 
     `phase` is a short word such as "download", "unpack", "verify"; `total_bytes` is None while it

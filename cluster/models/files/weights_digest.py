@@ -12,13 +12,13 @@ from pathlib import Path
 from cluster.errors import BadCheckpoint
 from cluster.models.files.disk import landing, sha256_of
 from cluster.models.files.json_file import read_json_object
-from cluster.models.files.progress import Progress, silent
+from cluster.models.files.progress import ByteProgress, silent
 
 
 class DigestCache:
     """One small JSON file per weight file under `root`."""
 
-    def __init__(self, root: Path, progress: Progress = silent) -> None:
+    def __init__(self, root: Path, progress: ByteProgress = silent) -> None:
         self._root = root
         self._progress = progress
 

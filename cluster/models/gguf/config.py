@@ -48,7 +48,7 @@ def dtype_of_gguf(header: GgufHeader) -> str:
 def _check_tensors(header: GgufHeader, config: DecoderConfig) -> None:
     """Every tensor that such a decoder has is there, in its shape."""
     for ours, shape in expected_shapes(config).items():
-        name = to_gguf_name(ours, has_branch_norms=config.has_post_norms)
+        name = to_gguf_name(ours, has_post_norms=config.has_post_norms)
         tensor = header.tensors.get(name)
         if tensor is None:
             raise BadCheckpoint(f"{header.path} lacks tensor {name!r}; fetch or convert it again")

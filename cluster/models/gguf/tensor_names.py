@@ -23,7 +23,7 @@ _LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_BRANCH_NORMED = {
+_POST_NORMED = {
     **_LAYER,
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
@@ -31,9 +31,9 @@ _BRANCH_NORMED = {
 }
 
 
-def from_gguf_name(name: str, *, has_branch_norms: bool = False) -> str:
+def from_gguf_name(name: str, *, has_post_norms: bool = False) -> str:
     """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight; unknown names unchanged."""
-    modules = _BRANCH_NORMED if has_branch_norms else _LAYER
+    modules = _POST_NORMED if has_post_norms else _LAYER
     if name in _TOP:
         return _TOP[name]
     prefix, _, rest = name.partition(".")
@@ -44,9 +44,9 @@ def from_gguf_name(name: str, *, has_branch_norms: bool = False) -> str:
     return name
 
 
-def to_gguf_name(name: str, *, has_branch_norms: bool = False) -> str:
+def to_gguf_name(name: str, *, has_post_norms: bool = False) -> str:
     """The other way round, of a tensor of a dense decoder."""
-    modules = _BRANCH_NORMED if has_branch_norms else _LAYER
+    modules = _POST_NORMED if has_post_norms else _LAYER
     for theirs, ours in _TOP.items():
         if ours == name:
             return theirs

@@ -26,7 +26,7 @@ _GGUF_SPECIAL = {
 }
 
 
-class ChatTemplate:
+class JinjaChatTemplate:
     """Compiled once; `render` may be called from any thread."""
 
     def __init__(
@@ -91,7 +91,7 @@ class ChatTemplate:
         return "".join(pieces)
 
 
-def load_chat_template(card: ModelCard) -> ChatTemplate | None:
+def load_chat_template(card: ModelCard) -> JinjaChatTemplate | None:
     """None when the checkpoint has none (a base model). Raises BadCheckpoint for a broken one."""
     if card.format is CheckpointFormat.GGUF:
         source, special = _of_gguf(card)
@@ -99,7 +99,7 @@ def load_chat_template(card: ModelCard) -> ChatTemplate | None:
         source, special = _of_folder(card), special_tokens_of(card.metadata_path)
     if source is None:
         return None
-    return ChatTemplate(source, special, where=str(card.metadata_path))
+    return JinjaChatTemplate(source, special, where=str(card.metadata_path))
 
 
 def _of_gguf(card: ModelCard) -> tuple[str | None, dict[str, str]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tokenizers.decoders import DecodeStream
 
 if TYPE_CHECKING:
-    from cluster.models.text.tokenizer import Tokenizer
+    from cluster.models.text.tokenizer import CheckpointTokenizer
 
 REPLACEMENT = "�"
 MAX_HELD_TOKENS = 16
@@ -31,7 +31,7 @@ class IncrementalDetokenizer:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: CheckpointTokenizer,
         prompt_tail_ids: Sequence[int] = (),
         *,
         shows_special: bool = False,

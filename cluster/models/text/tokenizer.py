@@ -19,7 +19,7 @@ from cluster.models.gguf.tokenizer import backend_of_gguf
 from cluster.models.text.detokenizer import IncrementalDetokenizer
 
 
-def load_tokenizer(card: ModelCard) -> Tokenizer:
+def load_tokenizer(card: ModelCard) -> CheckpointTokenizer:
     """Raises BadCheckpoint or UnsupportedModel. About 0.3 s; load once per process."""
     # one text at a time: a pool of threads adds a hop, stacks, and a warning after every fork
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -27,12 +27,12 @@ def load_tokenizer(card: ModelCard) -> Tokenizer:
         backend = backend_of_gguf(read_gguf_header(card.metadata_path))
     else:
         backend = _backend_of_folder(card)
-    return Tokenizer(backend, card.eos_token_ids, bos_token_id=card.bos_token_id)
+    return CheckpointTokenizer(backend, card.eos_token_ids, bos_token_id=card.bos_token_id)
 
 
-class Tokenizer:
-    """Immutable and thread-safe; encoding runs without the interpreter lock, but for the making of
-    the list of ids."""
+class CheckpointTokenizer:
+    """That of a checkpoint. Immutable and thread-safe; encoding runs without the interpreter lock,
+    but for the making of the list of ids."""
 
     def __init__(
         self, backend: Backend, eos_token_ids: Sequence[int], *, bos_token_id: int | None = None

@@ -8,18 +8,18 @@ import torch
 
 from cluster.models.card import DecoderConfig
 from engine.model.layers.attention import Attention
-from engine.model.layers.branch_norm import BranchNorm, NormedAttention, NormedFeedForward
 from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.layers.feed_forward import FeedForward, GatedMlp
 from engine.model.layers.grouped_query_attention import GroupedQueryAttention
-from engine.model.layers.head_norm import HeadNorm
 from engine.model.layers.latent_attention import build_latent_attention
 from engine.model.layers.mixture import build_mixture
+from engine.model.layers.post_norm import NormedAttention, NormedFeedForward, PostNorm
+from engine.model.layers.qk_norm import QkNorm
 from engine.model.layers.rope_table import RopeTables
 from engine.model.weights.decoder_weights import AttentionWeights, LayerWeights, MlpWeights
 from engine.model.weights.latent_weights import LatentWeights
 from engine.model.weights.mixture_weights import MixtureWeights
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.rows import QkvHeads
 
@@ -37,21 +37,21 @@ class LayerBuilder:
         return DecoderLayer(
             input_norm=weights.input_norm,
             attention=self._attention(index, weights),
-            post_attention_norm=weights.feed_forward_norm,
+            feed_forward_norm=weights.feed_forward_norm,
             feed_forward=self._feed_forward(weights),
         )
 
     def _attention(self, index: int, weights: LayerWeights) -> Attention:
         attention = self._bare_attention(index, weights.attention)
-        norm = weights.attention_branch_norm
-        return attention if norm is None else NormedAttention(attention, self._branch_norm(norm))
+        norm = weights.attention_post_norm
+        return attention if norm is None else NormedAttention(attention, self._post_norm(norm))
 
     def _feed_forward(self, weights: LayerWeights) -> FeedForward:
         feed_forward = self._bare_feed_forward(weights.feed_forward)
-        norm = weights.feed_forward_branch_norm
+        norm = weights.feed_forward_post_norm
         if norm is None:
             return feed_forward
-        return NormedFeedForward(feed_forward, self._branch_norm(norm))
+        return NormedFeedForward(feed_forward, self._post_norm(norm))
 
     def _bare_attention(self, index: int, weights: AttentionWeights | LatentWeights) -> Attention:
         if isinstance(weights, AttentionWeights):
@@ -77,13 +77,13 @@ class LayerBuilder:
             cos_sin=self.rope.windowed if is_windowed else self.rope.plain,
             scale=config.head_dim**-0.5 if scale is None else scale,
             window=window.num_tokens if window is not None and is_windowed else None,
-            head_norm=self._head_norm(weights),
+            qk_norm=self._qk_norm(weights),
         )
 
-    def _head_norm(self, weights: AttentionWeights) -> HeadNorm | None:
+    def _qk_norm(self, weights: AttentionWeights) -> QkNorm | None:
         if weights.query_norm is None or weights.key_norm is None:
             return None
-        return HeadNorm(
+        return QkNorm(
             query_weight=weights.query_norm,
             key_weight=weights.key_norm,
             eps=self.config.rms_norm_eps,
@@ -101,8 +101,8 @@ class LayerBuilder:
         return GatedMlp(
             self.kernels.pack_linear(weights.gate_up, weights.gate_up_bias),
             self.kernels.pack_linear(weights.down, weights.down_bias),
-            Activation(self.config.activation.value),
+            GateActivation(self.config.activation.value),
         )
 
-    def _branch_norm(self, weight: torch.Tensor) -> BranchNorm:
-        return BranchNorm(weight=weight, eps=self.config.rms_norm_eps)
+    def _post_norm(self, weight: torch.Tensor) -> PostNorm:
+        return PostNorm(weight=weight, eps=self.config.rms_norm_eps)

@@ -19,7 +19,7 @@ class DecoderLayer:
 
     input_norm: torch.Tensor
     attention: Attention
-    post_attention_norm: torch.Tensor
+    feed_forward_norm: torch.Tensor
     """Of the residual, before the feed-forward."""
     feed_forward: FeedForward
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.linear import Linear
 from kernels.tape.rows import Rows
 from kernels.tape.tape import Tape
@@ -28,7 +28,7 @@ class GatedMlp:
 
     gate_up: Linear
     down: Linear
-    activation: Activation
+    activation: GateActivation
 
     @property
     def num_bytes(self) -> int:

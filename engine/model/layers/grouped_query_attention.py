@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.model.layers.head_norm import HeadNorm
+from engine.model.layers.qk_norm import QkNorm
 from kernels.linear import Linear
 from kernels.tape.rows import QkvHeads, Rows
 from kernels.tape.tape import Tape
@@ -26,7 +26,7 @@ class GroupedQueryAttention:
     scale: float
     window: int | None = None
     """Tokens seen, itself among them; None: all before."""
-    head_norm: HeadNorm | None = None
+    qk_norm: QkNorm | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -36,8 +36,8 @@ class GroupedQueryAttention:
     def attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
         """See Attention; width is num_heads * head_dim."""
         qkv = tape.linear(self.qkv, x, "qkv")
-        if self.head_norm is not None:
-            self.head_norm.record(tape, qkv, self.heads)
+        if self.qk_norm is not None:
+            self.qk_norm.record(tape, qkv, self.heads)
         query = tape.rope_write_kv(qkv, self.heads, self.cos_sin, layer)
         return tape.paged_attention(query, self.heads, layer, self.scale, self.window)
 

@@ -10,7 +10,7 @@ from cluster.models.card import MixtureConfig
 from engine.model.layers.feed_forward import GatedMlp
 from engine.model.weights.mixture_weights import MixtureWeights, SharedWeights
 from kernels.experts import Experts, GroupRank, RoutingRule, ScoreFunction
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.linear import Linear
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.mixture_operations import AddRows, RouteExperts, RunExperts
@@ -81,5 +81,5 @@ def _shared(kernels: KernelSet, weights: SharedWeights) -> GatedMlp:
     return GatedMlp(
         kernels.pack_linear(weights.gate_up),
         kernels.pack_linear(weights.down),
-        Activation.SILU,
+        GateActivation.SILU,
     )

@@ -9,9 +9,9 @@ import torch
 from cluster.errors import BadCheckpoint
 from cluster.models.card import DecoderConfig, ModelCard
 from cluster.models.tensors import (
-    ATTENTION_BRANCH_NORM,
+    ATTENTION_POST_NORM,
     EMBEDDING,
-    FEED_FORWARD_BRANCH_NORM,
+    FEED_FORWARD_POST_NORM,
     FINAL_NORM,
     INPUT_NORM,
     LM_HEAD,
@@ -61,12 +61,12 @@ class LayerWeights:
 
     input_norm: torch.Tensor
     attention: AttentionWeights | LatentWeights
-    attention_branch_norm: torch.Tensor | None
+    attention_post_norm: torch.Tensor | None
     """Of attention's output, before it is added (Gemma 3)."""
     feed_forward_norm: torch.Tensor
     """Of the residual, before the feed-forward."""
     feed_forward: MlpWeights | MixtureWeights
-    feed_forward_branch_norm: torch.Tensor | None
+    feed_forward_post_norm: torch.Tensor | None
 
 
 class DecoderWeights:
@@ -108,16 +108,14 @@ class DecoderWeights:
 
     def layer(self, index: int) -> LayerWeights:
         """The weights of one layer."""
-        prefix, has_branch_norms = layer_prefix(index), self.config.has_post_norms
+        prefix, has_post_norms = layer_prefix(index), self.config.has_post_norms
         return LayerWeights(
             input_norm=self._norm(prefix + INPUT_NORM),
             attention=self._attention(prefix + "self_attn."),
-            attention_branch_norm=self._norm_if(has_branch_norms, prefix + ATTENTION_BRANCH_NORM),
+            attention_post_norm=self._norm_if(has_post_norms, prefix + ATTENTION_POST_NORM),
             feed_forward_norm=self._norm(prefix + feed_forward_norm(self.config)),
             feed_forward=self._feed_forward(index),
-            feed_forward_branch_norm=self._norm_if(
-                has_branch_norms, prefix + FEED_FORWARD_BRANCH_NORM
-            ),
+            feed_forward_post_norm=self._norm_if(has_post_norms, prefix + FEED_FORWARD_POST_NORM),
         )
 
     def _feed_forward(self, index: int) -> MlpWeights | MixtureWeights:

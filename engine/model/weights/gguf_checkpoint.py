@@ -36,7 +36,7 @@ class GgufCheckpoint:
         self._has_paired_rows = architecture in _WITH_PAIRED_ROWS
         stored = read_gguf_header(self._path).tensors
         self._tensors = {
-            from_gguf_name(name, has_branch_norms=config.has_post_norms): place
+            from_gguf_name(name, has_post_norms=config.has_post_norms): place
             for name, place in stored.items()
         }
         self._bytes = _mapped(self._path)

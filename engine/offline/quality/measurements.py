@@ -11,7 +11,7 @@ from engine.offline.quality.reading import Reading, read_text
 from engine.offline.quality.subject import Subject
 from engine.offline.replica import OfflineSetup
 
-Progress = Callable[[str], None]
+OnPhase = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Measurements:
 
 
 def measure(
-    setup: OfflineSetup, lengths: Sequence[int], *, max_tokens: int | None, progress: Progress
+    setup: OfflineSetup, lengths: Sequence[int], *, max_tokens: int | None, progress: OnPhase
 ) -> Measurements:
     """Loads the model, tests it, lets it go. `lengths` are needle prompts', in tokens.
 

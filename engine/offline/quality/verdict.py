@@ -23,8 +23,8 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One test. `passed` is None where there is no threshold."""
+class Comparison:
+    """Both settings in one test. `passed` is None where there is no threshold."""
 
     test: str
     reference: float | None
@@ -33,7 +33,7 @@ class Line:
     passed: bool | None
 
 
-def judge(reference: Measurements, subject: Measurements, limits: Thresholds) -> list[Line]:
+def judge(reference: Measurements, subject: Measurements, limits: Thresholds) -> list[Comparison]:
     """Every test; the needles by length and depth come after the sum of them."""
     return [
         _perplexity(reference, subject, limits),
@@ -49,30 +49,31 @@ def judge(reference: Measurements, subject: Measurements, limits: Thresholds) ->
     ]
 
 
-def has_passed(lines: Sequence[Line]) -> bool:
+def has_passed(lines: Sequence[Comparison]) -> bool:
     """No test went past its threshold."""
     return all(line.passed is not False for line in lines)
 
 
-def _perplexity(reference: Measurements, subject: Measurements, limits: Thresholds) -> Line:
+def _perplexity(reference: Measurements, subject: Measurements, limits: Thresholds) -> Comparison:
     before, after = reference.reading.perplexity, subject.reading.perplexity
     percent = (after / before - 1) * 100
     passed = percent <= limits.max_perplexity_increase
-    return Line("perplexity of the shipped text", before, after, f"{percent:+.2f} %", passed)
+    return Comparison("perplexity of the shipped text", before, after, f"{percent:+.2f} %", passed)
 
 
-def _agreement(reference: Measurements, subject: Measurements, limits: Thresholds) -> Line:
+def _agreement(reference: Measurements, subject: Measurements, limits: Thresholds) -> Comparison:
     share = subject.reading.agreement(reference.reading)
-    return Line("same likeliest token", None, share, "", share >= limits.min_agreement)
+    return Comparison("same likeliest token", None, share, "", share >= limits.min_agreement)
 
 
-def _loss(test: str, before: float, after: float, allowed: float) -> Line:
-    return Line(test, before, after, f"{after - before:+.2f}", before - after <= allowed + 1e-9)
+def _loss(test: str, before: float, after: float, allowed: float) -> Comparison:
+    passed = before - after <= allowed + 1e-9
+    return Comparison(test, before, after, f"{after - before:+.2f}", passed)
 
 
-def _needles(reference: Measurements, subject: Measurements) -> list[Line]:
+def _needles(reference: Measurements, subject: Measurements) -> list[Comparison]:
     return [
-        Line(
+        Comparison(
             f"  {cell.num_tokens} tokens, depth {cell.depth:.2f}",
             float(reference.found[cell]),
             float(subject.found[cell]),

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable
 
-Clock = Callable[[], float]
-"""Seconds from any fixed point, never going back."""
+from cluster.deadline import Clock
 
 
 class SequenceState(enum.Enum):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from cluster.deadline import Deadline
+from cluster.deadline import Clock, Deadline
 from engine.contract.commands import GenerateRequest
 from engine.memory.lease import BlockLease, Hold
-from engine.step.requests.lifecycle import FINAL, Clock, Life, SequenceState
+from engine.step.requests.lifecycle import FINAL, Life, SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from cluster.deadline import Clock
 from cluster.generation import pairs_of
 from engine.step.planning.plan import Chunk
 from engine.step.planning.step_cost import StepCost
-from engine.step.requests.lifecycle import Clock
 
 _WEIGHT = 0.1
 _NUM_GAPS = 512

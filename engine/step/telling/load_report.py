@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from cluster.deadline import Clock
 from cluster.generation import EngineLoad
 from engine.memory.block_pool import BlockPool, BlockState
-from engine.step.requests.lifecycle import Clock, SequenceState
+from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import RequestTable
 from engine.step.telling.load_meter import LoadMeter
 

@@ -3,9 +3,9 @@ elsewhere tells by it whether its own prompt moves, or only the engine."""
 
 from __future__ import annotations
 
+from cluster.deadline import Clock
 from engine.contract.commands import PrefillMode
 from engine.contract.messages import QueuePlace
-from engine.step.requests.lifecycle import Clock
 from engine.step.requests.table import RequestTable
 
 INTERVAL_S = 0.25

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from router.api.http.asgi import Message, Receive, Scope, Send, header_of
+from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
 
 DISCARD_S = 1.0
 
@@ -24,14 +24,14 @@ class Delivery:
         self._unread = _has_body(scope)
         self.started = False
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         """As ASGI's, and remembers whether the body was read to its end."""
         message = await self._receive()
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             self._unread = False
         return message
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         """As ASGI's."""
         if message["type"] == "http.response.start":
             await self._send(self._with_headers(message))
@@ -42,7 +42,7 @@ class Delivery:
         else:
             await self._send(message)
 
-    def _with_headers(self, message: Message) -> Message:
+    def _with_headers(self, message: AsgiMessage) -> AsgiMessage:
         self.started = True
         headers = [*message.get("headers", []), (b"x-request-id", self._echoed_id.encode())]
         if self._unread:

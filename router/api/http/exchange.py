@@ -15,7 +15,7 @@ from typing import Any
 from cluster.deadline import Clock
 from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
 from cluster.process.background import until_one_ends
-from router.api.http.asgi import Message, Receive, Scope, Send, header_of
+from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
 from router.front.body_account import HeldBody
 from router.front.limits import DoorLimits
 
@@ -119,7 +119,7 @@ class Exchange:
             if not message.get("more_body", False):
                 return bytes(body)
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: AsgiMessage) -> None:
         timeout_s = self._limits.reader_timeout_s
         try:
             async with asyncio.timeout(timeout_s):

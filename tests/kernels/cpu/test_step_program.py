@@ -12,7 +12,7 @@ import torch
 from kernels.cpu.lowering import native_form
 from kernels.cpu.step_program import StepProgram
 from kernels.cpu.team import TEAM
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.linear import Linear
 from kernels.reference.linear import TorchLinear
 from kernels.tape.kernel_set import KernelSet
@@ -49,7 +49,7 @@ class Layer:
         attended = kernels.paged_attention(query, kv[:, 1], batch, 0.2)
         attended, residual = attended[batch.logit_rows], residual[batch.logit_rows]
         x = kernels.add_rms_norm(self.o(attended), residual, self.norm, EPS)
-        branch = self.down(kernels.gated_mul(self.gate_up(x), Activation.SILU))
+        branch = self.down(kernels.gated_mul(self.gate_up(x), GateActivation.SILU))
         return self.embedding.logits(kernels.add_rms_norm(branch, residual, self.norm, EPS))
 
     def record(self, tape: Tape) -> Recording:
@@ -60,7 +60,7 @@ class Layer:
         attended, residual = tape.keep_wanted(attended, residual)
         branch = tape.linear(self.o, attended, "branch")
         x = tape.add_rms_norm(branch, residual, self.norm, EPS)
-        gated = tape.gated_mul(tape.linear(self.gate_up, x, "gate_up"), Activation.SILU)
+        gated = tape.gated_mul(tape.linear(self.gate_up, x, "gate_up"), GateActivation.SILU)
         branch = tape.linear(self.down, gated, "branch")
         x = tape.add_rms_norm(branch, residual, self.norm, EPS)
         return tape.finish(tape.logits(self.embedding, x))

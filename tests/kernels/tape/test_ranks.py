@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels.cpu.team import TEAM
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.tape.collective import Collective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import KernelPlayer, player_of
@@ -89,7 +89,7 @@ def record(own: Weights, kernels: KernelSet, collective: Collective | None) -> R
     )
     x, residual = tape.keep_wanted(x, residual)
     gate_up = tape.linear(pack(torch.cat((own.gate, own.up))), x, "gate_up")
-    branch = tape.linear(pack(own.down), tape.gated_mul(gate_up, Activation.SILU), "branch")
+    branch = tape.linear(pack(own.down), tape.gated_mul(gate_up, GateActivation.SILU), "branch")
     x = tape.add_rms_norm(tape.all_reduce(branch), residual, norm, EPS)
     return tape.finish(tape.all_gather(tape.logits(pack(own.head), x), "all logits"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.gated_mul import Activation
+from kernels.gated_mul import GateActivation
 from kernels.linear import Linear
 from kernels.reference.linear import TorchLinear
 from kernels.tape.operations import AllGather, AllReduce, Operation
@@ -26,7 +26,8 @@ def feed_forward(tape: Tape) -> Rows:
     """A residual stream, one feed-forward, and half a head."""
     residual = tape.embed(matrix(20, HIDDEN))
     x = tape.rms_norm(residual, torch.ones(HIDDEN), 1e-5)
-    gated = tape.gated_mul(tape.linear(matrix(2 * INNER, HIDDEN), x, "gate_up"), Activation.SILU)
+    gate_up = tape.linear(matrix(2 * INNER, HIDDEN), x, "gate_up")
+    gated = tape.gated_mul(gate_up, GateActivation.SILU)
     branch = tape.all_reduce(tape.linear(matrix(HIDDEN, INNER), gated, "branch"))
     x = tape.add_rms_norm(branch, residual, torch.ones(HIDDEN), 1e-5)
     return tape.all_gather(tape.logits(matrix(10, HIDDEN), x), "all logits")
@@ -61,7 +62,7 @@ def test_rows_of_a_wrong_width_are_refused_while_recording() -> None:
     with pytest.raises(ValueError, match="into the place of its x"):
         tape.linear(matrix(HIDDEN, HIDDEN), x, "x")
     with pytest.raises(ValueError, match="odd width 7"):
-        tape.gated_mul(tape.rows("gate_up", 7), Activation.SILU)
+        tape.gated_mul(tape.rows("gate_up", 7), GateActivation.SILU)
     with pytest.raises(ValueError, match="a branch of width 6"):
         tape.add_rms_norm(tape.rows("branch", INNER), x, torch.ones(HIDDEN), 1e-5)
     with pytest.raises(ValueError, match=r"weight has shape \(6,\)"):

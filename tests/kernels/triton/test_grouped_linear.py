@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels.triton import grouped_linear
-from kernels.triton.grouped_linear import GroupedLinear
+from kernels.triton.grouped_linear import TritonGroupedLinear
 from kernels.triton.pack_linear import pack_linear
 from kernels.weights import GroupedWeight
 from tests.kernels.kernel_sets import random
@@ -50,7 +50,7 @@ def test_products_are_those_of_the_dequantized_weight(
     device, dtype = place
     weight = grouped(out_features, in_features, group, bits, place)
     bias = random(out_features, dtype=dtype, seed=3).to(device) * 0.01
-    linear = GroupedLinear(weight, bias)
+    linear = TritonGroupedLinear(weight, bias)
     plain = (
         weight.values.view(out_features, -1, group).double() * weight.scales[..., None].double()
         + weight.minimums[..., None].double()
@@ -71,7 +71,7 @@ def test_rows_are_those_of_the_weight(bits: int, place: Place) -> None:
     device, dtype = place
     weight = grouped(40, 128, 32, bits, place)
     ids = torch.tensor([0, 39, 7, 7], device=device)
-    rows = GroupedLinear(weight).rows(ids)
+    rows = TritonGroupedLinear(weight).rows(ids)
     assert rows.dtype == torch.float32
     expected = weight.dequantize().float()[ids]
     torch.testing.assert_close(rows, expected, rtol=4e-3, atol=1e-3 * float(expected.abs().max()))
@@ -83,7 +83,7 @@ def test_many_rows_go_through_a_copy_of_the_weight(
     bits: int, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, dtype = place
-    linear = GroupedLinear(grouped(70, 256, 64, bits, place))
+    linear = TritonGroupedLinear(grouped(70, 256, 64, bits, place))
     x = random(24, 256, dtype=dtype).to(device)
     in_tiles = linear(x)
     monkeypatch.setattr(grouped_linear, "DEQUANTIZE_ROWS", 20)
@@ -93,24 +93,24 @@ def test_many_rows_go_through_a_copy_of_the_weight(
 @pytest.mark.parametrize("place", PLACES)
 def test_a_row_of_few_has_the_same_bits_beside_others(place: Place) -> None:
     device, dtype = place
-    linear = GroupedLinear(grouped(64, 512, 32, 4, place))
+    linear = TritonGroupedLinear(grouped(64, 512, 32, 4, place))
     x = random(16, 512, dtype=dtype).to(device)
     assert torch.equal(linear(x)[3:4], linear(x[3:4]))
 
 
 def test_four_bits_take_half_a_byte_and_the_scales() -> None:
-    linear = GroupedLinear(grouped(256, 1024, 64, 4, ("cpu", torch.float32)))
+    linear = TritonGroupedLinear(grouped(256, 1024, 64, 4, ("cpu", torch.float32)))
     assert linear.num_bytes == 256 * 1024 // 2 + 2 * 2 * 256 * 1024 // 64 + 4 * 256
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    linear = GroupedLinear(grouped(64, 64, 32, 4, ("cpu", torch.float32)))
+    linear = TritonGroupedLinear(grouped(64, 64, 32, 4, ("cpu", torch.float32)))
     with pytest.raises(ValueError, match=r"x has shape \(2, 60\); needed: \(2, 64\)"):
         linear(torch.zeros(2, 60))
     with pytest.raises(ValueError, match="x is torch.float16; needed: torch.float32"):
         linear(torch.zeros(2, 64).half())
     with pytest.raises(ValueError, match="groups of 16 inputs; needed: a multiple of 32"):
-        GroupedLinear(grouped(64, 64, 16, 4, ("cpu", torch.float32)))
+        TritonGroupedLinear(grouped(64, 64, 16, 4, ("cpu", torch.float32)))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -119,7 +119,7 @@ def test_groups_of_sixteen_are_put_together_and_odd_ones_dequantized(place: Plac
     for in_features, group, kept in ((128, 16, True), (120, 24, False)):
         weight = grouped(40, in_features, group, 6, place)
         linear = pack_linear(weight)
-        assert isinstance(linear, GroupedLinear) is kept
+        assert isinstance(linear, TritonGroupedLinear) is kept
         x = random(3, in_features, dtype=dtype).to(device)
         plain = weight.dequantize().double()
         # A step of the wider groups is 1/255 of their range, and values move by half of one.

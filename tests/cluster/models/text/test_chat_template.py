@@ -10,7 +10,7 @@ import pytest
 from cluster.errors import BadCheckpoint, InvalidRequest
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.text.chat_template import ChatTemplate, load_chat_template
+from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
 
 CHATS = [
     [{"role": "user", "content": "hi"}],
@@ -46,7 +46,7 @@ LLAMA_STYLE = """{{- bos_token }}
 
 
 def _render(source: str, **kwargs: Any) -> str:
-    return ChatTemplate(source, {}).render(MESSAGES, **kwargs)
+    return JinjaChatTemplate(source, {}).render(MESSAGES, **kwargs)
 
 
 @pytest.mark.parametrize("chat", CHATS)
@@ -78,7 +78,7 @@ def test_a_rich_template_renders_as_in_transformers(chat: list[dict[str, str]]) 
     expected, _ = render_jinja_template(
         [chat], chat_template=LLAMA_STYLE, add_generation_prompt=True, **special
     )
-    assert ChatTemplate(LLAMA_STYLE, special).render(chat) == expected[0]
+    assert JinjaChatTemplate(LLAMA_STYLE, special).render(chat) == expected[0]
 
 
 def test_a_template_may_refuse_messages_in_its_own_words() -> None:
@@ -154,13 +154,13 @@ def test_the_sandbox_holds(source: str) -> None:
 )
 def test_a_template_that_does_not_compile_is_a_bad_checkpoint(source: str) -> None:
     with pytest.raises(BadCheckpoint, match="chat template"):
-        ChatTemplate(source, {})
+        JinjaChatTemplate(source, {})
 
 
 def test_rendering_leaves_the_callers_trace_hook_and_messages_as_they_were() -> None:
     before, messages = sys.gettrace(), [{"role": "user", "content": "x"}]
     with pytest.raises(InvalidRequest):
-        ChatTemplate("{% for a in range(10) %}{{ 1 / 0 }}{% endfor %}", {}).render(messages)
+        JinjaChatTemplate("{% for a in range(10) %}{{ 1 / 0 }}{% endfor %}", {}).render(messages)
     assert sys.gettrace() is before
     assert messages == [{"role": "user", "content": "x"}]
 

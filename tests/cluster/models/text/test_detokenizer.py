@@ -8,20 +8,22 @@ from tokenizers import Tokenizer as Backend
 
 from cluster.models.card import ModelCard
 from cluster.models.text.detokenizer import MAX_HELD_TOKENS
-from cluster.models.text.tokenizer import Tokenizer, load_tokenizer
+from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 
 
 @pytest.fixture(scope="module")
-def smol(smollm2: ModelCard) -> Tokenizer:
+def smol(smollm2: ModelCard) -> CheckpointTokenizer:
     return load_tokenizer(smollm2)
 
 
-def _streamed(tokenizer: Tokenizer, ids: list[int], tail: list[int] | None = None) -> list[str]:
+def _streamed(
+    tokenizer: CheckpointTokenizer, ids: list[int], tail: list[int] | None = None
+) -> list[str]:
     stream = tokenizer.new_stream(tail or [])
     return [*(stream.step(token_id) for token_id in ids), stream.finish()]
 
 
-def _sentencepiece() -> Tokenizer:
+def _sentencepiece() -> CheckpointTokenizer:
     """Words start with U+2581, bytes are <0xNN>, the first space of a text is stripped."""
     words = ["<unk>", "</s>", "▁a", "▁b", "c", "▁"] + [f"<0x{b:02X}>" for b in range(256)]
     backend = Backend(models.BPE({w: i for i, w in enumerate(words)}, [], byte_fallback=True))
@@ -34,35 +36,35 @@ def _sentencepiece() -> Tokenizer:
         ]
     )
     backend.add_special_tokens([AddedToken("</s>", special=True)])
-    return Tokenizer(backend, (1,))
+    return CheckpointTokenizer(backend, (1,))
 
 
-def test_the_pieces_are_the_text_of_all_tokens(smol: Tokenizer) -> None:
+def test_the_pieces_are_the_text_of_all_tokens(smol: CheckpointTokenizer) -> None:
     for text in ("Hello, world!", "日本語 😀👩‍👩‍👧 é", "a\n\n1  2\t", "<|im_end|>after", ""):
         ids = smol.encode(text)
         assert "".join(_streamed(smol, ids)) == smol.decode(ids)
 
 
-def test_half_a_character_is_held_back_until_the_rest_comes(smol: Tokenizer) -> None:
+def test_half_a_character_is_held_back_until_the_rest_comes(smol: CheckpointTokenizer) -> None:
     ids = smol.encode("日本 😀")
     pieces = _streamed(smol, ids)
     assert "" in pieces[:-1]
     assert all("\ufffd" not in piece for piece in pieces)
 
 
-def test_random_tokens_come_out_as_when_decoded_at_once(smol: Tokenizer) -> None:
+def test_random_tokens_come_out_as_when_decoded_at_once(smol: CheckpointTokenizer) -> None:
     dice = random.Random(5)
     for _ in range(200):
         ids = dice.choices(range(smol.vocab_size), k=40)
         assert "".join(_streamed(smol, ids)) == smol.decode(ids)
 
 
-def test_finish_gives_what_never_became_a_character(smol: Tokenizer) -> None:
+def test_finish_gives_what_never_became_a_character(smol: CheckpointTokenizer) -> None:
     ids = smol.encode("😀")[:-1]
     assert _streamed(smol, ids) == [""] * len(ids) + ["\ufffd"]
 
 
-def test_bytes_that_are_no_text_are_not_held_for_ever(smol: Tokenizer) -> None:
+def test_bytes_that_are_no_text_are_not_held_for_ever(smol: CheckpointTokenizer) -> None:
     byte = smol.encode("😀")[0]
     pieces = _streamed(smol, [byte] * 50)
     held = max(len(run) for run in "".join("." if p else "h" for p in pieces[:-1]).split("."))
@@ -70,12 +72,12 @@ def test_bytes_that_are_no_text_are_not_held_for_ever(smol: Tokenizer) -> None:
     assert set("".join(pieces)) == {"\ufffd"}
 
 
-def test_text_goes_on_after_bytes_that_are_no_text(smol: Tokenizer) -> None:
+def test_text_goes_on_after_bytes_that_are_no_text(smol: CheckpointTokenizer) -> None:
     byte, hello = smol.encode("😀")[0], smol.encode(" hello there")
     assert "".join(_streamed(smol, [byte] * 20 + hello)).endswith(" hello there")
 
 
-def test_special_and_unknown_tokens_have_no_text(smol: Tokenizer) -> None:
+def test_special_and_unknown_tokens_have_no_text(smol: CheckpointTokenizer) -> None:
     assert _streamed(smol, [1, 2, 49151 + 5, 2**40, -1]) == [""] * 6
 
 
@@ -85,7 +87,7 @@ def test_the_prompts_tail_gives_context_and_is_not_repeated() -> None:
     assert "".join(_streamed(tokenizer, [2, 3], tail=[2])) == " a b"
 
 
-def test_a_tail_that_ends_inside_a_character_is_not_repeated(smol: Tokenizer) -> None:
+def test_a_tail_that_ends_inside_a_character_is_not_repeated(smol: CheckpointTokenizer) -> None:
     tail = smol.encode("hello 😀")[:-1]
     assert "".join(_streamed(smol, smol.encode(" world"), tail=tail)) == " world"
 
@@ -108,5 +110,5 @@ def test_a_decoder_that_changes_earlier_text_does_not_end_the_stream() -> None:
     assert stream.step(backend, 1) is None
     with pytest.raises(Exception, match="Invalid prefix"):
         stream.step(backend, 2)
-    pieces = _streamed(Tokenizer(backend, ()), [0, 1, 2, 3])
+    pieces = _streamed(CheckpointTokenizer(backend, ()), [0, 1, 2, 3])
     assert "".join(pieces) == "abcd"

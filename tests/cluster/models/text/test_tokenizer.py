@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 from cluster.errors import BadCheckpoint, ContextTooLong, InvalidRequest
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
-from cluster.models.text.tokenizer import Tokenizer, load_tokenizer
+from cluster.models.text.tokenizer import CheckpointTokenizer, load_tokenizer
 from tests.cluster.models.conftest import TINY_MERGES, TINY_TOKENS
 
 CORPUS = [
@@ -44,7 +44,7 @@ def _random_texts(count: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def ours(smollm2: ModelCard) -> Tokenizer:
+def ours(smollm2: ModelCard) -> CheckpointTokenizer:
     return load_tokenizer(smollm2)
 
 
@@ -53,7 +53,9 @@ def theirs(transformers_tokenizer: Any) -> Any:
     return transformers_tokenizer
 
 
-def test_it_encodes_as_transformers_with_numerals_cut_apart(ours: Tokenizer, theirs: Any) -> None:
+def test_it_encodes_as_transformers_with_numerals_cut_apart(
+    ours: CheckpointTokenizer, theirs: Any
+) -> None:
     """transformers ignores the file's pre-tokenizer "smollm"; with its first stage they agree."""
     stages = json.loads(theirs.backend_tokenizer.to_str())
     digits = {"type": "Digits", "individual_digits": True}
@@ -65,7 +67,7 @@ def test_it_encodes_as_transformers_with_numerals_cut_apart(ours: Tokenizer, the
 
 
 def test_without_white_space_before_numerals_transformers_gives_the_same(
-    ours: Tokenizer, theirs: Any
+    ours: CheckpointTokenizer, theirs: Any
 ) -> None:
     compared = [t for t in CORPUS + _random_texts(2000) if not re.search(r"\s[\d½²Ⅷ①]", t)]
     assert len(compared) > 900
@@ -74,13 +76,13 @@ def test_without_white_space_before_numerals_transformers_gives_the_same(
 
 
 def test_white_space_before_a_numeral_stays_whole_as_in_training(
-    ours: Tokenizer, theirs: Any
+    ours: CheckpointTokenizer, theirs: Any
 ) -> None:
     assert [ours.token_text(i) for i in ours.encode("a\n\n1  2")] == ["a", "\n\n", "1", "  ", "2"]
     assert theirs.tokenize("a\n\n1") == ["a", "Ċ", "Ċ", "1"]  # once they agree, compare directly
 
 
-def test_it_decodes_as_transformers(ours: Tokenizer, theirs: Any) -> None:
+def test_it_decodes_as_transformers(ours: CheckpointTokenizer, theirs: Any) -> None:
     dice = random.Random(3)
     for _ in range(300):
         ids = dice.choices(range(ours.vocab_size), k=dice.randint(0, 30))
@@ -88,30 +90,32 @@ def test_it_decodes_as_transformers(ours: Tokenizer, theirs: Any) -> None:
         assert ours.decode(ids, skip_special=False) == theirs.decode(ids)
 
 
-def test_text_survives_the_way_there_and_back(ours: Tokenizer) -> None:
+def test_text_survives_the_way_there_and_back(ours: CheckpointTokenizer) -> None:
     for text in CORPUS + _random_texts(200):
         assert ours.decode(ours.encode(text), skip_special=False) == text
 
 
-def test_token_bytes_put_together_are_the_text(ours: Tokenizer) -> None:
+def test_token_bytes_put_together_are_the_text(ours: CheckpointTokenizer) -> None:
     for text in CORPUS:
         assert b"".join(map(ours.token_bytes, ours.encode(text))) == text.encode()
     assert ours.token_text(2) == "<|im_end|>"
     assert ours.token_bytes(10**9) == ours.token_bytes(-1) == b""
 
 
-def test_facts_are_at_hand(ours: Tokenizer) -> None:
+def test_facts_are_at_hand(ours: CheckpointTokenizer) -> None:
     assert (ours.vocab_size, ours.eos_token_ids, ours.bos_token_id) == (49152, (2,), 1)
     assert {0, 1, 2} <= ours.special_ids
     assert ours.decode([1, *ours.encode("hi"), 2, 10**9]) == "hi"
 
 
-def test_a_lone_surrogate_is_an_invalid_request_with_its_position(ours: Tokenizer) -> None:
+def test_a_lone_surrogate_is_an_invalid_request_with_its_position(
+    ours: CheckpointTokenizer,
+) -> None:
     with pytest.raises(InvalidRequest, match=r"U\+D83D at character 3"):
         ours.encode("abc\ud83d")
 
 
-def test_a_text_over_the_limit_is_refused_before_it_is_encoded(ours: Tokenizer) -> None:
+def test_a_text_over_the_limit_is_refused_before_it_is_encoded(ours: CheckpointTokenizer) -> None:
     with pytest.raises(ContextTooLong, match=r"5,000,000 characters; at most 100"):
         ours.encode("x" * 5_000_000, max_chars=100)
     assert ours.encode("x" * 100, max_chars=100)

@@ -50,7 +50,7 @@ def test_every_tensor_of_a_dense_decoder_has_a_name_in_gguf_and_back(
 ) -> None:
     config = saved_card(random_model(family), tmp_path).config
     normed = config.has_post_norms
-    theirs = {ours: to_gguf_name(ours, has_branch_norms=normed) for ours in expected_shapes(config)}
+    theirs = {ours: to_gguf_name(ours, has_post_norms=normed) for ours in expected_shapes(config)}
     assert len(set(theirs.values())) == len(theirs)
     for ours, name in theirs.items():
-        assert from_gguf_name(name, has_branch_norms=normed) == ours
+        assert from_gguf_name(name, has_post_norms=normed) == ours

@@ -13,7 +13,7 @@ from kernels.tape.tape import Tape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchNorm:
+class PostNorm:
     """Root-mean-square norm of a branch's output."""
 
     weight: torch.Tensor  # float32 [hidden]
@@ -29,7 +29,7 @@ class NormedAttention:
     """See Attention."""
 
     inner: Attention
-    norm: BranchNorm
+    norm: PostNorm
 
     @property
     def num_bytes(self) -> int:
@@ -50,7 +50,7 @@ class NormedFeedForward:
     """See FeedForward."""
 
     inner: FeedForward
-    norm: BranchNorm
+    norm: PostNorm
 
     @property
     def num_bytes(self) -> int:

@@ -11,7 +11,7 @@ from kernels.tape.tape import Tape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadNorm:
+class QkNorm:
     """Norms them in place, before they are rotated."""
 
     query_weight: torch.Tensor  # float32 [head_dim]
