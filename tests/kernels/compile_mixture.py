@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from kernels.triton import align_pairs, experts, route_experts
+from kernels.triton import align_pairs, expert_products, experts, route_experts
 from kernels.triton.expert_tiles import FEW_ROWS, expert_tiles
 from tests.kernels.compile_case import BF16, F8, F16, F32, I32, I64, Case
 
+PRODUCTS = {
+    "gate_up": expert_products.multiply_gate_up,
+    "down": expert_products.multiply_down,
+}
 PAIRS = {"ids": I64, "pairs": I32, "experts": I32}
 
 
@@ -16,7 +20,7 @@ def _product(which: str, kind: str, num_rows: int) -> Case:
     bits = {"plain": 16, "int4": 4, "fp8": 8}[kind]
     return Case(
         name=f"experts_{which}/{kind}/{num_rows}-rows",
-        kernel=experts._gate_up if which == "gate_up" else experts._down,
+        kernel=PRODUCTS[which],
         constants={
             "IS_FEW": is_few,
             "BY_PAIR": 8 * num_rows <= 128,

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from kernels.triton import block_copy, block_digest, sample
+from kernels.triton import (
+    block_copy,
+    block_digest,
+    sample_candidates,
+    sample_draw,
+    sample_maxima,
+)
 from tests.kernels.compile_case import F32, I32, I64, Case
 
 F64 = "*fp64"
@@ -13,27 +19,27 @@ FOUND = {"starts": I32, "cuts": I32, "num_candidates": I32, "values": F32, "ids"
 SAMPLING = [
     Case(
         name="find_maxima",
-        kernel=sample._find_maxima,
+        kernel=sample_maxima.find_maxima,
         constants={},
         pointers=ROWS,
         num_warps=8,
     ),
     Case(
         name="count_buckets",
-        kernel=sample._count_buckets,
+        kernel=sample_candidates.count_buckets,
         constants={"SPLITS": 32},
         pointers={**ROWS, **LIMITS, "counts": I32},
         num_warps=8,
     ),
     Case(
         name="choose_bucket",
-        kernel=sample._choose_bucket,
+        kernel=sample_candidates.choose_bucket,
         constants={"SPLITS": 32},
         pointers={**ROWS, **LIMITS, **FOUND, "counts": I32},
     ),
     Case(
-        name="collect",
-        kernel=sample._collect,
+        name="collect_candidates",
+        kernel=sample_candidates.collect_candidates,
         constants={"SPLITS": 32},
         pointers={**ROWS, **LIMITS, **FOUND},
         num_warps=8,
@@ -41,7 +47,7 @@ SAMPLING = [
     *(
         Case(
             name=f"draw_row/limits={has_limits}",
-            kernel=sample._draw_row,
+            kernel=sample_draw.draw_row,
             constants={"SPLITS": 32, "HAS_LIMITS": has_limits},
             pointers={**ROWS, **LIMITS, **FOUND, "maxima": F32, "drawn": I64},
             num_warps=8,

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.packaging.test_import_cycles import FILES, PACKAGES, ROOT
 
 FEWEST_LINES = 15
+MOST_LINES = 300
 MOST_FUNCTION_LINES = 50
 TRITON = ROOT / "kernels" / "triton"
 """A kernel is one loop over its tiles, and as long as that takes; so is its launch."""
@@ -44,13 +45,21 @@ def test_the_engine_has_at_most_eight_rooms() -> None:
     assert len(rooms) <= 8, rooms
 
 
-def test_no_file_is_too_small_to_be_a_room_of_its_own() -> None:
-    sizes = {
+def file_sizes() -> dict[str, int]:
+    """Lines of every file but the markers."""
+    return {
         str(path.relative_to(ROOT)): len(path.read_text().splitlines())
         for path in FILES.values()
         if path.name not in MARKERS
     }
-    assert {path: size for path, size in sizes.items() if size < FEWEST_LINES} == {}
+
+
+def test_no_file_is_too_small_to_be_a_room_of_its_own() -> None:
+    assert {path: size for path, size in file_sizes().items() if size < FEWEST_LINES} == {}
+
+
+def test_no_file_is_so_long_that_it_asks_to_be_two() -> None:
+    assert {path: size for path, size in file_sizes().items() if size > MOST_LINES} == {}
 
 
 def test_a_package_marker_has_next_to_nothing_in_it() -> None:

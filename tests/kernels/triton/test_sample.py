@@ -10,7 +10,8 @@ import torch
 
 from kernels.reference.sample import Draws
 from kernels.reference.sample import sample as reference_sample
-from kernels.triton.sample import CAPACITY, sample
+from kernels.triton.sample import sample
+from kernels.triton.sample_candidates import CAPACITY
 from tests.kernels.triton_places import DEVICES
 
 

@@ -1,0 +1,129 @@
+"""The exact limits among a row's candidates, 1 bit of a float per pass; then the draw.
+
+Weights are integers (see kernels/reference/sample.py), so that a row's token does not depend on how
+it was split or what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.triton.sample_candidates import CAPACITY
+from kernels.triton.sample_maxima import CHUNK, COLDEST, UNIT
+
+
+@triton.jit
+def _float_of(key):
+    """The float that is at `key`, uint32, in the order of all floats; the lowest are -infinity."""
+    bits = key.to(tl.int32, bitcast=True)
+    bits = tl.where(bits < 0, bits ^ -2147483648, ~bits)
+    return tl.where(key < 1 << 23, float("-inf"), bits.to(tl.float32, bitcast=True))
+
+
+@triton.jit
+def _lowest_kept(values, num, floor, wanted, maximum, temperature, BY_MASS: tl.constexpr):
+    """The highest value for which it and all above, of those not below `floor`, reach `wanted`:
+    in mass, or in number."""
+    found, bit = tl.full([], 0, tl.uint32), tl.full([], 1 << 31, tl.uint32)
+    nothing = tl.zeros([CHUNK], tl.int64)
+    for _ in range(0, 32):
+        tried = _float_of(found | bit)
+        total = nothing
+        for first in range(0, num, CHUNK):
+            at = first + tl.arange(0, CHUNK)
+            value = tl.load(values + at, mask=at < num, other=float("-inf"))
+            kept = (value >= tried) & (value >= floor) & (at < num)
+            if BY_MASS:
+                mass = (tl.exp((value - maximum) / temperature) * UNIT).to(tl.int64)
+                total += tl.where(kept, mass, 0)
+            else:
+                total += kept.to(tl.int64)
+        found = tl.where(tl.sum(total, axis=0) >= wanted, found | bit, found)
+        bit = bit >> 1
+    return tl.maximum(_float_of(found), floor)
+
+
+@triton.jit
+def _total_mass(values, num, floor, least, maximum, temperature):
+    """int64: of the values not below `floor` whose weight is not below `least`."""
+    total = tl.zeros([CHUNK], tl.int64)
+    for first in range(0, num, CHUNK):
+        at = first + tl.arange(0, CHUNK)
+        value = tl.load(values + at, mask=at < num, other=float("-inf"))
+        weight = tl.exp((value - maximum) / temperature)
+        kept = (value >= floor) & (weight >= least)
+        total += tl.where(kept, (weight * UNIT).to(tl.int64), 0)
+    return tl.sum(total, axis=0)
+
+
+# grid [num_rows]
+@triton.jit(do_not_specialize=("num_splits",))
+def draw_row(
+    logits,
+    part_maxima,
+    part_ids,
+    temperatures,
+    top_k,
+    top_p,
+    min_p,
+    numbers,
+    part_masses,
+    num_candidates,
+    values,
+    ids,
+    maxima,
+    drawn,
+    row_stride,
+    vocab_size,
+    num_splits,
+    HAS_LIMITS: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    splits = tl.arange(0, SPLITS)
+    part = row * num_splits + splits
+    tops = tl.load(part_maxima + part, mask=splits < num_splits, other=float("-inf"))
+    maximum = tl.max(tops, axis=0)
+    places = tl.load(part_ids + part, mask=splits < num_splits, other=vocab_size)
+    chosen = tl.min(tl.where(tops == maximum, places, vocab_size), axis=0).to(tl.int64)
+    temperature = tl.load(temperatures + row)
+    if (temperature > 0.0) & (tl.abs(maximum) < float("inf")):
+        temperature = tl.maximum(temperature, COLDEST)
+        source, num = logits + row * row_stride, vocab_size
+        is_narrow = False
+        floor = maximum - float("inf")
+        if HAS_LIMITS:
+            num_found = tl.load(num_candidates + row)
+            is_narrow = num_found > 0
+            if is_narrow:
+                source, num = values + row * CAPACITY, num_found
+            count, share = tl.load(top_k + row), tl.load(top_p + row)
+            if (count > 0) & (count < vocab_size):
+                floor = _lowest_kept(source, num, floor, count, maximum, temperature, False)
+            if share < 1.0:
+                if count > 0:
+                    mass = _total_mass(source, num, floor, 0.0, maximum, temperature)
+                else:
+                    at = part_masses + part
+                    mass = tl.sum(tl.load(at, mask=splits < num_splits, other=0), axis=0)
+                wanted = tl.maximum(tl.ceil(share * mass.to(tl.float64)).to(tl.int64), 1)
+                floor = _lowest_kept(source, num, floor, wanted, maximum, temperature, True)
+        least = tl.load(min_p + row)
+        total = _total_mass(source, num, floor, least, maximum, temperature)
+        target = tl.minimum((tl.load(numbers + row) * total.to(tl.float64)).to(tl.int64), total - 1)
+        before, index = total * 0, total * 0
+        for first in range(0, num, CHUNK):
+            at = first + tl.arange(0, CHUNK)
+            value = tl.load(source + at, mask=at < num, other=float("-inf"))
+            weight = tl.exp((value - maximum) / temperature)
+            kept = (value >= floor) & (weight >= least)
+            mass = tl.where(kept, (weight * UNIT).to(tl.int64), 0)
+            sums = before + tl.cumsum(mass, axis=0)
+            index += tl.sum(((sums <= target) & (at < num)).to(tl.int64), axis=0)
+            before += tl.sum(mass, axis=0)
+        chosen = index
+        if is_narrow:
+            chosen = tl.load(ids + row * CAPACITY + index).to(tl.int64)
+    tl.store(maxima + row, maximum)
+    tl.store(drawn + row, chosen)
