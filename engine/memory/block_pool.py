@@ -18,11 +18,19 @@ import enum
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import torch
 
-from engine.memory.lease import BlockLease, Hold
 from engine.memory.prefix_cache import PrefixCache
+
+
+class Hold(enum.Enum):
+    """Why a lease holds its blocks."""
+
+    ACTIVE = "active"
+    EXPORTED = "exported"
+    RECEIVING = "receiving"
 
 
 class BlockState(enum.Enum):
@@ -43,6 +51,18 @@ _STATE_OF_HOLD = {
 """In order of precedence: a block that is both shared and exported counts as exported."""
 
 
+class BlockHolder(Protocol):
+    """A lease, as the pool sees it."""
+
+    @property
+    def hold(self) -> Hold:
+        """Why."""
+
+    @property
+    def block_ids(self) -> Sequence[int]:
+        """What it has been counted for."""
+
+
 class BlockPool:
     """Conserves blocks: every one is free, cached, or held by at least one lease."""
 
@@ -55,7 +75,7 @@ class BlockPool:
         self._num_held = {hold: array("i", bytes(4 * num_blocks)) for hold in Hold}
         self._held_counts = tuple(self._num_held.values())
         self._counts = dict.fromkeys(BlockState, 0) | {BlockState.FREE: num_blocks}
-        self._leases: set[BlockLease] = set()
+        self._leases: set[BlockHolder] = set()
 
     @property
     def num_available(self) -> int:
@@ -63,7 +83,7 @@ class BlockPool:
         return len(self._unused)
 
     @property
-    def leases(self) -> frozenset[BlockLease]:
+    def leases(self) -> frozenset[BlockHolder]:
         """Those that are alive."""
         return frozenset(self._leases)
 
@@ -83,20 +103,6 @@ class BlockPool:
     def is_unused(self, block_id: int) -> bool:
         """True when no lease holds the block."""
         return block_id in self._unused
-
-    def lease(
-        self, owner: str, hold: Hold, *, shared: Sequence[int] = (), num_new: int = 0
-    ) -> BlockLease | None:
-        """Shares `shared` (as they are) and takes `num_new` fresh blocks; None: not enough now."""
-        num_revived = sum(block_id in self._unused for block_id in shared)
-        if num_new + num_revived > self.num_available:
-            return None
-        lease = BlockLease(self, owner, hold)
-        self.register(lease)
-        self.add_holder(shared, hold)
-        lease.block_ids.extend(shared)
-        lease.block_ids.extend(self.take(num_new, hold) or ())
-        return lease
 
     def take(self, num_blocks: int, hold: Hold) -> list[int] | None:
         """For leases: fresh blocks, oldest first, their names forgotten; None: not enough now."""
@@ -134,11 +140,11 @@ class BlockPool:
             self._num_held[new][block_id] += 1
             self._settle(block_id)
 
-    def retire(self, lease: BlockLease) -> None:
+    def retire(self, lease: BlockHolder) -> None:
         """For leases: this one is released."""
         self._leases.discard(lease)
 
-    def register(self, lease: BlockLease) -> None:
+    def register(self, lease: BlockHolder) -> None:
         """For leases: a new one, or a fork."""
         self._leases.add(lease)
 

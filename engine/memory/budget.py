@@ -10,69 +10,17 @@ GPU the device is the replica's own and the pool takes what is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
-from cluster.models.card import DecoderConfig
 from cluster.models.footprint import weight_bytes, workspace_bytes
 from cluster.process.free_memory import free_memory_bytes
-from engine.contract.weight_format import WeightFormat
-from engine.memory.kv_pool import KvLayout
+from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.memory.remedies import MIB, remedies
-from kernels.paged_queries import QUANTIZED_KV
 
 CPU_POOL_BYTES = 1 << 30
 CPU_POOL_SHARE = 0.25  # of the memory available, if that is less
 HEADROOM_SHARE = 0.05  # of the memory available: the process itself, fragmentation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRequest:
-    """What a replica wants."""
-
-    config: DecoderConfig
-    layout: KvLayout
-    device: torch.device
-    max_context_tokens: int
-    max_batch_tokens: int
-    kv_memory_bytes: int | None = None
-    memory_share: float = 1.0
-    dtype: torch.dtype | None = None
-    """Of activations and full weights; default: as the pool's."""
-    weights: WeightFormat = WeightFormat.FULL
-    stored_bytes: int | None = None
-    """Size of the weight files: what weights in their stored format take."""
-
-    @property
-    def compute_dtype(self) -> torch.dtype:
-        """What the model computes in."""
-        return self.layout.dtype if self.dtype is None else self.dtype
-
-    @property
-    def dtype_name(self) -> str:
-        """`compute_dtype` as the options call it."""
-        return str(self.compute_dtype).removeprefix("torch.")
-
-    @property
-    def kv(self) -> str:
-        """The pool's format as the options call it."""
-        if self.layout.dtype not in QUANTIZED_KV:
-            return "auto"
-        return "int8" if self.layout.dtype is torch.int8 else "fp8"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryBudget:
-    """What it gets; all in bytes but `num_blocks`."""
-
-    num_blocks: int
-    available_bytes: int
-    weight_bytes: int
-    workspace_bytes: int
-    headroom_bytes: int
-    kv_bytes: int
 
 
 def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> MemoryBudget:

@@ -1,27 +1,33 @@
 """A lease on blocks: the block table of one sequence, and the duty to give the blocks back.
 
-    with pool.lease("request", Hold.ACTIVE, num_new=4) as lease: ...
+    with lease_blocks(pool, "request", Hold.ACTIVE, num_new=4) as lease: ...
 
 Moved explicitly from owner to owner; released once, whoever calls first.
 """
 
 from __future__ import annotations
 
-import enum
 from array import array
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from engine.memory.block_pool import BlockPool
+from engine.memory.block_pool import BlockPool, Hold
 
 
-class Hold(enum.Enum):
-    """Why a lease holds its blocks."""
-
-    ACTIVE = "active"
-    EXPORTED = "exported"
-    RECEIVING = "receiving"
+def lease_blocks(
+    pool: BlockPool, owner: str, hold: Hold, *, shared: Sequence[int] = (), num_new: int = 0
+) -> BlockLease | None:
+    """Shares `shared` (as they are) and takes `num_new` fresh blocks; None: not enough now."""
+    num_revived = sum(map(pool.is_unused, shared))
+    if num_new + num_revived > pool.num_available:
+        return None
+    lease = BlockLease(pool, owner, hold)
+    pool.register(lease)
+    pool.add_holder(shared, hold)
+    lease.block_ids.extend(shared)
+    lease.block_ids.extend(pool.take(num_new, hold) or ())
+    return lease
 
 
 class BlockLease:

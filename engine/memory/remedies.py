@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cluster.models.footprint import Footprint, footprint
-
-if TYPE_CHECKING:
-    from engine.memory.budget import MemoryBudget, MemoryRequest
+from engine.memory.memory_request import MemoryBudget, MemoryRequest
 
 MIB = 1 << 20
 MAX_DEVICES = 64

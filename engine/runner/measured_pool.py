@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from cluster.errors import ConfigError
-from engine.memory.budget import MemoryBudget
 from engine.memory.kv_pool import KvLayout, KvPool
+from engine.memory.memory_request import MemoryBudget
 from engine.model.ragged_batch import RaggedBatch
 
 Forward = Callable[[RaggedBatch, KvPool], object]

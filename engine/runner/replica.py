@@ -12,8 +12,9 @@ from cluster.models.card import DecoderConfig
 from engine.contract.messages import Loaded
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
-from engine.memory.budget import MemoryBudget, MemoryRequest, plan_memory
+from engine.memory.budget import plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
+from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.weights.decoder_weights import DTYPES

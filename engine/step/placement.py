@@ -6,8 +6,8 @@ Between the scheduler's counts and the pool's integers; knows nothing of tensors
 from __future__ import annotations
 
 from cluster.cache_change import CachedBlock
-from engine.memory.block_pool import BlockPool
-from engine.memory.lease import Hold
+from engine.memory.block_pool import BlockPool, Hold
+from engine.memory.lease import lease_blocks
 from engine.memory.prefix_cache import PrefixCache
 from engine.step.planning.plan import RunningView, WaitingView
 from engine.step.requests.lifecycle import SequenceState
@@ -76,7 +76,7 @@ class Placement:
         hold = Hold.RECEIVING if request.is_remote else Hold.ACTIVE
         matched = self._match(request, sequence)
         num_new = self._num_blocks(sequence) - len(matched)
-        lease = self.pool.lease(sequence.request_id, hold, shared=matched, num_new=num_new)
+        lease = lease_blocks(self.pool, sequence.request_id, hold, shared=matched, num_new=num_new)
         if lease is None:
             return False
         sequence.lease = lease

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cluster.block_span import BlockSpan
 from engine.contract.commands import Deliver
 from engine.contract.messages import Prefilled, Reserved
-from engine.memory.lease import Hold
+from engine.memory.block_pool import Hold
 from engine.step.placement import Placement
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request

@@ -17,7 +17,7 @@ from cluster.deadline import Clock
 from cluster.errors import InternalError
 from cluster.generation import FinishReason, GeneratedToken
 from cluster.sampling import SamplingParams
-from engine.memory.lease import Hold
+from engine.memory.block_pool import Hold
 from engine.runner.model_runner import Replica
 from engine.sampling.logits import SamplingRow, end_token_ids
 from engine.sampling.sampler import Sampler

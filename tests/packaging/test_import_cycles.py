@@ -1,4 +1,5 @@
-"""No module of ours needs itself, by way of others: not at import, and not inside a function."""
+"""No module of ours needs itself, by way of others: not at import, not inside a function, and not
+for the sake of its types alone."""
 
 from __future__ import annotations
 
@@ -27,10 +28,8 @@ FILES = {
 
 
 def imported_names(node: ast.AST) -> Iterator[str]:
-    """Of everything below the node, but what only a type checker reads."""
+    """Of everything below the node, also of what only a type checker reads."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom) and child.module is not None:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
 from cluster.models.cache.hub_progress import silent_bars
+from cluster.models.cache.source import HubSource
 from cluster.models.files.disk import disk_errors, landing, require_digest, require_free, sha256_of
 from cluster.models.files.progress import ByteProgress
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the hub's client is imported when a model is fetched
     from huggingface_hub.hf_api import RepoSibling
-
-    from cluster.models.cache.source import HubSource
 
 COMPLETE = ".complete"
 """Holds the commit; written last."""

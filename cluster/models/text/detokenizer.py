@@ -10,16 +10,33 @@ until `finish()`. The pieces put together are what decoding all tokens at once g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import DecodeStream
-
-if TYPE_CHECKING:
-    from cluster.models.text.tokenizer import CheckpointTokenizer
 
 REPLACEMENT = "�"
 MAX_HELD_TOKENS = 16
 """A character has four bytes at most: so many tokens without one are not going to become text."""
+
+
+class TokenTexts(Protocol):
+    """What a tokenizer knows of tokens, and what its detokenizers ask. All that is the same as long
+    as it lives, and any thread may ask."""
+
+    @property
+    def backend(self) -> Backend:
+        """Of the tokenizers library: its own streams need it."""
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that have no text of their own."""
+
+    def knows(self, token_id: int) -> bool:
+        """False for ids that stand for nothing."""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of these tokens; U+FFFD for bytes that form no character."""
 
 
 class IncrementalDetokenizer:
@@ -31,7 +48,7 @@ class IncrementalDetokenizer:
 
     def __init__(
         self,
-        tokenizer: CheckpointTokenizer,
+        tokenizer: TokenTexts,
         prompt_tail_ids: Sequence[int] = (),
         *,
         shows_special: bool = False,

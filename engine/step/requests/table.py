@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from cluster.deadline import Clock, Deadline
 from engine.contract.commands import GenerateRequest
-from engine.memory.lease import BlockLease, Hold
+from engine.memory.block_pool import Hold
+from engine.memory.lease import BlockLease
 from engine.step.requests.lifecycle import FINAL, Life, SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from cluster.cache_change import CachedBlock
-from engine.memory.block_pool import BlockPool, BlockState
-from engine.memory.lease import BlockLease, Hold
+from engine.memory.block_pool import BlockPool, BlockState, Hold
+from engine.memory.lease import BlockLease, lease_blocks
 from engine.memory.prefix_cache import PrefixCache
 
 
@@ -18,7 +18,7 @@ def make_pool(num_blocks: int = 8) -> tuple[BlockPool, PrefixCache]:
 
 
 def take(pool: BlockPool, num_blocks: int, hold: Hold = Hold.ACTIVE) -> BlockLease:
-    lease = pool.lease("test", hold, num_new=num_blocks)
+    lease = lease_blocks(pool, "test", hold, num_new=num_blocks)
     assert lease is not None
     return lease
 
@@ -26,7 +26,7 @@ def take(pool: BlockPool, num_blocks: int, hold: Hold = Hold.ACTIVE) -> BlockLea
 def test_an_allocation_that_does_not_fit_is_none_and_changes_nothing() -> None:
     pool, _ = make_pool(2)
     held = take(pool, 1)
-    assert pool.lease("test", Hold.ACTIVE, num_new=2) is None
+    assert lease_blocks(pool, "test", Hold.ACTIVE, num_new=2) is None
     assert pool.num_available == 1
     assert pool.leases == {held}
     assert pool.check_invariants() == []
@@ -95,7 +95,7 @@ def test_a_cached_block_that_is_shared_again_keeps_its_generation() -> None:
     cache.store(0, CachedBlock(b"name", None, [1]))
     lease.release()
     before = int(pool.generations[0])
-    assert pool.lease("again", Hold.ACTIVE, shared=[0]) is not None
+    assert lease_blocks(pool, "again", Hold.ACTIVE, shared=[0]) is not None
     assert int(pool.generations[0]) == before
     assert cache.match([b"name"], 1) == [0]
 
@@ -174,7 +174,9 @@ def _random_operation(
     action = chance.choice(["take", "take", "fork", "own", "name", "turn", "release", "release"])
     if action == "take":
         cached = cache.match([bytes([chance.randrange(4)])], 1)
-        lease = pool.lease("test", Hold.ACTIVE, shared=cached, num_new=chance.randrange(1, 4))
+        lease = lease_blocks(
+            pool, "test", Hold.ACTIVE, shared=cached, num_new=chance.randrange(1, 4)
+        )
         leases += [lease] if lease else []
     elif leases:
         lease = chance.choice(leases)

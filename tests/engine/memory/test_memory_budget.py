@@ -11,8 +11,9 @@ from cluster.errors import ConfigError, OutOfBlocks
 from cluster.models.card import DecoderConfig
 from cluster.models.footprint import weight_bytes
 from engine.contract.weight_format import WeightFormat
-from engine.memory.budget import MemoryRequest, plan_memory, shared_bytes
+from engine.memory.budget import plan_memory, shared_bytes
 from engine.memory.kv_pool import KvLayout, KvPool
+from engine.memory.memory_request import MemoryRequest
 from tests.engine.model.tiny_llama import decoder_config, random_model, tiny_config
 
 GIB = 1 << 30

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cluster.errors import ConfigError
-from engine.memory.budget import MemoryBudget
 from engine.memory.kv_pool import KvLayout
+from engine.memory.memory_request import MemoryBudget
 from engine.runner.measured_pool import MeasuredMemory, blocks_that_fit
 
 LAYOUT = KvLayout(

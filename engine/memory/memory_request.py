@@ -1,0 +1,59 @@
+"""What a replica wants of its device's memory, and what it gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cluster.models.card import DecoderConfig
+from engine.contract.weight_format import WeightFormat
+from engine.memory.kv_pool import KvLayout
+from kernels.paged_queries import QUANTIZED_KV
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest:
+    """What a replica wants."""
+
+    config: DecoderConfig
+    layout: KvLayout
+    device: torch.device
+    max_context_tokens: int
+    max_batch_tokens: int
+    kv_memory_bytes: int | None = None
+    memory_share: float = 1.0
+    dtype: torch.dtype | None = None
+    """Of activations and full weights; default: as the pool's."""
+    weights: WeightFormat = WeightFormat.FULL
+    stored_bytes: int | None = None
+    """Size of the weight files: what weights in their stored format take."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What the model computes in."""
+        return self.layout.dtype if self.dtype is None else self.dtype
+
+    @property
+    def dtype_name(self) -> str:
+        """`compute_dtype` as the options call it."""
+        return str(self.compute_dtype).removeprefix("torch.")
+
+    @property
+    def kv(self) -> str:
+        """The pool's format as the options call it."""
+        if self.layout.dtype not in QUANTIZED_KV:
+            return "auto"
+        return "int8" if self.layout.dtype is torch.int8 else "fp8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudget:
+    """What it gets; all in bytes but `num_blocks`."""
+
+    num_blocks: int
+    available_bytes: int
+    weight_bytes: int
+    workspace_bytes: int
+    headroom_bytes: int
+    kv_bytes: int
