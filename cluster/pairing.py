@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from cluster.errors import PairingMismatch
+from cluster.kv_shape import KvShape
 
 PROTOCOL_VERSION = 2
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
@@ -34,6 +35,16 @@ class Pairing:
     """2: keys and values; 1: a latent that is both."""
     weights: str = "auto"
     protocol_version: int = PROTOCOL_VERSION
+
+    @property
+    def kv_shape(self) -> KvShape:
+        """What is kept of a token."""
+        return KvShape(
+            num_layers=self.num_layers,
+            num_planes=self.num_planes,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+        )
 
     @property
     def key(self) -> str:

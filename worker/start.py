@@ -43,18 +43,18 @@ def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSp
 
 def pairing_of(spec: EngineSpec, ready: Ready) -> Pairing:
     """The facts that a replica's KV blocks depend on, with the weights as they were loaded."""
-    config = spec.card.config
+    kept = spec.card.config.kv_shape
     return Pairing(
         weights_digest=spec.card.weights_digest,
         tokenizer_digest=spec.card.tokenizer_digest,
         dtype=spec.dtype,
         weights=ready.loaded.weights.value,
         kv_dtype=spec.kv,
-        num_planes=config.kv_planes,
+        num_planes=kept.num_planes,
         block_size_tokens=spec.options.block_size_tokens,
-        num_layers=config.num_layers,
-        num_kv_heads=config.kv_heads,
-        head_dim=config.kv_dim,
+        num_layers=kept.num_layers,
+        num_kv_heads=kept.num_kv_heads,
+        head_dim=kept.head_dim,
     )
 
 

@@ -17,7 +17,6 @@ from cluster.models.card import ModelCard
 MATRIX = 2048
 _BITS = {"full": 16.0, "int8": 9.0, "int4": 5.0}
 """Per weight, with scale and minimum of a group of 32 in half precision; "auto": the file's own."""
-_KV_BYTES = {"auto": 2.0, "int8": 1.0, "fp8": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +49,8 @@ class Floors:
 
     def _step_ms(self, shape: StepShape) -> float:
         config = self.card.config
-        kv_values = config.num_layers * config.kv_planes * config.kv_heads * config.kv_dim
-        kv_bytes = shape.num_seqs * shape.context_len * kv_values * _KV_BYTES[self.kv]
+        token_bytes = config.kv_shape.token_bytes(dtype="bfloat16", kv=self.kv)
+        kv_bytes = shape.num_seqs * shape.context_len * token_bytes
         rate = self.memory.bf16_flops_per_s if self.weights == "full" else self.int8_ops_per_s
         products_ms = shape.flops(config, torch.bfloat16) / rate * 1e3
         return max(self.memory.read_ms(self._weight_bytes() + kv_bytes), products_ms)

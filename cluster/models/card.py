@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from cluster.kv_shape import KvShape
+
 
 class CheckpointFormat(enum.StrEnum):
     """How the weights are stored."""
@@ -176,19 +178,15 @@ class DecoderConfig:
     """Stored behind the last layer to predict further tokens (DeepSeek-V3); not read."""
 
     @property
-    def kv_planes(self) -> int:
-        """2: keys and values; 1: a latent that is both."""
-        return 2 if self.latent is None else 1
-
-    @property
-    def kv_heads(self) -> int:
-        """Rows kept per token, layer and plane."""
-        return self.num_kv_heads if self.latent is None else 1
-
-    @property
-    def kv_dim(self) -> int:
-        """Values in such a row."""
-        return self.head_dim if self.latent is None else self.latent.row_dim
+    def kv_shape(self) -> KvShape:
+        """What is kept of a token: keys and values of each head, or the one latent."""
+        is_latent = self.latent is not None
+        return KvShape(
+            num_layers=self.num_layers,
+            num_planes=1 if is_latent else 2,
+            num_kv_heads=1 if is_latent else self.num_kv_heads,
+            head_dim=self.head_dim if self.latent is None else self.latent.row_dim,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

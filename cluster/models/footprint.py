@@ -9,12 +9,10 @@ import functools
 import math
 from dataclasses import dataclass
 
+from cluster.kv_shape import ITEM_BYTES
 from cluster.models.card import DecoderConfig, MixtureConfig
 from cluster.models.tensors import EMBEDDING, LM_HEAD, expected_shapes, is_router
 
-ITEM_BYTES = {"float32": 4, "bfloat16": 2}
-KV_SCALE_BYTES = 4
-"""A float32 per row of a quantized pool."""
 LOGIT_ROWS = 64
 """Rows of float32 logits that a step is planned with."""
 SCORED_ROWS = 64
@@ -71,7 +69,7 @@ def footprint(
     """`weights` is resolved (full, stored, int8, int4, fp8); `stored_bytes` are the files'."""
     return Footprint(
         weight_bytes=weight_bytes(config, dtype=dtype, weights=weights, stored_bytes=stored_bytes),
-        kv_bytes_per_token=kv_bytes_per_token(config, dtype=dtype, kv=kv),
+        kv_bytes_per_token=config.kv_shape.token_bytes(dtype=dtype, kv=kv),
         workspace_bytes=workspace_bytes(config, dtype=dtype, max_batch_tokens=max_batch_tokens),
     )
 
@@ -90,12 +88,6 @@ def weight_bytes(
         matrices = counted.matrices * _GROUP_BITS[weights] + counted.ends * _GROUP_BITS["int8"]
         return matrices // 8 + counted.vectors * 4
     return (counted.matrices + counted.ends) * item + counted.vectors * 4
-
-
-def kv_bytes_per_token(config: DecoderConfig, *, dtype: str, kv: str) -> int:
-    """Of all layers."""
-    row = config.kv_dim * ITEM_BYTES[dtype] if kv == "auto" else config.kv_dim + KV_SCALE_BYTES
-    return config.num_layers * config.kv_planes * config.kv_heads * row
 
 
 def workspace_bytes(config: DecoderConfig, *, dtype: str, max_batch_tokens: int) -> int:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 
 from cluster.errors import ConfigError
+from cluster.kv_shape import KV_SCALE_BYTES, KvShape
 from cluster.models.card import DecoderConfig
-from kernels.paged_queries import KV_SCALE_BYTES, QUANTIZED_KV
 
 WORD_BYTES = 8
 QUANTIZED_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
@@ -32,13 +32,10 @@ class KvLayout:
     """The shape and dtype of one block. Raises ConfigError when a (layer, plane, head) of it is not
     made of 64-bit words, in which blocks are verified."""
 
-    num_layers: int
-    num_kv_heads: int
+    shape: KvShape
     block_size: int
-    head_dim: int
     dtype: torch.dtype
     """bfloat16, float16 or float32; int8 or float8_e4m3fn with a scale per row."""
-    num_planes: int = 2
 
     def __post_init__(self) -> None:
         slice_bytes = self.block_size * self.row_width * self.dtype.itemsize
@@ -53,30 +50,31 @@ class KvLayout:
     @classmethod
     def of(cls, config: DecoderConfig, block_size: int, dtype: torch.dtype) -> KvLayout:
         """The blocks of a model."""
-        return cls(
-            num_layers=config.num_layers,
-            num_kv_heads=config.kv_heads,
-            block_size=block_size,
-            head_dim=config.kv_dim,
-            dtype=dtype,
-            num_planes=config.kv_planes,
-        )
+        return cls(shape=config.kv_shape, block_size=block_size, dtype=dtype)
+
+    @property
+    def kv(self) -> str:
+        """The format as the options call it: "auto" for one that models compute in."""
+        names = {dtype: name for name, dtype in QUANTIZED_DTYPES.items()}
+        return names.get(self.dtype, "auto")
 
     @property
     def row_width(self) -> int:
         """Elements per row: the values, and the scale's bytes in a quantized pool."""
-        return self.head_dim + (KV_SCALE_BYTES if self.dtype in QUANTIZED_KV else 0)
+        return self.shape.head_dim + (0 if self.kv == "auto" else KV_SCALE_BYTES)
 
     @property
     def block_shape(self) -> tuple[int, int, int, int, int]:
         """[num_layers, num_planes, num_kv_heads, block_size, row_width]."""
-        planes, heads = self.num_planes, self.num_kv_heads
-        return (self.num_layers, planes, heads, self.block_size, self.row_width)
+        rows = self.shape
+        outer = (rows.num_layers, rows.num_planes, rows.num_kv_heads)
+        return (*outer, self.block_size, self.row_width)
 
     @property
     def block_bytes(self) -> int:
         """Size and stride of a block."""
-        return math.prod(self.block_shape) * self.dtype.itemsize
+        dtype = str(self.dtype).removeprefix("torch.")
+        return self.block_size * self.shape.token_bytes(dtype=dtype, kv=self.kv)
 
 
 class KvPool:

@@ -9,7 +9,6 @@ import torch
 from cluster.models.card import DecoderConfig
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout
-from kernels.paged_queries import QUANTIZED_KV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +41,7 @@ class MemoryRequest:
     @property
     def kv(self) -> str:
         """The pool's format as the options call it."""
-        if self.layout.dtype not in QUANTIZED_KV:
-            return "auto"
-        return "int8" if self.layout.dtype is torch.int8 else "fp8"
+        return self.layout.kv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

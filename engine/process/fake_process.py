@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from cluster.errors import ConfigError
 from engine.contract.spec import EngineSpec
+from engine.memory.kv_pool import KvLayout
 from engine.model.load_phases import PhaseProgress
 from engine.model.weights.decoder_weights import DTYPES
 from engine.process.extension import no_extension
@@ -20,9 +19,8 @@ def load_fake_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     """A ReplicaLoader: the card's shape, the options' pool, the fake's tokens."""
     progress("fake weights", 0.0)
     config, options = spec.card.config, spec.options
-    shape = (config.num_layers, config.num_kv_heads, config.head_dim)
     dtype = DTYPES[spec.dtype]
-    block_bytes = 2 * math.prod(shape) * options.block_size_tokens * dtype.itemsize
+    block_bytes = KvLayout.of(config, options.block_size_tokens, dtype).block_bytes
     num_blocks = _DEFAULT_BLOCKS
     if options.kv_memory_bytes is not None:
         num_blocks = options.kv_memory_bytes // block_bytes
@@ -35,7 +33,7 @@ def load_fake_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
         vocab_size=config.vocab_size,
         eos_token_ids=spec.card.eos_token_ids,
         dtype=dtype,
-        block_shape=shape,
+        shape=config.kv_shape,
         weights=spec.weights,
     )
 

@@ -12,13 +12,16 @@ import numpy as np
 import torch
 
 from cluster.block_hash import pack_tokens
+from cluster.kv_shape import KvShape
 from engine.contract.messages import Loaded
 from engine.contract.weight_format import WeightFormat
+from engine.memory.kv_pool import KvLayout
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import Replica, copy_blocks
 
 _BASE = 256
 _SPREAD = 3.0
+_SHAPE = KvShape(num_layers=2, num_planes=2, num_kv_heads=2, head_dim=8)
 
 
 def fake_logits(token_ids: Sequence[int], vocab_size: int) -> torch.Tensor:
@@ -32,7 +35,7 @@ class FakeRunner:
     """A ModelRunner over a real KV tensor. Token ids go up to 65535; head_dim is at least 2."""
 
     def __init__(self, kv: torch.Tensor, vocab_size: int) -> None:
-        self._kv = kv  # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
+        self._kv = kv  # [num_blocks, num_layers, num_planes, num_kv_heads, block_size, head_dim]
         self._vocab_size = vocab_size
         self.num_tokens = 0
         """Tokens computed since the start."""
@@ -77,15 +80,12 @@ def fake_replica(
     vocab_size: int = 512,
     eos_token_ids: tuple[int, ...] = (),
     dtype: torch.dtype = torch.float32,
-    block_shape: tuple[int, int, int] = (2, 2, 8),
+    shape: KvShape = _SHAPE,
     weights: WeightFormat = WeightFormat.FULL,
 ) -> Replica:
-    """A loaded model, as far as an engine can tell.
-
-    `block_shape` is (num_layers, num_kv_heads, head_dim).
-    """
-    num_layers, num_kv_heads, head_dim = block_shape
-    kv = torch.zeros((num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim), dtype=dtype)
+    """A loaded model, as far as an engine can tell."""
+    layout = KvLayout(shape=shape, block_size=block_size, dtype=dtype)
+    kv = torch.zeros((num_blocks, *layout.block_shape), dtype=dtype)
     return Replica(
         runner=FakeRunner(kv, vocab_size),
         loaded=Loaded(weights=weights),

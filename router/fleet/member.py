@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
+from cluster.kv_shape import ITEM_BYTES
 from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.slow_start import SlowStart
 from router.fleet.worker_session import WorkerSession
-
-_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-_SCALE_BYTES = 4  # of a row in a quantized cache, whose values take one byte
 
 
 class Assignment:
@@ -68,10 +66,15 @@ class FleetMember:
     """The process."""
     pairing_key: str = field(init=False)
     """Two workers pair when these are equal."""
+    kv_bytes_per_token: int = field(init=False)
+    """Over all layers; a dtype that is not known counts as one of two bytes."""
 
     def __post_init__(self) -> None:
+        pairing = self.member.pairing
+        dtype = pairing.dtype if pairing.dtype in ITEM_BYTES else "bfloat16"
         self.key = self.member.key
-        self.pairing_key = self.member.pairing.key
+        self.pairing_key = pairing.key
+        self.kv_bytes_per_token = pairing.kv_shape.token_bytes(dtype=dtype, kv=pairing.kv_dtype)
 
     @property
     def member(self) -> Member:
@@ -117,15 +120,6 @@ class FleetMember:
             return None
         num_blocks = self.load.free_blocks + self.load.cached_blocks
         return num_blocks * self.member.pairing.block_size_tokens
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Of the KV cache, over all layers."""
-        pairing = self.member.pairing
-        row_bytes = pairing.head_dim + _SCALE_BYTES
-        if pairing.kv_dtype == "auto":
-            row_bytes = pairing.head_dim * _DTYPE_BYTES.get(pairing.dtype, 2)
-        return pairing.num_layers * pairing.num_planes * pairing.num_kv_heads * row_bytes
 
     def assign(self, *, num_tokens: int, prefill_tokens: int) -> Assignment:
         """Counts a request; `prefill_tokens` are those that it computes here."""

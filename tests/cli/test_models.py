@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cluster.models.cache.store import ModelStore
-from cluster.models.footprint import footprint, kv_bytes_per_token, parameters
+from cluster.models.footprint import footprint, parameters
 from tests.cli.run_cli import cli
 
 
@@ -53,7 +53,7 @@ def test_rows_follow_from_the_models_shape() -> None:
 
 def test_kv_rows_of_one_byte_carry_a_scale() -> None:
     config = ModelStore().resolve("smollm2").config
-    assert kv_bytes_per_token(config, dtype="bfloat16", kv="int8") == 30 * 2 * 3 * (64 + 4)
+    assert config.kv_shape.token_bytes(dtype="bfloat16", kv="int8") == 30 * 2 * 3 * (64 + 4)
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,17 @@ import pytest
 import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
+from cluster.kv_shape import KvShape
 from cluster.models.card import DecoderConfig
 from cluster.models.footprint import weight_bytes
 from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory, shared_bytes
-from engine.memory.kv_pool import KvLayout, KvPool
+from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryRequest
 from tests.engine.model.tiny_llama import decoder_config, random_model, tiny_config
 
 GIB = 1 << 30
+SMALL = KvShape(num_layers=2, num_planes=2, num_kv_heads=3, head_dim=8)
 SMOLLM2 = DecoderConfig(
     vocab_size=49152,
     hidden_size=576,
@@ -157,7 +159,7 @@ def test_weights_are_counted_to_the_byte() -> None:
 
 
 def test_a_pool_is_page_aligned_contiguous_and_zero() -> None:
-    layout = KvLayout(num_layers=2, num_kv_heads=3, block_size=4, head_dim=8, dtype=torch.bfloat16)
+    layout = KvLayout(shape=SMALL, block_size=4, dtype=torch.bfloat16)
     pool = KvPool(layout, 5, "cpu")
     assert pool.tensor.shape == (5, 2, 2, 3, 4, 8)
     assert pool.tensor.is_contiguous()
@@ -166,8 +168,18 @@ def test_a_pool_is_page_aligned_contiguous_and_zero() -> None:
     assert not pool.tensor.any()
 
 
+@pytest.mark.parametrize("kv", ["auto", "int8", "fp8"])
+@pytest.mark.parametrize("num_planes", [1, 2])
+def test_a_pool_takes_the_bytes_that_models_and_routers_count(kv: str, num_planes: int) -> None:
+    shape = replace(SMALL, num_planes=num_planes)
+    dtype = QUANTIZED_DTYPES.get(kv, torch.bfloat16)
+    pool = KvPool(KvLayout(shape=shape, block_size=16, dtype=dtype), 5, "cpu")
+    assert pool.tensor.nbytes == 5 * 16 * shape.token_bytes(dtype="bfloat16", kv=kv)
+    assert pool.num_bytes == pool.tensor.nbytes
+
+
 def test_a_layer_of_a_pool_is_a_view() -> None:
-    layout = KvLayout(num_layers=2, num_kv_heads=3, block_size=4, head_dim=8, dtype=torch.float32)
+    layout = KvLayout(shape=SMALL, block_size=4, dtype=torch.float32)
     pool = KvPool(layout, 5, "cpu")
     pool.layer(1)[3, 0, 2] = 7.0
     assert pool.tensor[3, 1, 0, 2].eq(7.0).all()
@@ -175,7 +187,7 @@ def test_a_layer_of_a_pool_is_a_view() -> None:
 
 
 def test_a_pool_without_blocks_is_refused() -> None:
-    layout = KvLayout(num_layers=2, num_kv_heads=3, block_size=4, head_dim=8, dtype=torch.float32)
+    layout = KvLayout(shape=SMALL, block_size=4, dtype=torch.float32)
     with pytest.raises(ConfigError, match="0 blocks"):
         KvPool(layout, 0, "cpu")
 

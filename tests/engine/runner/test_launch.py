@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from cluster.kv_shape import KvShape
 from cluster.sampling import SamplingParams
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
@@ -56,10 +57,8 @@ class Chain:
 
 def chain_runner(device: str) -> CudaRunner:
     layout = KvLayout(
-        num_layers=1,
-        num_kv_heads=1,
+        shape=KvShape(num_layers=1, num_planes=2, num_kv_heads=1, head_dim=8),
         block_size=BLOCK_SIZE,
-        head_dim=8,
         dtype=torch.float32,
     )
     is_cuda = device == "cuda"

@@ -4,12 +4,15 @@ import pytest
 import torch
 
 from cluster.errors import ConfigError
+from cluster.kv_shape import KvShape
 from engine.memory.kv_pool import KvLayout
 from engine.memory.memory_request import MemoryBudget
 from engine.runner.measured_pool import MeasuredMemory, blocks_that_fit
 
 LAYOUT = KvLayout(
-    num_layers=2, num_kv_heads=2, block_size=16, head_dim=32, dtype=torch.float16, num_planes=2
+    shape=KvShape(num_layers=2, num_planes=2, num_kv_heads=2, head_dim=32),
+    block_size=16,
+    dtype=torch.float16,
 )
 
 

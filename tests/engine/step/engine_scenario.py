@@ -9,6 +9,7 @@ import torch
 
 from cluster.block_hash import cache_root
 from cluster.config import EngineOptions
+from cluster.kv_shape import KvShape
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest, PrefillMode
 from engine.contract.messages import Frame
@@ -41,7 +42,7 @@ def small_replica(num_blocks: int = 8, eos_token_ids: tuple[int, ...] = ()) -> R
         block_size=BLOCK_SIZE,
         vocab_size=VOCAB_SIZE,
         eos_token_ids=eos_token_ids,
-        block_shape=(1, 1, 2),
+        shape=KvShape(num_layers=1, num_planes=2, num_kv_heads=1, head_dim=2),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import transformers
 
 from cluster.errors import BadCheckpoint, ModelError, UnsupportedModel
+from cluster.kv_shape import KvShape
 from cluster.models.card import (
     DecoderConfig,
     GroupScore,
@@ -125,7 +126,8 @@ def test_v2_lite_as_it_is_on_the_hub() -> None:
         normalizes_weights=False,
     )
     assert config.head_dim == 24
-    assert (config.kv_planes, config.kv_heads, config.kv_dim) == (1, 1, 40)
+    kept = KvShape(num_layers=config.num_layers, num_planes=1, num_kv_heads=1, head_dim=40)
+    assert config.kv_shape == kept
     assert config.rope_is_interleaved
     assert config.max_context_tokens == 163840
     assert isinstance(config.rope_scaling, YarnRopeScaling)
