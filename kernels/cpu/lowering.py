@@ -23,22 +23,7 @@ from kernels.cpu.step_records import (
     ZeroRowsRecord,
 )
 from kernels.linear import Linear
-from kernels.tape.operations import (
-    AddRmsNorm,
-    AllGather,
-    AllReduce,
-    BranchNorm,
-    Embed,
-    GatedMul,
-    HeadNorm,
-    KeepWanted,
-    Operation,
-    PagedAttention,
-    Product,
-    RmsNorm,
-    RopeWriteKv,
-    Scale,
-)
+from kernels.tape import operations as ops
 from kernels.tape.recording import NoNativeForm, Recording
 from kernels.tape.rows import Rows
 
@@ -49,7 +34,7 @@ _NOTHING: Final = -1
 def native_form(recording: Recording) -> NativeForm:
     """Raises NoNativeForm."""
     operations, logits, gathered_by = recording.operations, recording.logits, None
-    if isinstance(last := operations[-1], AllGather):
+    if isinstance(last := operations[-1], ops.AllGather):
         operations, logits, gathered_by = operations[:-1], last.rows, last.collective
     lowering = Lowering(logits)
     for operation in operations:
@@ -85,7 +70,7 @@ class Lowering:
         self.row_bytes[place] = max(self.row_bytes[place], rows.row_bytes)
         return Rows(place, rows.width, rows.dtype)
 
-    def write_kv(self, op: RopeWriteKv) -> Rows:
+    def write_kv(self, op: ops.RopeWriteKv) -> Rows:
         """The place of QKV, in which Q will be rotated. All layers of a pool are alike."""
         qkv, heads = self.rows(op.qkv), op.heads
         if heads.head_dim % HEAD_DIM_STEP:
@@ -112,39 +97,39 @@ class Lowering:
 
 
 @singledispatch
-def lower(op: Operation, to: Lowering) -> None:
+def lower(op: ops.Operation, to: Lowering) -> None:
     """Adds the lines of one operation."""
     raise NoNativeForm(type(op).__name__)
 
 
 @lower.register
-def _embed(op: Embed, to: Lowering) -> None:
+def _embed(op: ops.Embed, to: Lowering) -> None:
     to.lines.append(_native(op.matrix).rows_record(to.rows(op.out)))
 
 
 @lower.register
-def _scale(op: Scale, to: Lowering) -> None:
+def _scale(op: ops.Scale, to: Lowering) -> None:
     rows = to.rows(op.rows)
     to.lines.append(ScaleRowsRecord(rows=rows.place, width=rows.width, scale=op.scale))
 
 
 @lower.register
-def _product(op: Product, to: Lowering) -> None:
+def _product(op: ops.Product, to: Lowering) -> None:
     to.lines.append(_native(op.matrix).product_record(to.rows(op.x), to.rows(op.out)))
 
 
 @lower.register
-def _rms_norm(op: RmsNorm, to: Lowering) -> None:
+def _rms_norm(op: ops.RmsNorm, to: Lowering) -> None:
     to.lines.append(_norm(to, op, op.residual, None))
 
 
 @lower.register
-def _add_rms_norm(op: AddRmsNorm, to: Lowering) -> None:
+def _add_rms_norm(op: ops.AddRmsNorm, to: Lowering) -> None:
     to.lines.append(_norm(to, op, op.residual, op.branch))
 
 
 @lower.register
-def _branch_norm(op: BranchNorm, to: Lowering) -> None:
+def _branch_norm(op: ops.BranchNorm, to: Lowering) -> None:
     """Of the branch added to nothing, at a place that only the native form has."""
     nothing = Rows(_NOTHING, op.branch.width, torch.float32)
     at = to.rows(nothing)
@@ -153,7 +138,7 @@ def _branch_norm(op: BranchNorm, to: Lowering) -> None:
 
 
 @lower.register
-def _head_norm(op: HeadNorm, to: Lowering) -> None:
+def _head_norm(op: ops.HeadNorm, to: Lowering) -> None:
     qkv = to.rows(op.qkv)
     record = HeadNormRecord(
         query_weight=op.query_weight.data_ptr(),
@@ -169,7 +154,7 @@ def _head_norm(op: HeadNorm, to: Lowering) -> None:
 
 
 @lower.register
-def _rope_write_kv(op: RopeWriteKv, to: Lowering) -> None:
+def _rope_write_kv(op: ops.RopeWriteKv, to: Lowering) -> None:
     qkv = to.write_kv(op)
     record = RopeWriteKvRecord(
         cos_sin=op.cos_sin.data_ptr(),
@@ -184,7 +169,7 @@ def _rope_write_kv(op: RopeWriteKv, to: Lowering) -> None:
 
 
 @lower.register
-def _paged_attention(op: PagedAttention, to: Lowering) -> None:
+def _paged_attention(op: ops.PagedAttention, to: Lowering) -> None:
     if op.scale <= 0:
         raise NoNativeForm(f"scores times {op.scale}")
     qkv = to.rotated(op.query)
@@ -203,7 +188,7 @@ def _paged_attention(op: PagedAttention, to: Lowering) -> None:
 
 
 @lower.register
-def _gated_mul(op: GatedMul, to: Lowering) -> None:
+def _gated_mul(op: ops.GatedMul, to: Lowering) -> None:
     gate_up, out = to.rows(op.gate_up), to.rows(op.out)
     record = GatedMulRecord(
         activation=ACTIVATION_CODES[op.activation],
@@ -216,7 +201,7 @@ def _gated_mul(op: GatedMul, to: Lowering) -> None:
 
 
 @lower.register
-def _keep_wanted(op: KeepWanted, to: Lowering) -> None:
+def _keep_wanted(op: ops.KeepWanted, to: Lowering) -> None:
     for source, kept in zip(op.rows, op.out, strict=True):
         rows, out = to.rows(source), to.rows(kept)
         to.lines.append(
@@ -226,7 +211,7 @@ def _keep_wanted(op: KeepWanted, to: Lowering) -> None:
 
 
 @lower.register
-def _all_reduce(op: AllReduce, to: Lowering) -> None:
+def _all_reduce(op: ops.AllReduce, to: Lowering) -> None:
     rows = to.rows(op.rows)
     if rows.place == LOGITS:
         raise NoNativeForm("a sum of logits")
@@ -234,7 +219,10 @@ def _all_reduce(op: AllReduce, to: Lowering) -> None:
 
 
 def _norm(
-    to: Lowering, op: RmsNorm | AddRmsNorm | BranchNorm, residual: Rows, branch: Rows | None
+    to: Lowering,
+    op: ops.RmsNorm | ops.AddRmsNorm | ops.BranchNorm,
+    residual: Rows,
+    branch: Rows | None,
 ) -> RmsNormRecord:
     out = to.rows(op.out)
     return RmsNormRecord(

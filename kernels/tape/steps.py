@@ -8,31 +8,10 @@ from functools import singledispatch
 
 import torch
 
+from kernels.tape import latent_operations as latent_ops
+from kernels.tape import mixture_operations as mixture_ops
+from kernels.tape import operations as ops
 from kernels.tape.kernel_set import KernelSet
-from kernels.tape.latent_operations import (
-    AbsorbQuery,
-    AttendLatent,
-    HeadProduct,
-    TakeColumns,
-    WriteLatent,
-)
-from kernels.tape.mixture_operations import AddRows, RouteExperts, RunExperts
-from kernels.tape.operations import (
-    AddRmsNorm,
-    AllGather,
-    AllReduce,
-    BranchNorm,
-    Embed,
-    GatedMul,
-    HeadNorm,
-    KeepWanted,
-    Operation,
-    PagedAttention,
-    Product,
-    RmsNorm,
-    RopeWriteKv,
-    Scale,
-)
 from kernels.tape.recording import StepQueries
 from kernels.tape.rows import Rows
 
@@ -61,53 +40,53 @@ class PlayedStep:
 
 
 @singledispatch
-def take(op: Operation, step: PlayedStep) -> None:
+def take(op: ops.Operation, step: PlayedStep) -> None:
     """Runs one operation."""
     raise NotImplementedError(type(op).__name__)
 
 
 @take.register
-def _embed(op: Embed, step: PlayedStep) -> None:
+def _embed(op: ops.Embed, step: PlayedStep) -> None:
     step[op.out] = op.matrix.rows(step.batch.token_ids)
 
 
 @take.register
-def _scale(op: Scale, step: PlayedStep) -> None:
+def _scale(op: ops.Scale, step: PlayedStep) -> None:
     step[op.rows].mul_(op.scale)
 
 
 @take.register
-def _product(op: Product, step: PlayedStep) -> None:
+def _product(op: ops.Product, step: PlayedStep) -> None:
     x = step[op.x]
     step[op.out] = op.matrix.logits(x) if op.is_wide else op.matrix(x)
 
 
 @take.register
-def _rms_norm(op: RmsNorm, step: PlayedStep) -> None:
+def _rms_norm(op: ops.RmsNorm, step: PlayedStep) -> None:
     residual = step[op.residual]
     step[op.out] = step.kernels.rms_norm(residual, op.weight, op.eps, op.out.dtype)
 
 
 @take.register
-def _add_rms_norm(op: AddRmsNorm, step: PlayedStep) -> None:
+def _add_rms_norm(op: ops.AddRmsNorm, step: PlayedStep) -> None:
     branch, residual = step[op.branch], step[op.residual]
     step[op.out] = step.kernels.add_rms_norm(branch, residual, op.weight, op.eps)
 
 
 @take.register
-def _branch_norm(op: BranchNorm, step: PlayedStep) -> None:
+def _branch_norm(op: ops.BranchNorm, step: PlayedStep) -> None:
     branch = step[op.branch].float().contiguous()
     step[op.out] = step.kernels.rms_norm(branch, op.weight, op.eps, op.out.dtype)
 
 
 @take.register
-def _head_norm(op: HeadNorm, step: PlayedStep) -> None:
+def _head_norm(op: ops.HeadNorm, step: PlayedStep) -> None:
     weights, heads = (op.query_weight, op.key_weight), op.heads
     step.kernels.head_norm(step[op.qkv], *weights, op.eps, heads.num_heads, heads.num_kv_heads)
 
 
 @take.register
-def _rope_write_kv(op: RopeWriteKv, step: PlayedStep) -> None:
+def _rope_write_kv(op: ops.RopeWriteKv, step: PlayedStep) -> None:
     batch, kv_layer = step.batch, step.kv_layers[op.layer]
     query = step.kernels.rope_write_kv(
         step[op.qkv], op.cos_sin, batch.positions, batch.slots, kv_layer
@@ -116,39 +95,39 @@ def _rope_write_kv(op: RopeWriteKv, step: PlayedStep) -> None:
 
 
 @take.register
-def _paged_attention(op: PagedAttention, step: PlayedStep) -> None:
+def _paged_attention(op: ops.PagedAttention, step: PlayedStep) -> None:
     query, kv_layer = step[op.query], step.kv_layers[op.layer]
     step[op.out] = step.kernels.paged_attention(query, kv_layer, step.batch, op.scale, op.window)
 
 
 @take.register
-def _gated_mul(op: GatedMul, step: PlayedStep) -> None:
+def _gated_mul(op: ops.GatedMul, step: PlayedStep) -> None:
     step[op.out] = step.kernels.gated_mul(step[op.gate_up], op.activation)
 
 
 @take.register
-def _keep_wanted(op: KeepWanted, step: PlayedStep) -> None:
+def _keep_wanted(op: ops.KeepWanted, step: PlayedStep) -> None:
     for rows, out in zip(op.rows, op.out, strict=True):
         step[out] = step[rows][step.batch.logit_rows]
 
 
 @take.register
-def _all_reduce(op: AllReduce, step: PlayedStep) -> None:
+def _all_reduce(op: ops.AllReduce, step: PlayedStep) -> None:
     op.collective.all_reduce(step[op.rows])
 
 
 @take.register
-def _all_gather(op: AllGather, step: PlayedStep) -> None:
+def _all_gather(op: ops.AllGather, step: PlayedStep) -> None:
     step[op.out] = op.collective.all_gather(step[op.rows])
 
 
 @take.register
-def _take_columns(op: TakeColumns, step: PlayedStep) -> None:
+def _take_columns(op: latent_ops.TakeColumns, step: PlayedStep) -> None:
     step[op.out] = step[op.rows][:, op.first : op.first + op.out.width]
 
 
 @take.register
-def _absorb_query(op: AbsorbQuery, step: PlayedStep) -> None:
+def _absorb_query(op: latent_ops.AbsorbQuery, step: PlayedStep) -> None:
     heads = step.heads(op.heads, op.num_heads)  # each [nope | rope]
     nope_dim, row_dim = heads.shape[2] - op.rope_dim, op.out.width // op.num_heads
     query = heads.new_empty((heads.shape[0], op.num_heads, row_dim))
@@ -158,7 +137,7 @@ def _absorb_query(op: AbsorbQuery, step: PlayedStep) -> None:
 
 
 @take.register
-def _write_latent(op: WriteLatent, step: PlayedStep) -> None:
+def _write_latent(op: latent_ops.WriteLatent, step: PlayedStep) -> None:
     batch, kv_layer = step.batch, step.kv_layers[op.layer]
     query, latent = step.heads(op.query, op.num_heads), step[op.latent]
     step.kernels.write_latent(
@@ -167,7 +146,7 @@ def _write_latent(op: WriteLatent, step: PlayedStep) -> None:
 
 
 @take.register
-def _latent_attention(op: AttendLatent, step: PlayedStep) -> None:
+def _latent_attention(op: latent_ops.AttendLatent, step: PlayedStep) -> None:
     query, kv_layer = step.heads(op.query, op.num_heads), step.kv_layers[op.layer]
     step[op.out] = step.kernels.latent_attention(
         query, kv_layer, step.batch, op.scale, op.value_dim
@@ -175,7 +154,7 @@ def _latent_attention(op: AttendLatent, step: PlayedStep) -> None:
 
 
 @take.register
-def _head_product(op: HeadProduct, step: PlayedStep) -> None:
+def _head_product(op: latent_ops.HeadProduct, step: PlayedStep) -> None:
     x = step.heads(op.x, op.num_heads)
     out = x.new_empty((x.shape[0], op.num_heads, op.out.width // op.num_heads))
     op.matrix(x, out)
@@ -183,16 +162,16 @@ def _head_product(op: HeadProduct, step: PlayedStep) -> None:
 
 
 @take.register
-def _route_experts(op: RouteExperts, step: PlayedStep) -> None:
+def _route_experts(op: mixture_ops.RouteExperts, step: PlayedStep) -> None:
     chosen = step.kernels.route_experts(step[op.logits], op.bias, op.rule)
     step[op.ids], step[op.weights] = chosen
 
 
 @take.register
-def _run_experts(op: RunExperts, step: PlayedStep) -> None:
+def _run_experts(op: mixture_ops.RunExperts, step: PlayedStep) -> None:
     step[op.out] = op.experts(step[op.x], step[op.ids], step[op.weights])
 
 
 @take.register
-def _add_rows(op: AddRows, step: PlayedStep) -> None:
+def _add_rows(op: mixture_ops.AddRows, step: PlayedStep) -> None:
     step[op.rows].add_(step[op.addend])

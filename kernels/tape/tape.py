@@ -16,23 +16,8 @@ import torch
 
 from kernels.gated_mul import GateActivation, gated_width
 from kernels.linear import Linear
+from kernels.tape import operations as ops
 from kernels.tape.collective import Collective
-from kernels.tape.operations import (
-    AddRmsNorm,
-    AllGather,
-    AllReduce,
-    BranchNorm,
-    Embed,
-    GatedMul,
-    HeadNorm,
-    KeepWanted,
-    Operation,
-    PagedAttention,
-    Product,
-    RmsNorm,
-    RopeWriteKv,
-    Scale,
-)
 from kernels.tape.recording import Recording
 from kernels.tape.rows import QkvHeads, Rows
 
@@ -46,49 +31,49 @@ class Tape:
         shares = collective is not None and collective.world_size > 1
         self._collective = collective if shares else None
         self._places: dict[str, int] = {}
-        self._operations: list[Operation] = []
+        self._operations: list[ops.Operation] = []
 
     def rows(self, name: str, width: int, dtype: torch.dtype | None = None) -> Rows:
         """Rows at the place of this name. `dtype` defaults to the tape's."""
         place = self._places.setdefault(name, len(self._places))
         return Rows(place, width, self.dtype if dtype is None else dtype)
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: ops.Operation) -> None:
         """One more operation."""
         self._operations.append(operation)
 
     def embed(self, embedding: Linear) -> Rows:
         """The residual stream: float32 rows of the step's tokens."""
         residual = self.rows("residual", embedding.shape[1], torch.float32)
-        self.add(Embed(matrix=embedding, out=residual))
+        self.add(ops.Embed(matrix=embedding, out=residual))
         return residual
 
     def scale(self, rows: Rows, scale: float) -> None:
         """Multiplies float32 rows in place."""
-        self.add(Scale(rows=rows, scale=scale))
+        self.add(ops.Scale(rows=rows, scale=scale))
 
     def linear(self, matrix: Linear, x: Rows, out: str) -> Rows:
         """x @ weight.T + bias, to the place `out`."""
         made = self.rows(out, matrix.shape[0])
-        self.add(Product(matrix=matrix, x=x, out=made))
+        self.add(ops.Product(matrix=matrix, x=x, out=made))
         return made
 
     def logits(self, matrix: Linear, x: Rows, out: str = "logits") -> Rows:
         """As `linear`, in float32."""
         made = self.rows(out, matrix.shape[0], torch.float32)
-        self.add(Product(matrix=matrix, x=x, out=made, is_wide=True))
+        self.add(ops.Product(matrix=matrix, x=x, out=made, is_wide=True))
         return made
 
     def rms_norm(self, residual: Rows, weight: torch.Tensor, eps: float) -> Rows:
         """The norm of the residual stream."""
         out = self.rows("normed", residual.width)
-        self.add(RmsNorm(residual=residual, weight=weight, eps=eps, out=out))
+        self.add(ops.RmsNorm(residual=residual, weight=weight, eps=eps, out=out))
         return out
 
     def add_rms_norm(self, branch: Rows, residual: Rows, weight: torch.Tensor, eps: float) -> Rows:
         """Adds the branch to the residual stream; then its norm."""
         out = self.rows("normed", residual.width)
-        self.add(AddRmsNorm(branch=branch, residual=residual, weight=weight, eps=eps, out=out))
+        self.add(ops.AddRmsNorm(branch=branch, residual=residual, weight=weight, eps=eps, out=out))
         return out
 
     def branch_norm(
@@ -96,7 +81,7 @@ class Tape:
     ) -> Rows:
         """The norm of a branch that is not added to anything yet."""
         made = self.rows(out, branch.width)
-        self.add(BranchNorm(branch=branch, weight=weight, eps=eps, out=made))
+        self.add(ops.BranchNorm(branch=branch, weight=weight, eps=eps, out=made))
         return made
 
     def head_norm(
@@ -108,12 +93,12 @@ class Tape:
     ) -> None:
         """Norms heads of Q and of K in place, by the weights of each."""
         query, key = weights
-        self.add(HeadNorm(qkv=qkv, heads=heads, query_weight=query, key_weight=key, eps=eps))
+        self.add(ops.HeadNorm(qkv=qkv, heads=heads, query_weight=query, key_weight=key, eps=eps))
 
     def rope_write_kv(self, qkv: Rows, heads: QkvHeads, cos_sin: torch.Tensor, layer: int) -> Rows:
         """The rotated Q; K and V go into the pool. `qkv` is spent."""
         query = self.rows("query", heads.query_width)
-        self.add(RopeWriteKv(qkv=qkv, heads=heads, cos_sin=cos_sin, layer=layer, out=query))
+        self.add(ops.RopeWriteKv(qkv=qkv, heads=heads, cos_sin=cos_sin, layer=layer, out=query))
         return query
 
     def paged_attention(
@@ -122,7 +107,7 @@ class Tape:
         """Attention to a layer of the pool, the step's own tokens among it."""
         out = self.rows("attended", heads.query_width)
         self.add(
-            PagedAttention(
+            ops.PagedAttention(
                 query=query, heads=heads, layer=layer, scale=scale, window=window, out=out
             )
         )
@@ -131,19 +116,19 @@ class Tape:
     def gated_mul(self, gate_up: Rows, activation: GateActivation) -> Rows:
         """activation(gate) * up."""
         out = self.rows("gated", gated_width(gate_up.width))
-        self.add(GatedMul(gate_up=gate_up, activation=activation, out=out))
+        self.add(ops.GatedMul(gate_up=gate_up, activation=activation, out=out))
         return out
 
     def keep_wanted(self, *rows: Rows) -> tuple[Rows, ...]:
         """These activations, of the rows whose logits are wanted; all others end here."""
         kept = tuple(self.rows(f"wanted {at}", r.width, r.dtype) for at, r in enumerate(rows))
-        self.add(KeepWanted(rows=rows, out=kept))
+        self.add(ops.KeepWanted(rows=rows, out=kept))
         return kept
 
     def all_reduce(self, rows: Rows) -> Rows:
         """Their sum over the ranks, in place. Nothing where there is one rank."""
         if self._collective is not None:
-            self.add(AllReduce(collective=self._collective, rows=rows))
+            self.add(ops.AllReduce(collective=self._collective, rows=rows))
         return rows
 
     def all_gather(self, rows: Rows, out: str) -> Rows:
@@ -152,7 +137,7 @@ class Tape:
             return rows
         width = rows.width * self._collective.world_size
         made = self.rows(out, width, rows.dtype)
-        self.add(AllGather(collective=self._collective, rows=rows, out=made))
+        self.add(ops.AllGather(collective=self._collective, rows=rows, out=made))
         return made
 
     def finish(self, logits: Rows) -> Recording:
