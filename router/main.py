@@ -14,6 +14,7 @@ from cluster.logs import configure_logging
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
 from cluster.models.hf.generation_defaults import generation_defaults_of
+from cluster.process.end_limit import EndLimit
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
 from cluster.world import World
@@ -26,6 +27,9 @@ from router.telemetry.metrics import TextMetrics
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import Setup
 from router.text_worker.workers import TextWorkers
+
+SHUTDOWN_TIMEOUT_S = 20.0
+"""For all that is closed together: connections, servers, text workers."""
 
 
 def run(options: RouterOptions) -> int:
@@ -40,7 +44,7 @@ def run(options: RouterOptions) -> int:
 
 
 async def _run(options: RouterOptions, card: ModelCard) -> int:
-    stop_requests = StopRequests()
+    stop_requests = StopRequests(EndLimit(SHUTDOWN_TIMEOUT_S).begin)
     with listen_for_signals(stop_requests):
         own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
         world = World()

@@ -132,9 +132,12 @@ class RouterProcess:
         """Until a signal: 0; until something needed is lost: 1. Raises ConfigError when a port
         cannot be had."""
         async with contextlib.AsyncExitStack() as closers:
-            await self._open(closers)
-            await self.stop_requests.drain.wait()
-            await self._drain()
+            try:
+                await self._open(closers)
+                await self.stop_requests.drain.wait()
+                await self._drain()
+            finally:
+                self.stop_requests.on_close()
         return exit_code_of(self.stop_requests)
 
     async def _open(self, closers: contextlib.AsyncExitStack) -> None:

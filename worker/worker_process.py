@@ -24,11 +24,11 @@ from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.metrics_server import start_metrics_server
 from cluster.models.card import ModelCard
-from cluster.process.background import Background, Loss, cancel, until_one_ends
+from cluster.process.background import Background, cancel, until_one_ends
 from cluster.process.end_limit import EndLimit
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.loop_lag import LoopLag
-from cluster.process.signals import StopRequests, listen_for_signals
+from cluster.process.signals import EndNotice, StopRequests, listen_for_signals, no_limit
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.process.thread_call import exit_past_calls
@@ -50,7 +50,6 @@ SHUTDOWN_TIMEOUT_S = 20.0
 """For all that is closed together; an engine that has to be killed takes 15 of them."""
 LinkFactory = Callable[[str, EngineSpec], EngineLink]
 ModelFinder = Callable[[WorkerOptions], Awaitable[ModelCard]]
-EndNotice = Callable[[str], None]
 _log = get_logger("worker")
 
 
@@ -61,17 +60,13 @@ def run_worker(options: WorkerOptions, role: RoleService, world: World) -> int:
 
 
 async def _run(options: WorkerOptions, role: RoleService, world: World) -> int:
-    surroundings = Surroundings(world=world, ends=EndLimit(SHUTDOWN_TIMEOUT_S).begin)
+    surroundings = Surroundings(world=world, on_end=EndLimit(SHUTDOWN_TIMEOUT_S).begin)
     return await WorkerProcess(options, role, surroundings).run()
 
 
 def start_engine_process(entry_module: str, spec: EngineSpec) -> EngineLink:
     """The LinkFactory of real workers."""
     return EngineClient(entry_module=entry_module, spec=spec)
-
-
-def nothing_to_limit(cause: str) -> None:
-    """The EndNotice of a worker that shares its process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +76,7 @@ class Surroundings:
     world: World = field(default_factory=World)
     find_model: ModelFinder = find_model
     make_link: LinkFactory = start_engine_process
-    ends: EndNotice = nothing_to_limit
-    """Called when the process begins to end: after a loss, and once no request is waited for. It
-    may be called again."""
+    on_end: EndNotice = no_limit
 
 
 class WorkerProcess:
@@ -95,7 +88,7 @@ class WorkerProcess:
         role: RoleService,
         surroundings: Surroundings,
     ) -> None:
-        self.stop_requests = StopRequests()
+        self.stop_requests = StopRequests(surroundings.on_end)
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._options = options
         self._role = role
@@ -106,7 +99,9 @@ class WorkerProcess:
         self._lag = LoopLag(world.clock)
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
         self._closers = contextlib.AsyncExitStack()
-        self._background = Background(self._on_loss, clock=world.clock, sleep=world.sleep)
+        self._background = Background(
+            self.stop_requests.on_loss, clock=world.clock, sleep=world.sleep
+        )
         self._membership: MembershipClient | None = None
 
     async def run(self) -> int:
@@ -118,14 +113,10 @@ class WorkerProcess:
                 try:
                     await self._run()
                 finally:
-                    self._surroundings.ends("it was to stop")
+                    self.stop_requests.on_close()
                     self._lifespan.advance(ProcessState.STOPPED)
                     await self._server.set_ready(False)
         return exit_code_of(self.stop_requests)
-
-    def _on_loss(self, loss: Loss) -> None:
-        self._surroundings.ends(str(loss))
-        self.stop_requests.on_loss(loss)
 
     async def _run(self) -> None:
         stop = self.stop_requests.drain

@@ -9,6 +9,13 @@ from contextlib import contextmanager
 
 from cluster.process.background import Loss
 
+EndNotice = Callable[[str], None]
+"""Called with the cause as a process begins to end; see EndLimit, which is one."""
+
+
+def no_limit(cause: str) -> None:
+    """The EndNotice of what shares its process with others."""
+
 
 class StopRequests:
     """What the operator wants; both events stay set. All calls from the event loop.
@@ -16,7 +23,9 @@ class StopRequests:
     `loss` is why the process ends by itself; None when an operator asked for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: EndNotice = no_limit) -> None:
+        """`on_end` may be called more than once; the first time counts."""
+        self._on_end = on_end
         self.loss: Loss | None = None
         self.drain = asyncio.Event()
         self.stop_now = asyncio.Event()
@@ -32,9 +41,14 @@ class StopRequests:
         self.drain.set()
         self.stop_now.set()
 
+    def on_close(self) -> None:
+        """No request is waited for any more: what is left is to close what was opened."""
+        self._on_end("it was to stop")
+
     def on_loss(self, loss: Loss) -> None:
         """Something needed has ended: an end without a drain, with a cause; the first one counts.
         The `on_loss` of a Background."""
+        self._on_end(str(loss))
         self.loss = self.loss or loss
         self.on_sigint()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -165,11 +167,52 @@ async def test_the_loss_of_something_needed_ends_the_process_with_its_cause() ->
     workers = FakeWorkers(FakeSource(hangs()))
     chosen = RouterOptions(port=0, grpc_port=0)
     model = byte_model()
-    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests(), World())
+    ends: list[str] = []
+    stop_requests = StopRequests(ends.append)
+    process = RouterProcess(chosen, model, workers, InProcessText(model), stop_requests, World())
     task = asyncio.create_task(process.run())
     await process.addresses
     process.stop_requests.on_loss(Loss("membership-expiry", ValueError("no clock")))
+    assert len(ends) == 1 and "no clock" in ends[0]  # what bounds its end begins with the loss
     process.stop_requests.on_loss(Loss("another", None))
     assert await task == 1
     assert workers.closed
     assert "no clock" in str(process.stop_requests.loss)
+
+
+HANGING_ROUTER = """
+import asyncio
+from cluster.process.end_limit import EndLimit
+from cluster.process.signals import StopRequests
+from tests.router import test_router_process as routers
+
+class HangingWorkers(routers.FakeWorkers):
+    async def close(self):
+        await asyncio.Event().wait()
+
+async def main():
+    model = routers.byte_model()
+    stop_requests = StopRequests(EndLimit(0.5).begin)
+    process = routers.RouterProcess(
+        routers.RouterOptions(port=0, grpc_port=0),
+        model,
+        HangingWorkers(routers.FakeSource(routers.hangs())),
+        routers.InProcessText(model),
+        stop_requests,
+        routers.World(),
+    )
+    running = asyncio.create_task(process.run())
+    await process.addresses
+    stop_requests.on_sigint()
+    await running
+
+asyncio.run(main())
+"""
+
+
+def test_a_router_that_hangs_in_its_end_is_gone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING_ROUTER], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "does not come to its end" in done.stdout + done.stderr

@@ -36,7 +36,7 @@ async def run() -> int:
         return EngineClient(entry_module="tests.worker.fake_decode_process", spec=spec)
 
     surroundings = Surroundings(
-        find_model=find_model, make_link=make_link, ends=EndLimit(END_LIMIT_S).begin
+        find_model=find_model, make_link=make_link, on_end=EndLimit(END_LIMIT_S).begin
     )
     kind = HangingWorker if "hangs" in sys.argv else DecodeWorker
     role = kind(3.0, World())
