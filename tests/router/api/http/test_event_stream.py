@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from cluster.errors import Cancelled, WorkerLost
-from router.api.http.asgi import Message
+from router.api.http.asgi import AsgiMessage
 from router.api.http.event_stream import EventStream
 from router.api.http.exchange import Exchange
 from router.dispatch.stream import ChoiceTokens, RoutedRequest, StreamEvent
@@ -120,11 +120,11 @@ class GoneClient(Exchange):
         raise Cancelled("the client did not read")
 
 
-async def nothing_comes() -> Message:
+async def nothing_comes() -> AsgiMessage:
     return await asyncio.get_running_loop().create_future()
 
 
-async def taken(message: Message) -> None:
+async def taken(message: AsgiMessage) -> None:
     """The headers."""
 
 
