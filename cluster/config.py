@@ -166,6 +166,11 @@ class RouterOptions:
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     model: ModelOptions = option(ModelOptions, "")
 
+    @property
+    def ignores_unknown_fields(self) -> bool:
+        """Of bodies over HTTP: left out and told about, instead of refused."""
+        return self.unknown_fields == "warn"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:

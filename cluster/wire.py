@@ -1,4 +1,9 @@
-"""The one conversion pair between the wire's messages and our own records."""
+"""From the wire's messages to our own records and back: one pair for each that several rooms share.
+
+A record that one room alone makes or takes has its conversion beside it: members
+(`cluster/membership/member.py`), a handoff's target (`decode_worker/handoff_plan.py`), decisions
+(`router/control/decision_message.py`).
+"""
 
 from __future__ import annotations
 

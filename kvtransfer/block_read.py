@@ -181,11 +181,11 @@ class BlockRead:
 
     def _post_blocks(self, positions: list[int]) -> None:
         read = self._tools.transport.read_blocks(self.job.incarnation, *self._slots(positions))
-        self._fly(ReadInFlight(read, positions, of_generations=False))
+        self._await_landing(ReadInFlight(read, positions, of_generations=False))
 
     def _post_generations(self, positions: list[int]) -> None:
         read = self._tools.transport.read_generations(self.job.incarnation, *self._slots(positions))
-        self._fly(ReadInFlight(read, positions, of_generations=True))
+        self._await_landing(ReadInFlight(read, positions, of_generations=True))
 
     def _post_again(self, flight: ReadInFlight) -> None:
         if flight.of_generations:
@@ -193,7 +193,7 @@ class BlockRead:
         else:
             self._to_read.appendleft(flight.positions)
 
-    def _fly(self, flight: ReadInFlight) -> None:
+    def _await_landing(self, flight: ReadInFlight) -> None:
         self._in_flight.append(flight)
         self.link.posted()
 

@@ -19,18 +19,19 @@ def build_app(
     context: FrontContext, readiness: Readiness, registry: CollectorRegistry
 ) -> FrontDoor:
     """All endpoints behind one front door."""
-    status = StatusEndpoints(context.model, readiness, registry)
-    chat = GenerationEndpoint(context, ChatReader(context.model))
-    completion = GenerationEndpoint(context, CompletionReader(context.model))
+    model, lenient = context.model, context.ignores_unknown
+    status = StatusEndpoints(model, readiness, registry)
+    chat = GenerationEndpoint(context, ChatReader(model, ignores_unknown=lenient))
+    completion = GenerationEndpoint(context, CompletionReader(model, ignores_unknown=lenient))
+    tokenize = TextEndpoint(context, TokenizeReader(model, ignores_unknown=lenient))
+    detokenize = TextEndpoint(context, DetokenizeReader(model, ignores_unknown=lenient))
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/completions", completion, methods=["POST"]),
         Route("/v1/models", status.models, methods=["GET"]),
         Route("/v1/models/{name:path}", status.model, methods=["GET"]),
-        Route("/tokenize", TextEndpoint(context, TokenizeReader(context.model)), methods=["POST"]),
-        Route(
-            "/detokenize", TextEndpoint(context, DetokenizeReader(context.model)), methods=["POST"]
-        ),
+        Route("/tokenize", tokenize, methods=["POST"]),
+        Route("/detokenize", detokenize, methods=["POST"]),
         Route("/health", status.health, methods=["GET"]),
         Route("/ping", status.health, methods=["GET", "POST"]),
         Route("/live", status.live, methods=["GET"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from dataclasses import replace
 
 import uvloop
 
@@ -13,7 +12,6 @@ from cluster.identity import Role
 from cluster.logs import configure_logging
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
-from cluster.models.hf.generation_defaults import generation_defaults_of
 from cluster.process.end_limit import EndLimit
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
@@ -52,14 +50,11 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         limit = context_limit(
             card.config.max_context_tokens, lambda: longest_request_tokens(workers)
         )
-        model = await asyncio.to_thread(load_served_model, card, options.model, limit)
-        if options.generation_config == "auto":
-            model = replace(model, defaults=generation_defaults_of(card))
-        model = replace(model, ignores_unknown_fields=options.unknown_fields == "warn")
+        model = await asyncio.to_thread(load_served_model, card, options, limit)
         report_progress("listen")
         gc.freeze()  # what is loaded stays: the collector need not look at it again
         limits = TextLimits.for_bodies_of(options.max_body_bytes)
-        setup = Setup(card, model.name, limits, model.ignores_unknown_fields)
+        setup = Setup(card, model.name, limits, options.ignores_unknown_fields)
         texts = TextWorkers(setup, TextMetrics(workers.registry))
         return await RouterProcess(options, model, workers, texts, stop_requests, world).run()
 

@@ -168,6 +168,7 @@ class RouterProcess:
             door_limits=self._limits,
             bodies=self._bodies,
             times=self._times,
+            ignores_unknown=self._options.ignores_unknown_fields,
         )
         app = build_app(context, self._readiness, self._workers.registry)
         return HttpServer(

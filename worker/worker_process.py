@@ -135,14 +135,17 @@ class WorkerProcess:
         card = await self._surroundings.find_model(self._options)
         spec = spec_of(self._options, card, key)
         engine = EngineHost(self._surroundings.make_link(self._role.entry_module, spec))
-        self._closers.push_async_callback(engine.stop)
+        publisher = self._publisher_for(engine)
+        self._closers.push_async_callback(publisher.stop)
+        self._closers.push_async_callback(engine.stop)  # before the publisher that it feeds
         self._admin.open_for(AdminSubject(key, self._options.role, engine))
         ready = await engine.start(report_load)
         self._background.need("engine", _until_lost(engine))
         metrics = WorkerMetrics(self._options.role, key.worker_id)
         self._lag.publish(metrics.registry)
         metrics_port = self._serve_metrics(metrics)
-        events = await self._publish_events(engine, metrics)
+        events = await publisher.start()
+        engine.observe(_telling(publisher, metrics))
         await self._open_role(engine, ready, spec, metrics)
         name = self._options.model.served_name or card.name
         self._join(
@@ -169,27 +172,13 @@ class WorkerProcess:
         self._closers.push_async_callback(asyncio.to_thread, page.close)  # it waits half a second
         return page.port
 
-    async def _publish_events(self, engine: EngineHost, metrics: WorkerMetrics) -> tuple[str, str]:
-        publisher = KvEventPublisher(
+    def _publisher_for(self, engine: EngineHost) -> KvEventPublisher:
+        return KvEventPublisher(
             self._options.host,
             self._options.kv_events_port,
             self._options.kv_replay_port,
             engine.snapshot,
         )
-        addresses = await publisher.start()
-        self._closers.push_async_callback(publisher.stop)
-
-        def observe(frame: Frame) -> None:
-            if frame.cache is not None:
-                publisher.publish(frame.cache)
-            if frame.load is not None:
-                metrics.engine_load(frame.load)
-            if frame.kv_transport:
-                metrics.transport_is(frame.kv_transport)
-
-        engine.observe(observe)
-        self._closers.push_async_callback(engine.stop)  # before the publisher that it feeds
-        return addresses
 
     async def _open_role(
         self, engine: EngineHost, ready: Ready, spec: EngineSpec, metrics: WorkerMetrics
@@ -233,6 +222,20 @@ class WorkerProcess:
         self._background.once("health", self._server.set_ready(False))
         if self._membership is not None:
             self._membership.beat_soon()
+
+
+def _telling(publisher: KvEventPublisher, metrics: WorkerMetrics) -> Callable[[Frame], None]:
+    """What becomes of a frame beside its requests' part: events and metrics."""
+
+    def observe(frame: Frame) -> None:
+        if frame.cache is not None:
+            publisher.publish(frame.cache)
+        if frame.load is not None:
+            metrics.engine_load(frame.load)
+        if frame.kv_transport:
+            metrics.transport_is(frame.kv_transport)
+
+    return observe
 
 
 async def _until_lost(engine: EngineHost) -> None:

@@ -56,19 +56,19 @@ class StepPlanner:
         ]
         return self._schedule(views, budget)
 
-    def plan_after(self, flying: Container[Sequence]) -> StepPlan:
-        """The step after one that computes the last known token of each sequence of `flying`.
+    def plan_after(self, in_flight: Container[Sequence]) -> StepPlan:
+        """The step after one that computes the last known token of each sequence of `in_flight`.
 
         Those that surely end with their next token have no part in it; of the others it is assumed
         that they go on. Blocks that come free when the step lands are not counted on.
         """
         running = list(self._table.running())
-        staying = [(r, s) for r, s in running if not (s in flying and ends_with_next(r, s))]
+        staying = [(r, s) for r, s in running if not (s in in_flight and ends_with_next(r, s))]
         num_ending = len(running) - len(staying)
         budget = self._budget(self._table.seats_taken() - num_ending)
         is_tight = len(staying) > budget.num_available
         views = [
-            self._placement.running_view(r, s, is_tight=is_tight, num_ahead=int(s in flying))
+            self._placement.running_view(r, s, is_tight=is_tight, num_ahead=int(s in in_flight))
             for r, s in staying
         ]
         return self._schedule(views, budget)

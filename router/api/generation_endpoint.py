@@ -37,6 +37,8 @@ class FrontContext:
     door_limits: DoorLimits
     bodies: BodyAccount
     times: DefaultTimes
+    ignores_unknown: bool = False
+    """Unknown fields of a body are left out and told about, instead of refused."""
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
     share: LoopShare = field(default_factory=LoopShare)
 

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Callable
 
 from cluster import VERSION
-from cluster.config import ModelOptions
+from cluster.config import RouterOptions
 from cluster.models.card import ModelCard
+from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
 from cluster.models.text.chat_template import load_chat_template
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.process.startup import report_progress
@@ -18,17 +19,24 @@ FINGERPRINT_CHARS = 12
 
 
 def load_served_model(
-    card: ModelCard, options: ModelOptions, context_limit: Callable[[], int]
+    card: ModelCard, options: RouterOptions, context_limit: Callable[[], int]
 ) -> ServedModel:
     """Blocking, about half a second. Raises a ModelError."""
     report_progress("tokenizer")
-    return load_text_side(card, options.served_name or card.name, context_limit)
+    wants_own = options.generation_config == "auto"
+    defaults = generation_defaults_of(card) if wants_own else None
+    name = options.model.served_name or card.name
+    return load_text_side(card, name, context_limit, defaults)
 
 
 def load_text_side(
-    card: ModelCard, name: str, context_limit: Callable[[], int] | None = None
+    card: ModelCard,
+    name: str,
+    context_limit: Callable[[], int] | None = None,
+    defaults: GenerationDefaults | None = None,
 ) -> ServedModel:
-    """As `load_served_model`; without a limit of the workers', the model's own."""
+    """As `load_served_model`; without a limit of the workers', the model's own. Without defaults
+    nothing is the checkpoint's."""
     tokenizer = load_tokenizer(card)
     own_limit = card.config.max_context_tokens
     return ServedModel(
@@ -39,6 +47,7 @@ def load_text_side(
         context_limit=context_limit or (lambda: own_limit),
         max_token_bytes=_longest_token_bytes(tokenizer, card.config.vocab_size),
         fingerprint=_fingerprint(card),
+        defaults=defaults or GenerationDefaults(),
     )
 
 

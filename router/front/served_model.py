@@ -29,8 +29,6 @@ class ServedModel:
     """`system_fingerprint`: changes when the weights or the program change."""
     defaults: GenerationDefaults = GenerationDefaults()
     """Of requests that name no other."""
-    ignores_unknown_fields: bool = False
-    """Of bodies over HTTP: left out and told about, instead of refused."""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 import array
 import socket
 import sys
-from dataclasses import replace
 from io import BufferedReader
 from typing import TypeVar
 
@@ -47,7 +46,7 @@ def main() -> int:
     with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as stream:
         setup = _first(Setup, stream)
         model = load_text_side(setup.card, setup.served_name)
-        desk = TextDesk(replace(model, ignores_unknown_fields=setup.ignores_unknown_fields))
+        desk = TextDesk(model, ignores_unknown=setup.ignores_unknown_fields)
         if not setup.limits.hold_memory():
             _log.warning("the memory of this process is not limited: the system has no such limit")
         link.sendall(pack(TextWorkerReady()))

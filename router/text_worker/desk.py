@@ -4,6 +4,7 @@ its interpreter."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from cluster.errors import RequestTooLarge
 from router.api.reading.chat_reader import ChatReader
@@ -16,13 +17,24 @@ from router.front.served_model import ServedModel
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
 from router.grpc_front.request_reading import split_message
 
+_Reader = ChatReader | CompletionReader | TokenizeReader | DetokenizeReader
+_READERS: Final[dict[Door, type[_Reader]]] = {
+    Door.CHAT: ChatReader,
+    Door.COMPLETION: CompletionReader,
+    Door.TOKENIZE: TokenizeReader,
+    Door.DETOKENIZE: DetokenizeReader,
+}
+
 
 class TextDesk:
     """Stateless but for the model. Any thread."""
 
-    def __init__(self, model: ServedModel) -> None:
-        """`model.context_limit` is not asked: each call brings the limit of its moment."""
+    def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
+        """`model.context_limit` is not asked: each call brings the limit of its moment.
+
+        `ignores_unknown`: see the readers; of bodies over HTTP."""
         self._model = model
+        self._ignores_unknown = ignores_unknown
 
     def encode(self, prompt: Prompt, max_context_tokens: int) -> list[int]:
         """Checked ids. Raises InvalidRequest and its kin."""
@@ -32,7 +44,7 @@ class TextDesk:
         """Every check that a small body meets, then its prompts as ids. Raises RequestTooLarge
         where the rest is large as well: it would be read once more, on the event loop."""
         model = self._with_limit(max_context_tokens)
-        split = _split(model, door, body)
+        split = self._split(model, door, body)
         if len(split.rest) > LARGE_BODY_BYTES:
             raise RequestTooLarge(
                 f"the request has {len(split.rest)} bytes beside its prompt; allowed: "
@@ -44,17 +56,11 @@ class TextDesk:
     def _with_limit(self, max_context_tokens: int) -> ServedModel:
         return replace(self._model, context_limit=lambda: max_context_tokens)
 
-
-def _split(model: ServedModel, door: Door, body: bytes) -> SplitBody:
-    if door is Door.CHAT:
-        return ChatReader(model).split(body)
-    if door is Door.COMPLETION:
-        return CompletionReader(model).split(body)
-    if door is Door.TOKENIZE:
-        return TokenizeReader(model).split(body)
-    if door is Door.DETOKENIZE:
-        return DetokenizeReader(model).split(body)
-    return split_message(model, body)
+    def _split(self, model: ServedModel, door: Door, body: bytes) -> SplitBody:
+        if door is Door.GRPC:
+            return split_message(model, body)
+        reader = _READERS[door](model, ignores_unknown=self._ignores_unknown)
+        return reader.split(body)
 
 
 def _encoded(model: ServedModel, split: SplitBody, prompt: Prompt) -> TokenPrompt:

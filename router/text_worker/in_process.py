@@ -11,8 +11,8 @@ from router.text_worker.desk import TextDesk
 class InProcessText:
     """Does the work on the spot. It holds the caller, and has no limit of time or memory."""
 
-    def __init__(self, model: ServedModel) -> None:
-        self._desk = TextDesk(model)
+    def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
+        self._desk = TextDesk(model, ignores_unknown=ignores_unknown)
 
     def why_not_ready(self) -> str | None:
         """See TextWork."""

@@ -33,7 +33,7 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     served_name: str
     limits: TextLimits
     ignores_unknown_fields: bool = False
-    """Of bodies over HTTP; see ServedModel."""
+    """Of bodies over HTTP; see RouterOptions."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):

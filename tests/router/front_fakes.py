@@ -281,11 +281,12 @@ async def running_front(
     limits: DoorLimits | None = None,
     *,
     bodies: BodyAccount | None = None,
-    model: ServedModel | None = None,
+    ignores_unknown: bool = False,
 ) -> AsyncIterator[Front]:
-    model = model or byte_model()
+    model = byte_model()
     source = FakeSource(script or says("Hello world"))
-    pipeline = CompletionPipeline(model, source, InProcessText(model))
+    texts = InProcessText(model, ignores_unknown=ignores_unknown)
+    pipeline = CompletionPipeline(model, source, texts)
     in_flight = Lifespan.opened("router")
     readiness = FakeReadiness()
     losses: list[Loss] = []
@@ -297,6 +298,7 @@ async def running_front(
         door_limits=bounds,
         bodies=bodies or BodyAccount(1 << 30),
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
+        ignores_unknown=ignores_unknown,
     )
     app = build_app(context, readiness, CollectorRegistry())
     server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append)

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cluster.errors import Draining, UnsupportedModel
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role
+from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.member import member_from_wire
 from cluster.rpc import error_of, open_channel
 from cluster.worker_identity import WorkerIdentity
@@ -20,6 +21,7 @@ from protos import handoff_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.decode_worker.decode_bench import router_end
 from tests.prefill_worker.prefill_bench import prefill_request
 from tests.worker.worker_bench import noting_router, options_for, running_worker
+from worker.engine.host import EngineHost
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 SERVICES = {
@@ -182,3 +184,24 @@ async def test_an_operators_drain_answers_when_the_last_request_is_finished(rout
 
 async def _unary(call):
     return await call
+
+
+async def test_the_engine_is_stopped_once_and_before_the_publisher_that_it_feeds(monkeypatch):
+    stopped = []
+
+    def noted(owner):
+        stop = owner.stop
+
+        async def note(self):
+            stopped.append(owner)
+            await stop(self)
+
+        monkeypatch.setattr(owner, "stop", note)
+
+    noted(EngineHost)
+    noted(KvEventPublisher)
+    async with running_worker(options_for(Role.PREFILL, None)) as worker:
+        await worker.ready()
+        worker.process.stop_requests.on_sigterm()
+        assert await worker.ended() == 0
+    assert stopped == [EngineHost, KvEventPublisher]

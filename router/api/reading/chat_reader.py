@@ -29,8 +29,10 @@ class ChatReader:
 
     door = Door.CHAT
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
+        """`ignores_unknown`: unknown fields are left out and told about, instead of refused."""
         self._model = model
+        self._ignores_unknown = ignores_unknown
 
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
@@ -51,8 +53,7 @@ class ChatReader:
 
     def _checked(self, body: bytes) -> tuple[ChatRequest, tuple[str, ...]]:
         """The request, and the names of what was left out."""
-        ignores = self._model.ignores_unknown_fields
-        request, ignored = decode_known(body, _DECODER, ignores_unknown=ignores)
+        request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
         self._model.check_name(request.model)
         check_num_messages(len(request.messages))
         check_chat(request)

@@ -29,8 +29,10 @@ class CompletionReader:
 
     door = Door.COMPLETION
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
+        """`ignores_unknown`: unknown fields are left out and told about, instead of refused."""
         self._model = model
+        self._ignores_unknown = ignores_unknown
 
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
@@ -52,8 +54,7 @@ class CompletionReader:
 
     def _checked(self, body: bytes) -> tuple[CompletionRequest, tuple[str, ...]]:
         """The request, and the names of what was left out."""
-        ignores = self._model.ignores_unknown_fields
-        request, ignored = decode_known(body, _DECODER, ignores_unknown=ignores)
+        request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
         self._model.check_name(request.model)
         check_completion(request)
         return request, ignored

@@ -27,13 +27,14 @@ class DetokenizeReader:
 
     door = Door.DETOKENIZE
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
+        """`ignores_unknown`: unknown fields are left out and told about, instead of refused."""
         self._model = model
+        self._ignores_unknown = ignores_unknown
 
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
-        ignores = self._model.ignores_unknown_fields
-        request, ignored = decode_known(body, _DECODER, ignores_unknown=ignores)
+        request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
         self._model.check_name(request.model)
         check_num_tokens(self._model, len(request.tokens))
         return SplitBody(b"", (TokenPrompt(request.tokens),), is_echoed=True, ignored=ignored)

@@ -38,8 +38,10 @@ class TokenizeReader:
 
     door = Door.TOKENIZE
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, *, ignores_unknown: bool = False) -> None:
+        """`ignores_unknown`: unknown fields are left out and told about, instead of refused."""
         self._model = model
+        self._ignores_unknown = ignores_unknown
 
     def split(self, body: bytes) -> SplitBody:
         """See TextReader."""
@@ -70,8 +72,7 @@ class TokenizeReader:
         return names
 
     def _checked(self, body: bytes) -> _Decoded:
-        ignores = self._model.ignores_unknown_fields
-        request, ignored = _decoded(body, ignores_unknown=ignores)
+        request, ignored = _decoded(body, ignores_unknown=self._ignores_unknown)
         self._model.check_name(request.model)
         if isinstance(request, ChatRendering):
             check_num_messages(len(request.messages))

@@ -43,7 +43,7 @@ def submit(engine: Engine, *bodies: GenerateRequest) -> None:
         engine.apply(Submit(body))
 
 
-def run_until_flying(engine: Engine, runner: LazyRunner, num_launched: int = 2) -> None:
+def run_until_in_flight(engine: Engine, runner: LazyRunner, num_launched: int = 2) -> None:
     """Until the last step that was launched has not been read."""
     while runner.num_launched < num_launched:
         step(engine)
@@ -159,7 +159,7 @@ def test_a_request_that_arrives_is_admitted_once_the_step_in_flight_has_landed()
     engine, runner = lazy_engine()
     late = request("b", [1, 1], max_tokens=6)
     submit(engine, request("a", PROMPT, max_tokens=12))
-    run_until_flying(engine, runner)
+    run_until_in_flight(engine, runner)
     submit(engine, late)
     del runner.log[:]
     assert run_until_ended(engine, ["a", "b"])["b"].token_ids() == expected_tokens(late)
@@ -176,7 +176,7 @@ def test_a_queue_behind_full_seats_stops_nobody() -> None:
 def test_a_prompt_that_was_computed_elsewhere_joins_without_a_landing() -> None:
     engine, runner = lazy_engine()
     submit(engine, request("a", PROMPT, max_tokens=12))
-    run_until_flying(engine, runner)
+    run_until_in_flight(engine, runner)
     submit(engine, request("b", PROMPT, max_tokens=12, mode=PrefillMode.REMOTE))
     assert [reserved.request_id for reserved in step(engine).reserved] == ["b"]
     engine.apply(Deliver("b", 0, 2))
@@ -196,7 +196,7 @@ def run_until_ended_alone(request_id: str) -> Any:
 def test_blocks_of_a_sequence_that_ended_are_not_given_out_while_its_step_is_in_flight() -> None:
     engine, runner = lazy_engine(num_blocks=8)
     submit(engine, request("a", PROMPT, max_tokens=9))
-    run_until_flying(engine, runner)
+    run_until_in_flight(engine, runner)
     pool = engine.placement.pool
     held = pool.num_blocks - pool.num_available
     engine.apply(Cancel("a"))
@@ -246,7 +246,7 @@ def test_a_deadline_ends_a_request_in_flight() -> None:
     engine, runner = lazy_engine(clock=clock)
     other = request("b", [1], max_tokens=9)
     submit(engine, request("a", PROMPT, max_tokens=9, timeout_ms=50.0), other)
-    run_until_flying(engine, runner)
+    run_until_in_flight(engine, runner)
     clock.now_s += 1.0
     frame = step(engine)
     assert [ended.error_code for ended in frame.ended] == ["deadline_exceeded"]
@@ -304,7 +304,7 @@ def test_a_first_launch_that_fails_ends_its_requests() -> None:
 def test_a_landing_that_fails_ends_its_requests_and_what_ran_ahead_is_dropped() -> None:
     engine, runner = lazy_engine()
     submit(engine, request("a", PROMPT, max_tokens=9))
-    run_until_flying(engine, runner)
+    run_until_in_flight(engine, runner)
     runner.lost.add(1)
     assert [ended.error_code for ended in step(engine).ended] == ["internal_error"]
     assert engine.has_work

@@ -6,14 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from cluster.config import RouterOptions
 from cluster.errors import BadCheckpoint
+from cluster.models.cache.store import ModelStore
 from cluster.models.card import CheckpointFormat
 from cluster.models.hf.generation_defaults import GenerationDefaults, generation_defaults_of
 from protos import generation_pb2, inference_pb2
 from router.api.reading.chat_reader import ChatReader
 from router.dispatch.time_limits import DefaultTimes
 from router.front.generation_request import TextPrompt
+from router.front.model_loading import load_served_model
 from router.grpc_front.request_reading import read_request
+from tests.cluster.models.conftest import TinyFolder
 from tests.router.front_fakes import byte_model
 
 STATED = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_new_tokens": 99, "do_sample": True}
@@ -39,6 +43,15 @@ def test_a_gguf_file_has_none(tmp_path):
 def test_a_value_that_is_no_number_is_refused(tmp_path, wrong):
     with pytest.raises(BadCheckpoint, match="temperature"):
         generation_defaults_of(card_in(tmp_path, temperature=wrong))
+
+
+@pytest.mark.parametrize(("choice", "temperature"), [("auto", 0.6), ("none", None)])
+def test_the_served_model_has_them_unless_the_operator_wants_none(choice, temperature, tmp_path):
+    folder = TinyFolder(tmp_path).write()
+    (folder / "generation_config.json").write_text(json.dumps(STATED))
+    card = ModelStore().resolve(str(folder))
+    model = load_served_model(card, RouterOptions(generation_config=choice), lambda: 100)
+    assert model.defaults.temperature == temperature
 
 
 def test_a_clients_fields_win_over_the_checkpoints():

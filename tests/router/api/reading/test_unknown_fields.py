@@ -1,7 +1,6 @@
 """Fields that nobody here knows: refused, or left out and told about."""
 
 import json
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -16,10 +15,9 @@ from router.api.ignored_fields import (
 from router.api.reading.schema import ChatRequest
 from router.api.reading.unknown_fields import MAX_NAMES, without_unknown
 from router.front.text_work import LARGE_BODY_BYTES
-from tests.router.front_fakes import Front, byte_model, running_front
+from tests.router.front_fakes import Front, running_front
 
 HEADER = IGNORED_HEADER.decode()
-LENIENT = replace(byte_model(), ignores_unknown_fields=True)
 MESSAGE = {"role": "user", "content": "Hi", "weight": 3}
 CHAT = {"messages": [MESSAGE, MESSAGE], "min_tokens": 1, "zeta": {"a": [1]}}
 BODIES = {
@@ -45,7 +43,7 @@ async def test_an_unknown_field_is_refused_by_name_unless_it_may_be_left_out(fro
 @pytest.mark.parametrize("path", BODIES)
 async def test_what_is_left_out_is_named_in_a_header_and_the_rest_is_honoured(path):
     body, names = BODIES[path]
-    async with running_front(model=LENIENT) as front:
+    async with running_front(ignores_unknown=True) as front:
         answer = await post(front, path, body)
         assert (answer.status_code, answer.headers[HEADER]) == (200, names)
         if path == "/v1/chat/completions":
@@ -53,7 +51,7 @@ async def test_what_is_left_out_is_named_in_a_header_and_the_rest_is_honoured(pa
 
 
 async def test_a_stream_names_them_too_and_a_known_body_names_nothing():
-    async with running_front(model=LENIENT) as front:
+    async with running_front(ignores_unknown=True) as front:
         answer = await post(front, "/v1/completions", {"prompt": "x", "zeta": 1, "stream": True})
         assert answer.headers[HEADER] == "zeta" and answer.text.endswith("[DONE]\n\n")
         assert HEADER not in (await post(front, "/v1/completions", {"prompt": "x"})).headers
@@ -62,13 +60,13 @@ async def test_a_stream_names_them_too_and_a_known_body_names_nothing():
 @pytest.mark.parametrize("path", ["/v1/completions", "/tokenize"])
 async def test_a_large_body_is_read_the_same_way(path):
     body = {"prompt": "x", "zeta": "z" * LARGE_BODY_BYTES}
-    async with running_front(model=LENIENT) as front:
+    async with running_front(ignores_unknown=True) as front:
         answer = await post(front, path, body)
     assert (answer.status_code, answer.headers[HEADER]) == (200, "zeta")
 
 
 async def test_what_is_known_and_cannot_be_honoured_is_still_refused():
-    async with running_front(model=LENIENT) as front:
+    async with running_front(ignores_unknown=True) as front:
         answer = await post(front, "/v1/completions", {"prompt": "x", "zeta": 1, "suffix": "no"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "suffix")
 
