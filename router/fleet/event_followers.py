@@ -48,7 +48,7 @@ class EventFollowers:
     def forget(self, worker: WorkerKey) -> None:
         """The index knows nothing more of a worker; the room of its blocks comes in slices."""
         self._index.remove_worker(worker)
-        self._background.once("index-sweep", self._sweep())
+        self._start_sweep()
 
     async def close(self) -> None:
         """Stops whoever still follows and closes all sockets; idempotent."""
@@ -57,6 +57,11 @@ class EventFollowers:
             self._context.destroy(linger=0)
             self._context = None
 
+    def _start_sweep(self) -> None:
+        """One more beside a sweep that is under way ends at once."""
+        if self._index.needs_sweep:
+            self._background.once("index-sweep", self._sweep())
+
     async def _sweep(self) -> None:
         for _ in self._index.sweep():
             await self._share.breathe()
@@ -64,6 +69,8 @@ class EventFollowers:
     async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
         def apply(change: CacheChange) -> None:
             self._metrics.event_orphans.inc(self._index.apply(member.key, change))
+            if change.cleared:
+                self._start_sweep()
 
         apply(CacheChange(cleared=True))  # whatever a follower before this one had believed
         subscriber = KvEventSubscriber(

@@ -10,14 +10,23 @@ from router.index.structure import TreeStructure
 def check_invariants(tree: RadixTree) -> None:
     """AssertionError names what is broken. Walks the whole tree: for tests and idle time."""
     structure = tree.structure
-    nodes = structure.nodes()
+    nodes = _nodes_below(structure.root)
     for node in nodes:
         _check_node(structure, node)
     num_blocks = sum(node.num_blocks for node in nodes)
     assert num_blocks == len(structure.names) == tree.num_blocks, "a name has no block"
-    queued = {node for _, _, node in structure.leaves._heap}
-    assert all(node in queued for node in nodes if node.is_leaf), "a leaf can never be dropped"
+    assert set(structure.nodes) == set(nodes) and len(structure.nodes) == len(nodes), "other nodes"
+    queued = list(structure.leaves)
+    assert len(queued) == len(set(queued)), "a leaf is queued twice"
+    assert set(queued) == {node for node in nodes if node.is_leaf}, "others are queued than leaves"
     assert structure.root.parent is None and not structure.root.holders, "the root is a block"
+
+
+def _nodes_below(root: Node) -> list[Node]:
+    found = list(root.children.values())
+    for node in found:
+        found.extend(node.children.values())
+    return found
 
 
 def _check_node(structure: TreeStructure, node: Node) -> None:

@@ -11,7 +11,19 @@ from __future__ import annotations
 class Node:
     """`tokens` are packed, whole blocks; `names[i]` is the name of the i-th block."""
 
-    __slots__ = ("children", "expected", "held", "names", "parent", "tokens", "used")
+    __slots__ = (
+        "children",
+        "expected",
+        "held",
+        "names",
+        "newer",
+        "older",
+        "parent",
+        "place",
+        "queued",
+        "tokens",
+        "used",
+    )
 
     def __init__(self, parent: Node | None, tokens: bytes, names: list[bytes], used: int) -> None:
         self.parent = parent
@@ -22,6 +34,13 @@ class Node:
         """The tree's clock when this run was last matched or stored."""
         self.children: dict[bytes, Node] = {}
         """Keyed by the first block: its bytes, or its name for children of the root."""
+        self.older: Node | None = None
+        self.newer: Node | None = None
+        """Its neighbours among the leaves; a node that is none has none."""
+        self.queued = used
+        """`used` as it was when it got its place among them."""
+        self.place = 0
+        """Among all nodes of the tree."""
         self.held = 0
         self.expected = 0
 

@@ -1,8 +1,8 @@
 """The router's belief about every worker's prefix cache.
 
     route -> expect(...) -> Expectation -> settle when the request ends
-    a worker's events -> apply: stored and removed blocks, or cleared
-    worker gone -> remove_worker: in no answer from now on -> sweep: its blocks go, in slices
+    a worker's events -> apply: stored and removed blocks
+    cleared | worker gone -> what was known is in no answer from now on -> sweep: it goes, in slices
 
 One tree per block size; the names inside tell models and tenants apart.
 """
@@ -34,24 +34,24 @@ class PrefixMatches:
 class Expectation:
     """What a request under way is going to leave in some workers' caches; settled once."""
 
-    __slots__ = ("_index", "_packed", "_root", "_workers")
+    __slots__ = ("_index", "packed", "root", "workers")
 
     def __init__(
         self, index: PrefixIndex, workers: list[WorkerKey], root: bytes, packed: bytes
     ) -> None:
         self._index = index
-        self._workers = workers
-        self._root = root
-        self._packed = packed
+        self.workers = workers
+        """Of whom something is still expected."""
+        self.root = root
+        self.packed = packed
 
     def settle(self, *, came_true: bool) -> None:
         """The request is over: with success its blocks are there, else events have told which.
 
         Idempotent. Blocks that a worker has removed meanwhile stay removed.
         """
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            self._index._settle(worker, self._root, self._packed, came_true=came_true)
+        self._index._settle(self, came_true=came_true)
+        self.workers = []
 
 
 class PrefixIndex:
@@ -62,7 +62,8 @@ class PrefixIndex:
         self._slots = WorkerSlots()
         self._trees: dict[int, RadixTree] = {}
         self._retired: dict[int, int] = {}
-        """By block size: the bits of removed workers that some node may still have."""
+        """By block size: bits that are nobody's any more and that some node may still have."""
+        self._open: dict[Expectation, None] = {}
         self._is_swept = False
 
     @property
@@ -91,12 +92,16 @@ class PrefixIndex:
         """From now on nothing is known of it, at once; `sweep` makes room of its blocks. Unknown
         ones are passed over."""
         if worker in self._slots:
-            size = self._slots.block_size_of(worker)
-            self._retired[size] = self._retired.get(size, 0) | self._slots.retire(worker)
+            self._retire(worker)
+
+    @property
+    def needs_sweep(self) -> bool:
+        """True while something was forgotten whose room is still taken."""
+        return bool(self._retired)
 
     def sweep(self) -> Iterator[None]:
-        """Takes out the blocks of removed workers, under a millisecond until each yield; what is
-        called in between finds the index whole. A second sweep beside one has nothing to do."""
+        """Takes out what was forgotten, under a millisecond until each yield; what is called in
+        between finds the index whole. A second sweep beside one has nothing to do."""
         if self._is_swept:
             return
         self._is_swept = True
@@ -125,27 +130,53 @@ class PrefixIndex:
         for worker in known:
             tree = self._trees[self._slots.block_size_of(worker)]
             tree.expect(root, packed, self._slots.bit_of(worker))
-        return Expectation(self, known, root, packed)
+        expectation = Expectation(self, known, root, packed)
+        self._open[expectation] = None
+        return expectation
 
     def apply(self, worker: WorkerKey, change: CacheChange) -> int:
-        """Takes in a worker's event; returns how many stored blocks fitted nothing known."""
+        """Takes in a worker's event; returns how many stored blocks fitted nothing known.
+
+        After one that cleared, `sweep` makes room.
+        """
         tree = self._tree_of(worker)
         if tree is None:
             return 0
-        bit = self._slots.bit_of(worker)
-        if change.cleared and self._slots.num_blocks_of(worker):
-            tree.forget(bit)
-        size = self._slots.block_size_of(worker)
+        if change.cleared:
+            self._clear(worker, tree)
+        bit, size = self._slots.bit_of(worker), self._slots.block_size_of(worker)
         num_left_out = sum(
             0 if _store_run(tree, run, bit, size) else len(run) for run in _runs(change.stored)
         )
         tree.remove(change.removed, bit)
         return num_left_out
 
-    def _settle(self, worker: WorkerKey, root: bytes, packed: bytes, *, came_true: bool) -> None:
-        tree = self._tree_of(worker)
-        if tree is not None:
-            tree.settle(root, packed, self._slots.bit_of(worker), came_true=came_true)
+    def _clear(self, worker: WorkerKey, tree: RadixTree) -> None:
+        """At once, however much it held: by a bit that no node has yet. What is still to come
+        stays expected."""
+        if not self._slots.num_blocks_of(worker):
+            return
+        size = self._slots.block_size_of(worker)
+        old = self._retire(worker)
+        self._slots.add(worker, size)
+        new = self._slots.bit_of(worker)
+        for expectation in self._open:
+            if worker in expectation.workers:
+                tree.expect_anew(expectation.root, expectation.packed, old, new)
+
+    def _retire(self, worker: WorkerKey) -> int:
+        size = self._slots.block_size_of(worker)
+        bit = self._slots.retire(worker)
+        self._retired[size] = self._retired.get(size, 0) | bit
+        return bit
+
+    def _settle(self, expectation: Expectation, *, came_true: bool) -> None:
+        self._open.pop(expectation, None)
+        for worker in expectation.workers:
+            tree = self._tree_of(worker)
+            if tree is not None:
+                bit = self._slots.bit_of(worker)
+                tree.settle(expectation.root, expectation.packed, bit, came_true=came_true)
 
     def _tree_of(self, worker: WorkerKey) -> RadixTree | None:
         return self._trees[self._slots.block_size_of(worker)] if worker in self._slots else None

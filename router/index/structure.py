@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from router.index.leaf_queue import LeafQueue
 from router.index.node import Node
-from router.index.sweep import Sweep
+from router.index.node_list import NodeList
 
 
 class TreeStructure:
@@ -19,15 +19,7 @@ class TreeStructure:
         self.root = Node(None, b"", [], 0)
         self.names: dict[bytes, Node] = {}
         self.leaves = LeafQueue()
-        self.sweep: Sweep | None = None
-        """Hears of every cut and join while there is one."""
-
-    def nodes(self) -> list[Node]:
-        """All nodes but the root, parents first."""
-        found = list(self.root.children.values())
-        for node in found:
-            found.extend(node.children.values())
-        return found
+        self.nodes = NodeList()
 
     def key_of(self, node: Node) -> bytes:
         """Under which its parent knows it."""
@@ -36,21 +28,26 @@ class TreeStructure:
     def attach(self, parent: Node, tokens: bytes, names: list[bytes], used: int) -> Node:
         """A new leaf below `parent`; nobody holds it yet."""
         node = Node(parent, tokens, names, used)
+        if parent.is_leaf:
+            self.leaves.remove(parent)
         parent.children[self.key_of(node)] = node
         self.names.update(dict.fromkeys(names, node))
-        self.leaves.push(node)
+        self.leaves.add(node)
+        self.nodes.add(node)
         return node
 
     def drop(self, leaf: Node) -> None:
         """Takes a leaf out of the tree."""
         parent = leaf.parent
         assert parent is not None and not leaf.children
+        self.leaves.remove(leaf)
+        self.nodes.remove(leaf)
         del parent.children[self.key_of(leaf)]
         for name in leaf.names:
             del self.names[name]
         leaf.parent = None
         if parent.is_leaf:
-            self.leaves.push(parent)
+            self.leaves.add(parent)
 
     def cut(self, node: Node, num_blocks: int) -> tuple[Node, Node | None]:
         """The run of the first `num_blocks` blocks, and that of the rest (None when empty)."""
@@ -72,8 +69,7 @@ class TreeStructure:
             else self._prepend(front, rest)
         )
         stays.used = used
-        if self.sweep is not None:
-            self.sweep.joined(rest if stays is front else front, stays)
+        self.nodes.remove(rest if stays is front else front)
         return stays
 
     def _cut_off_rest(self, node: Node, num_blocks: int) -> tuple[Node, Node]:
@@ -86,7 +82,8 @@ class TreeStructure:
         node.children = {self.key_of(rest): rest}
         self.names.update(dict.fromkeys(rest.names, rest))
         if rest.is_leaf:
-            self.leaves.push(rest)
+            self.leaves.replace(node, rest)
+        self.nodes.add_part_of(node, rest)
         return node, rest
 
     def _cut_off_front(self, node: Node, num_blocks: int) -> tuple[Node, Node]:
@@ -100,18 +97,17 @@ class TreeStructure:
         node.parent = front
         front.children = {self.key_of(node): node}
         self.names.update(dict.fromkeys(front.names, front))
-        if self.sweep is not None:
-            self.sweep.split(node, front)
+        self.nodes.add_part_of(node, front)
         return front, node
 
     def _append(self, front: Node, rest: Node) -> Node:
+        if rest.is_leaf:
+            self.leaves.replace(rest, front)
         front.tokens += rest.tokens
         front.names += rest.names
         front.adopt(rest.children)
         self.names.update(dict.fromkeys(rest.names, front))
         rest.parent, rest.children = None, {}
-        if front.is_leaf:
-            self.leaves.push(front)
         return front
 
     def _prepend(self, front: Node, rest: Node) -> Node:

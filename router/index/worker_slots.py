@@ -60,6 +60,7 @@ class WorkerSlots:
         for index in range(len(self._slots)):
             if bits >> index & 1:
                 self._slots[index] = None
+        self._named.clear()  # a mask that had them means somebody else from now on
 
     def bit_of(self, worker: WorkerKey) -> int:
         """A mask with one bit."""

@@ -107,5 +107,5 @@ def test_random_events_of_many_workers_keep_the_counts_right() -> None:
     check_invariants(tree)
     for worker in workers:
         bit = index._slots.bit_of(worker)
-        held = sum(n.num_blocks for n in tree.structure.nodes() if n.holders & bit)
+        held = sum(n.num_blocks for n in tree.structure.nodes if n.holders & bit)
         assert index.num_blocks_of(worker) == held

@@ -62,7 +62,7 @@ def drained(slices: Iterator[None]) -> int:
 def test_while_it_is_swept_the_index_says_what_one_says_that_forgot_at_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(radix_tree, "SLICE_NODES", 1)
+    monkeypatch.setattr(radix_tree, "SLICE_STEPS", 1)
     chance = random.Random(seed)
     slow, fast = new_index(), new_index()
     for _ in range(150):
@@ -85,7 +85,7 @@ def test_while_it_is_swept_the_index_says_what_one_says_that_forgot_at_once(
 def test_after_a_sweep_no_node_has_the_bit_and_the_next_worker_gets_it(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(radix_tree, "SLICE_NODES", 1)
+    monkeypatch.setattr(radix_tree, "SLICE_STEPS", 1)
     chance, index = random.Random(seed), new_index()
     for _ in range(150):
         churn(chance, [index])
@@ -93,7 +93,7 @@ def test_after_a_sweep_no_node_has_the_bit_and_the_next_worker_gets_it(
     index.remove_worker(GONE)
     for _ in index.sweep():
         churn(chance, [index])
-    assert not any(node.holders & bit for node in index.trees[0].structure.nodes())
+    assert not any(node.holders & bit for node in index.trees[0].structure.nodes)
     index.add_worker(WorkerKey("new", "i"), 1)
     assert index._slots.bit_of(WorkerKey("new", "i")) == bit
     assert index.num_blocks_of(WorkerKey("new", "i")) == 0
@@ -115,7 +115,7 @@ def test_a_worker_that_joins_during_the_sweep_gets_a_bit_of_its_own() -> None:
 def test_a_sweep_that_is_broken_off_is_taken_up_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(radix_tree, "SLICE_NODES", 1)
+    monkeypatch.setattr(radix_tree, "SLICE_STEPS", 1)
     index = new_index()
     for number, prompt in enumerate(PROMPTS):
         index.apply((GONE, *STAY)[number % 2], CacheChange(stored=blocks(prompt)))
@@ -140,6 +140,6 @@ def test_no_slice_of_a_large_sweep_does_more_than_its_share() -> None:
     assert left == 700 * length
     index.remove_worker(GONE)
     for _ in index.sweep():
-        assert left - index.num_blocks < radix_tree.SLICE_BLOCKS + length
+        assert left - index.num_blocks < radix_tree.SLICE_STEPS + length
         left = index.num_blocks
     assert index.num_blocks == 0

@@ -1,0 +1,165 @@
+"""A worker whose cache is told anew: what it held is unknown at once, however much that was, and
+its room comes in slices; what is still to come stays expected, and no count is ever wrong."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.block_hash import cache_root, chain_names, pack_tokens
+from cluster.cache_change import CacheChange, CachedBlock
+from cluster.identity import WorkerKey
+from router.index import radix_tree
+from router.index.invariants import check_invariants
+from router.index.prefix_index import Expectation, PrefixIndex
+
+ROOT = cache_root("pair")
+WORKERS = [WorkerKey(f"d{number}", "i") for number in range(3)]
+PROMPTS = [[number >> bit & 1 for bit in range(6)] for number in range(64)]
+
+
+def names_of(prompt: list[int]) -> list[bytes]:
+    return chain_names(pack_tokens(prompt), parent=ROOT, block_size_tokens=1)
+
+
+def blocks(prompt: list[int]) -> list[CachedBlock]:
+    names = names_of(prompt)
+    parents = [None, *names]
+    return [CachedBlock(name, parents[i], prompt[i : i + 1]) for i, name in enumerate(names)]
+
+
+def new_index(*workers: WorkerKey) -> PrefixIndex:
+    index = PrefixIndex(100_000)
+    for worker in workers:
+        index.add_worker(worker, 1)
+    return index
+
+
+class NaiveIndex:
+    """For each worker the names it holds and expects."""
+
+    def __init__(self) -> None:
+        self.held: dict[WorkerKey, set[bytes]] = {worker: set() for worker in WORKERS}
+        self.expected: dict[WorkerKey, set[bytes]] = {worker: set() for worker in WORKERS}
+
+    def beliefs(self) -> list[dict[str, int]]:
+        return [
+            {key.worker_id: num for key in WORKERS if (num := self.num_matched(key, prompt))}
+            for prompt in PROMPTS
+        ]
+
+    def num_matched(self, worker: WorkerKey, prompt: list[int]) -> int:
+        known = self.held[worker] | self.expected[worker]
+        names = names_of(prompt)
+        return next((i for i, name in enumerate(names) if name not in known), len(names))
+
+    def counts(self) -> list[int]:
+        return [len(self.held[worker] | self.expected[worker]) for worker in WORKERS]
+
+    def settle(self, worker: WorkerKey, names: list[bytes], *, came_true: bool) -> None:
+        still = self.expected[worker].intersection(names)
+        self.expected[worker] -= still
+        self.held[worker] |= still if came_true else set()
+
+
+class Both:
+    """The same happens to the index and to the model; some slices of a sweep are done at times."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.index, self.model = new_index(*WORKERS), NaiveIndex()
+        self.open: list[tuple[Expectation, WorkerKey, list[bytes]]] = []
+        self._slices: Iterator[None] = iter(())
+
+    def one_change(self) -> None:
+        worker, chance = self.random.choice(WORKERS), self.random
+        prompt = chance.choices((0, 1), k=chance.randrange(1, 9))
+        names, index, model = names_of(prompt), self.index, self.model
+        match chance.randrange(10):
+            case 0 | 1 | 2:
+                index.apply(worker, CacheChange(stored=blocks(prompt)))
+                model.held[worker] |= set(names)
+                model.expected[worker] -= set(names)
+            case 3 | 4:
+                index.apply(worker, CacheChange(removed=names[-2:]))
+                model.held[worker] -= set(names[-2:])
+                model.expected[worker] -= set(names[-2:])
+            case 5 | 6:
+                expectation = index.expect([worker], ROOT, pack_tokens(prompt))
+                self.open.append((expectation, worker, names))
+                model.expected[worker] |= set(names)
+            case 7 | 8 if self.open:
+                expectation, worker, names = self.open.pop(chance.randrange(len(self.open)))
+                came_true = chance.random() < 0.7
+                expectation.settle(came_true=came_true)
+                model.settle(worker, names, came_true=came_true)
+            case 9:
+                index.apply(worker, CacheChange(cleared=True, stored=blocks(prompt)))
+                model.held[worker] = set(names)
+                model.expected[worker] -= set(names)
+
+    def some_slices(self) -> None:
+        for _ in range(self.random.choice((0, 0, 1, 3, 50))):
+            if next(self._slices, self) is self:
+                self._slices = self.index.sweep()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_happens_while_it_is_swept_the_index_says_what_a_naive_model_says(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(radix_tree, "SLICE_STEPS", 1)
+    both = Both(seed)
+    for _ in range(250):
+        both.one_change()
+        both.some_slices()
+        check_invariants(both.index.trees[0])
+        assert beliefs(both.index) == both.model.beliefs()
+        assert [both.index.num_blocks_of(worker) for worker in WORKERS] == both.model.counts()
+
+
+def beliefs(index: PrefixIndex) -> list[dict[str, int]]:
+    return [index.match(ROOT, pack_tokens(prompt), 1).num_blocks for prompt in PROMPTS]
+
+
+def test_a_large_cache_that_is_cleared_is_unknown_at_once_and_goes_in_slices() -> None:
+    """In blocks and nodes, not in seconds; a slice that has begun a node finishes it."""
+    worker, length = WORKERS[0], 64
+    index = new_index(worker)
+    prompts = [[number, *range(length - 1)] for number in range(700)]
+    for prompt in prompts:
+        index.apply(worker, CacheChange(stored=blocks(prompt)))
+    index.apply(worker, CacheChange(cleared=True, stored=blocks(prompts[0][:3])))
+    assert index.num_blocks == 700 * length, "all went in one go"
+    assert index.num_blocks_of(worker) == 3
+    assert not any(index.match(ROOT, pack_tokens(prompt), 1).num_blocks for prompt in prompts[1:])
+    left = index.num_blocks
+    for _ in index.sweep():
+        assert left - index.num_blocks < radix_tree.SLICE_STEPS + length
+        left = index.num_blocks
+    assert not index.needs_sweep
+    assert index.num_blocks == 3 == index.match(ROOT, pack_tokens(prompts[0]), 1).of(worker)
+
+
+def test_a_bit_that_is_given_again_means_its_new_worker_alone() -> None:
+    """Masks are read into names once: those read during the sweep meant nobody by that bit."""
+    first, second, third = WORKERS
+    index = new_index(first, second)
+    for worker in (first, second):
+        index.apply(worker, CacheChange(stored=blocks([0, 0])))
+    index.remove_worker(first)
+    assert index.match(ROOT, pack_tokens([0, 0]), 1).num_blocks == {second.worker_id: 2}
+    list(index.sweep())
+    index.add_worker(third, 1)
+    index.apply(third, CacheChange(stored=blocks([0, 0])))
+    found = index.match(ROOT, pack_tokens([0, 0]), 1).num_blocks
+    assert found == {second.worker_id: 2, third.worker_id: 2}
+
+
+def test_a_worker_that_is_cleared_again_and_again_takes_no_more_bits() -> None:
+    index = new_index(*WORKERS)
+    for _ in range(100):
+        index.apply(WORKERS[1], CacheChange(cleared=True, stored=blocks([0, 1, 0])))
+        list(index.sweep())
+    assert index._slots.bit_of(WORKERS[1]) <= 1 << len(WORKERS)
+    assert index.num_blocks == 3
