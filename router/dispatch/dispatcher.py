@@ -11,7 +11,7 @@ A request ends once: with Completed, with one error, or because the caller close
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
@@ -30,7 +30,6 @@ from router.dispatch.stream import (
     Completed,
     PromptTokens,
     RoutedRequest,
-    StoppedChoices,
     StreamEvent,
 )
 from router.fleet.fleet import Fleet
@@ -38,6 +37,7 @@ from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.telemetry.decisions import Decision, DecisionLog
 from router.telemetry.metrics import RouterMetrics
+from router.text.choice_count import ChoiceCount, new_counts
 
 _log = get_logger("dispatcher")
 
@@ -67,7 +67,7 @@ class Dispatcher:
         metrics.watch_index(lambda: index.num_blocks)
 
     async def generate(
-        self, request: RoutedRequest, stopped: StoppedChoices | None = None
+        self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
         clock = RequestClock(
@@ -75,7 +75,7 @@ class Dispatcher:
             clock=request.limits.clock,
             on_gap=self._metrics.inter_token.observe,
         )
-        choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
+        choices = RunningChoices(counts or new_counts(request.sampling.n))
         attempts = Attempts(self._fleet)
         deadline = request.limits.to_first_token
         with (

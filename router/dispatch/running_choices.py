@@ -1,15 +1,18 @@
-"""The choices of a request that runs: which are over, by whose word, and how many tokens count.
+"""The choices of a request that runs: which are over, and by whose word.
 
 open --the worker's finish reason | the reader's stop--> over
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from cluster.generation import Timing, Usage
-from router.dispatch.stream import ChoiceTokens, StoppedChoices
+from router.dispatch.stream import ChoiceTokens
+from router.text.choice_count import ChoiceCount, num_tokens_of
 
 
 class ChoiceRunner(Protocol):
@@ -20,14 +23,15 @@ class ChoiceRunner(Protocol):
 
 
 class RunningChoices:
-    """One per request; a request that is sent again keeps it."""
+    """One per request; a request that is sent again keeps it. What is relayed is told to the
+    choices' counts."""
 
-    def __init__(self, num_choices: int, stopped: StoppedChoices) -> None:
-        self._open = set(range(num_choices))
-        self._num_relayed = dict.fromkeys(range(num_choices), 0)
-        self._stopped = stopped
+    def __init__(self, counts: Sequence[ChoiceCount]) -> None:
+        self._counts = counts
+        self._open = set(range(len(counts)))
         self._runner: ChoiceRunner | None = None
-        stopped.listen(self._stop)
+        for choice, count in enumerate(counts):
+            count.listen(partial(self._stop, choice))
 
     @property
     def are_over(self) -> bool:
@@ -36,36 +40,33 @@ class RunningChoices:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that count, over all choices: of a stopped one, up to its stop."""
-        return sum(self._num_tokens(choice) for choice in self._num_relayed)
+        """Tokens that count, over all choices."""
+        return num_tokens_of(self._counts)
 
     @property
     def longest_tokens(self) -> int:
-        """Tokens that the longest choice was given."""
-        return max(self._num_relayed.values())
+        """Tokens that count of the longest choice."""
+        return max(count.num_tokens for count in self._counts)
 
     def run_by(self, runner: ChoiceRunner) -> None:
         """From now on stops go to `runner`."""
         self._runner = runner
 
     def take(self, event: ChoiceTokens) -> bool:
-        """Counts what the worker sent; False when it is for a choice that was stopped before."""
-        if self._stopped.num_tokens(event.choice) is not None:
+        """Has what the worker sent counted; False when it is for a choice that is over."""
+        if not 0 <= event.choice < len(self._counts):
+            return True  # the reader says what is wrong
+        if event.choice not in self._open:
             return False
-        relayed = self._num_relayed.get(event.choice, 0)
-        self._num_relayed[event.choice] = relayed + len(event.tokens)
+        self._counts[event.choice].gave(len(event.tokens))
         if event.finish_reason is not None:
             self._open.discard(event.choice)
         return True
 
     def summed_up(self, told: tuple[Usage, Timing]) -> tuple[Usage, Timing]:
-        """The worker's last word, without the tokens that it made after a stop."""
+        """The worker's last word, without the tokens that do not count."""
         usage, timing = told
         return replace(usage, completion_tokens=self.num_tokens), timing
-
-    def _num_tokens(self, choice: int) -> int:
-        stopped = self._stopped.num_tokens(choice)
-        return self._num_relayed[choice] if stopped is None else stopped
 
     def _stop(self, choice: int) -> None:
         if choice in self._open and self._runner is not None:

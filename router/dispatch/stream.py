@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from cluster.block_hash import cache_root, pack_tokens
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
+from router.text.choice_count import ChoiceCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,43 +69,19 @@ class Completed:
 StreamEvent = PromptTokens | ChoiceTokens | Completed
 
 
-class StoppedChoices:
-    """The choices of one request that its reader has ended, by a stop string.
-
-    The reader calls `stop`; the source hears of it through `listen` and reads `num_tokens`.
-    """
-
-    def __init__(self) -> None:
-        self._num_tokens: dict[int, int] = {}
-        self._listener: Callable[[int], None] = lambda choice: None
-
-    def stop(self, choice: int, num_tokens: int) -> None:
-        """Enough of this choice: its first `num_tokens` tokens count. The first call does."""
-        if choice not in self._num_tokens:
-            self._num_tokens[choice] = num_tokens
-            self._listener(choice)
-
-    def listen(self, listener: Callable[[int], None]) -> None:
-        """`listener` is called with each choice stopped from now on; the last listener counts."""
-        self._listener = listener
-
-    def num_tokens(self, choice: int) -> int | None:
-        """The tokens that count; None: the choice was not stopped."""
-        return self._num_tokens.get(choice)
-
-
 class TokenSource(Protocol):
     """What the front of the router needs: the Dispatcher, or a fake of it in tests."""
 
     def generate(
-        self, request: RoutedRequest, stopped: StoppedChoices | None = None
+        self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """Runs one request: PromptTokens where asked for, ChoiceTokens in order, then exactly one
         Completed, or an error.
 
-        A choice in `stopped` gets no more tokens and ends on its worker. When all choices are
-        over, Completed follows within about a second, also when the worker is lost meanwhile:
-        then with the usage and timing that are known here.
+        `counts`: the reader's, one for each choice; tokens are told to them before they are given.
+        A choice that its reader stops gets no more and ends on its worker. Completed's usage has
+        the tokens that count. When all choices are over, Completed follows within about a second,
+        also when the worker is lost meanwhile: then with the usage and timing that are known here.
 
         Raises SplitserveError subclasses from the iteration. The caller closes the iterator
         (`await stream.aclose()`, or `contextlib.aclosing`) when its client leaves: that cancels

@@ -2,7 +2,7 @@
 
     GenerationRequest -> prepare: tokens, limits, seed -> PreparedGeneration
     PreparedGeneration -> stream: dispatcher -> ChoiceText per choice -> TextDelta* Completed
-                                      ^-- stopped: a stop string --'
+                                      ^-- a stop string ends it ---'
 
 A request ends exactly once: with Completed or with a SplitserveError. Closing the stream
 cancels the request on its workers.
@@ -29,7 +29,6 @@ from router.dispatch.stream import (
     Completed,
     PromptTokens,
     RoutedRequest,
-    StoppedChoices,
     TokenSource,
 )
 from router.front.events import TextEvent
@@ -46,6 +45,7 @@ from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, ReadBody, TextWork
 from router.text.choice import ChoiceText, SilentChoice, TextDelta
+from router.text.choice_count import new_counts, num_tokens_of
 from router.text.stop_strings import StopAutomaton
 
 PROMPT_TAIL_TOKENS = 8
@@ -118,13 +118,13 @@ class CompletionPipeline:
                         log.completed(event)
                     yield event
         except (asyncio.CancelledError, GeneratorExit):
-            log.cancelled(run.num_tokens)
+            log.cancelled(num_tokens_of(run.counts))
             raise
         except SplitserveError as error:
-            log.failed(error, run.num_tokens)
+            log.failed(error, num_tokens_of(run.counts))
             raise
         except Exception as cause:
-            log.crashed(run.num_tokens)
+            log.crashed(num_tokens_of(run.counts))
             raise InternalError("the router failed on this request; its log says why") from cause
 
     async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
@@ -195,14 +195,15 @@ class _Run:
 
     def __init__(self, prepared: PreparedGeneration, model: ServedModel) -> None:
         self._routed = prepared.routed
-        self._stopped = StoppedChoices()
+        self.counts = new_counts(prepared.routed.sampling.n)
         self._prompt = GatheredPrompt(prepared.routed)
         stops = StopAutomaton(prepared.stop)
         self._choices: list[ChoiceText | SilentChoice] = [
-            SilentChoice(index)
+            SilentChoice(index, count)
             if prepared.is_silent
             else ChoiceText(
                 index,
+                count,
                 model.tokenizer.new_stream(
                     prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:],
                     shows_special=prepared.text.shows_special,
@@ -212,19 +213,15 @@ class _Run:
                 keep_tokens=prepared.keep_tokens,
                 includes_stop=prepared.text.includes_stop,
             )
-            for index in range(prepared.routed.sampling.n)
+            for index, count in enumerate(self.counts)
         ]
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all choices so far."""
-        return sum(choice.num_tokens for choice in self._choices)
-
     async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
-        async with aclosing(source.generate(self._routed, self._stopped)) as stream:
+        async with aclosing(source.generate(self._routed, self.counts)) as stream:
             async for event in stream:
                 if isinstance(event, Completed):
-                    yield self._completed(event)
+                    self._check_that_all_ended()
+                    yield event
                     return
                 if isinstance(event, PromptTokens):
                     self._prompt.take(event)
@@ -239,14 +236,9 @@ class _Run:
     def _push(self, event: ChoiceTokens) -> TextDelta | None:
         if not 0 <= event.choice < len(self._choices):
             raise InternalError(f"tokens came for choice {event.choice} of {len(self._choices)}")
-        choice = self._choices[event.choice]
-        delta = choice.push(event.tokens, event.finish_reason)
-        if choice.stopped_by_string:  # the source is told before the client is: it need not go on
-            self._stopped.stop(event.choice, choice.num_tokens)
-        return delta
+        choice = self._choices[event.choice]  # a stop ends it at its source at once
+        return choice.push(event.tokens, event.finish_reason)
 
-    def _completed(self, event: Completed) -> Completed:
-        """Completion tokens are those of the text: what came after a stop string does not count."""
+    def _check_that_all_ended(self) -> None:
         if any(choice.finish_reason is None for choice in self._choices):
             raise InternalError("the generation ended before all of its choices did")
-        return Completed(replace(event.usage, completion_tokens=self.num_tokens), event.timing)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.generation import FinishReason, GeneratedToken
+from router.text.choice_count import ChoiceCount
 from router.text.stop_strings import StopAutomaton, StopMatcher
 from router.text.tokenizer import TokenStream
 
@@ -31,7 +32,7 @@ class ShownToken:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """What is new in a choice; `num_tokens` counts its tokens so far."""
+    """What is new in a choice; `num_tokens` is its count so far."""
 
     choice: int
     text: str
@@ -51,17 +52,16 @@ class _Pending:
 class SilentChoice:
     """Stands in for a choice of which no token was asked for: it ends, and that is all."""
 
-    num_tokens = 0
-    stopped_by_string = False
-
-    def __init__(self, choice: int) -> None:
+    def __init__(self, choice: int, count: ChoiceCount) -> None:
         self._choice = choice
+        self._count = count
         self.finish_reason: FinishReason | None = None
 
     def push(
         self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
     ) -> TextDelta | None:
         """See ChoiceText."""
+        self._count.take_back(len(tokens))
         if reason is None or self.finish_reason is not None:
             return None
         self.finish_reason = FinishReason.LENGTH
@@ -69,7 +69,8 @@ class SilentChoice:
 
 
 class ChoiceText:
-    """Owns the stream and the matcher of one choice.
+    """Owns the stream and the matcher of one choice. What it is given was counted in `count`; a
+    stop string takes back what came after it, and stops the choice.
 
     `min_tokens`: the text of that many first tokens is not searched for stop strings.
     `keep_tokens`: deltas carry their tokens (logprobs, gRPC).
@@ -79,6 +80,7 @@ class ChoiceText:
     def __init__(
         self,
         choice: int,
+        count: ChoiceCount,
         stream: TokenStream,
         stops: StopAutomaton,
         *,
@@ -87,21 +89,17 @@ class ChoiceText:
         includes_stop: bool = False,
     ) -> None:
         self._choice = choice
+        self._count = count
         self._stream = stream
         self._matcher = StopMatcher(stops, includes_match=includes_stop)
-        self._min_tokens = min_tokens
+        self._unsearched_tokens = min_tokens + 1
+        """Until the first whose text is searched, that one included."""
         self._keep_tokens = keep_tokens
         self._includes_stop = includes_stop
         self._pending: deque[_Pending] = deque()
         self._arrived_chars = 0
         self._shown_chars = 0
-        self.num_tokens = 0
         self.finish_reason: FinishReason | None = None
-
-    @property
-    def stopped_by_string(self) -> bool:
-        """True when the choice ended here and not in the engine."""
-        return self._matcher.matched
 
     def push(
         self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
@@ -120,13 +118,13 @@ class ChoiceText:
         shown = self._release()
         if not text and not shown and self.finish_reason is None:
             return None
-        return TextDelta(self._choice, text, shown, self.finish_reason, self.num_tokens)
+        return TextDelta(self._choice, text, shown, self.finish_reason, self._count.num_tokens)
 
     def _read(self, tokens: Sequence[GeneratedToken], *, stops_at_last: bool) -> str:
         text = ""
         last = len(tokens) - 1
         for index, token in enumerate(tokens):
-            self.num_tokens += 1
+            self._unsearched_tokens -= self._unsearched_tokens > 0
             ends_choice = stops_at_last and index == last
             piece = (
                 "" if ends_choice and not self._includes_stop else self._stream.step(token.token_id)
@@ -134,11 +132,13 @@ class ChoiceText:
             self._remember(token, len(piece), ends_choice)
             text += self._match(piece)
             if self._matcher.matched:
+                self._count.take_back(last - index)
+                self._count.stop()
                 break
         return text
 
     def _match(self, piece: str) -> str:
-        if self.num_tokens <= self._min_tokens or self._matcher.matched:
+        if self._unsearched_tokens or self._matcher.matched:
             return piece
         return self._matcher.feed(piece)
 

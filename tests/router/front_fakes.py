@@ -22,7 +22,6 @@ from router.dispatch.stream import (
     Completed,
     PromptTokens,
     RoutedRequest,
-    StoppedChoices,
     StreamEvent,
     TokenSource,
 )
@@ -31,6 +30,7 @@ from router.front.body_account import BodyAccount
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
+from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
 
 EOS = 256
@@ -209,14 +209,16 @@ class FakeSource:
         self.finished.append(choice)
 
     async def generate(
-        self, request: RoutedRequest, stopped: StoppedChoices | None = None
+        self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         self.requests.append(request)
         run = self.script(request)
-        choices = RunningChoices(request.sampling.n, stopped or StoppedChoices())
+        choices = RunningChoices(counts or new_counts(request.sampling.n))
         choices.run_by(self)
         try:
             async for event in run:
+                if isinstance(event, Completed):
+                    event = Completed(*choices.summed_up((event.usage, event.timing)))
                 if not isinstance(event, ChoiceTokens) or choices.take(event):
                     yield event
                 if choices.are_over and isinstance(event, ChoiceTokens) and self.finished:

@@ -1,4 +1,4 @@
-"""Usage over all prompts of one request, while it runs and at its end."""
+"""Usage over all prompts of one request, while it runs and at its end: what their counts say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from router.text.choice import TextDelta
 
 
 class Tally:
-    """Counts from what the pipeline tells. `timing` is the last prompt's to end."""
+    """Adds up what the pipeline tells. `timing` is the last prompt's to end."""
 
     def __init__(self, prompt_tokens: Sequence[int]) -> None:
         """`prompt_tokens`: the length of every prompt."""
@@ -21,7 +21,7 @@ class Tally:
         self.timing = Timing()
 
     def count(self, index: int, delta: TextDelta) -> None:
-        """Choice `index` has so many tokens now."""
+        """Choice `index` has come so far, as its own count says."""
         self._choice_tokens[index] = delta.num_tokens
 
     def end(self, event: Completed) -> None:

@@ -15,9 +15,9 @@ from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
     RoutedRequest,
-    StoppedChoices,
     StreamEvent,
 )
+from router.text.choice_count import new_counts
 from tests.router.dispatch_bench import is_idle, outcome, prefill_member, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
@@ -32,8 +32,8 @@ class Reader:
     """Takes the events of one request, and stops choices as a front does."""
 
     def __init__(self, plane: FleetPlane, asked: RoutedRequest) -> None:
-        self.stopped = StoppedChoices()
-        self._events = plane.source.generate(asked, self.stopped)
+        self.counts = new_counts(asked.sampling.n)
+        self._events = plane.source.generate(asked, self.counts)
         self.tokens: dict[int, list[int]] = {}
 
     async def tokens_come(self) -> None:
@@ -49,6 +49,12 @@ class Reader:
             assert isinstance(event, Completed)
             assert [later async for later in self._events] == []
         return event
+
+    def stop(self, choice: int, *, num_tokens: int) -> None:
+        """The first `num_tokens` of this choice are enough."""
+        count = self.counts[choice]
+        count.take_back(count.num_tokens - num_tokens)
+        count.stop()
 
     async def _next(self) -> StreamEvent:
         return await anext(self._events)
@@ -78,7 +84,7 @@ def adds_up(timing: Timing) -> bool:
 async def test_a_stopped_request_is_a_success_with_the_workers_usage_and_timing() -> None:
     worker = FakeDecodeWorker()
     async with reading(worker) as (plane, reader):
-        reader.stopped.stop(0, num_tokens=1)
+        reader.stop(0, num_tokens=1)
         await until(lambda: worker.finished == [("r1", 0)])
         worker.send(tokens_frame("r1", 7))  # was on its way
         worker.send(ended_frame("r1", prompt=9, made=3, cached=8, kv_bytes=64, queue_ms=0.01))
@@ -97,8 +103,8 @@ async def test_a_stopped_request_is_a_success_with_the_workers_usage_and_timing(
 async def test_one_stopped_choice_ends_at_the_worker_while_the_other_goes_on() -> None:
     worker = FakeDecodeWorker()
     async with reading(worker, n=2) as (plane, reader):
-        reader.stopped.stop(1, num_tokens=2)
-        reader.stopped.stop(1, num_tokens=1)
+        reader.stop(1, num_tokens=2)
+        reader.counts[1].stop()
         await until(lambda: worker.finished == [("r1", 1)])
         worker.send(tokens_frame("r1", 7, choice=1))
         worker.send(tokens_frame("r1", 8, last=True))
@@ -116,7 +122,7 @@ async def test_a_stop_in_tokens_that_end_the_choice_anyway_needs_no_finish() -> 
     async with reading(worker) as (_, reader):
         worker.send(tokens_frame("r1", 7, 8, last=True))
         await reader.tokens_come()
-        reader.stopped.stop(0, num_tokens=3)
+        reader.stop(0, num_tokens=3)
         worker.send(ended_frame("r1", made=4))
         assert (await reader.completed()).usage.completion_tokens == 3
     assert worker.finished == []
@@ -125,7 +131,7 @@ async def test_a_stop_in_tokens_that_end_the_choice_anyway_needs_no_finish() -> 
 async def test_a_worker_that_dies_after_the_stop_does_not_take_the_answer_with_it() -> None:
     worker = FakeDecodeWorker()
     async with reading(worker) as (plane, reader):
-        reader.stopped.stop(0, num_tokens=2)
+        reader.stop(0, num_tokens=2)
         await worker.stop()
         completed = await reader.completed()
         assert (completed.usage.prompt_tokens, completed.usage.completion_tokens) == (9, 2)
@@ -140,7 +146,7 @@ async def test_a_worker_that_stays_silent_after_the_stop_is_waited_for_only_so_l
     monkeypatch.setattr(running_request, "FINISH_TIMEOUT_S", 0.05)
     worker = FakeDecodeWorker()
     async with reading(worker) as (plane, reader):
-        reader.stopped.stop(0, num_tokens=2)
+        reader.stop(0, num_tokens=2)
         assert adds_up((await reader.completed()).timing)
         await until(lambda: worker.cancelled == ["r1"])
         assert is_idle(plane)
@@ -149,7 +155,7 @@ async def test_a_worker_that_stays_silent_after_the_stop_is_waited_for_only_so_l
 async def test_an_error_before_the_last_choice_is_over_is_still_the_requests_error() -> None:
     worker = FakeDecodeWorker()
     async with reading(worker, n=2) as (plane, reader):
-        reader.stopped.stop(0, num_tokens=2)
+        reader.stop(0, num_tokens=2)
         worker.send(error_frame("r1", "internal_error", "step 9"))
         with pytest.raises(Exception, match="step 9"):
             await reader.completed()
@@ -165,7 +171,7 @@ async def test_the_parts_add_up_to_ttft_whatever_way_a_request_went(path: str) -
     async with reading(worker) as (plane, reader):
         await plane.store.join(prefill_member())
         if path == "stop string":
-            reader.stopped.stop(0, num_tokens=2)
+            reader.stop(0, num_tokens=2)
         else:
             worker.send(tokens_frame("r1", 7, last=True))
             await reader.tokens_come()
@@ -174,12 +180,3 @@ async def test_the_parts_add_up_to_ttft_whatever_way_a_request_went(path: str) -
         assert adds_up(completed.timing)
         assert completed.timing.prefill_worker == told.get("prefill_worker", "")
         assert completed.usage.cached_tokens == 4
-
-
-def test_a_choice_is_stopped_once_and_the_first_count_stays() -> None:
-    stopped = StoppedChoices()
-    heard: list[int] = []
-    stopped.listen(heard.append)
-    stopped.stop(2, num_tokens=5)
-    stopped.stop(2, num_tokens=9)
-    assert (heard, stopped.num_tokens(2), stopped.num_tokens(0)) == ([2], 5, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -22,13 +22,8 @@ from cluster.errors import (
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.sampling import SamplingParams
-from router.dispatch.stream import (
-    ChoiceTokens,
-    Completed,
-    RoutedRequest,
-    StoppedChoices,
-    StreamEvent,
-)
+from router.dispatch.running_choices import RunningChoices
+from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
 from router.dispatch.time_limits import TimeLimits
 from router.front.events import TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
@@ -44,6 +39,7 @@ from router.front.generation_request import (
 )
 from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
 from router.front.served_model import ServedModel
+from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
     FakeSource,
@@ -221,9 +217,11 @@ async def test_the_last_visible_text_does_not_wait_for_the_sources_last_word() -
 
     class Silent(FakeSource):
         async def generate(
-            self, routed: RoutedRequest, stopped: StoppedChoices | None = None
+            self, routed: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
         ) -> AsyncGenerator[StreamEvent, None]:
+            choices = RunningChoices(counts or new_counts(1))
             async for event in self.script(routed):
+                assert isinstance(event, ChoiceTokens) and choices.take(event)
                 yield event
 
     pipeline = pipeline_over(Silent(never_sums_up))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.generation import FinishReason, GeneratedToken
 from router.text.choice import ChoiceText, TextDelta
+from router.text.choice_count import ChoiceCount
 from router.text.logprobs import score
 from router.text.stop_strings import StopAutomaton
 from tests.router.front_fakes import EOS, ByteStream, ByteTokenizer
@@ -16,12 +19,38 @@ def tokens(data: bytes) -> list[GeneratedToken]:
     return [GeneratedToken(byte, -1.0) for byte in data]
 
 
-def choice(*stops: str, min_tokens: int = 0) -> ChoiceText:
-    automaton = StopAutomaton(stops)
-    return ChoiceText(0, ByteStream(), automaton, min_tokens=min_tokens, keep_tokens=True)
+class Choice(ChoiceText):
+    """With its source: what is pushed was counted before, and nothing follows a stop."""
+
+    def __init__(self, stops: Sequence[str], *, min_tokens: int) -> None:
+        self.count = ChoiceCount()
+        self.stops_heard = 0
+        self.count.listen(self._hear)
+        super().__init__(
+            0,
+            self.count,
+            ByteStream(),
+            StopAutomaton(stops),
+            min_tokens=min_tokens,
+            keep_tokens=True,
+        )
+
+    def push(
+        self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
+    ) -> TextDelta | None:
+        if not self.stops_heard:
+            self.count.gave(len(tokens))
+        return super().push(tokens, reason)
+
+    def _hear(self) -> None:
+        self.stops_heard += 1
 
 
-def run(owner: ChoiceText, steps: list[list[GeneratedToken]]) -> list[TextDelta]:
+def choice(*stops: str, min_tokens: int = 0) -> Choice:
+    return Choice(stops, min_tokens=min_tokens)
+
+
+def run(owner: Choice, steps: list[list[GeneratedToken]]) -> list[TextDelta]:
     """All deltas, the engine ending by length after the last step."""
     last = len(steps) - 1
     deltas = [
@@ -46,7 +75,7 @@ def test_any_cut_of_the_tokens_gives_the_same_text_tokens_and_end(
     expected, got = run(whole, [every]), run(cut, steps)
     assert "".join(d.text for d in got) == "".join(d.text for d in expected)
     assert cut.finish_reason == whole.finish_reason
-    assert cut.num_tokens == whole.num_tokens
+    assert cut.count.num_tokens == whole.count.num_tokens
     flat = [[shown for delta in deltas for shown in delta.tokens] for deltas in (got, expected)]
     assert flat[0] == flat[1]
 
@@ -56,8 +85,8 @@ def test_a_stop_string_over_several_tokens_ends_the_choice_and_its_tokens_are_ta
     deltas = run(owner, [tokens(b"hi E"), tokens(b"N"), tokens(b"D and more")])
     assert "".join(delta.text for delta in deltas) == "hi "
     assert owner.finish_reason is FinishReason.STOP
-    assert owner.stopped_by_string
-    assert owner.num_tokens == 6  # up to and including the D
+    assert owner.stops_heard == 1
+    assert owner.count.num_tokens == 6  # up to and including the D
     shown = [t for delta in deltas for t in delta.tokens if t.shown]
     assert [t.token.token_id for t in shown] == list(b"hi ")
     assert sum(len(delta.tokens) for delta in deltas) == 6
@@ -68,7 +97,7 @@ def test_nothing_comes_after_the_end() -> None:
     assert owner.push(tokens(b"ax"), None) is not None
     assert owner.push(tokens(b"more"), None) is None
     assert owner.push([], FinishReason.LENGTH) is None
-    assert owner.num_tokens == 2
+    assert owner.count.num_tokens == 2
 
 
 def test_the_token_that_ends_a_choice_counts_but_has_no_text() -> None:
@@ -106,7 +135,7 @@ def test_text_of_the_first_min_tokens_is_not_searched() -> None:
     delta = owner.push(tokens(b"aaxa"), None)
     assert delta is not None
     assert delta.text == "aax"
-    assert owner.num_tokens == 4
+    assert owner.count.num_tokens == 4
 
 
 def test_offsets_count_characters_of_the_text_before() -> None:
