@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +13,8 @@ MAX_LOGIT_BIAS = 1024
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 MAX_SALT_CHARS = 256
-SEED_VALUES = 2**64
+SEED_BITS = 64
+SEED_VALUES = 2**SEED_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,11 @@ class Wishes:
     """What a client asked of the text, whatever the prompt: the same for all prompts of a body."""
 
     sampling: SamplingParams
-    """`max_tokens` is replaced by the field below."""
+    """`max_tokens` and `seed` are replaced by the fields below."""
     max_tokens: int | None
     """None: the default below; 0: nothing, where the answer tells the prompt."""
+    seed: int | None = None
+    """0 .. 2**64 - 1; None: one is drawn for every prompt."""
     is_echoed: bool = False
     """The prompt's text is part of the answer."""
     default_max_tokens: int | None = None
@@ -111,10 +112,8 @@ class GenerationRequest:
     limits: TimeLimits
 
 
-def seed_of(asked: int | None, draw: Callable[[int], int] = secrets.randbits) -> int:
-    """Any 64-bit seed, signed or not, as 0 .. 2**64 - 1; none: so many bits are drawn."""
-    if asked is None:
-        return draw(64)
+def checked_seed(asked: int) -> int:
+    """Any 64-bit seed, signed or not, as 0 .. 2**64 - 1. Raises InvalidRequest for others."""
     if not -(2**63) <= asked < SEED_VALUES:
         raise InvalidRequest(f"seed is {_short(asked)}; allowed: a 64-bit integer", param="seed")
     return asked % SEED_VALUES

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from random import Random
 
 from cluster.deadline import Deadline
 from cluster.errors import (
@@ -34,6 +35,7 @@ from router.dispatch.stream import (
 from router.front.events import TextEvent
 from router.front.gathered_prompt import GatheredPrompt
 from router.front.generation_request import (
+    SEED_BITS,
     GenerationRequest,
     Prompt,
     TextOptions,
@@ -72,10 +74,19 @@ class PreparedGeneration:
 class CompletionPipeline:
     """Shared by all requests; holds no state of theirs."""
 
-    def __init__(self, model: ServedModel, source: TokenSource, texts: TextWork) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        source: TokenSource,
+        texts: TextWork,
+        *,
+        chance: Random | None = None,
+    ) -> None:
+        """`chance` draws the seeds of prompts whose client asked for none."""
         self._model = model
         self._source = source
         self._texts = texts
+        self._chance = chance or Random()
         self._encoder = PromptEncoder(model, texts)
 
     async def read_large(self, door: Door, body: bytes, deadline: Deadline) -> ReadBody:
@@ -134,7 +145,8 @@ class CompletionPipeline:
 
     def _resolve(self, wishes: Wishes, num_prompt_tokens: int) -> SamplingParams:
         check_scored(wishes.sampling, num_prompt_tokens)
-        sampling = _lenient(wishes.sampling, self._model.vocab_size)
+        seed = self._chance.getrandbits(SEED_BITS) if wishes.seed is None else wishes.seed
+        sampling = replace(_lenient(wishes.sampling, self._model.vocab_size), seed=seed)
         room = self._model.max_context_tokens - num_prompt_tokens
         if wishes.max_tokens is None:
             limit = room if wishes.default_max_tokens is None else wishes.default_max_tokens

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from google.protobuf.message import DecodeError
 
 from cluster.errors import InvalidRequest
@@ -21,7 +19,7 @@ from router.front.generation_request import (
     Wishes,
     check_num_biases,
     check_stops,
-    seed_of,
+    checked_seed,
 )
 from router.front.prompt_encoding import check_num_tokens
 from router.front.served_model import ServedModel
@@ -58,15 +56,13 @@ def read_request(
     """Raises InvalidRequest; ranges of sampling parameters are checked by the pipeline."""
     wire = message.sampling
     _check_lists(wire)
-    seed = seed_of(wire.seed if wire.HasField("seed") else None)
     return GenerationRequest(
         request_id=request_id,
         prompt=prompt,
         limits=limits,
         wishes=Wishes(
-            sampling=replace(
-                sampling_from_wire(wire, max_tokens=1, defaults=defaults.sampling), seed=seed
-            ),
+            sampling=sampling_from_wire(wire, max_tokens=1, defaults=defaults.sampling),
+            seed=checked_seed(wire.seed) if wire.HasField("seed") else None,
             max_tokens=wire.max_tokens if wire.HasField("max_tokens") else None,
             default_max_tokens=defaults.max_new_tokens,
             stop=tuple(wire.stop),

@@ -80,6 +80,7 @@ class ChatReader:
                     prompt_logprobs=prompt_logprobs,
                 ),
                 max_tokens=sampling.max_tokens_of_chat(request),
+                seed=sampling.seed_of(request),
                 default_max_tokens=self._model.defaults.max_new_tokens,
                 stop=sampling.stops_of(request),
                 cache_salt=sampling.salt_of(request),

@@ -91,6 +91,7 @@ class CompletionReader:
             wishes=Wishes(
                 sampling=params,
                 max_tokens=request.max_tokens,
+                seed=sampling.seed_of(request),
                 default_max_tokens=DEFAULT_MAX_TOKENS,
                 stop=sampling.stops_of(request),
                 cache_salt=sampling.salt_of(request),

@@ -14,7 +14,7 @@ from router.front.generation_request import (
     check_num_biases,
     check_salt,
     check_stops,
-    seed_of,
+    checked_seed,
 )
 
 _SAME_NAME = (
@@ -38,7 +38,8 @@ def sampling_of(
     logprobs: int | None,
     prompt_logprobs: int | None,
 ) -> SamplingParams:
-    """Absent fields take the defaults. `max_tokens` is resolved later, ranges are checked there."""
+    """Absent fields take the defaults. `max_tokens` and `seed` are resolved later, ranges are
+    checked there."""
     given: dict[str, Any] = dict(defaults.sampling)
     given |= {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
     bias = request.logit_bias or {}
@@ -48,10 +49,14 @@ def sampling_of(
         logit_bias=bias,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
-        seed=seed_of(request.seed),
         stop_token_ids=tuple(request.stop_token_ids or ()),
         **given,
     )
+
+
+def seed_of(request: SamplingFields) -> int | None:
+    """Raises InvalidRequest for what is no 64-bit integer."""
+    return None if request.seed is None else checked_seed(request.seed)
 
 
 def stops_of(request: SamplingFields) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -34,9 +35,10 @@ from router.front.generation_request import (
     TextPrompt,
     TokenPrompt,
     Wishes,
+    checked_seed,
     combined_salt,
-    seed_of,
 )
+from router.front.pipeline import CompletionPipeline
 from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
 from router.front.served_model import ServedModel
 from router.text.choice_count import ChoiceCount, new_counts
@@ -274,10 +276,24 @@ async def test_failures_and_departures_are_logged_once_with_their_outcome() -> N
 
 
 def test_seeds_of_either_sign_map_to_64_bits() -> None:
-    assert seed_of(-1) == 2**64 - 1
-    assert seed_of(7) == 7
-    assert seed_of(2**64 - 1) == 2**64 - 1
-    assert seed_of(None) != seed_of(None)
+    assert checked_seed(-1) == 2**64 - 1
+    assert checked_seed(7) == 7
+    assert checked_seed(2**64 - 1) == 2**64 - 1
+
+
+async def test_who_asks_for_no_seed_gets_one_from_the_source_that_was_given() -> None:
+    model, drawn = byte_model(), Random(3)
+    source = FakeSource(says("ok"))
+    pipeline = CompletionPipeline(model, source, InProcessText(model), chance=Random(3))
+    wishes = [request(seed=seed) for seed in (None, 7, None)]
+    seeds = [(await pipeline.prepare(wish)).routed.sampling.seed for wish in wishes]
+    assert seeds == [drawn.getrandbits(64), 7, drawn.getrandbits(64)]
+
+
+async def test_without_a_source_no_two_seeds_are_alike() -> None:
+    pipeline = pipeline_over(FakeSource(says("ok")))
+    seeds = {(await pipeline.prepare(request())).routed.sampling.seed for _ in range(20)}
+    assert len(seeds) == 20
 
 
 def test_no_client_salt_can_name_another_tenant() -> None:
