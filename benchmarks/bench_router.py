@@ -2,7 +2,8 @@
 
 `python -m benchmarks.bench_router [--requests N] [--json PATH]`. A real router process, a real HTTP
 client on one kept-alive connection, a worker without an engine (benchmarks/mock_worker.py), no
-queue. Beside it the floor: half of two bare TCP round trips on loopback (HTTP in, gRPC out).
+queue. A text and a short chat in turn. Beside them the floor: half of two bare TCP round trips on
+loopback (HTTP in, gRPC out).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.goals import ROUTER_P50_MS
 from benchmarks.report import Row, exit_code, percentile, print_table, write_json
 
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 20
+PATHS = {"text": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
 def main() -> int:
@@ -72,20 +74,32 @@ def _collect(lines, arrivals: dict[str, int]) -> None:
             arrivals[request_id.rpartition("-")[0]] = int(arrived_ns)
 
 
-def _measure(url: str, num_requests: int, arrivals: dict[str, int]) -> list[float]:
-    body = {"model": "smollm2", "prompt": PROMPT, "max_tokens": 1}
+def _measure(url: str, num_requests: int, arrivals: dict[str, int]) -> dict[str, list[float]]:
+    """Milliseconds of each request, by its kind."""
     sent: dict[str, int] = {}
     with httpx.Client(base_url=url, timeout=10) as client:
         _wait_until_ready(client)
         for index in range(num_requests + 20):
-            request_id = f"bench-{index}"
-            # a different first word each time: no prefix is known to the router
-            content = json.dumps({**body, "prompt": f"{index} {PROMPT}"}).encode()
-            headers = {"X-Request-Id": request_id, "Content-Type": "application/json"}
-            sent[request_id] = time.monotonic_ns()
-            client.post("/v1/completions", content=content, headers=headers).raise_for_status()
-    warm = [f"bench-{index}" for index in range(20, num_requests + 20)]
-    return [(arrivals[name] - sent[name]) / 1e6 for name in warm]
+            for kind, path in PATHS.items():
+                request_id = f"bench-{kind}-{index}"
+                headers = {"X-Request-Id": request_id, "Content-Type": "application/json"}
+                content = json.dumps(_body(kind, index)).encode()
+                sent[request_id] = time.monotonic_ns()
+                client.post(path, content=content, headers=headers).raise_for_status()
+    warm = range(20, num_requests + 20)
+    names = {kind: [f"bench-{kind}-{index}" for index in warm] for kind in PATHS}
+    return {kind: [(arrivals[name] - sent[name]) / 1e6 for name in names[kind]] for kind in PATHS}
+
+
+def _body(kind: str, index: int) -> dict[str, object]:
+    """A different first word each time: no prefix is known to the router."""
+    text = f"{index} {PROMPT}"
+    asked = {"prompt": text} if kind == "text" else {"messages": [_says(text)]}
+    return {"model": "smollm2", "max_tokens": 1, **asked}
+
+
+def _says(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
 
 
 def _wait_until_ready(client: httpx.Client) -> None:
@@ -123,14 +137,15 @@ def _loopback_round_trip_ms(num: int = 2000) -> float:
     return percentile(took, 50)
 
 
-def _rows(took_ms: list[float]) -> list[Row]:
+def _rows(took_ms: dict[str, list[float]]) -> list[Row]:
     floor = _loopback_round_trip_ms()
-    return [
-        Row(
-            "HTTP in to worker, p50", percentile(took_ms, 50), "ms", floor=floor, goal=ROUTER_P50_MS
-        ),
-        Row("HTTP in to worker, p99", percentile(took_ms, 99), "ms", floor=floor),
-    ]
+    rows = []
+    for kind, name in {"text": "HTTP in to worker", "chat": "the same, a short chat"}.items():
+        goal = ROUTER_P50_MS if kind == "text" else None
+        p50, p99 = (percentile(took_ms[kind], percent) for percent in (50, 99))
+        rows.append(Row(f"{name}, p50", p50, "ms", floor=floor, goal=goal))
+        rows.append(Row(f"{name}, p99", p99, "ms", floor=floor))
+    return rows
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def encode_prompt(model: ServedModel, prompt: Prompt) -> list[int]:
         token_ids = model.tokenizer.encode(prompt.text, add_special=prompt.add_special)
     else:
         token_ids = model.tokenizer.encode(
-            _render(model, prompt), add_special=prompt.rendering.add_special
+            rendered(model, prompt), add_special=prompt.rendering.add_special
         )
     kept = token_ids if prompt.keep_last is None else token_ids[-prompt.keep_last :]
     return checked_ids(model, kept)
@@ -68,7 +68,8 @@ def check_num_tokens(model: ServedModel, num_tokens: int) -> None:
         )
 
 
-def _render(model: ServedModel, prompt: ChatPrompt) -> str:
+def rendered(model: ServedModel, prompt: ChatPrompt) -> str:
+    """The chat as its template writes it. Raises InvalidRequest."""
     if model.template is None:
         raise InvalidRequest(
             f"{model.name} has no chat template; use /v1/completions", param="messages"

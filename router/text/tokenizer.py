@@ -50,6 +50,11 @@ class Tokenizer(Protocol):
 class ChatTemplate(Protocol):
     """Messages to the text that the model was trained on."""
 
+    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
+        """True when these, as (role, content) and with nothing beside them, are surely rendered in
+        a millisecond or two, whoever wrote the template."""
+        ...
+
     def render(
         self,
         messages: Sequence[Mapping[str, str]],

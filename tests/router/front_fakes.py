@@ -88,6 +88,9 @@ class ByteTokenizer:
 class PlainTemplate:
     """`role:content` lines."""
 
+    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
+        return False
+
     def render(
         self,
         messages: Sequence[Mapping[str, str]],

@@ -14,6 +14,7 @@ from cluster.models.files.json_file import read_optional_json
 from cluster.models.gguf.header import read_gguf_header
 from cluster.models.hf.special_tokens import special_tokens_of
 from cluster.models.text.template_budget import template_budget
+from cluster.models.text.template_cost import cost_of
 from cluster.models.text.template_sandbox import TemplateEnvironment
 
 MAX_TEMPLATE_CHARS = 1 << 20
@@ -38,11 +39,22 @@ class JinjaChatTemplate:
                 f"{where}: the chat template has {len(source):,} characters; allowed: "
                 f"{MAX_TEMPLATE_CHARS:,}"
             )
+        environment = TemplateEnvironment()
         try:
-            self._template = TemplateEnvironment().from_string(source)
+            self._template = environment.from_string(source)
+            self._cost = cost_of(source, environment.parse(source))
         except (TemplateError, RecursionError, SyntaxError) as error:
             raise BadCheckpoint(f"{where}: the chat template does not compile: {error}") from error
         self._special_tokens = dict(special_tokens)
+        self._special_chars = sum(map(len, special_tokens.values()))
+
+    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
+        """True when these, as (role, content) and with nothing beside them, are surely rendered in
+        a millisecond or two; False: nobody knows."""
+        num_chars = sum(len(role) + len(content) for role, content in messages)
+        return self._cost is not None and self._cost.is_short(
+            len(messages), num_chars + self._special_chars
+        )
 
     def render(
         self,
