@@ -12,7 +12,8 @@ slices, with turns of the event loop between them; messages that arrive meanwhil
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 import zmq
@@ -42,39 +43,50 @@ _log = get_logger("kv_events")
 
 
 class FollowState(enum.Enum):
-    """Whether what was told to the callback is complete."""
+    """Whether what was told to the listener is complete."""
 
     BEHIND = "behind"
     FOLLOWING = "following"
 
 
-class KvEventSubscriber:
-    """Follows one worker's events until cancelled.
+@dataclass(frozen=True, slots=True)
+class EventAddresses:
+    """Where a worker's events are to be had."""
 
-    `on_change` is called in order from the event loop; after a `cleared` change everything alive
-    is told again. A large event comes as several changes, and other work may run between them; a
-    cancelled subscriber says nothing more. `on_gap` and `on_resync` are called for each gap found
-    and snapshot taken. `share`: of the loop, with other subscribers.
-    """
+    pub: str
+    replay: str
+    """Empty: it has nothing to say of the past."""
+    topic: str = ""
+
+
+class EventListener(Protocol):
+    """Hears what a worker's cache does, in order, from the event loop."""
+
+    def apply(self, change: CacheChange) -> None:
+        """After a `cleared` change everything alive is told again. A large event comes as several
+        changes, and other work may run between them."""
+
+    def note_gap(self) -> None:
+        """Events were lost."""
+
+    def note_resync(self) -> None:
+        """Everything alive has been told."""
+
+
+class KvEventSubscriber:
+    """Follows one worker's events until cancelled; then it says nothing more. `share`: of the loop,
+    with other subscribers."""
 
     def __init__(
         self,
-        pub_address: str,
-        replay_address: str,
-        on_change: Callable[[CacheChange], None],
+        addresses: EventAddresses,
+        listener: EventListener,
         *,
-        on_gap: Callable[[], None] = lambda: None,
-        on_resync: Callable[[], None] = lambda: None,
-        topic: str = "",
         retry_s: float = RETRY_S,
         share: LoopShare | None = None,
     ) -> None:
-        self._pub_address = pub_address
-        self._replay_address = replay_address
-        self._on_change = on_change
-        self._on_gap = on_gap
-        self._on_resync = on_resync
-        self._topic = topic
+        self._addresses = addresses
+        self._listener = listener
         self._retry_s = retry_s
         self._share = share or LoopShare()
         self._state = FollowState.BEHIND
@@ -86,7 +98,7 @@ class KvEventSubscriber:
 
     @property
     def state(self) -> FollowState:
-        """Whether the callback knows everything."""
+        """Whether the listener knows everything."""
         return self._state
 
     async def run(self, context: zmq.asyncio.Context) -> None:
@@ -99,8 +111,8 @@ class KvEventSubscriber:
             sub.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MESSAGES)
             sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
             monitor = sub.get_monitor_socket(_CONNECTED)
-            sub.setsockopt_string(zmq.SUBSCRIBE, self._topic)
-            sub.connect(self._pub_address)
+            sub.setsockopt_string(zmq.SUBSCRIBE, self._addresses.topic)
+            sub.connect(self._addresses.pub)
             await self._follow(context, sub, monitor)
         finally:
             sub.disable_monitor()
@@ -135,12 +147,12 @@ class KvEventSubscriber:
             if self._last is None or number == self._last + 1:
                 await self._apply(number, payload)
             elif number > self._last:
-                self._on_gap()
+                self._listener.note_gap()
                 await self._repair(context, self._last + 1, number)
         except _MALFORMED as failure:
             _log.warning(
                 "a KV event is malformed; asking the worker for all it has cached",
-                source=self._pub_address,
+                source=self._addresses.pub,
                 error=str(failure),
             )
             await self._resync(context)
@@ -170,20 +182,20 @@ class KvEventSubscriber:
         except _MALFORMED as failure:
             _log.warning(
                 "a worker's list of cached blocks is malformed; asking again",
-                source=self._pub_address,
+                source=self._addresses.pub,
                 error=str(failure),
             )
             self._forget()
             return
         self._state = FollowState.FOLLOWING
-        self._on_resync()
+        self._listener.note_resync()
 
     async def _ask_for_everything(self, context: zmq.asyncio.Context) -> list[ReplayMessage] | None:
         """A snapshot, or what a publisher without snapshots still has; None: no answer.
 
         A worker without a replay socket has nothing to say of the past.
         """
-        if not self._replay_address:
+        if not self._addresses.replay:
             return []
         answer = await self._ask(context, END)
         return answer or (
@@ -191,14 +203,14 @@ class KvEventSubscriber:
         )
 
     async def _ask(self, context: zmq.asyncio.Context, start: bytes) -> list[ReplayMessage] | None:
-        if not self._replay_address:
+        if not self._addresses.replay:
             return None
         try:
-            return await ask(context, self._replay_address, start, self._share)
+            return await ask(context, self._addresses.replay, start, self._share)
         except (TimeoutError, ValueError) as failure:
             _log.warning(
                 "a worker did not list its cached blocks; asking again",
-                source=self._replay_address,
+                source=self._addresses.replay,
                 error=str(failure),
             )
             return None
@@ -206,7 +218,7 @@ class KvEventSubscriber:
     async def _apply(self, number: int, payload: bytes) -> None:
         await self._share.breathe()
         for change in to_changes(decode_batch(payload)):
-            self._on_change(change)
+            self._listener.apply(change)
             self._knows = True
             await self._share.breathe()
         self._last = number
@@ -215,4 +227,4 @@ class KvEventSubscriber:
         self._last = None
         if self._knows:
             self._knows = False
-            self._on_change(CacheChange(cleared=True))
+            self._listener.apply(CacheChange(cleared=True))

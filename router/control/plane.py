@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
+from cluster.identity import Role
 from cluster.membership.expiry import AwakeClock, Expiry, Lease
 from cluster.membership.memory import MemoryMembership
 from cluster.process.background import Background, OnLoss
@@ -17,7 +20,9 @@ from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
 from router.dispatch.admission import Admission
 from router.dispatch.dispatcher import Dispatcher
-from router.fleet.fleet import Fleet
+from router.fleet.event_followers import EventFollowers
+from router.fleet.fleet import Fleet, FleetTime
+from router.fleet.sessions import Sessions
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.telemetry.decisions import DecisionLog
@@ -54,14 +59,14 @@ class FleetPlane:
         )
         self.fleet = Fleet(
             self.store,
-            self._index,
             estimates,
-            self.metrics,
             self._background,
-            dialer=world.dialer,
-            lease=Lease(options.worker_lease_s, awake),
-            clock=world.clock,
+            followers=EventFollowers(self._index, self.metrics, self._background),
+            sessions=Sessions(world.dialer, self._background),
+            time=FleetTime(Lease(options.worker_lease_s, awake), world.clock),
         )
+        for role in Role:
+            self.metrics.watch_members(role.value, partial(self._num_members, role))
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
@@ -115,6 +120,9 @@ class FleetPlane:
             ADMIN_SERVICE_NAME,
             always_ready=True,
         )
+
+    def _num_members(self, role: Role) -> int:
+        return len(self.fleet.with_role(role))
 
     async def start(self) -> None:
         """Begins to remove workers that fall silent."""

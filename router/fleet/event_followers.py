@@ -4,13 +4,15 @@ the loop for all."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import zmq
 import zmq.asyncio
 
 from cluster.cache_change import CacheChange
 from cluster.identity import WorkerKey
-from cluster.kv_events.subscriber import KvEventSubscriber
+from cluster.kv_events.subscriber import EventAddresses, KvEventSubscriber
 from cluster.membership.member import Member
 from cluster.membership.memory import MAX_MEMBERS
 from cluster.process.background import Background, cancel
@@ -20,6 +22,27 @@ from router.telemetry.metrics import RouterMetrics
 
 SOCKETS_PER_WORKER = 3
 """Live events, their monitor, and a question about the past."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """An EventListener: one worker's events into the index."""
+
+    worker: WorkerKey
+    index: PrefixIndex
+    metrics: RouterMetrics
+    on_cleared: Callable[[], None]
+
+    def apply(self, change: CacheChange) -> None:
+        self.metrics.event_orphans.inc(self.index.apply(self.worker, change))
+        if change.cleared:
+            self.on_cleared()
+
+    def note_gap(self) -> None:
+        self.metrics.event_gaps.inc()
+
+    def note_resync(self) -> None:
+        self.metrics.event_resyncs.inc()
 
 
 class EventFollowers:
@@ -67,21 +90,10 @@ class EventFollowers:
             await self._share.breathe()
 
     async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
-        def apply(change: CacheChange) -> None:
-            self._metrics.event_orphans.inc(self._index.apply(member.key, change))
-            if change.cleared:
-                self._start_sweep()
-
-        apply(CacheChange(cleared=True))  # whatever a follower before this one had believed
-        subscriber = KvEventSubscriber(
-            member.kv_events_address,
-            member.kv_replay_address,
-            apply,
-            on_gap=self._metrics.event_gaps.inc,
-            on_resync=self._metrics.event_resyncs.inc,
-            share=self._share,
-        )
-        await subscriber.run(context)
+        listener = _Listener(member.key, self._index, self._metrics, self._start_sweep)
+        listener.apply(CacheChange(cleared=True))  # whatever one before this one had believed
+        addresses = EventAddresses(member.kv_events_address, member.kv_replay_address)
+        await KvEventSubscriber(addresses, listener, share=self._share).run(context)
 
     def _open_context(self) -> zmq.asyncio.Context:
         if self._context is None:

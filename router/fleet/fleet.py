@@ -11,11 +11,10 @@ A prefill and a decode worker whose pairings differ are both members and never m
 from __future__ import annotations
 
 import asyncio
-import time
+from dataclasses import dataclass
 from functools import partial
 
 from cluster.deadline import Clock, Deadline
-from cluster.dial.dialer import Dialer
 from cluster.errors import NoWorker, SplitserveError
 from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
@@ -28,10 +27,8 @@ from router.fleet.cooldown import Cooldown
 from router.fleet.event_followers import EventFollowers
 from router.fleet.member import FleetMember
 from router.fleet.mismatches import Mismatches
-from router.fleet.worker_session import WorkerSession
-from router.index.prefix_index import PrefixIndex
+from router.fleet.sessions import Sessions
 from router.pricing.estimates import Estimates
-from router.telemetry.metrics import RouterMetrics
 
 NO_WORKER_GRACE_S = 3.0
 """How long a request waits for a decode worker: longer than a restarted one takes to join again."""
@@ -40,36 +37,40 @@ RETRY_AFTER_S = 1.0
 _log = get_logger("fleet")
 
 
+@dataclass(frozen=True, slots=True)
+class FleetTime:
+    """By which clocks workers are judged."""
+
+    lease: Lease
+    """The store's."""
+    rest_clock: Clock
+    """Of those that failed and rest."""
+
+
 class Fleet:
-    """All calls from the event loop. `close` at shutdown; `lease` is the store's."""
+    """All calls from the event loop. `close` at shutdown: of sessions and followers too."""
 
     def __init__(
         self,
         store: MembershipStore,
-        index: PrefixIndex,
         estimates: Estimates,
-        metrics: RouterMetrics,
         background: Background,
         *,
-        dialer: Dialer,
-        lease: Lease,
-        clock: Clock = time.monotonic,
+        followers: EventFollowers,
+        sessions: Sessions,
+        time: FleetTime,
     ) -> None:
         self._store = store
-        self._dialer = dialer
         self._estimates = estimates
         self._background = background
-        self._followers = EventFollowers(index, metrics, background)
-        self._lease = lease
-        self._clock = clock
+        self._followers = followers
+        self._sessions = sessions
+        self._time = time
         self._members: dict[WorkerKey, FleetMember] = {}
         self._blame = Blame()
         self._mismatches = Mismatches()
         self._changed = asyncio.Event()
-        self._closing: set[asyncio.Task[None]] = set()
         store.watch(self._on_change)
-        for role in Role:
-            metrics.watch_members(role.value, partial(self._num_members, role))
 
     @property
     def members(self) -> list[FleetMember]:
@@ -154,7 +155,7 @@ class Fleet:
             return
         if not failed:
             self._blame.succeeded(key)
-        elif not self._blame.failed(key, reader, num_readers=self._num_members(Role.DECODE)):
+        elif not self._blame.failed(key, reader, num_readers=len(self.with_role(Role.DECODE))):
             return  # it may be the reader's own
         self._judge(item, failed=failed)
 
@@ -191,14 +192,11 @@ class Fleet:
         """Ends every session and follower; idempotent."""
         for key in list(self._members):
             self._remove(key, "is disconnected: the router stops")
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._sessions.all_closed()
         await self._followers.close()
 
-    def _num_members(self, role: Role) -> int:
-        return len(self.with_role(role))
-
     def _is_silent(self, item: FleetMember) -> bool:
-        return self._lease.has_run_out(item.state.heard_s)
+        return self._time.lease.has_run_out(item.state.heard_s)
 
     def _is_trusted(self, item: FleetMember) -> bool:
         return item.cooldown.admits and not self._is_silent(item)
@@ -231,21 +229,19 @@ class Fleet:
 
     def _add(self, state: MemberState) -> None:
         member = state.member
-        item = FleetMember(state, cooldown=Cooldown(self._clock))
+        item = FleetMember(state, cooldown=Cooldown(self._time.rest_clock))
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         if member.kv_events_address:
             item.follower = self._followers.follow(member)
         if item.is_decode:
-            item.session = WorkerSession(
+            item.session = self._sessions.open(
                 member,
-                self._dialer,
                 on_load=partial(self._store.report, member.key),
                 on_open=self._changed.set,
                 on_handoff=partial(self.note_handoff, reader=member.key),
                 on_mismatch=lambda error: self._turn_away(member.key, error),
             )
-            item.session.start()
 
     def _turn_away(self, key: WorkerKey, error: SplitserveError) -> None:
         """Somebody else answers at this member's address: it is out until it joins anew."""
@@ -267,10 +263,7 @@ class Fleet:
         self._estimates.forget(key)
         self._mismatches.forget(key.worker_id)
         if item.session is not None:
-            name = f"close-session-{key.worker_id}"
-            task = self._background.once(name, item.session.close(reason))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._sessions.close(item.session, key, reason)
 
 
 _PARTING = {

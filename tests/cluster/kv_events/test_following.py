@@ -15,7 +15,7 @@ from cluster.kv_events import subscriber as subscriber_module
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.kv_events.replay import ReplayMessage, ask
 from cluster.kv_events.replay_buffer import ReplayBuffer
-from cluster.kv_events.subscriber import FollowState, KvEventSubscriber
+from cluster.kv_events.subscriber import EventAddresses, FollowState, KvEventSubscriber
 from cluster.kv_events.wire import END, decode_batch, encode_sequence, to_changes
 from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
@@ -81,14 +81,7 @@ class Listener:
 
 @asynccontextmanager
 async def following(pub: str, replay: str, listener: Listener) -> AsyncIterator[KvEventSubscriber]:
-    subscriber = KvEventSubscriber(
-        pub,
-        replay,
-        listener.apply,
-        on_gap=listener.note_gap,
-        on_resync=listener.note_resync,
-        retry_s=0.05,
-    )
+    subscriber = KvEventSubscriber(EventAddresses(pub, replay), listener, retry_s=0.05)
     context = zmq.asyncio.Context()
     task = asyncio.create_task(subscriber.run(context))
     try:

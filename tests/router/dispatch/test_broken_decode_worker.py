@@ -46,11 +46,11 @@ async def broken_beside_good(
 ) -> AsyncIterator[tuple[FleetPlane, FakeDecodeWorker, FakeDecodeWorker]]:
     bad, good = broken(), FakeDecodeWorker("decode-good", answer_at_once=True)
     async with router() as plane:
-        plane.fleet._clock = clock
+        plane.fleet._time = replace(plane.fleet._time, rest_clock=clock)
         for worker in (bad, good):
             await worker.start()
             await plane.store.join(worker.member())
-        plane.fleet._clock = time.monotonic
+        plane.fleet._time = replace(plane.fleet._time, rest_clock=time.monotonic)
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 2)
         yield plane, bad, good
     await bad.stop()
@@ -112,7 +112,7 @@ async def test_a_worker_is_trusted_again_though_one_token_is_all_that_is_asked()
     """Where prefill workers sample it, no token is ever its own."""
     clock, worker = Clock(), FakeDecodeWorker(answer_at_once=True)
     async with router() as plane:
-        plane.fleet._clock = clock
+        plane.fleet._time = replace(plane.fleet._time, rest_clock=clock)
         await worker.start()
         await plane.store.join(worker.member())
         await plane.store.join(prefill_member())

@@ -1,5 +1,7 @@
 """A prefill worker whose handoffs fail rests, longer each time, and is trusted again."""
 
+from dataclasses import replace
+
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from protos import worker_pb2
@@ -105,9 +107,9 @@ async def test_a_prefill_worker_that_fails_is_not_proposed_until_it_has_rested()
     decode, bad = FakeDecodeWorker(answer_at_once=True), prefill_member("prefill-bad")
     async with router(decode) as plane:
         clock = HandClock()
-        plane.fleet._clock = clock
+        plane.fleet._time = replace(plane.fleet._time, rest_clock=clock)
         await plane.store.join(bad)
-        plane.fleet._clock = plane.store._clock
+        plane.fleet._time = replace(plane.fleet._time, rest_clock=plane.store._clock)
         await collect(plane, request("r1"))
         assert [target.worker_id for target in decode.submitted[-1].prefill] == ["prefill-bad"]
         member = plane.fleet.find(bad.key)

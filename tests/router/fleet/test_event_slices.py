@@ -15,7 +15,7 @@ from cluster.kv_events import publisher as publisher_module
 from cluster.kv_events import wire
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.kv_events.replay_buffer import ReplayBuffer
-from cluster.kv_events.subscriber import FollowState, KvEventSubscriber
+from cluster.kv_events.subscriber import EventAddresses, FollowState, KvEventSubscriber
 from cluster.kv_events.wire import encode_sequence
 from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
@@ -87,6 +87,23 @@ class Cache:
         self._context.destroy(linger=0)
 
 
+class IntoIndex:
+    """An EventListener."""
+
+    def __init__(self, index: PrefixIndex) -> None:
+        self._index = index
+        self.num_resyncs = 0
+
+    def apply(self, change: CacheChange) -> None:
+        assert self._index.apply(KEY, change) == 0, "a slice has lost its parent"
+
+    def note_gap(self) -> None:
+        pass
+
+    def note_resync(self) -> None:
+        self.num_resyncs += 1
+
+
 async def meddle(index: PrefixIndex, seed: int) -> None:
     """What the rest of the router does between two slices: other workers come and go, requests
     are sent and end."""
@@ -132,12 +149,10 @@ async def test_after_slices_losses_and_everything_between_the_index_says_what_th
     for _ in range(50):
         cache.change()
     context = zmq.asyncio.Context()
-    resyncs: list[None] = []
+    listener = IntoIndex(index)
     subscriber = KvEventSubscriber(
-        cache.address,
-        replay,
-        lambda change: _note(index.apply(KEY, change)),
-        on_resync=lambda: resyncs.append(None),
+        EventAddresses(cache.address, replay),
+        listener,
         retry_s=0.02,
         share=LoopShare(budget_s=0.0),
     )
@@ -157,14 +172,10 @@ async def test_after_slices_losses_and_everything_between_the_index_says_what_th
         cache,
         lambda: index.num_blocks_of(KEY) == len(cache.live) and not differences(index, cache),
     )
-    assert len(resyncs) > 1
+    assert listener.num_resyncs > 1
     await cancel([tasks[0]])
     context.destroy(linger=0)
     await cache.close()
-
-
-def _note(num_orphans: int) -> None:
-    assert num_orphans == 0, "a slice has lost its parent"
 
 
 async def settle(cache: Cache, condition: Callable[[], bool]) -> None:
