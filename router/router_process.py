@@ -105,9 +105,7 @@ class RouterProcess:
             self._in_flight, workers.why_not_ready, texts.why_not_ready
         )
         self._texts = texts
-        self._pipeline = CompletionPipeline(
-            model, workers.source, texts, chance=world.chance
-        )
+        self._pipeline = CompletionPipeline(model, workers.source, texts, chance=world.chance)
         self._server = RpcServer(
             options.host, options.grpc_port, PublicPort(options.max_body_bytes + SLACK_BYTES)
         )

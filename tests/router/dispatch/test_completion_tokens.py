@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from structlog.testing import capture_logs
+from tests.router.api.front_fakes import pipeline_over
 
 from cluster.generation import Usage
 from cluster.sampling import SamplingParams
@@ -13,7 +14,6 @@ from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import ChoiceTokens, Completed
 from router.front.generation_request import GenerationRequest, TokenPrompt, Wishes
 from router.text.choice_count import new_counts
-from tests.router.api.front_fakes import pipeline_over
 from tests.router.dispatch_bench import PROMPT, router, time_limits
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
