@@ -7,6 +7,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
+from cluster.dial.dialer import Dialer
 from cluster.identity import Role
 from cluster.membership.expiry import AwakeClock, Expiry, Lease
 from cluster.membership.memory import MemoryMembership
@@ -57,16 +58,8 @@ class FleetPlane:
         admission = Admission(
             options.max_running_requests, options.max_queued_requests, clock=world.clock
         )
-        self.fleet = Fleet(
-            self.store,
-            estimates,
-            self._background,
-            followers=EventFollowers(self._index, self.metrics, self._background),
-            sessions=Sessions(world.dialer, self._background),
-            time=FleetTime(Lease(options.worker_lease_s, awake), world.clock),
-        )
-        for role in Role:
-            self.metrics.watch_members(role.value, partial(self._num_members, role))
+        time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
+        self.fleet = self._new_fleet(estimates, world.dialer, time)
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
@@ -119,6 +112,18 @@ class FleetPlane:
             RouterAdminService(self.decisions),
             ADMIN_SERVICE_NAME,
             always_ready=True,
+        )
+
+    def _new_fleet(self, estimates: Estimates, dialer: Dialer, time: FleetTime) -> Fleet:
+        for role in Role:
+            self.metrics.watch_members(role.value, partial(self._num_members, role))
+        return Fleet(
+            self.store,
+            estimates,
+            self._background,
+            followers=EventFollowers(self._index, self.metrics, self._background),
+            sessions=Sessions(dialer, self._background),
+            time=time,
         )
 
     def _num_members(self, role: Role) -> int:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from structlog.testing import capture_logs
-from tests.router.api.front_fakes import pipeline_over
+from tests.router.front_fakes import pipeline_over
 
 from cluster.generation import Usage
 from cluster.sampling import SamplingParams
