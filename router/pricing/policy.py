@@ -33,7 +33,7 @@ MAX_STALLED = 8
 MARGIN = 0.10
 EQUAL_SHARE = 0.03
 EQUAL_MS = 0.5
-"""Prices that differ by less than both are one price."""
+"""Prices that differ by no more than the larger of the two are one price."""
 NUM_PROPOSED_PREFILLS = 3
 """How many prefill workers the decode worker may try, one after the other."""
 DECODE_SHARE = 0.04
