@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from structlog.testing import capture_logs
-from tests.router.front_fakes import pipeline_over
 
 from cluster.generation import Usage
 from cluster.sampling import SamplingParams
@@ -21,6 +20,7 @@ from tests.router.fake_decode_worker import (
     tokens_frame,
     until,
 )
+from tests.router.front_fakes import pipeline_over
 
 
 def asked_for(wishes: Wishes) -> GenerationRequest:
