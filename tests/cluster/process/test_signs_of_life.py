@@ -158,8 +158,16 @@ def test_a_child_counts_whichever_thread_has_started_it_and_once_it_has_ended(
     assert (before.cpu_ticks, before.is_busy) == (13, False)
     proc.has(30, "SR", ticks=1)
     assert proc.look(10).show_work(before)
-    proc.has(10, "SS", ticks=14)  # waited for: its time is its parent's
+    proc.has(10, "SS", ticks=15)  # waited for: its time is its parent's
     assert proc.look(10).show_work(before)
+
+
+def test_a_thread_that_wakes_up_now_and_then_is_no_work(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    proc.has(10, "SS", ticks=5)
+    before = proc.look(10)
+    proc.has(10, "SS", ticks=6)
+    assert not proc.look(10).show_work(before)
 
 
 def test_a_kernel_of_another_kind_does_not_tell(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Watched:
         """Ticks on time; the first reason to end the engine."""
         for _ in range(round(seconds / self.vitals.interval_s)):
             self.clock.now_s += self.vitals.interval_s
-            self.signs = replace(self.signs, cpu_ticks=self.signs.cpu_ticks + works)
+            self.signs = replace(self.signs, cpu_ticks=self.signs.cpu_ticks + 2 * works)
             if (why := self.vitals.tick()) is not None:
                 return why
         return None
