@@ -72,17 +72,7 @@ class FleetPlane:
             self.decisions,
             chance=world.chance,
         )
-        rules = JoinRules(
-            self.store,
-            own,
-            beat_interval_s=options.beat_interval_s,
-            is_cut_off=self.fleet.is_cut_off,
-            clock=awake,
-        )
-        terms = JoinTerms(rules, options.beat_interval_s, options.worker_lease_s)
-        self._service = MembershipService(
-            self.store, self.fleet, self._index, admission, terms, clock=awake
-        )
+        self._service = self._membership_service(options, own, admission, awake)
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -139,3 +129,16 @@ class FleetPlane:
         await self.fleet.close()
         await self._background.close()
         await self.lag.close()
+
+    def _membership_service(
+        self, options: RouterOptions, own: OwnModel, admission: Admission, awake: AwakeClock
+    ) -> MembershipService:
+        rules = JoinRules(
+            self.store,
+            own,
+            beat_interval_s=options.beat_interval_s,
+            is_cut_off=self.fleet.is_cut_off,
+            clock=awake,
+        )
+        terms = JoinTerms(rules, options.beat_interval_s, options.worker_lease_s)
+        return MembershipService(self.store, self.fleet, self._index, admission, terms, clock=awake)
