@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,3 +123,13 @@ def test_a_test_of_one_module_lies_in_the_folder_of_that_modules_room() -> None:
         package = room.split("/")[0]
         theirs = [r for r in rooms[test.stem[5:]] if r.split("/")[0] == package]
         assert room in [*theirs, os.path.commonpath(theirs or [room])], f"{test}: of {theirs}"
+
+
+def test_the_architecture_names_every_room() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    part = text.partition("## Rooms")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z_/]+)` \| (.*) \|$", part, re.MULTILINE))
+    for container, words in rows.items():
+        rooms = {path.parent.name for path in (ROOT / container).glob("*/__init__.py")}
+        assert {f"`{room}`" for room in rooms} <= set(re.findall(r"`[a-z_]+`", words)), container
+    assert set(rows) >= {package for package in PACKAGES if list((ROOT / package).glob("*/*.py"))}

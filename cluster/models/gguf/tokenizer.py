@@ -1,6 +1,6 @@
 """Builds a tokenizer from a GGUF's metadata, by its `tokenizer.ggml.model`.
 
-"llama" is SentencePiece's BPE (`gguf_sentencepiece.py`). "gpt2" is byte-level BPE; how its text is
+"llama" is SentencePiece's BPE (`sentencepiece.py`). "gpt2" is byte-level BPE; how its text is
 cut before merging stands under `tokenizer.ggml.pre`, a name that llama.cpp defines:
 
     smollm      every numeral alone, then GPT-2's pattern    (SmolLM, SmolLM2)
