@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cluster.models.card import ModelCard
-from cluster.models.text.chat_template import ChatTemplate, load_chat_template
+from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
 from cluster.models.text.template_cost import MAX_STEPS, cost_of
 from cluster.models.text.template_sandbox import TemplateEnvironment
 
@@ -91,7 +91,7 @@ def pairs(messages: list[dict[str, str]]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_well_known_templates_do_is_known(name: str) -> None:
-    template = ChatTemplate(KNOWN[name], {"bos_token": "<s>", "eos_token": "</s>"})
+    template = JinjaChatTemplate(KNOWN[name], {"bos_token": "<s>", "eos_token": "</s>"})
     assert template.is_short(pairs(chat(5, "What is it? " * 20)))
     assert "hi" in template.render(chat(3))
 
@@ -109,20 +109,20 @@ def test_of_a_template_that_does_more_nothing_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_chat_of_many_messages_or_of_much_text_is_not_short(name: str) -> None:
-    template = ChatTemplate(KNOWN[name], {})
+    template = JinjaChatTemplate(KNOWN[name], {})
     assert not template.is_short(pairs(chat(MAX_STEPS)))
     assert not template.is_short([("user", "a" * (1 << 20))])
 
 
 def test_a_special_token_counts_as_text_of_the_template() -> None:
     special = {"bos_token": "s" * (1 << 20)}
-    assert not ChatTemplate(LLAMA_3, special).is_short(pairs(chat(2)))
+    assert not JinjaChatTemplate(LLAMA_3, special).is_short(pairs(chat(2)))
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_rendering_evaluates_no_more_than_its_bound_says(name: str) -> None:
     """Every attribute, item and call goes through the environment: all of them are steps."""
-    template = ChatTemplate(KNOWN[name], {"bos_token": "<s>", "eos_token": "</s>"})
+    template = JinjaChatTemplate(KNOWN[name], {"bos_token": "<s>", "eos_token": "</s>"})
     cost = template._cost
     assert cost is not None
     for num_messages in (1, 2, 7, 30):
@@ -130,7 +130,7 @@ def test_a_rendering_evaluates_no_more_than_its_bound_says(name: str) -> None:
         assert 0 < asked <= cost.once_steps + cost.message_steps * num_messages
 
 
-def calls_of_the_environment(template: ChatTemplate, messages: list[dict[str, str]]) -> int:
+def calls_of_the_environment(template: JinjaChatTemplate, messages: list[dict[str, str]]) -> int:
     asked = 0
 
     def count(frame: FrameType, event: str, _: Any) -> None:
@@ -156,5 +156,5 @@ def test_what_a_loop_sets_is_forgotten_by_its_next_round(before: str) -> None:
         + "{% for m in messages %}{% set x = (x or m.content) + (x or '') %}{{ x }},{% endfor %}"
     )
     assert is_known(source)
-    texts = ChatTemplate(source, {}).render(chat(30)).split(",")
+    texts = JinjaChatTemplate(source, {}).render(chat(30)).split(",")
     assert {len(text) for text in texts[:-1]} == {4 if before else 2}
