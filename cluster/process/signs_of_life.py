@@ -51,6 +51,20 @@ class SignsOfLife:
                 ticks += _ticks_of(process, proc)
         return cls(state in _STOPPED, is_busy, ticks)
 
+    @classmethod
+    def of_main_thread(cls, pid: int, proc: Path = _PROC) -> SignsOfLife | None:
+        """Of that thread alone, where an event loop runs."""
+        try:
+            state, ticks = _stat(proc / f"{pid}/task/{pid}/stat")
+        except (OSError, ValueError):
+            return None
+        return cls(state in _STOPPED, state in _BUSY, ticks)
+
+    def are_held_up(self, before: SignsOfLife | None) -> bool:
+        """It would run, but gets no core, or waits for a page or a file."""
+        used = TICKS_OF_WORK if before is None else self.cpu_ticks - before.cpu_ticks
+        return self.is_busy and used < TICKS_OF_WORK
+
     def show_work(self, before: SignsOfLife | None) -> bool:
         """`before`: of the look before this one, if there was one."""
         if self.is_stopped:

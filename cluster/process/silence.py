@@ -1,7 +1,8 @@
 """How long somebody has given no sign of life, told from how late we ourselves are.
 
 Time is counted in ticks of our own. One that comes late counts as two: what is beyond that we have
-slept, been stopped or been busy ourselves, and cannot say what the other did.
+slept, been stopped or been busy ourselves, and cannot say what the other did. Time in which the
+other could not speak does not count either, up to EXCUSES times the limit.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from cluster.deadline import Clock
 
 TICKS_PER_LIMIT = 8
 LONGEST_INTERVAL_S = 0.5
+EXCUSES = 6.0
+"""A machine that swaps comes back within a minute, or nothing that runs on it is of use."""
 
 
 class Silence:
@@ -22,15 +25,20 @@ class Silence:
         self.interval_s = min(limit_s / TICKS_PER_LIMIT, LONGEST_INTERVAL_S)
         self._clock = clock
         self._ticked_s = clock()
-        self._silent_s = 0.0
+        self._silent_s = self._excused_s = 0.0
 
     def heard(self) -> None:
         """A sign of life: counting begins anew."""
-        self._silent_s = 0.0
+        self._silent_s = self._excused_s = 0.0
 
-    def tick(self) -> bool:
-        """True when the silence has been longer than the limit."""
+    def tick(self, *, is_excused: bool = False) -> bool:
+        """True when the silence has been longer than the limit. `is_excused`: since the last tick
+        the other could not speak, as is known from elsewhere."""
         now_s = self._clock()
-        self._silent_s += min(now_s - self._ticked_s, 2 * self.interval_s)
+        passed_s = min(now_s - self._ticked_s, 2 * self.interval_s)
         self._ticked_s = now_s
+        if is_excused and self._excused_s < EXCUSES * self.limit_s:
+            self._excused_s += passed_s
+        else:
+            self._silent_s += passed_s
         return self._silent_s > self.limit_s

@@ -22,6 +22,7 @@ from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
 from cluster.logs import get_logger
 from cluster.process.background import Background, nothing_needed
 from cluster.process.backoff import Backoff
+from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 from cluster.process.startup import (
     ProcessReport,
@@ -195,8 +196,14 @@ class Child:
             await background.close()
 
     async def _end_when_silent(self, silence: Silence, words: str) -> None:
-        while not silence.tick():
+        """An event loop that gets no core, or waits for a page, cannot say that it lives."""
+        before: SignsOfLife | None = None
+        is_held_up = False
+        while not silence.tick(is_excused=is_held_up):
             await asyncio.sleep(silence.interval_s)
+            now = None if self.pid is None else SignsOfLife.of_main_thread(self.pid)
+            is_held_up = now is not None and now.are_held_up(before)
+            before = now
         self._stuck = StartupFailed("stuck", f"{words} for {silence.limit_s:g} s and was ended")
         if self._handle is not None:
             self._handle.stop(at_once=True)

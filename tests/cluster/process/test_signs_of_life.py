@@ -14,7 +14,7 @@ import pytest
 from cluster.process.background import cancel
 from cluster.process.exit_watch import exit_of
 from cluster.process.signs_of_life import SignsOfLife
-from cluster.process.silence import Silence
+from cluster.process.silence import EXCUSES, Silence
 from cluster.process.startup import (
     REPORT_FD,
     StillAlive,
@@ -36,6 +36,23 @@ def test_silence_is_counted_in_ticks_that_came_on_time() -> None:
     silence.heard()
     clock.now_s += 1e6
     assert not silence.tick()
+
+
+def test_time_in_which_the_other_could_not_speak_does_not_count_for_a_while() -> None:
+    clock = VirtualClock()
+    silence = Silence(4.0, clock=clock)
+
+    def ticks_to_the_limit(*, is_excused: bool) -> int:
+        silence.heard()
+        for num_ticks in range(1, 1000):
+            clock.now_s += silence.interval_s
+            if silence.tick(is_excused=is_excused):
+                return num_ticks
+        raise AssertionError("it is never over the limit")
+
+    plain = ticks_to_the_limit(is_excused=False)
+    assert plain == 9
+    assert ticks_to_the_limit(is_excused=True) == plain + EXCUSES * 8
 
 
 async def test_a_process_says_that_it_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,18 +136,19 @@ class FakeProc:
         for number, state in enumerate(threads):
             task = self.folder / f"{pid}/task/{pid + number}"
             task.mkdir(parents=True, exist_ok=True)
-            (task / "stat").write_text(self._stat(state, 0))
+            (task / "stat").write_text(stat_of(state, 0))
             (task / "children").write_text("")
         (task / "children").write_text(" ".join(map(str, children)))
-        (self.folder / f"{pid}/stat").write_text(self._stat(threads[0], ticks))
+        (self.folder / f"{pid}/stat").write_text(stat_of(threads[0], ticks))
 
     def look(self, pid: int) -> SignsOfLife:
         seen = SignsOfLife.of(pid, self.folder)
         assert seen is not None
         return seen
 
-    def _stat(self, state: str, ticks: int) -> str:
-        return f"1 (an odd (name)) {state} {'0 ' * 10}{ticks} 0 0 0 20 0"
+
+def stat_of(state: str, ticks: int) -> str:
+    return f"1 (an odd (name)) {state} {'0 ' * 10}{ticks} 0 0 0 20 0"
 
 
 def test_a_process_that_gets_no_core_or_no_page_is_told_from_one_that_stands_still(
@@ -160,6 +178,25 @@ def test_a_child_counts_whichever_thread_has_started_it_and_once_it_has_ended(
     assert proc.look(10).show_work(before)
     proc.has(10, "SS", ticks=15)  # waited for: its time is its parent's
     assert proc.look(10).show_work(before)
+
+
+@pytest.mark.parametrize(
+    ("state", "num_ticks", "is_held_up"),
+    [("R", 0, True), ("D", 0, True), ("R", 25, False), ("S", 0, False), ("T", 0, False)],
+)
+def test_a_main_thread_that_would_run_and_gets_nowhere_is_held_up(
+    tmp_path: Path, state: str, num_ticks: int, is_held_up: bool
+) -> None:
+    task = tmp_path / "10/task/10"
+    task.mkdir(parents=True)
+    seen: list[SignsOfLife] = []
+    for ticks in (100, 100 + num_ticks):
+        (task / "stat").write_text(stat_of(state, ticks))
+        signs_now = SignsOfLife.of_main_thread(10, tmp_path)
+        assert signs_now is not None
+        seen.append(signs_now)
+    assert seen[1].are_held_up(seen[0]) == is_held_up
+    assert not seen[0].are_held_up(None)
 
 
 def test_a_thread_that_wakes_up_now_and_then_is_no_work(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import os
 import signal
 import time
@@ -15,7 +16,9 @@ import pytest
 
 from cluster.launcher.local import LocalLauncher, LocalProcess
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
+from cluster.process import silence
 from cluster.process.backoff import HEALTHY_AFTER_S, Backoff
+from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 from cluster.process.startup import StartupFailed
 from cluster.supervisor import child as child_module
@@ -38,6 +41,7 @@ from tests.cluster.child_programs import (
 
 DEADLINE_S = 120.0
 ODD_LIMIT_S = 1.25
+SAYS_ONCE_THAT_IT_LIVES = "report('alive'); ready(); signal.pause()"
 
 
 class Newsroom:
@@ -268,6 +272,22 @@ async def test_signs_of_life_are_enough_and_a_process_that_never_gave_one_is_not
     await supervisor.start([[lively, quiet, stopped]])
     await newsroom.wait_for(Restarting, 2)
     assert {piece.failure.name for piece in newsroom.of(Restarting)} == {"stopped"}  # type: ignore[union-attr]
+
+
+async def test_a_silent_process_that_gets_no_core_is_let_be_and_one_that_sleeps_is_not(
+    supervisor: Supervisor, newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(pid: int) -> SignsOfLife:
+        starved = next(piece for piece in newsroom.of(Serving) if piece.name == "starved")  # type: ignore[union-attr]
+        is_busy = pid == starved.pid  # type: ignore[union-attr]
+        return SignsOfLife(is_stopped=False, is_busy=is_busy, cpu_ticks=7)
+
+    specs = [impatient(named(name, SAYS_ONCE_THAT_IT_LIVES)) for name in ("starved", "asleep")]
+    await supervisor.start([specs])
+    monkeypatch.setattr(SignsOfLife, "of_main_thread", look)
+    monkeypatch.setattr(silence, "EXCUSES", math.inf)  # however long the other's restarts take
+    await newsroom.wait_for(Restarting, 2)
+    assert {piece.failure.name for piece in newsroom.of(Restarting)} == {"asleep"}  # type: ignore[union-attr]
 
 
 class SilenceWithABug(Silence):
