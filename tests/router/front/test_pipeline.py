@@ -32,6 +32,7 @@ from router.front.generation_request import (
     ChatPrompt,
     GenerationRequest,
     Prompt,
+    Rendering,
     TextPrompt,
     TokenPrompt,
     Wishes,
@@ -45,6 +46,7 @@ from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
     FakeSource,
+    PlainTemplate,
     Script,
     byte_model,
     fails,
@@ -84,7 +86,7 @@ class NotingText(InProcessText):
         return await super().encode(prompt, max_context_tokens)
 
 
-async def test_long_texts_and_every_chat_are_encoded_elsewhere() -> None:
+async def test_long_texts_and_chats_of_unknown_length_are_encoded_elsewhere() -> None:
     model = replace(byte_model(), context_limit=lambda: 100_000)
     texts = NotingText(model)
     encoder = PromptEncoder(model, texts)
@@ -95,6 +97,34 @@ async def test_long_texts_and_every_chat_are_encoded_elsewhere() -> None:
     await encoder.encode(long := TextPrompt("x" * (INLINE_CHARS + 1)))
     assert await encoder.encode(chat) == list(b"user:Hi\n")
     assert texts.prompts == [long, chat]
+
+
+class BriefTemplate(PlainTemplate):
+    """Of which it is known how far it goes."""
+
+    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
+        return len(messages) < 3
+
+
+@pytest.mark.parametrize(
+    ("chat", "is_here"),
+    [
+        (ChatPrompt((("user", "Hi"),)), True),
+        (ChatPrompt((("user", "Hi"),), keep_last=2), True),
+        (ChatPrompt((("user", "Hi"),) * 3), False),
+        (ChatPrompt((("user", "x" * INLINE_CHARS),)), False),
+        (ChatPrompt((("user", "Hi"),), Rendering(variables={"x": 1})), False),
+        (ChatPrompt((("user", "Hi"),), Rendering(continue_final=True)), False),
+    ],
+)
+async def test_a_short_chat_is_encoded_here_where_its_template_is_known_to_be_short(
+    chat: ChatPrompt, is_here: bool
+) -> None:
+    model = replace(byte_model(), context_limit=lambda: 100_000, template=BriefTemplate())
+    texts = NotingText(model)
+    token_ids = await PromptEncoder(model, texts).encode(chat)
+    assert token_ids == await NotingText(model).encode(chat, 100_000)
+    assert texts.prompts == ([] if is_here else [chat])
 
 
 @pytest.mark.parametrize("asked, is_default", [(None, True), (3, False)])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from cluster.errors import InvalidRequest
 from cluster.models.card import ModelCard
+from cluster.models.text import chat_template
 from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
 from cluster.models.text.template_cost import MAX_STEPS, cost_of
 from cluster.models.text.template_sandbox import TemplateEnvironment
@@ -158,3 +163,92 @@ def test_what_a_loop_sets_is_forgotten_by_its_next_round(before: str) -> None:
     assert is_known(source)
     texts = JinjaChatTemplate(source, {}).render(chat(30)).split(",")
     assert {len(text) for text in texts[:-1]} == {4 if before else 2}
+
+
+@pytest.mark.parametrize(
+    ("messages", "variables", "is_watched"),
+    [
+        (chat(3), None, False),
+        (chat(3), {"x": 1}, True),
+        ([{"role": "user", "content": "hi", "tool_calls": []}], None, True),
+        ([{"role": "user", "content": ["hi"]}], None, True),
+        (chat(MAX_STEPS), None, True),
+    ],
+)
+def test_only_what_is_known_to_be_short_is_rendered_unwatched(
+    messages: list[dict[str, Any]],
+    variables: dict[str, Any] | None,
+    is_watched: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched: list[None] = []
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        watched.append(None)
+        yield
+
+    monkeypatch.setattr(chat_template, "template_budget", watch)
+    source = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    JinjaChatTemplate(source, {}).render(messages, variables=variables)
+    assert bool(watched) == is_watched
+
+
+class Author:
+    """Writes templates at random: loops, branches, names that are set again and again."""
+
+    NAMES = ("m", "x", "y", "messages", "tools", "loop")
+    PARTS = ("role", "content", "tool_calls", "previtem")
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def template(self) -> str:
+        return "".join(self._statement(3) for _ in range(self._random.randrange(1, 5)))
+
+    def _statement(self, depth: int) -> str:
+        name = self._random.choice(self.NAMES[:5])
+        match self._random.randrange(6 if depth else 2):
+            case 0:
+                return "{{ " + self._expression(2) + " }}"
+            case 1 | 2:
+                return "{% set " + name + " = " + self._expression(2) + " %}"
+            case 3:
+                body = self._statement(depth - 1) + self._statement(depth - 1)
+                other = "{% else %}" + self._statement(depth - 1)
+                return "{% if " + self._expression(1) + " %}" + body + other + "{% endif %}"
+        over = self._random.choice(("messages", "messages[1:]", "m.tool_calls", self._atom()))
+        body = self._statement(depth - 1) + self._statement(depth - 1)
+        return "{% for " + name + " in " + over + " %}" + body + "{% endfor %}"
+
+    def _expression(self, depth: int) -> str:
+        if not depth:
+            return self._atom()
+        left, right = self._expression(depth - 1), self._expression(depth - 1)
+        shapes = ("{0}", "({0} + {1})", "({0} ~ {1})", "[{0}, {1}]", "({0} or {1})", "({0})|trim")
+        return self._random.choice(shapes).format(left, right)
+
+    def _atom(self) -> str:
+        name = self._random.choice(self.NAMES)
+        part = self._random.choice(self.PARTS)
+        return self._random.choice((name, "'ab'", f"{name}.{part}", f"{name}[0]", "messages[1:]"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_templates_written_at_random_go_no_further_than_is_known_of_them(seed: int) -> None:
+    num_known = 0
+    for number in range(100):
+        source = Author(seed * 1000 + number).template()
+        template = JinjaChatTemplate(source, {})
+        if (cost := template._cost) is None:
+            continue
+        num_known += 1
+        messages = chat(9, "a b")
+        steps = cost.once_steps + cost.message_steps * len(messages)
+        try:
+            num_chars = len(template.render(messages))
+        except InvalidRequest:
+            continue  # a sum of a text and a list
+        assert num_chars <= steps * 40 * len(messages), source
+        assert calls_of_the_environment(template, messages) <= steps, source
+    assert num_known > 5
