@@ -6,10 +6,11 @@ ROUTER_VENV := .venv-router
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test check bench bench-engine bench-peers bench-quality bench-gpu peers proto clean
+.PHONY: help install demo test quick check bench bench-engine bench-peers bench-quality bench-gpu peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
+	@echo "make quick   the tests that take seconds: no fleets, no compilers, nobody killed"
 	@echo "make check   ruff, mypy, import contracts, and that the pins install anywhere"
 	@echo "make bench   the floors of this machine and how near the code comes"
 	@echo "make bench-engine   the engine alone, by batch, prompt and precision"
@@ -39,8 +40,14 @@ $(ROUTER_VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.installed
 demo: install
 	$(BIN)/python -m examples.demo
 
+# As many processes as cores, up to four: one is busy with fleets, the others share the rest.
+PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc); echo $$((n < 4 ? n : 4))) --dist loadgroup
+
 test: install $(ROUTER_VENV)/.installed
-	SPLITSERVE_ROUTER_PYTHON=$(CURDIR)/$(ROUTER_VENV)/bin/python $(BIN)/python -m pytest
+	SPLITSERVE_ROUTER_PYTHON=$(CURDIR)/$(ROUTER_VENV)/bin/python $(PYTEST) --durations=10
+
+quick: install
+	$(PYTEST) -m "not slow and not compiles and not long"
 
 check: install
 	$(BIN)/ruff check .

@@ -2,7 +2,29 @@
 
 import os
 
+import pytest
 import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+torch.set_num_threads(1)  # tests run beside each other; torch's own threads spin
+
+
+LONG = (
+    "tests/kernels/triton/",
+    "tests/kvtransfer/test_nixl_transport.py",
+    "tests/router/text_worker/test_text_workers.py",
+    "tests/worker/engine/test_vitals.py",
+    "tests/worker/test_supervised_worker.py",
+    "tests/worker/test_worker_children.py",
+)
+"""What `make quick` leaves out, beside fleets and compilers: half of the rest's time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fleets come one after the other, in one of the processes that share the tests."""
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("fleet"))
+        if item.nodeid.startswith(LONG):
+            item.add_marker(pytest.mark.long)

@@ -160,6 +160,7 @@ FAMILIES = {
 
 def main(folder: Path, family: Family) -> None:
     """See the head of the file."""
+    torch.set_num_threads(1)
     noted: list[str] = []
     note_compiles(noted)
     decoder_module.kernels_for = lambda _: triton_set()

@@ -16,7 +16,7 @@ from tests.kernels.gpus import ADA, AMPERE, BLACKWELL
 GROUPS = ["attention", "resident", "latent", "elementwise", "sampling", "low_bit", "mixture"]
 TIMEOUT_S = 900
 """Far more than a busy machine takes."""
-pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)
+pytestmark = [pytest.mark.compiles, pytest.mark.timeout(TIMEOUT_S + 60)]
 OTHERS = {"ampere": AMPERE, "ada": ADA, "small": ADA, "blackwell": BLACKWELL}
 OTHERS_SPILL_BYTES = 320
 """Of a thread, where the tiles were not counted: slower, not wrong."""

@@ -12,7 +12,7 @@ import pytest
 from tests.kernels.compiles_while_serving import FAMILIES
 
 TIMEOUT_S = 900
-pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)
+pytestmark = [pytest.mark.compiles, pytest.mark.timeout(TIMEOUT_S + 60)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
