@@ -96,7 +96,7 @@ class WorkerProcess:
         self._server = RpcServer(options.host, options.port)
         world = surroundings.world
         self._lifespan = Lifespan(clock=world.clock)
-        self._lag = LoopLag(world.clock)
+        self._lag = LoopLag()
         self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
         self._closers = contextlib.AsyncExitStack()
         self._background = Background(

@@ -7,7 +7,6 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
-from cluster.dial.dialer import Dialer
 from cluster.identity import Role
 from cluster.membership.expiry import AwakeClock, Expiry, Lease
 from cluster.membership.memory import MemoryMembership
@@ -47,7 +46,7 @@ class FleetPlane:
         on_loss: OnLoss = lambda loss: None,
     ) -> None:
         self.metrics = RouterMetrics()
-        self.lag = LoopLag(world.clock)
+        self.lag = LoopLag()
         self.lag.publish(self.metrics.registry)
         self.decisions = DecisionLog()
         self._background = Background(on_loss, clock=world.clock, sleep=world.sleep)
@@ -59,7 +58,7 @@ class FleetPlane:
             options.max_running_requests, options.max_queued_requests, clock=world.clock
         )
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
-        self.fleet = self._new_fleet(estimates, world.dialer, time)
+        self.fleet = self._new_fleet(estimates, world, time)
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
@@ -104,7 +103,7 @@ class FleetPlane:
             always_ready=True,
         )
 
-    def _new_fleet(self, estimates: Estimates, dialer: Dialer, time: FleetTime) -> Fleet:
+    def _new_fleet(self, estimates: Estimates, world: World, time: FleetTime) -> Fleet:
         for role in Role:
             self.metrics.watch_members(role.value, partial(self._num_members, role))
         return Fleet(
@@ -112,7 +111,7 @@ class FleetPlane:
             estimates,
             self._background,
             followers=EventFollowers(self._index, self.metrics, self._background),
-            sessions=Sessions(dialer, self._background),
+            sessions=Sessions(world, self._background),
             time=time,
         )
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from cluster.dial.dialer import Dialer
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from cluster.process.background import Background
+from cluster.world import World
 from router.fleet.worker_session import WorkerSession
 
 
 class Sessions:
     """All calls from the event loop. Tasks are `background`'s."""
 
-    def __init__(self, dialer: Dialer, background: Background) -> None:
-        self._dialer = dialer
+    def __init__(self, world: World, background: Background) -> None:
+        self._world = world
         self._background = background
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -34,7 +34,7 @@ class Sessions:
         """Connects in the background. Callbacks as in WorkerSession."""
         session = WorkerSession(
             member,
-            self._dialer,
+            self._world,
             on_load=on_load,
             on_open=on_open,
             on_handoff=on_handoff,

@@ -14,7 +14,7 @@ import asyncio
 import enum
 from collections.abc import Callable
 
-from cluster.dial.dialer import Dialer, SessionLink
+from cluster.dial.dialer import SessionLink
 from cluster.errors import InvalidRequest, PairingMismatch, SplitserveError, WorkerLost, WrongWorker
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
@@ -24,6 +24,7 @@ from cluster.process.background import Background, nothing_needed, until_one_end
 from cluster.process.backoff import Backoff
 from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
 from cluster.worker_identity import WorkerIdentity
+from cluster.world import World
 from protos import worker_pb2
 from router.fleet.request_stream import RequestStream
 
@@ -53,7 +54,7 @@ class WorkerSession:
     def __init__(
         self,
         member: Member,
-        dialer: Dialer,
+        world: World,
         *,
         on_load: Callable[[EngineLoad], None] = lambda load: None,
         on_open: Callable[[], None] = lambda: None,
@@ -62,7 +63,7 @@ class WorkerSession:
     ) -> None:
         self._meant = WorkerIdentity(member.key, member.pairing)
         self._address = member.address
-        self._dialer = dialer
+        self._world = world
         self._on_load = on_load
         self._on_open = on_open
         self._on_handoff = on_handoff
@@ -70,7 +71,7 @@ class WorkerSession:
         self._state = SessionState.CONNECTING
         self._streams: dict[str, RequestStream] = {}
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
-        self._background = Background(nothing_needed)
+        self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         self._has_said_fault = False
 
     @property
@@ -119,6 +120,7 @@ class WorkerSession:
             on_finish=lambda choice: self._finish(request_id, choice),
             on_close=lambda: self._drop(request_id),
             on_end=on_end,
+            clock=self._world.clock,
         )
         self._streams[request_id] = stream
         self._outgoing.put_nowait(worker_pb2.RouterMessage(submit=submit))
@@ -129,12 +131,12 @@ class WorkerSession:
         while True:
             if await self._connect_and_serve():
                 backoff.start_anew()
-            await asyncio.sleep(backoff.next_delay_s(healthy_s=0.0))
+            await self._world.sleep(backoff.next_delay_s(healthy_s=0.0))
 
     async def _connect_and_serve(self) -> bool:
         """One connection's life; True when it had become usable."""
         self._outgoing = asyncio.Queue()
-        link = self._dialer.session(self._address)
+        link = self._world.dialer.session(self._address)
         reason, was_open = "closed its stream", False
         try:
             await self._introduce(link)

@@ -1,6 +1,8 @@
 """The worker's side of membership."""
 
 import asyncio
+from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -11,6 +13,8 @@ from cluster.membership.member import Member
 from cluster.pairing import Pairing
 from cluster.process.background import cancel
 from cluster.world import World
+from tests.scripted_dialer import ScriptedDialer, ScriptedRouter
+from tests.virtual_time import VirtualTime
 from tests.worker.worker_bench import NotingRouter, noting_router
 
 MEMBER = Member(
@@ -115,3 +119,29 @@ async def test_a_bug_in_what_is_told_does_not_end_the_beats(router):
     await router.until(lambda: num_failures >= 3)
     assert not beating.task.done()
     await beating.stop()
+
+
+async def test_a_worker_asks_again_later_each_time_and_beats_as_it_is_told() -> None:
+    time = VirtualTime()
+    router = ScriptedRouter(beat_interval_s=0.5, clock=time)
+    world = World(
+        dialer=ScriptedDialer(router), clock=time, sleep=time.sleep, chance=AlwaysLongest()
+    )
+    pulse = Pulse(load=EngineLoad(), draining=False, kv_transport="nixl")
+    beating = asyncio.create_task(
+        MembershipClient("127.0.0.1:9", MEMBER, lambda: pulse, world).run()
+    )
+    await time.advance(3.1)
+    waits_s = [late - soon for soon, late in pairwise(router.asked_s)]
+    assert waits_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6])
+    router.is_there = True
+    await time.advance(2.0)
+    assert router.num_beats == 1  # at once after it has joined
+    await time.advance(5.0)
+    assert router.num_beats == 11
+    await cancel([beating])
+
+
+class AlwaysLongest(Random):
+    def random(self) -> float:
+        return 1.0

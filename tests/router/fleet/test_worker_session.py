@@ -20,6 +20,7 @@ from cluster.errors import (
 )
 from cluster.generation import EngineLoad
 from cluster.membership.member import Member
+from cluster.world import World
 from protos import worker_pb2
 from router.fleet.request_stream import RequestStream
 from router.fleet.worker_session import WorkerSession
@@ -40,7 +41,7 @@ async def connected(
 ) -> AsyncIterator[tuple[FakeDecodeWorker, WorkerSession]]:
     worker = await FakeDecodeWorker().start()
     heard = loads if loads is not None else []
-    session = WorkerSession(worker.member(), GrpcDialer(), on_load=heard.append)
+    session = WorkerSession(worker.member(), World(), on_load=heard.append)
     session.start()
     try:
         await until(lambda: session.is_open)
@@ -190,7 +191,7 @@ async def test_a_session_never_opens_with_another_process_than_the_one_meant(whi
     meant = strangers(worker)[which]
     worker.member()  # it is itself again
     found: list[SplitserveError] = []
-    session = WorkerSession(meant, GrpcDialer(), on_mismatch=found.append)
+    session = WorkerSession(meant, World(), on_mismatch=found.append)
     session.start()
     await until(lambda: bool(found))
     assert not session.is_open
@@ -210,7 +211,7 @@ async def test_a_frame_that_cannot_be_handled_ends_the_requests_and_the_session_
     def refuse(load: EngineLoad) -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    session = WorkerSession(worker.member(), GrpcDialer(), on_load=refuse)
+    session = WorkerSession(worker.member(), World(), on_load=refuse)
     session.start()
     await until(lambda: session.is_open)
     stream = submit(session, "a")
@@ -249,7 +250,7 @@ class BadDialer(GrpcDialer):
 
 async def test_a_writer_that_fails_by_a_bug_is_not_silent() -> None:
     worker = await FakeDecodeWorker().start()
-    session = WorkerSession(worker.member(), BadDialer())
+    session = WorkerSession(worker.member(), World(dialer=BadDialer()))
     session.start()
     await until(lambda: session.is_open)
     stream = submit(session, "a")

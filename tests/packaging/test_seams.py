@@ -1,0 +1,65 @@
+"""Time, chance and the way to other processes come from a World (cluster/world.py): what decides
+asks nobody else, so that a simulator can decide with it."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from tests.packaging.test_import_cycles import FILES
+
+CHANNELS = {
+    "cluster.rpc": "is where a channel is opened",
+    "cluster.dial.grpc_dialer": "is the real dialer",
+}
+OWN_TIME = {
+    "cluster.process.exit_watch": "polls a process of the operating system",
+    "cluster.supervisor.child": "watches a process of the operating system",
+    "router.text_worker.lane": "runs processes of the operating system",
+    "router.text_worker.vital_signs": "watches a process of the operating system",
+    "worker.engine.client": "watches a process of the operating system",
+    "kernels.cpu.native_build": "waits for another process that compiles",
+    "engine.runner.replica": "tells how long a load took",
+    "cluster.models.cache.lock": "tells how long another's download took",
+    "cli.doctor.examine": "tells how long a check took",
+    "cli.fleet_view": "tells how long a start took",
+    "kvtransfer.selftest": "tells how long a transfer took",
+}
+"""In real time whatever the World says, and why."""
+
+
+def asks(call: ast.Call) -> str | None:
+    """What this call asks of the real world: "channel", "time" or "chance"."""
+    name = ast.unparse(call.func)
+    if name.endswith("insecure_channel") or name == "open_channel":
+        return "channel"
+    if name.startswith("random.") and name != "random.Random":
+        return "chance"
+    gives_way = bool(call.args) and ast.unparse(call.args[0]) == "0"
+    if name in ("time.monotonic", "time.perf_counter") or name == "asyncio.sleep" and not gives_way:
+        return "time"
+    return None
+
+
+def modules_that_ask() -> dict[str, set[str]]:
+    found = defaultdict[str, set[str]](set)
+    for module, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (what := asks(node)) is not None:
+                found[what].add(module)
+    return found
+
+
+def test_what_decides_asks_its_world_for_time_chance_and_connections() -> None:
+    assert modules_that_ask() == {"channel": set(CHANNELS), "time": set(OWN_TIME)}
+
+
+def test_nobody_takes_a_clock_or_a_draw_out_of_its_module_by_name() -> None:
+    hidden = [
+        module
+        for module, path in FILES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module in ("time", "random")
+        if {alias.name for alias in node.names} != {"Random"}
+    ]
+    assert hidden == []

@@ -1,0 +1,105 @@
+"""A Dialer whose other ends a test plays by hand, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.deadline import Clock
+from cluster.dial.dialer import Dialer, MembershipLink, SessionLink
+from cluster.errors import WorkerLost
+from cluster.wire import identity_to_wire
+from cluster.worker_identity import WorkerIdentity
+from protos import membership_pb2, worker_pb2
+
+
+class ScriptedSession(SessionLink):
+    """Says who it is when it is asked; then what `say` puts into it."""
+
+    def __init__(self, identity: WorkerIdentity) -> None:
+        self._identity = identity
+        self._frames: asyncio.Queue[worker_pb2.WorkerFrame | WorkerLost] = asyncio.Queue()
+        self.submitted: list[worker_pb2.Submit] = []
+        self.is_closed = False
+
+    def say(self, frame: worker_pb2.WorkerFrame) -> None:
+        self._frames.put_nowait(frame)
+
+    def die(self) -> None:
+        self._frames.put_nowait(WorkerLost("connection reset"))
+
+    async def read(self) -> worker_pb2.WorkerFrame | None:
+        frame = await self._frames.get()
+        if isinstance(frame, WorkerLost):
+            raise frame
+        return frame
+
+    async def write(self, message: worker_pb2.RouterMessage) -> None:
+        if message.HasField("open"):
+            self.say(worker_pb2.WorkerFrame(opened=identity_to_wire(self._identity)))
+        if message.HasField("submit"):
+            self.submitted.append(message.submit)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class Nobody(SessionLink):
+    """Where no process listens."""
+
+    async def write(self, message: worker_pb2.RouterMessage) -> None:
+        raise WorkerLost("connection refused")
+
+    async def close(self) -> None:
+        """Nothing was open."""
+
+
+class ScriptedRouter(MembershipLink):
+    """Takes whoever joins, once it is there; notes when it was asked."""
+
+    def __init__(self, beat_interval_s: float, clock: Clock) -> None:
+        self.is_there = False
+        self.asked_s: list[float] = []
+        self.num_beats = 0
+        self._beat_interval_s = beat_interval_s
+        self._clock = clock
+
+    async def join(
+        self, request: membership_pb2.JoinRequest, *, timeout_s: float
+    ) -> membership_pb2.JoinResponse:
+        self.asked_s.append(self._clock())
+        if not self.is_there:
+            raise WorkerLost("connection refused")
+        return membership_pb2.JoinResponse(beat_interval_s=self._beat_interval_s)
+
+    async def beat(
+        self, request: membership_pb2.BeatRequest, *, timeout_s: float
+    ) -> membership_pb2.BeatResponse:
+        self.num_beats += 1
+        return membership_pb2.BeatResponse(known=True)
+
+    async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
+        """It goes."""
+
+    async def close(self) -> None:
+        """Nothing was open."""
+
+
+class ScriptedDialer(Dialer):
+    """Decode workers by address in `workers`; the one router at every address."""
+
+    def __init__(self, router: MembershipLink | None = None) -> None:
+        self.workers: dict[str, WorkerIdentity] = {}
+        self.sessions: list[ScriptedSession] = []
+        self.num_refused = 0
+        self._router = router
+
+    def session(self, address: str) -> SessionLink:
+        if address not in self.workers:
+            self.num_refused += 1
+            return Nobody()
+        self.sessions.append(ScriptedSession(self.workers[address]))
+        return self.sessions[-1]
+
+    def membership(self, address: str) -> MembershipLink:
+        assert self._router is not None
+        return self._router
