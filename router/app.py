@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route, Router
 
-from router.api.generation_endpoint import FrontContext, GenerationEndpoint
+from router.api.generation_endpoint import GenerationEndpoint, HttpContext
 from router.api.http.front_door import FrontDoor
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
@@ -13,13 +13,12 @@ from router.api.reading.detokenize_reader import DetokenizeReader
 from router.api.reading.tokenize_reader import TokenizeReader
 from router.api.status_endpoints import Readiness, StatusEndpoints
 from router.api.text_endpoint import TextEndpoint
+from router.front.doors import DoorContext
 
 
-def build_app(
-    context: FrontContext, readiness: Readiness, registry: CollectorRegistry
-) -> FrontDoor:
+def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegistry) -> FrontDoor:
     """All endpoints behind one front door."""
-    model, lenient = context.model, context.ignores_unknown
+    context, model, lenient = HttpContext(door), door.model, door.ignores_unknown
     status = StatusEndpoints(model, readiness, registry)
     chat = GenerationEndpoint(context, ChatReader(model, ignores_unknown=lenient))
     completion = GenerationEndpoint(context, CompletionReader(model, ignores_unknown=lenient))
@@ -38,4 +37,4 @@ def build_app(
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/version", status.version, methods=["GET"]),
     ]
-    return FrontDoor(Router(routes, redirect_slashes=False))
+    return FrontDoor(Router(routes, redirect_slashes=False), draw=door.draw)

@@ -22,12 +22,12 @@ from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import PublicPort, RpcServer
 from cluster.world import World
-from router.api.generation_endpoint import FrontContext
 from router.api.http.server import HttpServer
 from router.app import build_app
 from router.dispatch.stream import TokenSource
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
+from router.front.doors import DoorContext
 from router.front.limits import DoorLimits, max_connections_here
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
@@ -105,22 +105,21 @@ class RouterProcess:
             self._in_flight, workers.why_not_ready, texts.why_not_ready
         )
         self._texts = texts
-        self._pipeline = CompletionPipeline(model, workers.source, texts, chance=world.chance)
         self._server = RpcServer(
             options.host, options.grpc_port, PublicPort(options.max_body_bytes + SLACK_BYTES)
         )
-        self._limits = DoorLimits(
-            max_body_bytes=options.max_body_bytes,
-            request_timeout_s=options.header_timeout_s,
-            ping_interval_s=options.ping_interval_s,
-            max_connections=max_connections_here(),
-            clock=world.clock,
-        )
-        self._bodies = BodyAccount(max(options.max_bodies_bytes, options.max_body_bytes))
-        self._times = DefaultTimes(
-            first_token_s=options.default_timeout_s,
-            between_tokens_s=options.stream_timeout_s,
-            clock=world.clock,
+        self._door = DoorContext(
+            model=model,
+            pipeline=CompletionPipeline(model, workers.source, texts, chance=world.chance),
+            in_flight=self._in_flight,
+            door_limits=_limits_of(options, world),
+            bodies=BodyAccount(max(options.max_bodies_bytes, options.max_body_bytes)),
+            times=DefaultTimes(
+                first_token_s=options.default_timeout_s,
+                between_tokens_s=options.stream_timeout_s,
+                clock=world.clock,
+            ),
+            ignores_unknown=options.ignores_unknown_fields,
         )
 
     @property
@@ -161,34 +160,17 @@ class RouterProcess:
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
     def _http_server(self) -> HttpServer:
-        context = FrontContext(
-            model=self._model,
-            pipeline=self._pipeline,
-            in_flight=self._in_flight,
-            door_limits=self._limits,
-            bodies=self._bodies,
-            times=self._times,
-            ignores_unknown=self._options.ignores_unknown_fields,
-        )
-        app = build_app(context, self._readiness, self._workers.registry)
+        app = build_app(self._door, self._readiness, self._workers.registry)
         return HttpServer(
             app,
             self._options.host,
             self._options.port,
-            self._limits,
+            self._door.door_limits,
             on_loss=self.stop_requests.on_loss,
         )
 
     async def _start_grpc(self) -> int:
-        service = InferenceService(
-            self._model,
-            self._pipeline,
-            self._in_flight,
-            self._limits,
-            bodies=self._bodies,
-            times=self._times,
-        )
-        self._server.add(add_inference, service, SERVICE_NAME)
+        self._server.add(add_inference, InferenceService(self._door), SERVICE_NAME)
         self._workers.register(self._server)
         return await self._server.start()
 
@@ -215,3 +197,13 @@ class RouterProcess:
     def _at(self, port: int) -> str:
         host = self._options.host
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _limits_of(options: RouterOptions, world: World) -> DoorLimits:
+    return DoorLimits(
+        max_body_bytes=options.max_body_bytes,
+        request_timeout_s=options.header_timeout_s,
+        ping_interval_s=options.ping_interval_s,
+        max_connections=max_connections_here(),
+        clock=world.clock,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cluster.errors import InvalidRequest
-from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
 from router.api.answers.shape import Envelope
 from router.api.answers.tally import Tally
@@ -15,30 +14,22 @@ from router.api.http.exchange import Exchange
 from router.api.ignored_fields import IgnoredFields
 from router.api.reading.plan import BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
-from router.dispatch.time_limits import DefaultTimes, TimeLimits
-from router.front.body_account import BodyAccount, HeldBody
+from router.dispatch.time_limits import TimeLimits
+from router.front.body_account import HeldBody
+from router.front.doors import DoorContext
 from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
-from router.front.limits import DoorLimits
-from router.front.pipeline import CompletionPipeline, PreparedGeneration, check_scored
-from router.front.served_model import ServedModel
+from router.front.pipeline import PreparedGeneration, check_scored
 from router.front.text_work import LARGE_BODY_BYTES
 
 TIMINGS_HEADER = b"x-splitserve-timings"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontContext:
-    """What the endpoints need of the router."""
+@dataclass(frozen=True, slots=True)
+class HttpContext:
+    """What the endpoints have in common."""
 
-    model: ServedModel
-    pipeline: CompletionPipeline
-    in_flight: Lifespan
-    door_limits: DoorLimits
-    bodies: BodyAccount
-    times: DefaultTimes
-    ignores_unknown: bool = False
-    """Unknown fields of a body are left out and told about, instead of refused."""
+    door: DoorContext
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
     share: LoopShare = field(default_factory=LoopShare)
 
@@ -46,13 +37,14 @@ class FrontContext:
 class GenerationEndpoint:
     """An ASGI application for one path."""
 
-    def __init__(self, context: FrontContext, reader: BodyReader) -> None:
+    def __init__(self, context: HttpContext, reader: BodyReader) -> None:
         self._context = context
+        self._door = context.door
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._context.door_limits)
-        with self._context.in_flight.admit(), self._context.bodies.open() as held:
+        exchange = Exchange(scope, receive, send, self._door.door_limits)
+        with self._door.in_flight.admit(), self._door.bodies.open() as held:
             body = await exchange.read_json_body(held)
             await exchange.until_disconnect(self._run(exchange, body, held))
 
@@ -68,18 +60,18 @@ class GenerationEndpoint:
         if len(body) <= LARGE_BODY_BYTES:
             return self._reader.read(body)
         deadline = self._time_limits(exchange, None).to_first_token
-        large = await self._context.pipeline.read_large(self._reader.door, body, deadline)
+        large = await self._door.pipeline.read_large(self._reader.door, body, deadline)
         return replace(self._reader.join(large.rest, large.prompts), ignored=large.ignored)
 
     def _time_limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)
-        return self._context.times.limits(exchange.arrived_s, asked_s)
+        return self._door.times.limits(exchange.arrived_s, asked_s)
 
     async def _begin(self, plan: Plan, request_id: str, limits: TimeLimits) -> Generation:
         """Every prompt is checked before the first is dispatched."""
-        pipeline = self._context.pipeline
+        pipeline = self._door.pipeline
         prepared = await self._prepare(plan, request_id, limits)
-        model = self._context.model
+        model = self._door.model
         return Generation(
             events=merge([pipeline.stream(each) for each in prepared]),
             shape=plan.shape,
@@ -92,7 +84,7 @@ class GenerationEndpoint:
             num_choices=plan.wishes.sampling.n,
             num_prompts=len(prepared),
             options=plan.options,
-            ping_interval_s=self._context.door_limits.ping_interval_s,
+            ping_interval_s=self._door.door_limits.ping_interval_s,
         )
 
     async def _prepare(
@@ -103,7 +95,7 @@ class GenerationEndpoint:
         num_tokens = 0
         for each in self._requests(plan, request_id, limits):
             await self._context.share.breathe()
-            prepared.append(await self._context.pipeline.prepare(each))
+            prepared.append(await self._door.pipeline.prepare(each))
             num_tokens += len(prepared[-1].routed.token_ids)
             check_scored(plan.wishes.sampling, num_tokens)
         return prepared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from router.api.generation_endpoint import FrontContext
+from router.api.generation_endpoint import HttpContext
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
@@ -30,20 +30,21 @@ class TextReader(Protocol):
 class TextEndpoint:
     """An ASGI application for one path."""
 
-    def __init__(self, context: FrontContext, reader: TextReader) -> None:
+    def __init__(self, context: HttpContext, reader: TextReader) -> None:
         self._context = context
+        self._door = context.door
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._context.door_limits)
-        with self._context.in_flight.admit(), self._context.bodies.open() as held:
+        exchange = Exchange(scope, receive, send, self._door.door_limits)
+        with self._door.in_flight.admit(), self._door.bodies.open() as held:
             body = await exchange.read_json_body(held)
             await exchange.until_disconnect(self._run(exchange, body))
 
     async def _run(self, exchange: Exchange, body: bytes) -> None:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), None)
-        limits = self._context.times.limits(exchange.arrived_s, asked_s)
-        pipeline, reader = self._context.pipeline, self._reader
+        limits = self._door.times.limits(exchange.arrived_s, asked_s)
+        pipeline, reader = self._door.pipeline, self._reader
         if len(body) > LARGE_BODY_BYTES:
             done = await pipeline.read_large(reader.door, body, limits.to_first_token)
         else:

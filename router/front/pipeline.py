@@ -43,6 +43,7 @@ from router.front.generation_request import (
     combined_salt,
 )
 from router.front.prompt_encoder import PromptEncoder
+from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, ReadBody, TextWork
@@ -136,7 +137,7 @@ class CompletionPipeline:
             raise
         except Exception as cause:
             log.crashed(num_tokens_of(run.counts))
-            raise InternalError("the router failed on this request; its log says why") from cause
+            raise internal_error() from cause
 
     async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""

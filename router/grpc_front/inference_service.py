@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from typing import Any
 
 import grpc
 
 from cluster.deadline import MAX_TIMEOUT_S
-from cluster.errors import Cancelled, InternalError, NotReady, RequestTooLarge, SplitserveError
-from cluster.identity import UniqueHex, unique_hex
+from cluster.errors import RequestTooLarge, SplitserveError
 from cluster.logs import bind_request, get_logger
-from cluster.process.lifespan import Lifespan
 from cluster.rpc import abort
 from protos import inference_pb2
-from router.dispatch.time_limits import DefaultTimes, TimeLimits
-from router.front.body_account import BodyAccount
+from router.dispatch.time_limits import TimeLimits
+from router.front.doors import DoorContext
 from router.front.generation_request import Prompt
-from router.front.limits import DoorLimits
-from router.front.pipeline import CompletionPipeline
-from router.front.served_model import ServedModel
+from router.front.refusals import crowded, internal_error, within_reader_timeout
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
@@ -33,25 +28,8 @@ _log = get_logger("router.grpc")
 class InferenceService:
     """Register with `add_inference`."""
 
-    def __init__(
-        self,
-        model: ServedModel,
-        pipeline: CompletionPipeline,
-        in_flight: Lifespan,
-        limits: DoorLimits,
-        *,
-        bodies: BodyAccount,
-        times: DefaultTimes,
-        draw: UniqueHex = unique_hex,
-    ) -> None:
-        """`draw`: of the ids that requests get."""
-        self._draw = draw
-        self._model = model
-        self._pipeline = pipeline
-        self._in_flight = in_flight
-        self._limits = limits
-        self._bodies = bodies
-        self._times = times
+    def __init__(self, door: DoorContext) -> None:
+        self._door = door
         self._num_calls = 0
 
     async def Generate(self, raw: bytes, context: Any) -> None:
@@ -62,15 +40,13 @@ class InferenceService:
         self._num_calls += 1
         try:
             self._check_crowding()
-            with self._in_flight.admit():
+            with self._door.in_flight.admit():
                 await self._generate(raw, context)
         except SplitserveError as error:
             await abort(context, error)
         except Exception:
             _log.exception("a call failed inside the router; its client gets internal_error")
-            await abort(
-                context, InternalError("the router failed on this request; its log says why")
-            )
+            await abort(context, internal_error())
         finally:
             self._num_calls -= 1
 
@@ -79,55 +55,47 @@ class InferenceService:
     ) -> inference_pb2.ListModelsResponse:
         """The one model."""
         model = inference_pb2.Model(
-            id=self._model.name, max_context_tokens=self._model.max_context_tokens
+            id=self._door.model.name, max_context_tokens=self._door.model.max_context_tokens
         )
         return inference_pb2.ListModelsResponse(models=[model])
 
     async def _generate(self, raw: bytes, context: Any) -> None:
-        limits = self._times.limits(self._times.clock(), _asked_timeout_s(context))
+        limits = self._door.times.limits(self._door.times.clock(), _asked_timeout_s(context))
         message, prompt = await self._read(raw, limits)
-        ids = request_ids(message.request_id or None, self._draw)
+        ids = request_ids(message.request_id or None, self._door.draw)
         with bind_request(ids.internal):
             wanted = read_request(
                 message,
                 prompt,
                 ids.internal,
                 limits=limits,
-                defaults=self._model.defaults,
+                defaults=self._door.model.defaults,
             )
-            prepared = await self._pipeline.prepare(wanted)
-            async with aclosing(self._pipeline.stream(prepared)) as events:
+            timeout_s = self._door.door_limits.reader_timeout_s
+            prepared = await self._door.pipeline.prepare(wanted)
+            async with aclosing(self._door.pipeline.stream(prepared)) as events:
                 async for event in events:
                     async for response in responses_of(event, ids.echoed):
-                        await self._write(context, response)
+                        await within_reader_timeout(context.write(response), timeout_s)
 
     async def _read(
         self, raw: bytes, limits: TimeLimits
     ) -> tuple[inference_pb2.GenerateRequest, Prompt]:
-        limit = self._limits.max_body_bytes
+        limit = self._door.door_limits.max_body_bytes
         if len(raw) > limit:
             raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
         if len(raw) > LARGE_BODY_BYTES:
-            with self._bodies.open() as held:
+            with self._door.bodies.open() as held:
                 held.grow_to(len(raw))
-                large = await self._pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
+                large = await self._door.pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
             return parse_message(large.rest), large.prompts[0]
         message = parse_message(raw)
-        self._model.check_name(message.model)
-        return message, prompt_of(message, self._model)
+        self._door.model.check_name(message.model)
+        return message, prompt_of(message, self._door.model)
 
     def _check_crowding(self) -> None:
-        if self._num_calls > self._limits.max_connections:
-            raise NotReady("too many calls at once; try again later", retry_after_s=1.0)
-
-    async def _write(self, context: Any, response: inference_pb2.GenerateResponse) -> None:
-        """Waits while the client does not read, up to the limit."""
-        timeout_s = self._limits.reader_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                await context.write(response)
-        except TimeoutError:
-            raise Cancelled(f"the client did not read for {timeout_s:g} s") from None
+        if self._num_calls > self._door.door_limits.max_connections:
+            raise crowded("calls")
 
 
 def _asked_timeout_s(context: Any) -> float | None:

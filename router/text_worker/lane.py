@@ -17,6 +17,7 @@ import time
 from cluster.errors import InternalError, NotReady, SplitserveError
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
+from router.front.refusals import internal_error
 from router.front.text_work import ReadBody
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.messages import Setup, Task, pack_task, size_of
@@ -146,7 +147,7 @@ class TextLane:
             job.fail(NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
             raise
         except BaseException:
-            job.fail(InternalError("the router failed on this request; its log says why"))
+            job.fail(internal_error())
             raise
         else:
             if job.is_wanted:

@@ -13,7 +13,6 @@ from cluster.errors import InvalidRequest
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
-from router.api.generation_endpoint import FrontContext
 from router.api.http.server import HttpServer
 from router.app import build_app
 from router.dispatch.running_choices import RunningChoices
@@ -27,6 +26,7 @@ from router.dispatch.stream import (
 )
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
+from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
@@ -296,7 +296,7 @@ async def running_front(
     readiness = FakeReadiness()
     losses: list[Loss] = []
     bounds = limits or small_limits()
-    context = FrontContext(
+    door = DoorContext(
         model=model,
         pipeline=pipeline,
         in_flight=in_flight,
@@ -305,7 +305,7 @@ async def running_front(
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
         ignores_unknown=ignores_unknown,
     )
-    app = build_app(context, readiness, CollectorRegistry())
+    app = build_app(door, readiness, CollectorRegistry())
     server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append)
     port = server.port
     await server.start()

@@ -18,6 +18,7 @@ from cluster.process.background import until_one_ends
 from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
 from router.front.body_account import HeldBody
 from router.front.limits import DoorLimits
+from router.front.refusals import within_reader_timeout
 
 _JSON_TYPE = (b"content-type", b"application/json")
 _STREAM_HEADERS = [
@@ -120,13 +121,11 @@ class Exchange:
                 return bytes(body)
 
     async def _send(self, message: AsgiMessage) -> None:
-        timeout_s = self._limits.reader_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._send_raw(message)
-        except TimeoutError:
+            await within_reader_timeout(self._send_raw(message), self._limits.reader_timeout_s)
+        except Cancelled:
             self.scope["state"]["abort_connection"]()
-            raise Cancelled(f"the client did not read its answer for {timeout_s:g} s") from None
+            raise
 
     def _check_type(self) -> None:
         given = (self.header(b"content-type") or "").split(";")[0].strip().lower()

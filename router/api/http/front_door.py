@@ -6,19 +6,18 @@ from starlette.exceptions import HTTPException
 
 from cluster.errors import (
     Cancelled,
-    InternalError,
     InvalidRequest,
     MethodNotAllowed,
-    NotReady,
     SplitserveError,
     UnknownPath,
     status_of,
 )
-from cluster.identity import UniqueHex, unique_hex
+from cluster.identity import UniqueHex
 from cluster.logs import bind_request, get_logger
 from router.api.http.asgi import App, Receive, Scope, Send, header_of
 from router.api.http.delivery import Delivery
 from router.api.http.errors import error_body, error_headers
+from router.front.refusals import crowded, internal_error
 from router.telemetry.request_ids import request_ids
 
 _log = get_logger("router.api")
@@ -28,7 +27,7 @@ OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"}
 class FrontDoor:
     """Wraps the routes. No exception passes it; after headers are out, it can only hang up."""
 
-    def __init__(self, routes: App, *, draw: UniqueHex = unique_hex) -> None:
+    def __init__(self, routes: App, *, draw: UniqueHex) -> None:
         """`draw`: of the ids that requests get."""
         self._routes = routes
         self._draw = draw
@@ -59,15 +58,13 @@ class FrontDoor:
                 await _answer(
                     scope,
                     delivery,
-                    InternalError("the router failed on this request; its log says why"),
+                    internal_error(),
                 )
 
 
 def _check_crowding(scope: Scope) -> None:
     if scope["state"].get("crowded") and scope["path"] not in OPERATOR_PATHS:
-        raise NotReady(
-            "too many connections; close idle ones or try again later", retry_after_s=1.0
-        )
+        raise crowded("connections")
 
 
 def _translated(scope: Scope, error: HTTPException) -> SplitserveError:

@@ -19,6 +19,7 @@ from protos import membership_pb2, membership_pb2_grpc, worker_pb2
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
+from tests.virtual_time import VirtualTime
 
 OWN = OwnModel(tokenizer_digest="bb")
 
@@ -26,9 +27,10 @@ OWN = OwnModel(tokenizer_digest="bb")
 @asynccontextmanager
 async def served(
     own: OwnModel = OWN,
+    world: World | None = None,
     **options: float,
 ) -> AsyncIterator[tuple[FleetPlane, membership_pb2_grpc.MembershipStub]]:
-    plane = FleetPlane(RouterOptions(**options), own, World())  # type: ignore[arg-type]
+    plane = FleetPlane(RouterOptions(**options), own, world or World())  # type: ignore[arg-type]
     server = RpcServer("127.0.0.1", 0)
     plane.register(server)
     port = await server.start()
@@ -159,7 +161,9 @@ async def test_a_router_that_knows_its_weights_takes_no_others_even_when_it_has_
 
 
 async def test_a_second_live_process_under_one_id_is_refused_until_the_first_falls_silent() -> None:
-    async with served(beat_interval_s=0.2, worker_lease_s=60.0) as (plane, stub):
+    time = VirtualTime()
+    world = World(clock=time, sleep=time.sleep)
+    async with served(world=world, beat_interval_s=0.2, worker_lease_s=60.0) as (plane, stub):
         await stub.Join(join(member()))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Join(join(member(incarnation="i2", address="127.0.0.1:10")))
@@ -168,7 +172,7 @@ async def test_a_second_live_process_under_one_id_is_refused_until_the_first_fal
         assert "127.0.0.1:10 cannot join: the process at 127.0.0.1:9 has that id" in error.message
         assert plane.fleet.members[0].key.incarnation == "i1"
         await stub.Join(join(member()))  # the first may say again that it is there
-        await until(lambda: plane.store.members()[0].heard_s < plane.store._clock() - 0.4)
+        await time.advance(0.5)
         await stub.Join(join(member(incarnation="i2")))
         assert [item.key.incarnation for item in plane.fleet.members] == ["i2"]
 

@@ -21,6 +21,7 @@ from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
+from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
@@ -60,14 +61,15 @@ async def running_grpc(
     pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = Lifespan.opened("router")
     times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
-    service = InferenceService(
-        model,
-        pipeline,
-        in_flight,
-        limits or small_limits(),
+    door = DoorContext(
+        model=model,
+        pipeline=pipeline,
+        in_flight=in_flight,
+        door_limits=limits or small_limits(),
         bodies=bodies or BodyAccount(1 << 30),
         times=times,
     )
+    service = InferenceService(door)
     server = RpcServer("127.0.0.1", 0)
     server.add(add_inference, service, SERVICE_NAME)
     port = await server.start()

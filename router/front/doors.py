@@ -1,0 +1,30 @@
+"""What both doors, HTTP and gRPC, have of the router: one value, made where it is put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.identity import UniqueHex, unique_hex
+from cluster.process.lifespan import Lifespan
+from router.dispatch.time_limits import DefaultTimes
+from router.front.body_account import BodyAccount
+from router.front.limits import DoorLimits
+from router.front.pipeline import CompletionPipeline
+from router.front.served_model import ServedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorContext:
+    """Shared by all requests of both doors."""
+
+    model: ServedModel
+    pipeline: CompletionPipeline
+    in_flight: Lifespan
+    """Who is admitted here is waited for when the router drains."""
+    door_limits: DoorLimits
+    bodies: BodyAccount
+    times: DefaultTimes
+    ignores_unknown: bool = False
+    """Unknown fields of a body over HTTP are left out and told about, instead of refused."""
+    draw: UniqueHex = unique_hex
+    """Of the ids that requests get."""
