@@ -2,18 +2,15 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.test_import_cycles import PACKAGES, ROOT
+
 FORBIDDEN = re.compile(r"\b(pickle|cloudpickle|dill)\b|torch\.load\(|(?<!\.)\beval\(|shell=True")
-PACKAGES = ("router", "prefill_worker", "decode_worker", "kvtransfer", "kernels", "engine")
-SOURCES = [
-    path
-    for package in (*PACKAGES, "cluster", "cli")
-    for path in sorted((ROOT / package).rglob("*.py"))
-]
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+TEST = re.compile(r"`(tests/[a-z0-9_/]+\.py|\.\.\.)(?:::(\w+))?`")
+"""In the table of findings; the dots stand for the file that was named before."""
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -37,3 +34,15 @@ def test_the_stubs_are_those_of_the_protos(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True)
     for made in sorted((tmp_path / "protos").iterdir()):
         assert made.read_text() == (ROOT / "protos" / made.name).read_text(), "run make proto"
+
+
+def test_every_test_that_the_table_of_findings_names_is_there():
+    named = TEST.findall((ROOT / "docs" / "reliability.md").read_text())
+    assert len(named) > 100
+    file, missing = "", []
+    for path, name in named:
+        file = file if path == "..." else path
+        source = (ROOT / file).read_text() if (ROOT / file).is_file() else ""
+        if not source or (name and f"def {name}(" not in source):
+            missing.append(f"{file}::{name}")
+    assert missing == []
