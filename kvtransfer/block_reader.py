@@ -19,9 +19,9 @@ from functools import partial
 from cluster.errors import ConfigError, SplitserveError
 from cluster.kv_peer import KvPeer
 from cluster.logs import get_logger
+from cluster.process.own_lateness import SeenTime
 from kvtransfer.block_read import ReadTools
 from kvtransfer.local_pool import LocalPool
-from kvtransfer.patience import Patience
 from kvtransfer.read_job import ReadJob, ReadResult
 from kvtransfer.reader_core import ReaderCore
 from kvtransfer.transport import Transport
@@ -93,7 +93,7 @@ class BlockReader:
         self._closing = False
         self._death: BaseException | None = None
         self._num_turns = self._seen_turns = 0
-        self._patience = Patience(clock)
+        self._patience = SeenTime(clock)
         self._thread = threading.Thread(target=self._run, name="kv-intake", daemon=True)
         self._thread.start()
 

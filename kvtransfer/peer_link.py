@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cluster.kv_peer import KvPeer
-from kvtransfer.patience import Patience
+from cluster.process.own_lateness import SeenTime
 
 MAX_SPANS_PER_PEER = 8
 """From one peer, over all jobs: 48 MB. So few that one of them lands now and then on any link that
@@ -42,7 +42,7 @@ class PeerLink:
         self.is_doubted = False
         """Reads are in flight for a request that has given this peer up."""
         self._patience_s = patience_s
-        self._patience = Patience(clock)
+        self._patience = SeenTime(clock)
         self._clock = clock
         self._num_in_flight = 0
         self._rests_until: float | None = None

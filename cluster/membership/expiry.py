@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from cluster.deadline import Clock, Sleep
 from cluster.membership.store import Lives, MembershipStore
+from cluster.process.own_lateness import LateTurn
 
 TURN_S = 0.1
 """Our own lateness is known to this much: a small part of any lease."""
-LATE_S = 0.05
 
 
 class AwakeClock:
@@ -62,9 +62,8 @@ class Expiry:
         self._store = store
         self._awake = awake
         self._lives = lives
-        self._clock = clock
         self._sleep = sleep
-        self._was_late = False
+        self._turn = LateTurn(clock)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -73,10 +72,8 @@ class Expiry:
 
     async def turn(self) -> None:
         """Waits, sees how late it is, and judges unless it is late for the first time."""
-        due_s = self._clock() + TURN_S
+        self._turn.due_in(TURN_S)
         await self._sleep(TURN_S)
-        late_s = max(0.0, self._clock() - due_s)
-        self._awake.overslept(late_s)
-        if late_s <= LATE_S or self._was_late:
+        self._awake.overslept(self._turn.late_s)
+        if not self._turn.spares():
             await self._store.expire(self._lives)
-        self._was_late = late_s > LATE_S and not self._was_late

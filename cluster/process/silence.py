@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from cluster.deadline import Clock
+from cluster.process.own_lateness import SeenTime
 
 TICKS_PER_LIMIT = 8
 LONGEST_INTERVAL_S = 0.5
@@ -23,8 +24,7 @@ class Silence:
     def __init__(self, limit_s: float, *, clock: Clock = time.monotonic) -> None:
         self.limit_s = limit_s
         self.interval_s = min(limit_s / TICKS_PER_LIMIT, LONGEST_INTERVAL_S)
-        self._clock = clock
-        self._ticked_s = clock()
+        self._time = SeenTime(clock, 2 * self.interval_s)
         self._silent_s = self._excused_s = 0.0
 
     def heard(self) -> None:
@@ -34,9 +34,7 @@ class Silence:
     def tick(self, *, is_excused: bool = False) -> bool:
         """True when the silence has been longer than the limit. `is_excused`: since the last tick
         the other could not speak, as is known from elsewhere."""
-        now_s = self._clock()
-        passed_s = min(now_s - self._ticked_s, 2 * self.interval_s)
-        self._ticked_s = now_s
+        passed_s = self._time.since_last_look()
         if is_excused and self._excused_s < EXCUSES * self.limit_s:
             self._excused_s += passed_s
         else:

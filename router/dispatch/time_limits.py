@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 
 from cluster.deadline import MAX_TIMEOUT_S, Clock, Deadline, deadline_passed
 from cluster.errors import DeadlineExceeded
+from cluster.process.own_lateness import LateTurn
 
-LATE_S = 0.05
-"""A timer that fires so late says that the event loop stood."""
 HEARING_S = 1.0
-"""For reading what arrived meanwhile, at most."""
+"""For reading what arrived while the loop stood, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +91,7 @@ class ProgressWatch:
         self._limits = limits
         self._last_token_s = last_token_s
         self._on_late = on_late
-        self._was_late = False
-        self._due_s = 0.0
+        self._turn = LateTurn(limits.clock)
         self._timer = self._armed()
 
     def stop(self) -> None:
@@ -106,18 +104,16 @@ class ProgressWatch:
         return self._armed_for(remaining_s)
 
     def _armed_for(self, seconds: float) -> asyncio.TimerHandle:
-        self._due_s = self._limits.clock() + seconds
+        self._turn.due_in(seconds)
         return asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        late_s = self._limits.clock() - self._due_s
         last_token_s = self._last_token_s()
         if not self._limits.after(last_token_s).has_passed:
-            self._was_late = False
+            self._turn.needs_none()
             self._timer = self._armed()
-        elif late_s > LATE_S and not self._was_late and not self._limits.whole.has_passed:
-            self._was_late = True
-            self._timer = self._armed_for(min(late_s, HEARING_S))
+        elif not self._limits.whole.has_passed and self._turn.spares():
+            self._timer = self._armed_for(min(self._turn.late_s, HEARING_S))
         else:
             self._on_late(self._why(last_token_s))
 

@@ -12,11 +12,11 @@ from msgspec import structs
 
 from cluster.errors import ConfigError
 from cluster.kv_peer import KvPeer, KvRank
+from cluster.process.own_lateness import SeenTime
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import STANDSTILL_S, BlockReader, ReaderDied
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport
-from kvtransfer.patience import Patience
 from tests.kvtransfer.kv_blocks import announced, collect, same_bits, small_pool, wait_until
 
 
@@ -169,7 +169,7 @@ def test_a_reading_thread_that_stands_still_with_jobs_to_do_is_found(
     is_free = threading.Event()
     monkeypatch.setattr(setup.gate, "breaks", lambda peer: is_free.wait() and False)
     now = [0.0]
-    monkeypatch.setattr(setup.reader, "_patience", Patience(lambda: now[0]))
+    monkeypatch.setattr(setup.reader, "_patience", SeenTime(lambda: now[0]))
     setup.reader.submit(announced(setup.source, [0], [0]))
     with pytest.raises(ReaderDied, match="has stood still for 15 s"):
         while now[0] < 10 * STANDSTILL_S:

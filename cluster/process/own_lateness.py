@@ -1,0 +1,71 @@
+"""Time, as far as we ourselves were there: while our own loop stood, nobody was silent.
+
+SeenTime   for who waits for a sign: counts from look to look, a long gap as a short one
+LateTurn   for who judges by moments: a turn that comes late spares everybody, once, so that
+           what has arrived meanwhile is read first
+"""
+
+from __future__ import annotations
+
+from cluster.deadline import Clock
+
+LATE_S = 0.05
+"""A turn that comes so late says that the loop stood."""
+LONGEST_LOOK_S = 1.0
+
+
+class SeenTime:
+    """Seconds since the last sign. One thread's."""
+
+    def __init__(self, clock: Clock, longest_look_s: float = LONGEST_LOOK_S) -> None:
+        """Of the time between two looks at most `longest_look_s` counts: who was stopped, or
+        starved of its processor, has not waited for anybody meanwhile."""
+        self._clock = clock
+        self._longest_look_s = longest_look_s
+        self._waited_s = 0.0
+        self._looked_s = clock()
+
+    def renew(self) -> None:
+        """A sign: counting begins anew."""
+        self._waited_s = 0.0
+        self._looked_s = self._clock()
+
+    def look(self) -> float:
+        """Seconds without a sign; to be called more often than every `longest_look_s`."""
+        self._waited_s += self.since_last_look()
+        return self._waited_s
+
+    def since_last_look(self) -> float:
+        """What counts of the time since then, for who adds it up elsewhere; this is a look, too."""
+        now_s = self._clock()
+        passed_s = min(now_s - self._looked_s, self._longest_look_s)
+        self._looked_s = now_s
+        return passed_s
+
+
+class LateTurn:
+    """The turns of one judge: `due_in` before each, then what it wants to know of it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_s = clock()
+        self._has_spared = False
+
+    def due_in(self, seconds: float) -> None:
+        """The next turn should come then."""
+        self._due_s = self._clock() + seconds
+
+    @property
+    def late_s(self) -> float:
+        """How late this one is."""
+        return max(0.0, self._clock() - self._due_s)
+
+    def spares(self) -> bool:
+        """True when nobody is to be judged now. Never twice running: a loop that is always late
+        has to judge, too."""
+        self._has_spared = self.late_s > LATE_S and not self._has_spared
+        return self._has_spared
+
+    def needs_none(self) -> None:
+        """Nobody stood to be judged in this turn: the next late one spares again."""
+        self._has_spared = False
