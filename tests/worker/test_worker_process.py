@@ -15,11 +15,14 @@ from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.member import member_from_wire
 from cluster.rpc import error_of, open_channel
 from cluster.worker_identity import WorkerIdentity
+from cluster.world import World
 from engine.contract.commands import Inspect, ReleaseExport, Submit
 from engine.contract.messages import Frame, Inspection, RequestEnded
 from protos import handoff_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.decode_worker.decode_bench import router_end
 from tests.prefill_worker.prefill_bench import prefill_request
+from tests.scripted_dialer import ScriptedDialer, ScriptedRouter
+from tests.virtual_time import VirtualTime, settle
 from tests.worker.worker_bench import noting_router, options_for, running_worker
 from worker.engine.host import EngineHost
 
@@ -180,6 +183,22 @@ async def test_an_operators_drain_answers_when_the_last_request_is_finished(rout
         worker.link.say(Frame(ended=[RequestEnded(request_id=engine_id, usage=Usage(1, 1, 0))]))
         assert (await drain).state == "draining"
         assert not worker.exit_code.done()
+
+
+async def test_a_worker_reaches_its_router_by_way_of_its_world_and_beats_at_its_time():
+    time = VirtualTime()
+    router = ScriptedRouter(beat_interval_s=0.5, clock=time)
+    world = World(dialer=ScriptedDialer(router), clock=time, sleep=time.sleep)
+    options = options_for(Role.PREFILL, "nowhere:1")
+    async with running_worker(options, world=world) as worker:
+        await worker.ready()
+        await settle()
+        assert len(router.asked_s) == 1
+        router.is_there = True
+        await time.advance(1.0)
+        num_beats = router.num_beats
+        await time.advance(5.0)
+        assert router.num_beats == num_beats + 10
 
 
 async def _unary(call):

@@ -136,7 +136,9 @@ def options_for(role: Role, router: str | None = None, **changes) -> WorkerOptio
 
 
 @asynccontextmanager
-async def running_worker(options: WorkerOptions, *, start_error=None) -> AsyncIterator[Running]:
+async def running_worker(
+    options: WorkerOptions, *, start_error=None, world: World | None = None
+) -> AsyncIterator[Running]:
     """Starts it; at the end it is stopped hard unless it has ended."""
     links: list[ScriptedLink] = []
 
@@ -147,8 +149,10 @@ async def running_worker(options: WorkerOptions, *, start_error=None) -> AsyncIt
         links.append(ScriptedLink(start_error=start_error))
         return links[-1]
 
-    role = PrefillWorker(World()) if options.role is Role.PREFILL else decode_worker()
-    process = WorkerProcess(options, role, Surroundings(find_model=find_model, make_link=make_link))
+    world = world or World()
+    role = PrefillWorker(world) if options.role is Role.PREFILL else decode_worker()
+    surroundings = Surroundings(world=world, find_model=find_model, make_link=make_link)
+    process = WorkerProcess(options, role, surroundings)
     running = Running(process, asyncio.create_task(process.run()), links)
     yield running
     process.stop_requests.on_sigint()
