@@ -19,7 +19,7 @@ from router.front.doors import DoorContext
 def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegistry) -> FrontDoor:
     """All endpoints behind one front door."""
     context, model, lenient = HttpContext(door), door.model, door.ignores_unknown
-    status = StatusEndpoints(model, readiness, registry)
+    status = StatusEndpoints(door, readiness, registry)
     chat = GenerationEndpoint(context, ChatReader(model, ignores_unknown=lenient))
     completion = GenerationEndpoint(context, CompletionReader(model, ignores_unknown=lenient))
     tokenize = TextEndpoint(context, TokenizeReader(model, ignores_unknown=lenient))
@@ -37,4 +37,4 @@ def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegist
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/version", status.version, methods=["GET"]),
     ]
-    return FrontDoor(Router(routes, redirect_slashes=False), draw=door.draw)
+    return FrontDoor(Router(routes, redirect_slashes=False), draw=door.draw, chance=door.chance)

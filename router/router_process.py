@@ -120,6 +120,7 @@ class RouterProcess:
                 clock=world.clock,
             ),
             ignores_unknown=options.ignores_unknown_fields,
+            chance=world.chance,
         )
 
     @property

@@ -13,7 +13,7 @@ from cluster import VERSION
 from cluster.errors import NotReady
 from router.api.answers.bodies import ModelBody, ModelListBody
 from router.api.http.errors import error_body, error_headers
-from router.front.served_model import ServedModel
+from router.front.doors import DoorContext
 
 
 class Readiness(Protocol):
@@ -34,9 +34,10 @@ class StatusEndpoints:
     """GET endpoints that no worker is needed for."""
 
     def __init__(
-        self, model: ServedModel, readiness: Readiness, registry: CollectorRegistry
+        self, door: DoorContext, readiness: Readiness, registry: CollectorRegistry
     ) -> None:
-        self._model = model
+        self._model = door.model
+        self._chance = door.chance
         self._readiness = readiness
         self._registry = registry
 
@@ -46,7 +47,8 @@ class StatusEndpoints:
         if reason is None:
             return _json(msgspec.json.encode(HealthBody()))
         error = NotReady(reason)
-        headers = {key.decode(): value.decode() for key, value in error_headers(error)}
+        told = error_headers(error, self._chance.random)
+        headers = {key.decode(): value.decode() for key, value in told}
         return _json(error_body(error), status=503, headers=headers)
 
     async def live(self, _request: Request) -> Response:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from random import Random
 
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.lifespan import Lifespan
@@ -28,3 +29,5 @@ class DoorContext:
     """Unknown fields of a body over HTTP are left out and told about, instead of refused."""
     draw: UniqueHex = unique_hex
     """Of the ids that requests get."""
+    chance: Random = field(default_factory=Random)
+    """Of how long the refused are to wait."""

@@ -29,16 +29,19 @@ OWN_TIME = {
 
 
 def asks(call: ast.Call) -> str | None:
-    """What this call asks of the real world: "channel", "time" or "chance"."""
+    """What this call asks of the real world: "channel" or "time"."""
     name = ast.unparse(call.func)
     if name.endswith("insecure_channel") or name == "open_channel":
         return "channel"
-    if name.startswith("random.") and name != "random.Random":
-        return "chance"
     gives_way = bool(call.args) and ast.unparse(call.args[0]) == "0"
     if name in ("time.monotonic", "time.perf_counter") or name == "asyncio.sleep" and not gives_way:
         return "time"
     return None
+
+
+def is_common_chance(node: ast.Attribute) -> bool:
+    """`random.random` and its kin, called or only named: one source for the whole process."""
+    return ast.unparse(node.value) == "random" and node.attr != "Random"
 
 
 def modules_that_ask() -> dict[str, set[str]]:
@@ -47,6 +50,8 @@ def modules_that_ask() -> dict[str, set[str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and (what := asks(node)) is not None:
                 found[what].add(module)
+            if isinstance(node, ast.Attribute) and is_common_chance(node):
+                found["chance"].add(module)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 
 import msgspec
@@ -24,12 +23,12 @@ def error_body(error: SplitserveError) -> bytes:
     return msgspec.json.encode(ErrorBody(detail))
 
 
-def error_headers(error: SplitserveError, draw: Callable[[], float] = random.random) -> Headers:
+def error_headers(error: SplitserveError, draw: Callable[[], float]) -> Headers:
     """Retry-After where waiting helps; `x-should-retry: false` where the work was begun already.
 
-    The wait is a little longer for some than for others: who was refused together does not come
-    back together. OpenAI's clients repeat a request after any 5xx unless told not to, and would run
-    it twice.
+    The wait is a little longer for some than for others, by `draw` in [0, 1): who was refused
+    together does not come back together. OpenAI's clients repeat a request after any 5xx unless
+    told not to, and would run it twice.
     """
     if isinstance(error, NotReady):
         delay_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else error.retry_after_s

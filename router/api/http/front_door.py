@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from starlette.exceptions import HTTPException
 
 from cluster.errors import (
@@ -27,10 +29,11 @@ OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"}
 class FrontDoor:
     """Wraps the routes. No exception passes it; after headers are out, it can only hang up."""
 
-    def __init__(self, routes: App, *, draw: UniqueHex) -> None:
-        """`draw`: of the ids that requests get."""
+    def __init__(self, routes: App, *, draw: UniqueHex, chance: Random) -> None:
+        """`draw`: of the ids that requests get; `chance`: of how long the refused are to wait."""
         self._routes = routes
         self._draw = draw
+        self._chance = chance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,19 +50,34 @@ class FrontDoor:
                 _check_crowding(scope)
                 await self._routes(scope, delivery.receive, delivery.send)
             except HTTPException as error:
-                await _answer(scope, delivery, _translated(scope, error))
+                await self._answer(scope, delivery, _translated(scope, error))
             except SplitserveError as error:
-                await _answer(scope, delivery, error)
+                await self._answer(scope, delivery, error)
             except Exception:
                 _log.exception(
                     "a request failed inside the router; its client gets internal_error",
                     path=scope["path"],
                 )
-                await _answer(
-                    scope,
-                    delivery,
-                    internal_error(),
-                )
+                await self._answer(scope, delivery, internal_error())
+
+    async def _answer(self, scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
+        row = status_of(error)
+        if not isinstance(error, Cancelled):
+            _log.info("request refused", path=scope["path"], code=row.code, message=error.message)
+        if delivery.started:
+            scope["state"]["abort_connection"]()
+            return
+        body = error_body(error)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *error_headers(error, self._chance.random),
+        ]
+        if row.http == 408 or scope["state"].get("crowded"):
+            headers.append((b"connection", b"close"))
+        start = {"type": "http.response.start", "status": row.http, "headers": headers}
+        await delivery.send(start)
+        await delivery.send({"type": "http.response.body", "body": body})
 
 
 def _check_crowding(scope: Scope) -> None:
@@ -75,23 +93,3 @@ def _translated(scope: Scope, error: HTTPException) -> SplitserveError:
     if error.status_code == 404:
         return UnknownPath(f"{what}: there is no such path")
     return InvalidRequest(f"{what}: the request was refused")
-
-
-async def _answer(scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
-    row = status_of(error)
-    if not isinstance(error, Cancelled):
-        _log.info("request refused", path=scope["path"], code=row.code, message=error.message)
-    if delivery.started:
-        scope["state"]["abort_connection"]()
-        return
-    body = error_body(error)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *error_headers(error),
-    ]
-    if row.http == 408 or scope["state"].get("crowded"):
-        headers.append((b"connection", b"close"))
-    start = {"type": "http.response.start", "status": row.http, "headers": headers}
-    await delivery.send(start)
-    await delivery.send({"type": "http.response.body", "body": body})
