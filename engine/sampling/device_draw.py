@@ -1,7 +1,6 @@
 """Tokens drawn where the logits are: the rows' parameters go there in one copy, nothing waits.
 
-The random numbers are those of `draw.py`. Weights are whole numbers here and float sums
-there, so that the two may differ where a number falls on the border of two tokens.
+One contract on every device: `kernels/reference/sample.py`.
 """
 
 from __future__ import annotations

@@ -14,10 +14,8 @@ import torch
 
 from cluster.generation import GeneratedToken
 from engine.sampling.device_draw import draw_on_device
-from engine.sampling.draw import Drawer
 from engine.sampling.logits import SamplingRow, adjust, ban_ends
 from kernels.dispatch.likeliest import likeliest
-from kernels.reference.row_argmax import row_argmax
 
 
 class Sampler:
@@ -25,7 +23,6 @@ class Sampler:
 
     def __init__(self, eos_token_ids: Sequence[int]) -> None:
         self._eos_token_ids = tuple(eos_token_ids)
-        self._drawer = Drawer()
 
     def sample(
         self, logits: torch.Tensor, rows: Sequence[SamplingRow]
@@ -40,25 +37,9 @@ class Sampler:
             return [None if token_id is None else GeneratedToken(token_id) for token_id in found]
         adjusted = _adjusted(_rows_of(logits, wanted), rows)  # [num_rows, vocab_size]
         allowed = self._allowed(adjusted, rows)
-        tokens = self._on_device(allowed, rows) if allowed.is_cuda else self._here(allowed, rows)
-        return _with_logprobs(tokens, adjusted, rows)
-
-    def _here(
-        self, allowed: torch.Tensor, rows: Sequence[SamplingRow]
-    ) -> list[GeneratedToken | None]:
-        values, ids = row_argmax(allowed)
-        is_finite = values.isfinite().tolist()
-        drawn = [i for i, row in enumerate(rows) if not row.params.is_greedy and is_finite[i]]
-        if drawn:
-            ids[drawn] = self._drawer.draw(_rows_of(allowed, drawn), [rows[i] for i in drawn])
-        return _tokens(ids.tolist(), is_finite)
-
-    def _on_device(
-        self, allowed: torch.Tensor, rows: Sequence[SamplingRow]
-    ) -> list[GeneratedToken | None]:
         values, ids = draw_on_device(allowed, rows)
         is_finite, token_ids = torch.stack((values.isfinite().long(), ids)).tolist()  # one wait
-        return _tokens(token_ids, is_finite)
+        return _with_logprobs(_tokens(token_ids, is_finite), adjusted, rows)
 
     def _allowed(self, adjusted: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
         banned = [i for i, row in enumerate(rows) if row.bans_ends]
@@ -84,7 +65,7 @@ def _adjusted(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor
     return logits
 
 
-def _tokens(ids: list[int], is_finite: list[bool]) -> list[GeneratedToken | None]:
+def _tokens(ids: list[int], is_finite: list[int]) -> list[GeneratedToken | None]:
     return [
         GeneratedToken(token_id) if finite else None
         for token_id, finite in zip(ids, is_finite, strict=True)

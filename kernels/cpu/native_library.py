@@ -61,6 +61,17 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "splitserve_row_argmax": (
         *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _INT),
     ),
+    "splitserve_row_depths": (
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _INT),
+    ),
+    "splitserve_block_masses": (
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
+        _INT,
+    ),
+    "splitserve_nucleus_floors": (
+        *(_POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
+        _INT,
+    ),
     "splitserve_run_program": (_POINTER, _POINTER),
     "splitserve_latent_attention": (
         *(_INT, _INT, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _LONG, _LONG),

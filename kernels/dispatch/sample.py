@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import torch
 
+from kernels.cpu.sample import sample as cpu_sample
 from kernels.reference.sample import Draws
-from kernels.reference.sample import sample as reference_sample
 
 
 def sample(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:
@@ -15,4 +15,4 @@ def sample(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tens
         from kernels.triton.sample import sample as triton_sample
 
         return triton_sample(logits, draws)
-    return reference_sample(logits, draws)
+    return cpu_sample(logits, draws)

@@ -1,7 +1,7 @@
 """One token per row of logits, by given random numbers: temperature, top-k, top-p, min-p.
 
     weight = exp((logit - maximum) / temperature), rounded down to a multiple of 2**-44
-    top-k   keeps weights not below the k-th largest logit's
+    top-k   keeps logits not below the k-th largest
     top-p   of what top-k left, the smallest set of the likeliest with a share of `top_p`
     min-p   of that, weights of at least `min_p`
     draw    the first token, in the order of ids, whose running sum is over number * total
@@ -20,6 +20,8 @@ from kernels.door import require, require_dtype, require_same_device, require_sh
 
 WEIGHT_BITS = 44
 """A row of less than 2**19 tokens then has a total below 2**63."""
+UNIT = float(1 << WEIGHT_BITS)
+"""The mass of the likeliest token."""
 MAX_VOCAB_SIZE = (1 << 19) - 1
 COLDEST = 1e-6
 """Lowest temperature that float32 divides by safely; below it only the likeliest is left."""
@@ -36,6 +38,17 @@ class Draws:
     numbers: torch.Tensor  # float64 in [0, 1)
     has_limits: bool = True
     """False promises that no row has top-k or top-p, which saves passes over the logits."""
+
+    def of(self, rows: list[int]) -> Draws:
+        """Those of some rows."""
+        return Draws(
+            temperatures=self.temperatures[rows],
+            top_k=self.top_k[rows],
+            top_p=self.top_p[rows],
+            min_p=self.min_p[rows],
+            numbers=self.numbers[rows],
+            has_limits=self.has_limits,
+        )
 
 
 def check_sample(logits: torch.Tensor, draws: Draws) -> None:
@@ -74,7 +87,7 @@ def sample(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tens
 
 def _draw(logits: torch.Tensor, maximum: torch.Tensor, draws: Draws, row: int) -> torch.Tensor:
     weights = ((logits - maximum) / draws.temperatures[row].clamp(min=COLDEST)).exp()
-    masses = (weights * 2.0**WEIGHT_BITS).long()
+    masses = (weights * UNIT).long()
     kept = _in_top_k(logits, int(draws.top_k[row]))
     if draws.top_p[row] < 1.0:
         kept &= _in_top_p(logits, masses.where(kept, 0), draws.top_p[row])

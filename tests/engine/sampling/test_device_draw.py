@@ -1,4 +1,4 @@
-"""What a GPU is told of a batch, and what it draws: the tokens that the CPU's sampler draws."""
+"""What a device is told of a batch, and what it draws: the tokens of the reference, on each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cluster.sampling import SamplingParams
 from engine.sampling.device_draw import draw_on_device, draws_of
 from engine.sampling.logits import SamplingRow
 from engine.sampling.sampler import Sampler
+from kernels.reference.sample import sample as reference_sample
 
 
 def rows_of(count: int, seed: int) -> list[SamplingRow]:
@@ -36,13 +37,12 @@ def rows_of(count: int, seed: int) -> list[SamplingRow]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_tokens_are_those_of_the_sampler_on_a_cpu(seed: int) -> None:
+def test_the_sampler_s_tokens_are_those_of_the_reference(seed: int) -> None:
     torch.manual_seed(seed)
     logits, rows = torch.randn(40, 300) * 2, rows_of(40, seed)
-    maxima, ids = draw_on_device(logits, rows)
-    assert torch.equal(maxima, logits.max(dim=-1).values)
-    expected = [token.token_id for token in Sampler(()).sample(logits, rows) if token]
-    assert ids.tolist() == expected
+    _, ids = reference_sample(logits, draws_of(rows, torch.device("cpu")))
+    tokens = [token.token_id for token in Sampler(()).sample(logits, rows) if token]
+    assert tokens == ids.tolist()
 
 
 @pytest.mark.gpu

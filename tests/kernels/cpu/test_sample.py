@@ -1,0 +1,134 @@
+"""Sampling on a CPU against the reference: one contract, to the last token."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+
+import pytest
+import torch
+
+from kernels.cpu.native_library import native_library
+from kernels.cpu.row_passes import NativePasses, RowPasses, TorchPasses
+from kernels.cpu.sample import sample_by
+from kernels.dispatch.sample import sample
+from kernels.reference.sample import UNIT, Draws
+from kernels.reference.sample import sample as reference_sample
+from tests.kernels.kernel_sets import cpu_set
+
+SHARES = [1.0, 1.0, 0.99, 0.9, 0.5, 1e-6, 1 - 2**-53]
+
+
+@pytest.fixture(params=["torch", "avx512"])
+def passes(request: pytest.FixtureRequest) -> RowPasses:
+    cpu_set(request.param)
+    library = native_library()
+    if request.param == "torch" or library is None:
+        return TorchPasses()
+    return NativePasses(library)
+
+
+def mixed_draws(num_rows: int, vocab_size: int, chance: random.Random) -> Draws:
+    """Greedy rows, rows with one limit, with several, with none."""
+
+    def pick(values: list[float], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor([chance.choice(values) for _ in range(num_rows)], dtype=dtype)
+
+    return Draws(
+        temperatures=pick([0.0, 1e-9, 0.3, 1.0, 1.0, 2.0], torch.float32),
+        top_k=pick([0, 0, 1, 5, 100, 128, 300, vocab_size - 1, vocab_size + 7], torch.int32),
+        top_p=pick(SHARES, torch.float64),
+        min_p=pick([0.0, 0.0, 1e-9, 0.01, 0.3, 1.0], torch.float32),
+        numbers=pick([0.0, *(chance.random() for _ in range(6)), 1 - 2**-53], torch.float64),
+    )
+
+
+def plain_draws(numbers: torch.Tensor) -> Draws:
+    """At temperature 1, without any limit."""
+    num_rows = len(numbers)
+    return Draws(
+        temperatures=torch.ones(num_rows),
+        top_k=torch.zeros(num_rows, dtype=torch.int32),
+        top_p=torch.ones(num_rows, dtype=torch.float64),
+        min_p=torch.zeros(num_rows),
+        numbers=numbers,
+        has_limits=False,
+    )
+
+
+@pytest.mark.parametrize("vocab_size", [1, 2, 50, 128, 129, 400, 4097, 20_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_tokens_are_those_of_the_reference(passes: RowPasses, seed: int, vocab_size: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    logits = torch.randn(20, vocab_size) * chance.choice([0.02, 0.2, 2.0, 6.0])
+    if seed == 2:
+        logits = (logits * 2).round() / 2  # many ties
+        logits[1, 1::3] = -torch.inf
+    draws = mixed_draws(20, vocab_size, chance)
+    maxima, ids = sample_by(passes, logits, draws)
+    expected_maxima, expected = reference_sample(logits, draws)
+    assert torch.equal(maxima, expected_maxima)
+    assert ids.tolist() == expected.tolist()
+
+
+def test_a_number_on_the_border_of_two_tokens_falls_as_in_the_reference(passes: RowPasses) -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(1, 30_000) * 2
+    masses = ((logits[0] - logits[0].max()).exp() * UNIT).long()
+    sums = masses.cumsum(dim=0)
+    places = torch.randint(0, 30_000, (200,))
+    borders = sums[places].double() / sums[-1].double()
+    numbers = torch.cat([borders, borders.nextafter(torch.zeros(())), torch.zeros(1)])
+    draws = plain_draws(numbers.clamp(max=1 - 2**-53).double())
+    same = logits.expand(len(numbers), -1).contiguous()
+    assert sample_by(passes, same, draws)[1].tolist() == reference_sample(same, draws)[1].tolist()
+
+
+def test_equal_tokens_share_the_numbers_equally(passes: RowPasses) -> None:
+    numbers = torch.arange(256, dtype=torch.float64) / 256
+    _, ids = sample_by(passes, torch.zeros(256, 256), plain_draws(numbers))
+    assert ids.tolist() == list(range(256))
+
+
+def test_a_row_has_the_same_token_alone_and_in_any_batch(passes: RowPasses) -> None:
+    torch.manual_seed(5)
+    logits = torch.randn(21, 5000) * 2
+    draws = mixed_draws(21, 5000, random.Random(5))
+    _, together = sample_by(passes, logits, draws)
+    for row in range(21):
+        assert int(sample_by(passes, logits[row : row + 1], draws.of([row]))[1]) == together[row]
+
+
+def test_a_row_that_the_model_failed_shows_and_its_neighbours_are_drawn(passes: RowPasses) -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(12, 300)
+    logits[3, 7], logits[5, 0] = torch.nan, torch.inf
+    logits[7] = -torch.inf
+    draws = plain_draws(torch.rand(12, dtype=torch.float64))
+    maxima, ids = sample_by(passes, logits, draws)
+    expected_maxima, expected = reference_sample(logits, draws)
+    is_finite = maxima.isfinite()
+    assert torch.equal(is_finite, expected_maxima.isfinite())
+    assert is_finite.sum() == 9
+    assert torch.equal(ids[is_finite], expected[is_finite])
+    assert ids.min() >= 0
+    assert ids.max() < 300
+
+
+def test_what_it_is_given_stays_as_it_is(passes: RowPasses) -> None:
+    torch.manual_seed(3)
+    logits, draws = torch.randn(20, 900), mixed_draws(20, 900, random.Random(3))
+    before = logits.clone()
+    columns = {f.name: getattr(draws, f.name) for f in fields(draws) if f.name != "has_limits"}
+    kept = {name: tensor.clone() for name, tensor in columns.items()}
+    sample_by(passes, logits, draws)
+    assert torch.equal(logits, before)
+    assert all(torch.equal(columns[name], kept[name]) for name in columns)
+
+
+def test_rows_of_a_wider_tensor_are_sampled_too() -> None:
+    torch.manual_seed(4)
+    logits = torch.randn(6, 1000)[:, 100:700]
+    draws = mixed_draws(6, 600, random.Random(4))
+    assert sample(logits, draws)[1].tolist() == reference_sample(logits, draws)[1].tolist()
