@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.cpu_floor import CpuFloor, best_of, measure_floor
 from benchmarks.report import Row, print_table, write_json
+from benchmarks.sampling_rows import sampling_work
 from kernels.cpu.team import TEAM
 from kernels.dispatch.block_digest import block_digest
 from kernels.dispatch.kernel_sets import kernels_for
@@ -153,6 +154,7 @@ def main() -> int:
         *linear_rows(kernels, floor),
         *attention_rows(kernels, floor),
         *elementwise_rows(kernels, floor),
+        *(row(*work) for work in sampling_work(floor)),
         digest_row(options.threads),
     ]
     print_table(
