@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from cluster.deadline import Clock, Sleep
 from cluster.errors import SplitserveError
 from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
 from cluster.logs import get_logger
-from cluster.process.background import Background, nothing_needed
+from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.process.backoff import Backoff
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
@@ -63,13 +63,22 @@ class Child:
     `keep_alive`; `stop` and `kill` may come from another at any time."""
 
     def __init__(
-        self, spec: ProcessSpec, launcher: Launcher, watcher: Watcher, backoff: Backoff
+        self,
+        spec: ProcessSpec,
+        launcher: Launcher,
+        watcher: Watcher,
+        backoff: Backoff,
+        *,
+        clock: Clock,
+        sleep: Sleep,
     ) -> None:
         self.spec = spec
         self.state = ChildState.STARTING
         self._launcher = launcher
         self._watcher = watcher
         self._backoff = backoff
+        self._clock = clock
+        self._sleep = sleep
         self._handle: ProcessHandle | None = None
         self._reports: AsyncIterator[ProcessReport]
         self._stuck: StartupFailed | None = None
@@ -146,7 +155,7 @@ class Child:
 
     async def _await_ready(self, handle: ProcessHandle) -> StartupReady | StartupFailed | None:
         """None: it closed the pipe without either, or was stuck."""
-        progress = Silence(self.spec.start_timeout_s)
+        progress = Silence(self.spec.start_timeout_s, clock=self._clock)
         async with self._ended_when_silent(progress, "it made no progress while it started"):
             async for report in self._reports:
                 match report:
@@ -162,14 +171,14 @@ class Child:
     async def _serve(self) -> tuple[ProcessFailure, float]:
         """Until the process ends: how, and how many seconds it had served."""
         assert self._handle is not None
-        ready_at = time.monotonic()
+        ready_s = self._clock()
         background = Background(nothing_needed)
         background.keep(f"signs of life of {self.spec.name}", self._listen)
         try:
             ended = await self._handle.wait()
         finally:
             await background.close()
-        return explain(self.spec.name, ended, self._stuck), time.monotonic() - ready_at
+        return explain(self.spec.name, ended, self._stuck), self._clock() - ready_s
 
     async def _listen(self) -> None:
         """A process that has once said that it is alive has to go on saying so. Never returns."""
@@ -179,7 +188,7 @@ class Child:
                 break
             else:
                 await asyncio.Event().wait()  # it ends, or was never to be judged
-        life = Silence(self.spec.silence_s)
+        life = Silence(self.spec.silence_s, clock=self._clock)
         async with self._ended_when_silent(life, "it gave no sign of life"):
             async for _ in self._reports:
                 life.heard()
@@ -200,7 +209,7 @@ class Child:
         before: SignsOfLife | None = None
         is_held_up = False
         while not silence.tick(is_excused=is_held_up):
-            await asyncio.sleep(silence.interval_s)
+            await self._sleep(silence.interval_s)
             now = None if self.pid is None else SignsOfLife.of_main_thread(self.pid)
             is_held_up = now is not None and now.are_held_up(before)
             before = now
@@ -221,5 +230,4 @@ class Child:
         self.state = ChildState.BACKOFF
         delay_s = self._backoff.next_delay_s(healthy_s=healthy_s)
         self._watcher(Restarting(failure, delay_s))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), delay_s)
+        await until_one_ends(self._stopping.wait(), self._sleep(delay_s))

@@ -7,10 +7,12 @@ await supervisor.stop(grace_s)     the first stage finishes its requests, then t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from cluster.deadline import Clock, Sleep
 from cluster.launcher.protocol import Launcher, ProcessSpec
 from cluster.process.background import Background, Loss, cancel
 from cluster.process.backoff import Backoff
@@ -27,10 +29,14 @@ class Supervisor:
         watcher: Watcher,
         *,
         backoff: Callable[[], Backoff] = Backoff,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._launcher = launcher
         self._told = watcher
         self._backoff = backoff
+        self._clock = clock
+        self._sleep = sleep
         self._stages: list[list[Child]] = []
         self._background = Background(self._on_loss)
         self.lost = asyncio.Event()
@@ -45,9 +51,15 @@ class Supervisor:
     async def start(self, stages: Sequence[Sequence[ProcessSpec]]) -> None:
         """Returns when all take requests. Raises the first StartFailed; call `stop` in any case."""
         for stage in stages:
-            children = [Child(spec, self._launcher, self._tell, self._backoff()) for spec in stage]
+            children = [self._child(spec) for spec in stage]
             self._stages.append(children)
             await _all_or_first_failure([self._start(child) for child in children])
+
+    def _child(self, spec: ProcessSpec) -> Child:
+        backoff = self._backoff()
+        return Child(
+            spec, self._launcher, self._tell, backoff, clock=self._clock, sleep=self._sleep
+        )
 
     async def stop(self, grace_s: float) -> None:
         """The router first, so that it finishes its requests while the workers still serve."""

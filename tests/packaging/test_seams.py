@@ -14,7 +14,6 @@ CHANNELS = {
 }
 OWN_TIME = {
     "cluster.process.exit_watch": "polls a process of the operating system",
-    "cluster.supervisor.child": "watches a process of the operating system",
     "router.text_worker.lane": "runs processes of the operating system",
     "router.text_worker.vital_signs": "watches a process of the operating system",
     "worker.engine.client": "watches a process of the operating system",

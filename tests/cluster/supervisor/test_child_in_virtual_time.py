@@ -1,0 +1,114 @@
+"""A supervisor over processes that a test plays, in a time of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cluster.launcher.protocol import Launcher, ProcessExit, ProcessHandle, ProcessSpec
+from cluster.process.backoff import Backoff
+from cluster.process.startup import ProcessReport, StartupReady, StillAlive
+from cluster.supervisor.news import News, Restarting
+from cluster.supervisor.supervisor import Supervisor
+from tests.virtual_time import VirtualTime, settle
+
+NO_PROCESS = 2**22 + 1
+"""Over the highest pid that Linux gives."""
+
+
+class PlayedProcess(ProcessHandle):
+    """Ready at once; says and ends as the test wants."""
+
+    pid = NO_PROCESS
+
+    def __init__(self) -> None:
+        self._reports: asyncio.Queue[ProcessReport] = asyncio.Queue()
+        self._ended: asyncio.Future[ProcessExit] = asyncio.get_running_loop().create_future()
+        self.say(StartupReady("127.0.0.1:9"))
+
+    def say(self, report: ProcessReport) -> None:
+        self._reports.put_nowait(report)
+
+    async def reports(self) -> AsyncIterator[ProcessReport]:
+        while True:
+            yield await self._reports.get()
+
+    async def wait(self) -> ProcessExit:
+        return await asyncio.shield(self._ended)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ProcessExit(status=-9 if at_once else 0))
+
+
+class PlayedLauncher(Launcher):
+    def __init__(self, clock: VirtualTime) -> None:
+        self.processes: list[PlayedProcess] = []
+        self.launched_s: list[float] = []
+        self._clock = clock
+
+    async def launch(self, spec: ProcessSpec) -> PlayedProcess:
+        self.launched_s.append(self._clock())
+        self.processes.append(PlayedProcess())
+        return self.processes[-1]
+
+
+class Stage:
+    """One process that serves."""
+
+    def __init__(self) -> None:
+        self.time, self.news = VirtualTime(), list[News]()
+        self.launcher = PlayedLauncher(self.time)
+        self.supervisor = Supervisor(
+            self.launcher,
+            self.news.append,
+            backoff=lambda: Backoff(1.0, 8.0),
+            clock=self.time,
+            sleep=self.time.sleep,
+        )
+
+    async def begin(self) -> None:
+        await self.supervisor.start([[ProcessSpec(name="decode-0", argv=(), silence_s=10.0)]])
+
+    @property
+    def restarts(self) -> list[Restarting]:
+        return [piece for piece in self.news if isinstance(piece, Restarting)]
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    running = Stage()
+    await running.begin()
+    yield running
+    await running.supervisor.stop(0.0)
+
+
+async def test_a_process_that_ends_again_and_again_is_started_later_each_time(
+    stage: Stage,
+) -> None:
+    for _ in range(4):
+        await settle()
+        stage.launcher.processes[-1].stop(at_once=True)
+        await stage.time.advance(9.0)
+    launched_s = [moment - stage.launcher.launched_s[0] for moment in stage.launcher.launched_s]
+    assert launched_s == [0.0, 0 * 9 + 1.0, 1 * 9 + 2.0, 2 * 9 + 4.0, 3 * 9 + 8.0]
+    await stage.time.advance(60.0)  # a minute of health
+    stage.launcher.processes[-1].stop(at_once=True)
+    await stage.time.advance(1.0)
+    assert len(stage.launcher.processes) == 6
+
+
+async def test_a_process_that_says_no_more_that_it_lives_is_ended_after_its_limit(
+    stage: Stage,
+) -> None:
+    for _ in range(60):
+        stage.launcher.processes[0].say(StillAlive())
+        await stage.time.advance(1.0)
+    assert stage.restarts == []
+    await stage.time.advance(8.0)
+    assert stage.restarts == []
+    await stage.time.advance(2.0)
+    [restart] = stage.restarts
+    assert restart.failure.cause == "stuck: it gave no sign of life for 10 s and was ended"
