@@ -55,7 +55,9 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         gc.freeze()  # what is loaded stays: the collector need not look at it again
         limits = TextLimits.for_bodies_of(options.max_body_bytes)
         setup = Setup(card, model.name, limits, options.ignores_unknown_fields)
-        texts = TextWorkers(setup, TextMetrics(workers.registry))
+        texts = TextWorkers(
+            setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
+        )
         return await RouterProcess(options, model, workers, texts, stop_requests, world).run()
 
 

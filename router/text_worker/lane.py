@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from cluster.deadline import Clock
 from cluster.errors import InternalError, NotReady, SplitserveError
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
@@ -42,6 +43,7 @@ class TextLane:
         *,
         spare: SpareProcess,
         niceness: int = 0,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`niceness`: how far its processes step back for others on busy cores."""
         self._setup = setup
@@ -49,10 +51,11 @@ class TextLane:
         self._metrics = metrics
         self._spare = spare
         self._niceness = niceness
-        self._waiting = WaitingTasks()
+        self._clock = clock
+        self._waiting = WaitingTasks(clock=clock)
         self._running: Job | None = None
         self._arrived = asyncio.Event()
-        self._absent_since_s: float | None = time.monotonic()
+        self._absent_since_s: float | None = clock()
 
     @property
     def num_waiting(self) -> int:
@@ -63,7 +66,7 @@ class TextLane:
         """None while there is a process, or has been one a moment ago."""
         if self._absent_since_s is None:
             return None
-        absent_s = time.monotonic() - self._absent_since_s
+        absent_s = self._clock() - self._absent_since_s
         if absent_s < LONGEST_ABSENCE_S:
             return None
         return f"the {self._name} process has not been there for {absent_s:.0f} s"
@@ -97,7 +100,7 @@ class TextLane:
                     exit_code=end.exit_code,
                 )
             finally:
-                self._absent_since_s = time.monotonic()
+                self._absent_since_s = self._clock()
                 self._metrics.restarts.labels(self._name).inc()
                 await process.end()
 

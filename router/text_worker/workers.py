@@ -6,8 +6,12 @@ it ends, the spare one takes its place, and another is started to be the spare.
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 from prometheus_client import CollectorRegistry
 
+from cluster.deadline import Clock, Sleep
 from cluster.process.background import Background, Loss
 from router.front.generation_request import ChatPrompt, TextPrompt
 from router.front.text_work import Door, ReadBody
@@ -23,14 +27,23 @@ BODY_NICENESS = 5
 class TextWorkers:
     """The TextWork of a real router."""
 
-    def __init__(self, setup: Setup, metrics: TextMetrics | None = None) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        metrics: TextMetrics | None = None,
+        *,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
         metrics = metrics or TextMetrics(CollectorRegistry())
         self._spare = spare = SpareProcess(setup)
-        self._texts = TextLane(setup, "text-worker", metrics, spare=spare)
-        self._bodies = TextLane(setup, "body-worker", metrics, spare=spare, niceness=BODY_NICENESS)
+        self._texts = TextLane(setup, "text-worker", metrics, spare=spare, clock=clock)
+        self._bodies = TextLane(
+            setup, "body-worker", metrics, spare=spare, niceness=BODY_NICENESS, clock=clock
+        )
         metrics.watch_waiting("text-worker", lambda: self._texts.num_waiting)
         metrics.watch_waiting("body-worker", lambda: self._bodies.num_waiting)
-        self._background = Background(_go_on)
+        self._background = Background(_go_on, clock=clock, sleep=sleep)
 
     @property
     def num_waiting(self) -> int:

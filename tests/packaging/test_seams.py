@@ -14,7 +14,6 @@ CHANNELS = {
 }
 OWN_TIME = {
     "cluster.process.exit_watch": "polls a process of the operating system",
-    "router.text_worker.lane": "runs processes of the operating system",
     "router.text_worker.vital_signs": "watches a process of the operating system",
     "worker.engine.client": "watches a process of the operating system",
     "kernels.cpu.native_build": "tells how long a build took",

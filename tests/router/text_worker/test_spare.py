@@ -10,13 +10,16 @@ from contextlib import asynccontextmanager, suppress
 
 import psutil
 import pytest
+from prometheus_client import CollectorRegistry
 
 from cluster.models.card import ModelCard
 from cluster.process.background import Background, cancel
-from router.text_worker.lane import TextLane
+from router.telemetry.metrics import TextMetrics
+from router.text_worker.lane import LONGEST_ABSENCE_S, TextLane
 from router.text_worker.messages import Setup
 from router.text_worker.spare import SpareProcess
 from router.text_worker.text_process import TextProcess
+from tests.manual_clock import ManualClock
 from tests.router.front_fakes import until
 from tests.router.text_worker.text_bench import HELLO_TASK, NAME, PLENTY, lane_of, pids
 
@@ -120,3 +123,16 @@ async def test_a_start_that_is_cancelled_wherever_it_stands_leaves_no_process(
             await asyncio.sleep(0)
         await cancel([starting])
         assert pids() == set()
+
+
+async def test_a_router_is_not_ready_once_its_texts_have_had_no_process_for_a_while(
+    card: ModelCard,
+) -> None:
+    clock = ManualClock()
+    setup = Setup(card, NAME, PLENTY)
+    metrics = TextMetrics(CollectorRegistry())
+    lane = TextLane(setup, "alone", metrics, spare=SpareProcess(setup), clock=clock)
+    clock.advance(LONGEST_ABSENCE_S - 0.5)
+    assert lane.why_not_ready() is None
+    clock.advance(1.5)
+    assert lane.why_not_ready() == "the alone process has not been there for 6 s"
