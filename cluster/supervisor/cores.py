@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.identity import Role
+from cluster.process.cgroup import OWN_CGROUPS, Cgroups
 
 PREFILL_NICENESS = 5
 """See `share_cores`."""
-_CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def available_cores(quota_file: Path = _CGROUP_QUOTA) -> int:
-    """Cores that the affinity mask and the container's quota leave us; at least 1."""
+def available_cores(cgroups: Cgroups = OWN_CGROUPS) -> int:
+    """Cores that the affinity mask and the quotas of our containers leave us; at least 1."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
-    return max(1, min(cores, _quota_cores(quota_file) or cores))
+    return max(1, min([cores, *_quotas(cgroups)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,18 @@ def share_cores(num_cores: int, num_prefill: int, num_decode: int) -> dict[Role,
     }
 
 
-def _quota_cores(quota_file: Path) -> int | None:
-    """Cores of a cgroup v2 quota, rounded up; None without one."""
-    try:
-        quota, period = quota_file.read_text().split()[:2]
-        return math.ceil(int(quota) / int(period))
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
+def _quotas(cgroups: Cgroups) -> Iterator[int]:
+    """Cores that each group with a quota allows, rounded up."""
+    for folder in cgroups.folders("cpu"):
+        for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # v2, v1
+            try:
+                yield _quota_cores([folder / name for name in files])
+            except (OSError, ValueError, ZeroDivisionError):  # "max" and -1: none
+                continue
+
+
+def _quota_cores(files: list[Path]) -> int:
+    quota, period = (int(word) for file in files for word in file.read_text().split())
+    if quota < 0:
+        raise ValueError(quota)
+    return math.ceil(quota / period)

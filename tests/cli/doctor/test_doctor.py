@@ -11,7 +11,6 @@ import pytest
 from cli.doctor import examine, machine, probe, software
 from cli.doctor.finding import Check, Finding, Verdict, broken, fine, poor
 from cli.exit_code import ExitCode
-from cluster.process.free_memory import container_bytes_left
 
 FINE = Check("fine", lambda: fine("all is well"))
 POOR = Check("poor", lambda: poor("slow", "buy a faster one"))
@@ -66,14 +65,6 @@ def test_a_cpu_without_bfloat16_is_a_warning(tmp_path: Path) -> None:
     assert machine._cpu(cpuinfo).verdict is Verdict.WARN
     cpuinfo.write_text("flags : fpu avx2 avx512f avx512_bf16\n")
     assert machine._cpu(cpuinfo).verdict is Verdict.OK
-
-
-def test_a_containers_limit_counts_as_memory(tmp_path: Path) -> None:
-    (tmp_path / "memory.max").write_text("1000\n")
-    (tmp_path / "memory.current").write_text("400\n")
-    assert container_bytes_left(tmp_path) == 600
-    (tmp_path / "memory.max").write_text("max\n")
-    assert container_bytes_left(tmp_path) is None
 
 
 def test_the_package_named_kernels_is_ours_here() -> None:

@@ -11,6 +11,7 @@ from cluster.config import RouterOptions, ServeOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.options import load_options
+from cluster.process.cgroup import Cgroups
 from cluster.supervisor.cores import available_cores, share_cores
 from cluster.supervisor.devices import visible_gpus
 from cluster.supervisor.fleet import Machine, plan_fleet
@@ -116,15 +117,36 @@ def test_workers_of_one_device_share_its_memory(
 
 @pytest.mark.parametrize("quota", ["max 100000", "", "nonsense", "100000 0"])
 def test_without_a_quota_every_core_of_the_mask_counts(tmp_path: Path, quota: str) -> None:
-    file = tmp_path / "cpu.max"
-    file.write_text(quota)
-    assert available_cores(file) == available_cores(tmp_path / "none") >= 1
+    (tmp_path / "cpu.max").write_text(quota)
+    assert available_cores(Cgroups(tmp_path)) == available_cores(Cgroups(tmp_path / "none")) >= 1
 
 
 def test_a_containers_quota_limits_the_cores(tmp_path: Path) -> None:
-    file = tmp_path / "cpu.max"
-    file.write_text("50000 100000")
-    assert available_cores(file) == 1
+    (tmp_path / "cpu.max").write_text("50000 100000")
+    assert available_cores(Cgroups(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("quota", [-1, 100_000])
+def test_a_quota_of_the_first_cgroups_counts_too(
+    tmp_path: Path, quota: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("50000\n")
+    assert available_cores(Cgroups(tmp_path)) == (2 if quota > 0 else 8)
+
+
+def test_the_least_quota_around_a_process_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    inner = tmp_path / "pod" / "container"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("max 100000")
+    (tmp_path / "pod" / "cpu.max").write_text("300000 100000")
+    (tmp_path / "self.cgroup").write_text("0::/pod/container\n")
+    assert available_cores(Cgroups(tmp_path, tmp_path / "self.cgroup")) == 3
 
 
 def test_a_free_port_is_claimed_and_zero_becomes_one() -> None:
