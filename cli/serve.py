@@ -22,6 +22,7 @@ from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
 from cluster.models.cache.store import ModelStore, default_home
 from cluster.process.background import Loss, until_one_ends
+from cluster.process.free_memory import free_memory_share
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.devices import visible_gpus
@@ -42,7 +43,7 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     log_dir = _log_dir(options.log_dir)
     with ProgressView() as progress:
         ModelStore().resolve(options.model.model, progress.bytes_of("model"))
-    machine = Machine(available_cores(), visible_gpus(os.environ))
+    machine = Machine(available_cores(), visible_gpus(os.environ), free_memory_share())
     stages = plan_fleet(options, machine)
     return asyncio.run(FleetRun(options, stages, log_dir).run())
 

@@ -84,7 +84,10 @@ class EngineOptions:
         None, "KV pool, such as 512MiB; default: from the memory that is free", low=1
     )
     memory_share: float = option(
-        1.0, "part of the device's free memory to plan with, (0, 1]", low=0.001, high=1.0
+        1.0,
+        "part of the device's memory to plan with, and never more than is free, (0, 1]",
+        low=0.001,
+        high=1.0,
     )
     num_threads: int | None = option(None, "CPU threads of this engine; default: all cores", low=1)
     niceness: int = option(

@@ -24,6 +24,8 @@ class Machine:
 
     num_cores: int
     gpus: tuple[str, ...] = ()
+    free_memory_share: float = 1.0
+    """Of the memory beside GPUs, before the fleet is there."""
 
 
 def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec]]:
@@ -59,19 +61,20 @@ def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOpt
     cores = share_cores(machine.num_cores, options.prefill, options.decode)[role]
     if not gpus and engine.niceness == 0:
         engine = dataclasses.replace(engine, niceness=cores.niceness)
+    whole = engine.memory_share * (1.0 if gpus else machine.free_memory_share)
     engine = dataclasses.replace(
         engine,
         num_threads=engine.num_threads or cores.num_threads,
-        memory_share=memory_share(engine.memory_share, num_workers, max(1, len(gpus))),
+        memory_share=memory_share(whole, num_workers, max(1, len(gpus))),
     )
     return dataclasses.replace(options, engine=engine)
 
 
 def memory_share(whole: float, num_workers: int, num_devices: int) -> float:
-    """Of a device's free memory, for each engine: `whole` over the workers of the fullest device.
+    """Of a device's memory, for each engine: `whole` over the workers of the fullest device.
 
-    Rounded down to four digits. All engines start at once and so see the same free memory; one that
-    is started again later gets its share of what the others left.
+    Rounded down to four digits. Known before the first start and never changed: an engine that is
+    started again later fits where the one before it did.
     """
     each = whole / max(1, math.ceil(num_workers / num_devices))
     return max(0.001, math.floor(each * 1e4) / 1e4)

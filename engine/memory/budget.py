@@ -2,8 +2,9 @@
 
     free memory * share = weights + KV pool + workspace + headroom
 
-The share is for engines that start side by side on one device. On a GPU it is of all its memory,
-not of what is free: what the one that came first has taken must not be divided again.
+The share is for engines side by side on one device. It is of all its memory, not of what is free:
+what the one that came first has taken must not be divided again, least of all for one that starts
+again while the others serve.
 On a CPU the machine's memory is shared with other processes, so the default pool is modest; on a
 GPU the device is the replica's own and the pool takes what is left.
 """
@@ -14,7 +15,7 @@ import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
 from cluster.models.footprint import weight_bytes, workspace_bytes
-from cluster.process.free_memory import free_memory_bytes
+from cluster.process.free_memory import free_memory_bytes, whole_memory_bytes
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.memory.remedies import MIB, remedies
 
@@ -60,19 +61,13 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
     return budget
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that can be had now."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return free_memory_bytes()
-
-
 def shared_bytes(device: torch.device, share: float) -> int:
-    """What an engine with this share of the device may plan with."""
+    """What an engine with this share of the device may plan with: no more than is free."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        return min(int(free), int(total * share))
-    return int(free_bytes(device) * share)
+    else:
+        free, total = free_memory_bytes(), whole_memory_bytes()
+    return min(int(free), int(total * share))
 
 
 def context_blocks(tokens: int, block_size: int) -> int:
@@ -134,4 +129,4 @@ def _context_too_large(request: MemoryRequest, budget: MemoryBudget, fitting_tok
 def _of_share(request: MemoryRequest) -> str:
     if request.memory_share == 1.0:
         return ""
-    return f" in this engine's {request.memory_share:.0%} of the free memory (--memory-share)"
+    return f" in this engine's {request.memory_share:.0%} of the memory (--memory-share)"

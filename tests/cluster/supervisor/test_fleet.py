@@ -149,6 +149,14 @@ def test_the_least_quota_around_a_process_counts(
     assert available_cores(Cgroups(tmp_path, tmp_path / "self.cgroup")) == 3
 
 
+def test_what_others_use_before_the_fleet_starts_is_not_divided() -> None:
+    options = load_options(ServeOptions, {}, environ={})
+    _, workers = plan_fleet(options, Machine(8, free_memory_share=0.5))
+    assert all("--memory-share=0.25" in worker.argv for worker in workers)
+    _, workers = plan_fleet(options, Machine(8, ("0",), free_memory_share=0.5))
+    assert all("--memory-share=0.5" in worker.argv for worker in workers)
+
+
 def test_a_free_port_is_claimed_and_zero_becomes_one() -> None:
     port = claimed_port("127.0.0.1", 0, flag="--port")
     assert port > 0 and claimed_port("127.0.0.1", port, flag="--port") == port

@@ -77,7 +77,7 @@ def test_two_engines_of_one_gpu_plan_with_half_of_it_each() -> None:
 def test_the_share_holds_for_a_cpu_and_is_named_when_it_is_too_small() -> None:
     share = replace(request(), memory_share=0.25)
     assert plan_memory(share, 8 * GIB).kv_bytes == plan_memory(request(), 2 * GIB).kv_bytes
-    with pytest.raises(ConfigError, match=r"25% of the free memory \(--memory-share\)"):
+    with pytest.raises(ConfigError, match=r"25% of the memory \(--memory-share\)"):
         plan_memory(share, 1 * GIB)
 
 
@@ -200,3 +200,16 @@ def test_engines_that_start_one_after_the_other_get_their_shares_of_one_gpu(
     first = shared_bytes(torch.device("cuda"), 0.5)
     free[0] -= first
     assert first == shared_bytes(torch.device("cuda"), 0.5) == 40 * GIB
+
+
+def test_an_engine_that_starts_again_on_a_cpu_beside_another_fits_where_it_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = [16 * GIB]
+    monkeypatch.setattr("engine.memory.budget.free_memory_bytes", lambda: free[0])
+    monkeypatch.setattr("engine.memory.budget.whole_memory_bytes", lambda: 16 * GIB)
+    first = shared_bytes(torch.device("cpu"), 0.5)
+    free[0] -= 7 * GIB
+    assert first == shared_bytes(torch.device("cpu"), 0.5) == 8 * GIB
+    free[0] = 3 * GIB  # others have it: no plan is made with what is not there
+    assert shared_bytes(torch.device("cpu"), 0.5) == 3 * GIB
