@@ -44,11 +44,15 @@ def probe(name: str) -> dict[str, Any]:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Version, device and threads."""
+    """Version, the CUDA that it is built for, device and threads."""
     import torch
 
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-    return {"version": torch.__version__, "device": device, "threads": torch.get_num_threads()}
+    return {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+    }
 
 
 def cpu_kernel_facts() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import sys
 from importlib import metadata
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cli.doctor.probe import ProbeFailed, probe
+from cluster.supervisor.devices import THIS_HOST, NvidiaHost, visible_gpus, why_unusable
 
 _WORKER = "pip install 'splitserve[worker]'"
 _TRANSFER_HINT = "see the message; --prefill 0 is a deployment that needs no transfer"
@@ -35,12 +37,19 @@ def _python() -> Finding:
     return poor(text, "3.11 to 3.14 are supported; 3.11 and 3.12 are tested")
 
 
-def _torch() -> Finding:
+def _torch(host: NvidiaHost = THIS_HOST) -> Finding:
     try:
         facts = probe("torch")
     except ProbeFailed as cause:
         return broken(f"torch cannot be used: {cause}", _WORKER)
-    return fine(f"torch {facts['version']}, {facts['device']}, {facts['threads']} threads")
+    text = f"torch {facts['version']}, {facts['device']}, {facts['threads']} threads"
+    if facts["device"] == "cpu" and visible_gpus(os.environ, host):
+        found = why_unusable(facts["cuda"], host)
+        return broken(
+            f"{text}; an NVIDIA GPU is here that cannot be used: {found.cause}",
+            f"{found.remedy}, or serve without it: --device cpu",
+        )
+    return fine(text)
 
 
 def _triton() -> Finding:

@@ -1,23 +1,84 @@
-"""Which GPU each worker of this machine gets."""
+"""Which GPU each worker of this machine gets, and why torch may find none of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+MIN_DRIVERS = {"12": 525, "13": 580}
+"""The oldest NVIDIA driver that runs a program built for a major version of CUDA."""
 _DEVICE_FILE = re.compile(r"nvidia\d+")
+_DEVICE_NAME = re.compile(r"\d+|(GPU|MIG)-.+")
+_DRIVER = re.compile(r"\b(\d{3,})\.\d+(\.\d+)?\b")
 
 
-def visible_gpus(environ: Mapping[str, str], device_folder: Path = Path("/dev")) -> tuple[str, ...]:
-    """Names that CUDA_VISIBLE_DEVICES understands: the variable's own, else one per device file."""
-    if VISIBLE_DEVICES in environ:
-        return tuple(name.strip() for name in environ[VISIBLE_DEVICES].split(",") if name.strip())
-    files = [path for path in device_folder.glob("nvidia*") if _DEVICE_FILE.fullmatch(path.name)]
-    return tuple(str(ordinal) for ordinal in range(len(files)))
+@dataclass(frozen=True, slots=True)
+class NvidiaHost:
+    """Where NVIDIA's driver shows itself and its cards."""
+
+    device_folder: Path = Path("/dev")
+    version_file: Path = Path("/proc/driver/nvidia/version")
+
+    def num_cards(self) -> int:
+        """Those that this container was given, if it is one."""
+        names = (path.name for path in self.device_folder.glob("nvidia*"))
+        return sum(_DEVICE_FILE.fullmatch(name) is not None for name in names)
+
+    def driver(self) -> str | None:
+        """Its version, such as 580.65.06; None where it does not tell."""
+        try:
+            found = _DRIVER.search(self.version_file.read_text().partition("\n")[0])
+        except OSError:
+            return None
+        return found[0] if found else None
+
+
+THIS_HOST = NvidiaHost()
+
+
+def visible_gpus(environ: Mapping[str, str], host: NvidiaHost = THIS_HOST) -> tuple[str, ...]:
+    """Names that CUDA_VISIBLE_DEVICES understands: the variable's own, else one per device file.
+
+    The variable's names end at the first that names no device, such as -1: so CUDA reads it.
+    """
+    num_cards = host.num_cards()
+    if num_cards and VISIBLE_DEVICES in environ:
+        names = (name.strip() for name in environ[VISIBLE_DEVICES].split(","))
+        return tuple(takewhile(_DEVICE_NAME.fullmatch, names))
+    return tuple(str(ordinal) for ordinal in range(num_cards))
 
 
 def gpu_environ(gpus: tuple[str, ...], worker_index: int) -> dict[str, str]:
     """One GPU per worker, in turn; nothing to say where there is no choice."""
     return {VISIBLE_DEVICES: gpus[worker_index % len(gpus)]} if len(gpus) > 1 else {}
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableGpu:
+    """A card that is here and cannot be used: why, and what helps."""
+
+    cause: str
+    remedy: str
+
+
+def why_unusable(built_for: str | None, host: NvidiaHost = THIS_HOST) -> UnusableGpu:
+    """Of a card that torch does not find. `built_for` is torch's version of CUDA; None: without."""
+    driver = host.driver()
+    if built_for is None:
+        return UnusableGpu("torch is built without CUDA", "install torch's build with CUDA")
+    needed = MIN_DRIVERS.get(built_for.partition(".")[0])
+    if driver is None or needed is None or int(driver.partition(".")[0]) >= needed:
+        return UnusableGpu(
+            f"torch, built for CUDA {built_for}, cannot use it with NVIDIA's driver "
+            f"{driver or 'of unknown version'}",
+            "see what nvidia-smi says",
+        )
+    return UnusableGpu(
+        f"torch is built for CUDA {built_for}, which needs NVIDIA's driver {needed} or later; "
+        f"this one is {driver}",
+        "update the driver, or install torch for an older CUDA (README, Installing)",
+    )

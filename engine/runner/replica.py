@@ -19,6 +19,7 @@ from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.weights.decoder_weights import DTYPES
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.device import resolve_device
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.measured_pool import blocks_that_fit, measure_memory
@@ -154,17 +155,6 @@ def _runner_of(
         return DecoderRunner(decoder, pool)
     backend = CudaGraphs(device)
     return CudaRunner(decoder, pool, limits=limits, backend=backend, progress=progress)
-
-
-def resolve_device(name: str) -> torch.device:
-    """What "auto" means here. Raises ConfigError for a device that is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {name!r}; choose auto, cpu or cuda", param="device")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is cuda, but this machine has none; choose cpu", param="device")
-    return torch.device(name)
 
 
 def resolve_context(config: DecoderConfig, options: EngineOptions, layout: KvLayout) -> int:

@@ -11,6 +11,7 @@ import pytest
 from cli.doctor import examine, machine, probe, software
 from cli.doctor.finding import Check, Finding, Verdict, broken, fine, poor
 from cli.exit_code import ExitCode
+from cluster.supervisor.devices import NvidiaHost
 
 FINE = Check("fine", lambda: fine("all is well"))
 POOR = Check("poor", lambda: poor("slow", "buy a faster one"))
@@ -98,3 +99,19 @@ def test_a_library_that_cannot_be_loaded_is_a_failure_with_the_command_that_inst
     for look in (software._torch, software._nixl, software._transfer):
         finding = look()
         assert finding.verdict is Verdict.FAIL and finding.hint and "libucp" in finding.text
+
+
+def test_a_gpu_that_torch_cannot_use_is_a_failure_with_driver_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"version": "2.13.0", "cuda": "13.0", "device": "cpu", "threads": 2}
+    monkeypatch.setattr(software, "probe", lambda name: facts)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05")
+    host = NvidiaHost(tmp_path, tmp_path / "version")
+    assert software._torch(host).verdict is Verdict.OK
+    (tmp_path / "nvidia0").touch()
+    finding = software._torch(host)
+    assert finding.verdict is Verdict.FAIL and "535.104.05" in finding.text
+    assert "update the driver" in finding.hint and "--device cpu" in finding.hint
+    assert software._torch(NvidiaHost(tmp_path)).verdict is Verdict.FAIL

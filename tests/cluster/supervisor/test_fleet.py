@@ -13,7 +13,7 @@ from cluster.identity import Role
 from cluster.options import load_options
 from cluster.process.cgroup import Cgroups
 from cluster.supervisor.cores import available_cores, share_cores
-from cluster.supervisor.devices import visible_gpus
+from cluster.supervisor.devices import NvidiaHost, visible_gpus
 from cluster.supervisor.fleet import Machine, plan_fleet
 from cluster.supervisor.ports import claimed_port
 
@@ -198,9 +198,33 @@ def test_workers_take_the_gpus_in_turn(
 def test_gpus_are_those_of_the_variable_or_else_of_the_device_files(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    assert visible_gpus({}, tmp_path) == ("0", "1")
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-a, 2"}, tmp_path) == ("GPU-a", "2")
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
+    host = NvidiaHost(tmp_path)
+    assert visible_gpus({}, host) == ("0", "1")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-a, 2"}, host) == ("GPU-a", "2")
+
+
+@pytest.mark.parametrize(
+    ("value", "gpus"), [("", ()), ("-1", ()), ("1,-1,0", ("1",)), ("NoDevFiles", ())]
+)
+def test_gpus_behind_the_first_that_is_none_are_hidden(
+    tmp_path: Path, value: str, gpus: tuple[str, ...]
+) -> None:
+    (tmp_path / "nvidia0").touch()
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": value}, NvidiaHost(tmp_path)) == gpus
+
+
+def test_a_variable_makes_no_gpus_where_there_is_none(tmp_path: Path) -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, NvidiaHost(tmp_path)) == ()
+
+
+def test_engines_that_are_kept_from_a_gpu_share_the_machine_as_on_any_other() -> None:
+    options = load_options(ServeOptions, {"device": "cpu"}, environ={})
+    plans = [
+        [worker.argv for worker in plan_fleet(options, Machine(8, gpus, free_memory_share=0.5))[1]]
+        for gpus in ((), ("0",), ("0", "1"))
+    ]
+    assert plans[0] == plans[1] == plans[2]
+    assert {"--memory-share=0.25", "--niceness=5"} <= set(plans[0][0])
 
 
 def test_the_defaults_of_serve_are_the_routers_own() -> None:

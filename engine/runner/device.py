@@ -1,0 +1,34 @@
+"""The device that an engine computes on, and no other in its place."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from cluster.errors import ConfigError
+from cluster.supervisor.devices import THIS_HOST, NvidiaHost, visible_gpus, why_unusable
+
+
+def resolve_device(name: str, host: NvidiaHost = THIS_HOST) -> torch.device:
+    """What "auto" means here: a GPU where there is one.
+
+    Raises ConfigError for a device that is not there, and for a GPU that torch cannot use: to
+    serve on the CPU beside it, many times slower, is the operator's choice and not ours.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device is {name!r}; choose auto, cpu or cuda", param="device")
+    if name == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if visible_gpus(os.environ, host):
+        found = why_unusable(torch.version.cuda, host)
+        raise ConfigError(
+            f"an NVIDIA GPU is here that cannot be used: {found.cause}; {found.remedy}, or go on "
+            "without it: --device cpu",
+            param="device",
+        )
+    if name == "cuda":
+        raise ConfigError("device is cuda, but this machine has none; choose cpu", param="device")
+    return torch.device("cpu")
