@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ROUTER_VENV := .venv-router
+WORKER ?= worker
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -23,12 +24,14 @@ help:
 install: $(VENV)/.installed
 
 # torch goes first and pinned: a range would fetch the newest build with gigabytes of CUDA.
-# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build for machines without a GPU.
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build for machines without a GPU. That
+# index has torch, but other versions of what torch needs: this comes from the ordinary one, with the
+# rest. WORKER=worker-cu12 goes with an index of CUDA 12.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and f'Python 3.11 to 3.14 is needed; $(PYTHON) is {sys.version.split()[0]}: make PYTHON=python3.12')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
-	$(BIN)/python -m pip install -q -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)'
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[worker,test,dev,bench]'
+	$(BIN)/python -m pip install -q $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX),-c constraints.txt) '$(TORCH)'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(WORKER),test,dev,bench]'
 	touch $@
 
 # What a router's image holds: no extras, so no torch.

@@ -1,0 +1,45 @@
+"""What `make` would do, by its own word: nothing is run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def steps_of(tmp_path: Path, *words: str) -> list[str]:
+    """The commands, for a place where nothing is installed yet."""
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("no make")
+    done = subprocess.run(
+        [make, "-n", f"VENV={tmp_path / 'venv'}", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def installs(tmp_path: Path, *words: str) -> list[str]:
+    """What pip is given for torch, and then for the rest."""
+    found = [line for line in steps_of(tmp_path, "install", *words) if "pip install" in line]
+    return [line.partition("pip install -q ")[2] for line in found]
+
+
+def test_of_an_index_of_torch_s_own_torch_alone_is_taken(tmp_path: Path) -> None:
+    torch, rest = installs(tmp_path, f"TORCH_INDEX={CPU_INDEX}")
+    assert torch.startswith(f"--no-deps --index-url {CPU_INDEX} 'torch==")
+    assert rest == "-c constraints.txt -e '.[worker,test,dev,bench]'"
+
+
+def test_without_one_torch_and_what_it_needs_come_as_pinned(tmp_path: Path) -> None:
+    torch, rest = installs(tmp_path, "WORKER=worker-cu12")
+    assert torch.startswith("-c constraints.txt 'torch==")
+    assert rest == "-c constraints.txt -e '.[worker-cu12,test,dev,bench]'"
