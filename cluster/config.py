@@ -110,8 +110,13 @@ class WorkerOptions:
     """One worker process, either role."""
 
     role: Role = option(Role.DECODE, "prefill or decode")
-    worker_id: str | None = option(None, "stable name; default: role and host and port")
-    host: str = option("127.0.0.1", "address to listen on and to be reached at")
+    worker_id: str | None = option(None, "stable name; default: role, advertised host and port")
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 is all of this machine's")
+    advertise_host: str | None = option(
+        None,
+        "address at which the fleet reaches this worker; default: --host, and for 0.0.0.0 the one "
+        "that faces the router",
+    )
     port: int = port_option(0, "gRPC port; 0 takes a free one")
     metrics_port: int = port_option(0, "Prometheus port; 0 takes a free one")
     kv_events_port: int = port_option(0, "ZMQ port of KV events; 0 takes a free one")

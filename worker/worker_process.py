@@ -42,7 +42,15 @@ from worker.engine.host import EngineHost
 from worker.engine.link import EngineLink
 from worker.metrics import WorkerMetrics
 from worker.role import RoleService, RunningWorker
-from worker.start import facts_of, find_model, member_of, pairing_of, report_load, spec_of
+from worker.start import (
+    advertised_host,
+    facts_of,
+    find_model,
+    member_of,
+    pairing_of,
+    report_load,
+    spec_of,
+)
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
@@ -131,11 +139,12 @@ class WorkerProcess:
         """Everything up, in the order in which each needs the former."""
         self._closers.push_async_callback(self._lag.close)
         self._lag.start()
-        key, address = await self._listen()
+        host = await advertised_host(self._options)
+        key, address = await self._listen(host)
         card = await self._surroundings.find_model(self._options)
         spec = spec_of(self._options, card, key)
         engine = EngineHost(self._surroundings.make_link(self._role.entry_module, spec))
-        publisher = self._publisher_for(engine)
+        publisher = self._publisher_for(engine, host)
         self._closers.push_async_callback(publisher.stop)
         self._closers.push_async_callback(engine.stop)  # before the publisher that it feeds
         self._admin.open_for(AdminSubject(key, self._options.role, engine))
@@ -157,13 +166,13 @@ class WorkerProcess:
         report_ready(address, **facts)
         self.address.set_result(address)
 
-    async def _listen(self) -> tuple[WorkerKey, str]:
+    async def _listen(self, advertised: str) -> tuple[WorkerKey, str]:
         self._role.register(self._server)
         self._admin.register(self._server)
         port = await self._server.start()
         self._closers.push_async_callback(self._server.stop, STOP_GRACE_S)
-        name = self._options.worker_id or f"{self._options.role}-{self._options.host}-{port}"
-        return WorkerKey(name, new_incarnation()), f"{self._options.host}:{port}"
+        name = self._options.worker_id or f"{self._options.role}-{advertised}-{port}"
+        return WorkerKey(name, new_incarnation()), f"{advertised}:{port}"
 
     def _serve_metrics(self, metrics: WorkerMetrics) -> int:
         page = start_metrics_server(
@@ -172,12 +181,13 @@ class WorkerProcess:
         self._closers.push_async_callback(asyncio.to_thread, page.close)  # it waits half a second
         return page.port
 
-    def _publisher_for(self, engine: EngineHost) -> KvEventPublisher:
+    def _publisher_for(self, engine: EngineHost, advertised: str) -> KvEventPublisher:
         return KvEventPublisher(
             self._options.host,
             self._options.kv_events_port,
             self._options.kv_replay_port,
             engine.snapshot,
+            advertised=advertised,
         )
 
     async def _open_role(

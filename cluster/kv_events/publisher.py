@@ -56,10 +56,13 @@ class KvEventPublisher:
         replay_port: int,
         snapshot: Callable[[], Awaitable[list[CachedBlock]]],
         *,
+        advertised: str | None = None,
         buffer: ReplayBuffer | None = None,
         topic: str = "",
     ) -> None:
+        """Listens on `host`, and tells of `advertised` where that is another."""
         self._endpoints = (f"tcp://{host}:{port}", f"tcp://{host}:{replay_port}")
+        self._advertised = advertised or host
         self._snapshot = snapshot
         self._topic = topic.encode()
         self._buffer = buffer or ReplayBuffer()
@@ -71,12 +74,15 @@ class KvEventPublisher:
         self._background = Background(_never_needed)
 
     async def start(self) -> tuple[str, str]:
-        """Binds and returns (pub address, replay address). Raises ConfigError for a taken port."""
+        """Binds and returns (pub address, replay address) as others reach them.
+
+        Raises ConfigError for a taken port.
+        """
         for socket in (self._pub, self._replay):
             socket.set_hwm(SEND_QUEUE_MESSAGES)
             socket.setsockopt(zmq.LINGER, 0)
-        pub = _bind(self._pub, self._endpoints[0])
-        replay = _bind(self._replay, self._endpoints[1])
+        pub = self._bind(self._pub, self._endpoints[0])
+        replay = self._bind(self._replay, self._endpoints[1])
         self.publish(CacheChange(cleared=True))
         self._background.keep("kv-event-replay", self._serve)
         return pub, replay
@@ -102,6 +108,14 @@ class KvEventPublisher:
         await self._background.close()
         for context in self._contexts:
             context.destroy(linger=0)
+
+    def _bind(self, socket: zmq.Socket[bytes] | zmq.asyncio.Socket, endpoint: str) -> str:
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError as cause:
+            raise ConfigError(f"KV events cannot listen on {endpoint} ({cause})") from cause
+        port = socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
+        return f"tcp://{self._advertised}:{port}"
 
     async def _serve(self) -> None:
         while True:
@@ -159,11 +173,3 @@ def _chunks(blocks: list[CachedBlock]) -> list[list[CachedBlock]]:
 
 def _payload(events: list[Event]) -> bytes:
     return encode_batch(EventBatch(time.time(), events, 0))
-
-
-def _bind(socket: zmq.Socket[bytes] | zmq.asyncio.Socket, endpoint: str) -> str:
-    try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as cause:
-        raise ConfigError(f"KV events cannot listen on {endpoint} ({cause})") from cause
-    return socket.getsockopt_string(zmq.LAST_ENDPOINT)

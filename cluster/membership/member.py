@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from cluster.errors import InvalidRequest
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
+from cluster.membership.reach import host_of, is_wildcard
 from cluster.pairing import Pairing
 from cluster.wire import pairing_from_wire, pairing_to_wire
 from protos import membership_pb2
@@ -122,6 +123,12 @@ def _check_address(name: str, value: str) -> None:
     found = _HOST_PORT.fullmatch(value)
     if found is None or not 1 <= int(found[2]) <= 65_535:
         raise InvalidRequest(f"{name} is {value!r}; it must be host:port", param=name)
+    if is_wildcard(host_of(value)):
+        raise InvalidRequest(
+            f"{name} is {value!r}, which is no address of one machine; start the worker with "
+            "--advertise-host and the address at which the fleet reaches it",
+            param=name,
+        )
 
 
 def _check_endpoint(name: str, value: str) -> None:

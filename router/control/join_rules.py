@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cluster.deadline import Clock
-from cluster.errors import IdTaken, PairingMismatch
+from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member, MemberState
+from cluster.membership.reach import host_of, is_loopback, is_of_this_machine
 from cluster.membership.store import MembershipStore
 
 MISSED_BEATS = 2.0
@@ -49,9 +50,10 @@ class JoinRules:
         self._is_cut_off = is_cut_off
         self._clock = clock
 
-    def check(self, newcomer: Member) -> None:
-        """Raises PairingMismatch for another model and IdTaken for an id in use; the message names
-        both values."""
+    def check(self, newcomer: Member, peer: str) -> None:
+        """Raises PairingMismatch for another model, IdTaken for an id in use, with both values, and
+        InvalidRequest for addresses that are none from here. `peer`: who asks, as gRPC names it."""
+        _check_reach(newcomer, peer)
         self._check_own_model(newcomer)
         for state in self._store.members():
             if state.member.worker_id == newcomer.worker_id:
@@ -80,6 +82,20 @@ class JoinRules:
             f"{member.address} has that id and was heard {max(0.0, silent_s):.1f} s ago; give each "
             "worker an id of its own, or wait until the former process has ended"
         )
+
+
+def _check_reach(newcomer: Member, peer: str) -> None:
+    """A loopback address means another machine wherever it is read on another machine."""
+    if is_of_this_machine(peer):
+        return
+    for name in ("address", "kv_events_address", "kv_replay_address"):
+        if is_loopback(host_of(getattr(newcomer, name))):
+            raise InvalidRequest(
+                f"{newcomer.worker_id} cannot join from {peer}: its {name} is "
+                f"{getattr(newcomer, name)}, which only its own machine reaches; start it with "
+                "--host 0.0.0.0, or with the address at which the fleet reaches it",
+                param=name,
+            )
 
 
 def _check_same_model(newcomer: Member, other: Member) -> None:

@@ -60,7 +60,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         """Adds a worker; a former incarnation of it is removed whole. See `JoinRules`."""
         try:
             member = member_from_wire(request.member)
-            self._terms.rules.check(member)
+            self._terms.rules.check(member, context.peer())
             await self._store.join(member)
         except SplitserveError as error:
             await abort(context, error)

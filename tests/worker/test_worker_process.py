@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cluster.errors import Draining, UnsupportedModel
+from cluster.errors import ConfigError, Draining, UnsupportedModel
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role
 from cluster.kv_events.publisher import KvEventPublisher
@@ -59,6 +59,35 @@ async def test_a_worker_gets_ready_joins_and_leaves_at_sigterm(router, role):
         assert await worker.ended() == 0
         assert [leave.incarnation for leave in router.leaves] == [member.incarnation]
         assert worker.link.is_stopped
+
+
+async def test_a_worker_that_listens_everywhere_tells_the_address_that_faces_the_router(router):
+    async with running_worker(options_for(Role.DECODE, router.address, host="0.0.0.0")) as worker:
+        port = (await worker.ready()).rpartition(":")[2]
+        await router.until(lambda: router.joins)
+        (member,) = router.joins
+        assert member.address == f"127.0.0.1:{port}"
+        assert member.worker_id == f"decode-127.0.0.1-{port}"
+        assert member.kv_events_address.startswith("tcp://127.0.0.1:")
+        assert member.kv_replay_address.startswith("tcp://127.0.0.1:")
+
+
+async def test_a_worker_is_reached_where_its_operator_says(router):
+    options = options_for(Role.PREFILL, router.address, advertise_host="prefill-7.pool")
+    async with running_worker(options) as worker:
+        assert (await worker.ready()).startswith("prefill-7.pool:")
+        await router.until(lambda: router.joins)
+        assert router.joins[0].kv_events_address.startswith("tcp://prefill-7.pool:")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"advertise_host": "0.0.0.0"}, {"host": "0.0.0.0", "router": "10.0.0.1:port"}],
+)
+async def test_a_worker_that_nobody_could_reach_does_not_start(changes):
+    async with running_worker(options_for(Role.DECODE, **changes)) as worker:
+        with pytest.raises(ConfigError, match="advertise.host"):
+            await worker.ended()
 
 
 async def test_a_drain_tells_the_router_refuses_new_work_and_finishes_the_old(router):

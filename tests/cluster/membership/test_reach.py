@@ -1,0 +1,63 @@
+"""Which addresses mean something on another machine."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+import pytest
+
+from cluster.errors import ConfigError
+from cluster.membership.reach import (
+    address_towards,
+    host_of,
+    is_loopback,
+    is_of_this_machine,
+    is_wildcard,
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "wildcard", "loopback"),
+    [
+        ("0.0.0.0:1", "0.0.0.0", True, False),
+        ("tcp://0.0.0.0:1", "0.0.0.0", True, False),
+        ("[::]:1", "::", True, False),
+        ("127.0.0.1:1", "127.0.0.1", False, True),
+        ("tcp://[::1]:1", "::1", False, True),
+        ("[::ffff:127.0.0.1]:1", "::ffff:127.0.0.1", False, True),
+        ("localhost:1", "localhost", False, True),
+        ("10.0.0.7:1", "10.0.0.7", False, False),
+        ("decode-7.pool:1", "decode-7.pool", False, False),
+        ("", "", False, False),
+    ],
+)
+def test_wildcards_and_loopback_are_known_in_every_spelling(
+    address: str, host: str, wildcard: bool, loopback: bool
+) -> None:
+    assert host_of(address) == host
+    assert (is_wildcard(host), is_loopback(host)) == (wildcard, loopback)
+
+
+def test_the_address_that_faces_a_router_is_one_of_this_machine_s() -> None:
+    assert address_towards("127.0.0.1:50051") == "127.0.0.1"
+
+
+@pytest.mark.parametrize("router", ["127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999"])
+def test_a_router_that_is_nowhere_leaves_the_choice_to_the_operator(router: str) -> None:
+    with pytest.raises(ConfigError, match="--advertise-host"):
+        address_towards(router)
+
+
+def test_who_calls_from_this_machine_is_known_by_its_address() -> None:
+    own = [
+        found.address
+        for interface in psutil.net_if_addrs().values()
+        for found in interface
+        if found.family is socket.AF_INET
+    ]
+    assert own and all(is_of_this_machine(f"ipv4:{address}:4711") for address in own)
+    assert is_of_this_machine("ipv6:%5B::1%5D:4711")
+    assert is_of_this_machine("unix:/tmp/socket")
+    assert not is_of_this_machine("ipv4:203.0.113.9:4711")
+    assert not is_of_this_machine("ipv6:%5B2001:db8::9%5D:4711")
