@@ -5,8 +5,12 @@ import os
 import pytest
 import torch
 
+from cluster.supervisor.devices import VISIBLE_DEVICES, visible_gpus
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+    if visible_gpus(os.environ):  # a card that torch cannot use: the fleets run on the CPU
+        os.environ[VISIBLE_DEVICES] = ""
 torch.set_num_threads(1)  # tests run beside each other; torch's own threads spin
 
 

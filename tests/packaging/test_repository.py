@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import warnings
 
 import pytest
 
@@ -11,6 +12,13 @@ FORBIDDEN = re.compile(r"\b(pickle|cloudpickle|dill)\b|torch\.load\(|(?<!\.)\bev
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TEST = re.compile(r"`(tests/[a-z0-9_/]+\.py|\.\.\.)(?:::(\w+))?`")
 """In the table of findings; the dots stand for the file that was named before."""
+
+
+def test_a_driver_that_is_too_old_for_torch_ends_no_test_and_other_warnings_do():
+    says = "CUDA initialization: {} (found version 12020). Please update your GPU driver"
+    warnings.warn(says.format("The NVIDIA driver on your system is too old"), stacklevel=1)
+    with pytest.raises(UserWarning):
+        warnings.warn(says.format("Unexpected error from cudaGetDeviceCount()"), stacklevel=1)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
