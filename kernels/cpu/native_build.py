@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import shutil
 import subprocess
 import time
@@ -13,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from filelock import FileLock
 
 from kernels.cpu.team import TEAM
 
@@ -42,7 +42,7 @@ def build(
     Raises BuildFailed, OSError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone_in(target.parent, report):
+    with _alone_at(target.with_suffix(".lock"), report):
         if target.exists():
             return
         started = time.monotonic()
@@ -101,21 +101,19 @@ def _cause(output: bytes) -> str:
 
 
 @contextmanager
-def _alone_in(folder: Path, report: Report) -> Iterator[None]:
-    """Holds the folder against other processes; the lock ends with the process at the latest."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _alone_at(path: Path, report: Report) -> Iterator[None]:
+    """Holds a file against other processes; the lock ends with the process at the latest.
+
+    A file that is open for writing, since a home on NFS locks no other, and no folder.
+    """
+
+    def go_on_waiting() -> bool:
+        report(0.0)
+        return False
+
+    lock = FileLock(path, poll_interval=_LOCK_LOOK_S)
+    lock.acquire(cancel_check=go_on_waiting)
     try:
-        while not _lock(descriptor):
-            report(0.0)
-            time.sleep(_LOCK_LOOK_S)  # flock has no time limit of its own
         yield
     finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        lock.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -38,6 +39,11 @@ def sources(tmp_path: Path) -> list[Path]:
     return written
 
 
+def what_is_left(folder: Path) -> list[str]:
+    """Names, but for the lock: it stays."""
+    return [path.name for path in folder.iterdir() if path.suffix != ".lock"]
+
+
 def test_callers_at_once_get_one_library(compiler: Path, sources: list[Path]) -> None:
     target = compiler.parent / "made" / "library.so"
     callers = [
@@ -51,7 +57,7 @@ def test_callers_at_once_get_one_library(compiler: Path, sources: list[Path]) ->
     assert ctypes.CDLL(str(target)).two() == 2
     calls = (compiler.parent / "calls").read_text().splitlines()
     assert len(calls) == 3  # two sources and the library
-    assert list(target.parent.iterdir()) == [target]
+    assert what_is_left(target.parent) == ["library.so"]
 
 
 def test_a_wrong_source_is_named_and_leaves_nothing(compiler: Path, sources: list[Path]) -> None:
@@ -59,7 +65,23 @@ def test_a_wrong_source_is_named_and_leaves_nothing(compiler: Path, sources: lis
     target = compiler.parent / "made" / "library.so"
     with pytest.raises(BuildFailed, match=r"compiler failed: .*error"):
         build(str(compiler), FLAGS, sources, target)
-    assert list(target.parent.iterdir()) == []
+    assert what_is_left(target.parent) == []
+
+
+def test_a_home_on_nfs_where_only_files_open_for_writing_can_be_locked_holds_the_library(
+    compiler: Path, sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fcntl.flock
+
+    def flock_of_nfs(descriptor: int, operation: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_of_nfs)
+    target = tmp_path / "made" / "library.so"
+    build(str(compiler), FLAGS, sources, target)
+    assert ctypes.CDLL(str(target)).two() == 2
 
 
 def test_a_build_that_was_killed_goes_on_where_it_was(
@@ -87,7 +109,7 @@ def test_who_waits_for_another_s_build_says_that_it_does(
 ) -> None:
     target = tmp_path / "made" / "library.so"
     target.parent.mkdir()
-    descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(target.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     told: list[float] = []
 
