@@ -1,7 +1,8 @@
 """Structured logs: one event a line, with the request id on every line of a request's life.
 
 `bind_request(request_id)` binds the id to the current task and what it starts. On a terminal the
-lines are for people; elsewhere they are JSON.
+lines are for people; elsewhere they are JSON. What packages that do not know this one say by
+`logging.getLogger("splitserve.x")` comes out as lines of component x.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from structlog.contextvars import bound_contextvars
 
 from cluster.log_writer import STANDARD_ERROR
 from cluster.terminal_text import plain
+
+_OURS = "splitserve"
+"""Above all our loggers of the standard library."""
 
 
 def configure_logging(
@@ -48,6 +52,23 @@ def configure_logging(
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _QueuedLines())),
         cache_logger_on_first_use=True,
     )
+    standard = logging.getLogger(_OURS)
+    standard.handlers = [_ToOwnLines()]
+    standard.setLevel(number)
+
+
+class _ToOwnLines(logging.Handler):
+    """Gives records of the standard library's loggers the shape of ours, and their reader."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Never raises for what the record holds."""
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):
+            self.handleError(record)
+            return
+        logger = get_logger(record.name.removeprefix(f"{_OURS}."))
+        logger.log(record.levelno, text, exc_info=record.exc_info)
 
 
 class _QueuedLines:
