@@ -25,6 +25,7 @@ from benchmarks.report import Row, exit_code, median_row, print_table, write_jso
 from benchmarks.step_shape import StepShape
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import DecoderConfig
+from cluster.supervisor.cores import available_cores
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
@@ -108,7 +109,7 @@ def main() -> int:
     """Exit code 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--threads", type=int, default=TEAM.num_threads)
+    parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--torch-threads", type=int, default=TORCH_THREADS_BESIDE_THE_TEAM)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", type=Path)

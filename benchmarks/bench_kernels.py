@@ -18,6 +18,7 @@ import torch
 from benchmarks.cpu_floor import CpuFloor, best_of, measure_floor
 from benchmarks.report import Row, print_table, write_json
 from benchmarks.sampling_rows import sampling_work
+from cluster.supervisor.cores import available_cores
 from kernels.cpu.team import TEAM
 from kernels.dispatch.block_digest import block_digest
 from kernels.dispatch.kernel_sets import kernels_for
@@ -143,7 +144,7 @@ def row(name: str, work: Callable[[], object], floor_ms: float) -> Row:
 def main() -> int:
     """Prints the table; kernels have no goals of their own, whole steps do."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=TEAM.num_threads)
+    parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

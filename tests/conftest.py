@@ -5,13 +5,16 @@ import os
 import pytest
 import torch
 
+from cluster.supervisor.cores import available_cores
 from cluster.supervisor.devices import VISIBLE_DEVICES, visible_gpus
+from kernels.cpu.team import TEAM
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
     if visible_gpus(os.environ):  # a card that torch cannot use: the fleets run on the CPU
         os.environ[VISIBLE_DEVICES] = ""
 torch.set_num_threads(1)  # tests run beside each other; torch's own threads spin
+TEAM.resize(available_cores())  # of a container's quota, not of the machine
 
 
 LONG = (

@@ -19,6 +19,8 @@ from kernels.cpu.team import TEAM
 _log = logging.getLogger("splitserve.kernels")
 
 _COMMAND_TIMEOUT_S: Final = 900
+_MOST_COMPILERS: Final = 4
+"""At once, whatever the cores: each takes memory, of which a container may have little."""
 _LOCK_LOOK_S: Final = 0.5
 
 
@@ -73,7 +75,7 @@ def _compile_all(
             _log.info("compiled %s", source.name)
         return made
 
-    with ThreadPoolExecutor(max_workers=TEAM.num_threads) as pool:
+    with ThreadPoolExecutor(max_workers=min(_MOST_COMPILERS, TEAM.num_threads)) as pool:
         objects = []
         for made in pool.map(compile_one, ordered):
             objects.append(made)

@@ -1,6 +1,7 @@
 """How many threads the AVX-512 kernels run on: a team of their own, beside torch's.
 
-Process-wide, as the team is. By default every core that the process may use.
+Process-wide, as the team is. Until it is told, every core of the affinity mask: whoever runs
+kernels knows the quota of the container, and resizes it (`cluster.supervisor.cores`).
 """
 
 from __future__ import annotations

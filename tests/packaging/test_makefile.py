@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,14 +13,15 @@ ROOT = Path(__file__).parents[2]
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
-def steps_of(tmp_path: Path, *words: str) -> list[str]:
-    """The commands, for a place where nothing is installed yet."""
+def steps_of(tmp_path: Path, *words: str, tools: Path | None = None) -> list[str]:
+    """The commands, for a place where nothing is installed yet; `tools`: all there is to run."""
     make = shutil.which("make")
     if make is None:
         pytest.skip("no make")
     done = subprocess.run(
         [make, "-n", f"VENV={tmp_path / 'venv'}", *words],
         cwd=ROOT,
+        env={"PATH": str(tools or os.environ["PATH"])},  # nothing of a make that runs the tests
         capture_output=True,
         text=True,
         check=True,
@@ -31,6 +33,19 @@ def installs(tmp_path: Path, *words: str) -> list[str]:
     """What pip is given for torch, and then for the rest."""
     found = [line for line in steps_of(tmp_path, "install", *words) if "pip install" in line]
     return [line.partition("pip install -q ")[2] for line in found]
+
+
+def test_where_nobody_counts_the_cores_the_tests_run_in_one_process(tmp_path: Path) -> None:
+    """macOS has no nproc."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("make", "sed"):
+        found = shutil.which(name)
+        if found is None:
+            pytest.skip(f"no {name}")
+        (tools / name).symlink_to(found)
+    steps = steps_of(tmp_path, "quick", tools=tools)
+    assert " -n 1 " in steps[-1]
 
 
 def test_of_an_index_of_torch_s_own_torch_alone_is_taken(tmp_path: Path) -> None:

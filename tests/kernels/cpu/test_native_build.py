@@ -9,11 +9,13 @@ import os
 import shutil
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kernels.cpu.native_build import BuildFailed, build
+from kernels.cpu.team import TEAM
 
 FLAGS = ("-fPIC",)
 
@@ -58,6 +60,22 @@ def test_callers_at_once_get_one_library(compiler: Path, sources: list[Path]) ->
     calls = (compiler.parent / "calls").read_text().splitlines()
     assert len(calls) == 3  # two sources and the library
     assert what_is_left(target.parent) == ["library.so"]
+
+
+def test_on_a_machine_of_many_cores_four_compilers_run_at_once(
+    compiler: Path, sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def noting(max_workers: int) -> ThreadPoolExecutor:
+        asked.append(max_workers)
+        return ThreadPoolExecutor(max_workers)
+
+    monkeypatch.setattr("kernels.cpu.native_build.ThreadPoolExecutor", noting)
+    for num_cores in (64, 2):
+        monkeypatch.setattr(TEAM, "num_threads", num_cores)
+        build(str(compiler), FLAGS, sources, tmp_path / f"made-{num_cores}" / "library.so")
+    assert asked == [4, 2]
 
 
 def test_a_wrong_source_is_named_and_leaves_nothing(compiler: Path, sources: list[Path]) -> None:
