@@ -30,6 +30,8 @@ QUESTIONS = (
     LESSON + "What is the capital of Germany?",
 )
 NUM_WORKERS = 2
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""To this machine itself, whatever proxy the environment names."""
 
 
 def main() -> int:
@@ -77,7 +79,7 @@ def _wait_until_ready(fleet: subprocess.Popen[bytes], port: int, grpc_port: int)
 
 def _is_healthy(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+        with DIRECT.open(f"http://127.0.0.1:{port}/health", timeout=2):
             return True
     except OSError:
         return False
