@@ -74,7 +74,7 @@ class FleetView:
 
     def _summary(self) -> list[str]:
         router = self._options.router
-        host = "127.0.0.1" if router.host in ("0.0.0.0", "::") else router.host
+        host = "127.0.0.1" if router.host == "0.0.0.0" else router.host
         url = f"http://{host}:{router.port}"
         chat, status = "splitserve chat", "splitserve status"
         chat += "" if url == "http://127.0.0.1:8000" else f" --url {url}"

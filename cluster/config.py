@@ -31,6 +31,12 @@ def option(
     return field(default=default, metadata=metadata)
 
 
+def host_option(default: str | None, help: str) -> Any:
+    """A field for an IPv4 address or a name of one."""
+    metadata = {"help": help, "is_host": True}
+    return field(default=default, metadata=metadata)
+
+
 def port_option(default: int, help: str) -> Any:
     """A field for a TCP port; 0 takes a free one."""
     return option(default, help, low=0, high=65_535)
@@ -111,8 +117,8 @@ class WorkerOptions:
 
     role: Role = option(Role.DECODE, "prefill or decode")
     worker_id: str | None = option(None, "stable name; default: role, advertised host and port")
-    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 is all of this machine's")
-    advertise_host: str | None = option(
+    host: str = host_option("127.0.0.1", "address to listen on; 0.0.0.0 is all of this machine's")
+    advertise_host: str | None = host_option(
         None,
         "address at which the fleet reaches this worker; default: --host, and for 0.0.0.0 the one "
         "that faces the router",
@@ -139,7 +145,7 @@ class WorkerOptions:
 class RouterOptions:
     """One router process."""
 
-    host: str = option("127.0.0.1", "address to listen on")
+    host: str = host_option("127.0.0.1", "address to listen on")
     port: int = port_option(8000, "HTTP port")
     grpc_port: int = port_option(50051, "gRPC port: clients and membership")
     max_queued_requests: int = option(256, "requests waiting for a worker, at most", low=1)

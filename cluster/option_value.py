@@ -16,6 +16,7 @@ ENVIRONMENT_PREFIX = "SPLITSERVE_"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _ABSENT = frozenset({"", "none", "auto"})
+_HOSTS = "an IPv4 address, or a name of one, without a port; IPv6 is not supported yet"
 _SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|TiB|B)?", re.IGNORECASE)
 _SIZE_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -34,6 +35,8 @@ class OptionSpec:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    is_host: bool = False
+    """Something to listen on or to be reached at."""
 
     @property
     def flag(self) -> str:
@@ -52,6 +55,8 @@ class OptionSpec:
             return None
         if self.choices and value not in self.choices:
             raise self._refusal(raw, source, f"one of {', '.join(self.choices)}")
+        if self.is_host and ":" in value:
+            raise self._refusal(raw, source, _HOSTS)
         if isinstance(value, int | float) and not self._inside(value):
             raise self._refusal(raw, source, _interval(self.low, self.high))
         return value

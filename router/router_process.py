@@ -196,8 +196,7 @@ class RouterProcess:
         await finish_requests(self._in_flight, self.stop_requests, timeout_s)
 
     def _at(self, port: int) -> str:
-        host = self._options.host
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"{self._options.host}:{port}"
 
 
 def _limits_of(options: RouterOptions, world: World) -> DoorLimits:

@@ -111,4 +111,4 @@ def _process(name: str, command: str, words: list[str], environ: dict[str, str])
 
 def _reachable(host: str) -> str:
     """Where processes of this machine reach a listener on `host`."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    return "127.0.0.1" if host == "0.0.0.0" else host

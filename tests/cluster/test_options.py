@@ -182,3 +182,22 @@ def test_a_child_that_gets_words_gets_no_options_by_variable() -> None:
     environ = {"SPLITSERVE_PORT": "9", "SPLITSERVE_CONFIG": "/fleet.toml"}
     environ |= {"SPLITSERVE_HOME": "/data", "PATH": "/bin"}
     assert without_options(environ) == {"SPLITSERVE_HOME": "/data", "PATH": "/bin"}
+
+
+@pytest.mark.parametrize("host", ["::", "::1", "[::1]", "10.0.0.7:50051"])
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (ServeOptions, "host"),
+        (RouterOptions, "host"),
+        (WorkerOptions, "host"),
+        (WorkerOptions, "advertise_host"),
+    ],
+)
+def test_a_host_that_no_worker_could_listen_on_is_refused_where_it_is_named(
+    cls: type, name: str, host: str
+) -> None:
+    with pytest.raises(ConfigError, match="IPv4 address.*IPv6 is not supported yet") as refused:
+        load_options(cls, {name: host}, environ={})
+    assert refused.value.param == name
+    assert load_options(cls, {name: "0.0.0.0"}, environ={})
