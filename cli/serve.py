@@ -15,7 +15,7 @@ from pathlib import Path
 from cli.exit_code import ExitCode
 from cli.fleet_view import FleetView
 from cli.progress_view import ProgressView
-from cli.terminal import complain
+from cli.terminal import complain, say
 from cluster.config import ServeOptions
 from cluster.errors import DiskFull
 from cluster.launcher.local import LocalLauncher
@@ -27,7 +27,7 @@ from cluster.supervisor.child import StartFailed
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.devices import visible_gpus
 from cluster.supervisor.failure import ProcessFailure
-from cluster.supervisor.fleet import Machine, plan_fleet
+from cluster.supervisor.fleet import Machine, plan_fleet, warning_of_shared_gpus
 from cluster.supervisor.news import Warned
 from cluster.supervisor.ports import claimed_port
 from cluster.supervisor.supervisor import Supervisor
@@ -44,6 +44,8 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     with ProgressView() as progress:
         ModelStore().resolve(options.model.model, progress.bytes_of("model"))
     machine = Machine(available_cores(), visible_gpus(os.environ), free_memory_share())
+    if warning := warning_of_shared_gpus(options, machine):
+        say(f"warning: {warning}")
     stages = plan_fleet(options, machine)
     return asyncio.run(FleetRun(options, stages, log_dir).run())
 

@@ -80,6 +80,18 @@ def memory_share(whole: float, num_workers: int, num_devices: int) -> float:
     return max(0.001, math.floor(each * 1e4) / 1e4)
 
 
+def warning_of_shared_gpus(options: ServeOptions, machine: Machine) -> str | None:
+    """What two engines on one GPU cost, for the operator; None where each has its own."""
+    gpus, num_workers = _gpus(options, machine), options.prefill + options.decode
+    if not gpus or num_workers <= len(gpus):
+        return None
+    return (
+        f"{num_workers} workers share {len(gpus)} GPU(s): those on one GPU hold the weights once "
+        "each and compute in turns; --prefill 0 --decode "
+        f"{min(options.decode, len(gpus))} gives each engine a GPU of its own"
+    )
+
+
 def _gpus(options: ServeOptions, machine: Machine) -> tuple[str, ...]:
     return () if options.engine.device == "cpu" else machine.gpus
 

@@ -14,7 +14,7 @@ from cluster.options import load_options
 from cluster.process.cgroup import Cgroups
 from cluster.supervisor.cores import available_cores, share_cores
 from cluster.supervisor.devices import NvidiaHost, visible_gpus
-from cluster.supervisor.fleet import Machine, plan_fleet
+from cluster.supervisor.fleet import Machine, plan_fleet, warning_of_shared_gpus
 from cluster.supervisor.ports import claimed_port
 
 
@@ -113,6 +113,25 @@ def test_workers_of_one_device_share_its_memory(
     for worker in workers:
         said = [word for word in worker.argv if word.startswith("--memory-share")]
         assert said == ([] if share is None else [share])
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "remedy"),
+    [
+        ({}, ("0",), "--prefill 0 --decode 1"),
+        ({"decode": "3"}, ("0", "1"), "--prefill 0 --decode 2"),
+        ({}, ("0", "1"), None),
+        ({"prefill": "0"}, ("0",), None),
+        ({"device": "cpu"}, ("0",), None),
+        ({}, (), None),
+    ],
+)
+def test_engines_that_share_a_gpu_are_told_of_with_what_gives_each_its_own(
+    flags: dict[str, object], gpus: tuple[str, ...], remedy: str | None
+) -> None:
+    options = load_options(ServeOptions, flags, environ={})
+    warning = warning_of_shared_gpus(options, Machine(8, gpus))
+    assert (warning is None) if remedy is None else (remedy in str(warning))
 
 
 @pytest.mark.parametrize("quota", ["max 100000", "", "nonsense", "100000 0"])
