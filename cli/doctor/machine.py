@@ -91,7 +91,10 @@ def _open_files() -> Finding:
 
 
 def _cache() -> Finding:
-    home = default_home()
+    try:
+        home = default_home()
+    except ConfigError as error:
+        return broken(error.message, "set SPLITSERVE_HOME to a folder that can be written")
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=home):

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.errors import ChecksumMismatch, UnknownModel
+from cluster.errors import ChecksumMismatch, ConfigError, UnknownModel
 from cluster.models.cache.hub_download import COMPLETE, fetch_hub_model
 from cluster.models.cache.lock import cache_lock
 from cluster.models.cache.source import (
@@ -37,9 +37,15 @@ from cluster.models.hf.card import card_of_folder
 
 
 def default_home() -> Path:
-    """$SPLITSERVE_HOME, else ~/.cache/splitserve."""
+    """$SPLITSERVE_HOME, else ~/.cache/splitserve. Raises ConfigError where there is no home."""
     home = os.environ.get("SPLITSERVE_HOME")
-    return Path(home).expanduser() if home else Path.home() / ".cache" / "splitserve"
+    try:
+        return Path(home).expanduser() if home else Path.home() / ".cache" / "splitserve"
+    except RuntimeError as cause:
+        raise ConfigError(
+            f"no folder for models and logs: {home or 'HOME is not set, and this user'} has no "
+            "home directory; set SPLITSERVE_HOME to a folder that can be written"
+        ) from cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import pytest
 from cli.doctor import examine, machine, probe, software
 from cli.doctor.finding import Check, Finding, Verdict, broken, fine, poor
 from cli.exit_code import ExitCode
+from cluster.errors import ConfigError
+from cluster.models.cache.store import default_home
 from cluster.supervisor.devices import NvidiaHost
 
 FINE = Check("fine", lambda: fine("all is well"))
@@ -56,6 +58,20 @@ def test_a_cache_folder_that_cannot_be_made_is_a_failure(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPLITSERVE_HOME", str(tmp_path / "file" / "below"))
+    finding = machine._cache()
+    assert finding.verdict is Verdict.FAIL and "SPLITSERVE_HOME" in finding.hint
+
+
+def test_a_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPLITSERVE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(ConfigError, match="HOME is not set.*SPLITSERVE_HOME"):
+        default_home()
     finding = machine._cache()
     assert finding.verdict is Verdict.FAIL and "SPLITSERVE_HOME" in finding.hint
 
