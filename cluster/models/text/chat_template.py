@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from jinja2 import nodes
 from jinja2.exceptions import TemplateError
 
 from cluster.errors import BadCheckpoint, InvalidRequest
@@ -18,7 +19,10 @@ from cluster.models.text.template_budget import template_budget
 from cluster.models.text.template_cost import cost_of
 from cluster.models.text.template_sandbox import TemplateEnvironment
 
-MAX_TEMPLATE_CHARS = 1 << 20
+MAX_TEMPLATE_CHARS = 1 << 16
+"""The longest that are known have 20,000."""
+MAX_NESTING = 128
+"""Of nodes in the parsed template: each term of a sum and each bracket is one."""
 MAX_CHARS = 8 << 20
 _PLAIN = {"role", "content"}
 _GGUF_SPECIAL = {
@@ -30,7 +34,7 @@ _GGUF_SPECIAL = {
 
 
 class JinjaChatTemplate:
-    """Compiled once; `render` may be called from any thread."""
+    """Compiled once, and nothing worked out while it is; `render` may be called from any thread."""
 
     def __init__(
         self, source: str, special_tokens: Mapping[str, str], *, where: str = "chat template"
@@ -43,9 +47,11 @@ class JinjaChatTemplate:
             )
         environment = TemplateEnvironment()
         try:
-            self._template = environment.from_string(source)
-            self._cost = cost_of(source, environment.parse(source))
-        except (TemplateError, RecursionError, SyntaxError) as error:
+            parsed = environment.parse(source)
+            _check_nesting(parsed)
+            self._cost = cost_of(source, parsed)
+            self._template = environment.from_string(parsed)
+        except (TemplateError, RecursionError, SyntaxError, ValueError, MemoryError) as error:
             raise BadCheckpoint(f"{where}: the chat template does not compile: {error}") from error
         self._special_tokens = dict(special_tokens)
         self._special_chars = sum(map(len, special_tokens.values()))
@@ -114,6 +120,17 @@ class JinjaChatTemplate:
                     param="messages",
                 )
         return "".join(pieces)
+
+
+def _check_nesting(parsed: nodes.Template) -> None:
+    """Before it is compiled. Raises TemplateError."""
+    level: list[nodes.Node] = [parsed]
+    depth = 0
+    while level:
+        depth += 1
+        level = [child for node in level for child in node.iter_child_nodes()]
+    if depth > MAX_NESTING:
+        raise TemplateError(f"it is nested {depth} deep; allowed: {MAX_NESTING}")
 
 
 def load_chat_template(card: ModelCard) -> JinjaChatTemplate | None:

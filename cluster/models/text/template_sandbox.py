@@ -48,8 +48,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         extensions = ["jinja2.ext.loopcontrols", GenerationTag]
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-        self.code_generator_class = _AskingConcat
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False
+        )
+        self.code_generator_class = _LateCode
         self.filters = {name: self.filters[name] for name in _FILTER_NAMES.split()}
         self.filters.update(tojson=_tojson, replace=_replace, join=self._join, indent=_indent)
         self.globals = {name: self.globals[name] for name in ("dict", "namespace")}
@@ -100,8 +102,19 @@ class GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _AskingConcat(CodeGenerator):
-    """Compiles `~` to a call that asks first."""
+class _LateCode(CodeGenerator):
+    """Leaves every expression to the rendering, which has a budget: jinja would work out the
+    constant ones while it compiles. Compiles `~` to a call that asks first."""
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
+        if not isinstance(node, nodes.TemplateData | nodes.Const):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
+
+    def visit_EvalContextModifier(self, node: nodes.EvalContextModifier, frame: Frame) -> None:
+        self.fail(
+            "autoescape is not supported: its value is worked out by the compiler", node.lineno
+        )
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         self.write("environment.join_texts((")

@@ -11,6 +11,7 @@ from cluster.errors import BadCheckpoint, InvalidRequest
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
+from cluster.models.text.template_sandbox import TemplateEnvironment
 
 CHATS = [
     [{"role": "user", "content": "hi"}],
@@ -154,6 +155,35 @@ def test_the_sandbox_holds(source: str) -> None:
 )
 def test_a_template_that_does_not_compile_is_a_bad_checkpoint(source: str) -> None:
     with pytest.raises(BadCheckpoint, match="chat template"):
+        JinjaChatTemplate(source, {})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ " + "[" * 20 + "'\\\\'" + "]|trim" * 20 + " }}",
+        "{% set x = " + "[" * 20 + "'\\\\'" + "]|trim" * 20 + " %}",
+        "{% if " + "[" * 20 + "'\\\\'" + "]|trim" * 20 + " %}{% endif %}",
+    ],
+)
+def test_compiling_works_nothing_out(source: str) -> None:
+    """Each `[..]|trim` writes a list: twice as many backslashes."""
+    code = TemplateEnvironment().compile(source, raw=True)
+    assert len(code) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{{ " + "not " * 150 + "x }}", "nested"),
+        ("{{ 1" + " + 1" * 150 + " }}", "nested"),
+        ("{% autoescape ['a']|trim %}{% endautoescape %}", "autoescape"),
+        ("x" * ((1 << 16) + 1), "characters"),
+        ("{{ " + "9" * 5000 + " }}", "does not compile"),
+    ],
+)
+def test_what_would_be_work_for_the_compiler_is_a_bad_checkpoint(source: str, reason: str) -> None:
+    with pytest.raises(BadCheckpoint, match=reason):
         JinjaChatTemplate(source, {})
 
 
