@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from jinja2 import nodes
@@ -15,7 +15,7 @@ from cluster.models.fields import Fields
 from cluster.models.files.json_file import read_optional_json
 from cluster.models.gguf.header import read_gguf_header
 from cluster.models.hf.special_tokens import special_tokens_of
-from cluster.models.text.template_budget import template_budget
+from cluster.models.text.template_budget import template_budget, template_units
 from cluster.models.text.template_cost import cost_of
 from cluster.models.text.template_sandbox import TemplateEnvironment
 
@@ -49,20 +49,20 @@ class JinjaChatTemplate:
         try:
             parsed = environment.parse(source)
             _check_nesting(parsed)
-            self._cost = cost_of(source, parsed)
+            self._cost = cost_of(parsed)
             self._template = environment.from_string(parsed)
         except (TemplateError, RecursionError, SyntaxError, ValueError, MemoryError) as error:
             raise BadCheckpoint(f"{where}: the chat template does not compile: {error}") from error
         self._special_tokens = dict(special_tokens)
-        self._special_chars = sum(map(len, special_tokens.values()))
+        self._longest_special = max(map(len, special_tokens.values()), default=0)
 
     def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
         """True when these, as (role, content) and with nothing beside them, are surely rendered in
         a millisecond or two; False: nobody knows."""
-        num_chars = sum(len(role) + len(content) for role, content in messages)
-        return self._cost is not None and self._cost.is_short(
-            len(messages), num_chars + self._special_chars
-        )
+        if self._cost is None:
+            return False
+        longest = max((len(part) for pair in messages for part in pair), default=0)
+        return self._cost.is_short(len(messages), max(longest, self._longest_special))
 
     def render(
         self,
@@ -100,12 +100,12 @@ class JinjaChatTemplate:
     def _budget_for(
         self, messages: Sequence[Mapping[str, Any]], *, is_plain: bool
     ) -> AbstractContextManager[None]:
-        """None is needed where the end is known: seeing every line takes twice as long as running
+        """Of units alone where the end is known: seeing every line takes twice as long as running
         them."""
         if is_plain and all(message.keys() == _PLAIN for message in messages):
             pairs = [(message["role"], message["content"]) for message in messages]
             if all(isinstance(part, str) for pair in pairs for part in pair):
-                return nullcontext() if self.is_short(pairs) else template_budget()
+                return template_units() if self.is_short(pairs) else template_budget()
         return template_budget()
 
     def _collect(self, values: Mapping[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 jinja's immutable sandbox keeps a template away from Python. It does not keep it from taking all
 memory or time, so here also every operation that can multiply its input asks the rendering's budget
-first (`*`, `**`, `+`, `~`, range, replace, join), and the rest of that kind is left out (center,
-ljust, str.format, wide % formats...).
+first (`*`, `**`, `+`, `~`, range, replace, join, a list that is written as a text), and the rest of
+that kind is left out (center, ljust, str.format, wide % formats...).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from cluster.models.text.template_budget import ITEM_UNITS, spend
+from cluster.models.text.template_writing import ask_to_write, text_of, writing_its_value
 
 MAX_INTEGER_BITS = 4096
 MAX_INDENT = 64
@@ -31,12 +32,15 @@ _FILTER_NAMES = """
     last length list lower map max min reject rejectattr replace reverse round safe select
     selectattr sort string sum title tojson trim truncate unique upper wordcount
 """
+_TEXT_FILTER_NAMES = "capitalize e escape lower safe string title trim upper wordcount"
 _TEXT_METHOD_NAMES = """
     capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit
     isidentifier islower isnumeric isprintable isspace istitle isupper join lower lstrip partition
     removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines
     startswith strip swapcase title upper
 """
+GLOBAL_NAMES = frozenset({"dict", "namespace", "raise_exception", "range", "strftime_now"})
+"""What every template is given, whoever wrote it."""
 _TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
 _WIDE_FORMAT = re.compile(r"\*|\d{3,}")
 
@@ -49,10 +53,16 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self) -> None:
         extensions = ["jinja2.ext.loopcontrols", GenerationTag]
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=extensions,
+            optimized=False,
+            finalize=text_of,
         )
         self.code_generator_class = _LateCode
         self.filters = {name: self.filters[name] for name in _FILTER_NAMES.split()}
+        for name in _TEXT_FILTER_NAMES.split():
+            self.filters[name] = writing_its_value(self.filters[name])
         self.filters.update(tojson=_tojson, replace=_replace, join=self._join, indent=_indent)
         self.globals = {name: self.globals[name] for name in ("dict", "namespace")}
         self.globals.update(
@@ -80,16 +90,16 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def join_texts(self, parts: Iterable[Any]) -> str:
         """The `~` operator."""
-        texts = [str(part) for part in parts]
+        texts = [text_of(part) for part in parts]
         spend(sum(map(len, texts)))
         return "".join(texts)
 
     def _join(self, value: Iterable[Any], d: str = "", attribute: str | None = None) -> str:
         if attribute is not None:
             value = [self.getitem(item, attribute) for item in value]
-        texts = [str(item) for item in value]
-        spend(sum(map(len, texts)) + len(str(d)) * len(texts))
-        return str(d).join(texts)
+        texts, between = [text_of(item) for item in value], text_of(d)
+        spend(sum(map(len, texts)) + len(between) * len(texts))
+        return between.join(texts)
 
 
 class GenerationTag(Extension):
@@ -128,7 +138,8 @@ def _ask_for_binop(operator: str, left: Any, right: Any) -> None:
     if operator == "%" and isinstance(left, str):
         if _WIDE_FORMAT.search(left):
             raise SecurityError("formats with a width of three digits or * are not allowed")
-        spend(len(left))
+        asked = ask_to_write(right)
+        spend(len(left) + (asked * left.count("%") if isinstance(right, dict) else 0))
     elif operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
         spend(_units(left) + _units(right))
     elif operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
@@ -149,11 +160,11 @@ def _ask_for_integer(operator: str, left: int, right: int) -> None:
 def _ask_for_method(text: str, name: str, args: tuple[Any, ...]) -> None:
     units = len(text)
     if name == "replace" and len(args) >= 2:
-        units += text.count(str(args[0])) * len(str(args[1]))
+        units += text.count(text_of(args[0])) * len(text_of(args[1]))
     elif name in ("split", "rsplit", "splitlines"):
         units *= ITEM_UNITS // 4
     elif name == "join" and args and hasattr(args[0], "__len__"):
-        units = sum(len(str(item)) for item in args[0]) + len(text) * len(args[0])
+        units = sum(len(text_of(item)) for item in args[0]) + len(text) * len(args[0])
     spend(units)
 
 
@@ -175,6 +186,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """Plain JSON: jinja's own escapes HTML."""
+    ask_to_write(value)
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -185,22 +197,22 @@ def _tojson(
 
 
 def _replace(value: Any, old: str, new: str, count: int = -1) -> str:
-    text = str(value)
+    text = text_of(value)
     _ask_for_method(text, "replace", (old, new))
     return text.replace(old, new, count)
 
 
 def _indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     margin = width if isinstance(width, str) else " " * min(width, MAX_INDENT)
-    text = str(value)
+    text = text_of(value)
     spend(len(text) + len(margin) * (text.count("\n") + 1))
     head, *lines = text.split("\n")
     shifted = [margin + line if line or blank else line for line in lines]
     return "\n".join([margin + head if first else head, *shifted])
 
 
-def _raise_exception(message: str) -> None:
-    raise TemplateError(message)
+def _raise_exception(message: Any) -> None:
+    raise TemplateError(text_of(message))
 
 
 def _strftime_now(format: str) -> str:

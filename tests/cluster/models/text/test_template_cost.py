@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import pytest
+from jinja2 import Undefined
 
 from cluster.errors import InvalidRequest
 from cluster.models.card import ModelCard
-from cluster.models.text import chat_template
+from cluster.models.text import chat_template, template_writing
 from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
 from cluster.models.text.template_cost import MAX_STEPS, cost_of
 from cluster.models.text.template_sandbox import TemplateEnvironment
+from tests.cluster.models.text.template_author import HOSTILE, Author
 
 CHATML = """{%- for message in messages %}
 {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}
@@ -76,13 +77,32 @@ UNKNOWN = {
     "as a list": "{% set x = ['ab'] %}" + "{% set x = [x, x] %}" * 40 + "{{ x }}",
     "in branches": "{% set x = 'ab' %}" + "{% if messages %}{% set x = x ~ x %}{% endif %}" * 40,
     "a huge integer": "{{ 10000000000000000000000000000 }}",
-    "a long text": "{{ '" + "a" * 20_000 + "' }}",
+    "a list in a text": r"{% set x='\\' %}" + "{% set x=[x]|trim %}" * 40 + "{{ x }}",
+    "a list that is written": "{% for m in messages %}{{ messages }}{% endfor %}",
+    "a list that is trimmed": "{{ messages | trim }}",
+    "a part of a list that is joined": "{{ '' ~ messages[1:] }}",
+    "a message that is written": "{% for m in messages %}{{ m }}{% endfor %}",
+    "a message by its place": "{{ messages[0] }}",
+    "the loop that is written": "{% for m in messages %}{{ loop }}{% endfor %}",
+    "a method that is written": "{% for m in messages %}{{ m.items }}{% endfor %}",
+    "a part that no message has": "{% for m in messages %}{{ m.tool_calls }}{% endfor %}",
+    "what a client may add": "{{ x }}",
+    "what a client may add to a text": "{% set y = 'a' ~ x %}{{ y }}",
+    "a list or a text": "{% if x %}{% set m = messages %}{% endif %}{% set m = 'a' %}{{ m }}",
+    "a message or a text": "{% set m = 'a' %}{% for m in messages %}{{ m }}{% endfor %}",
+    "lists that are compared": "{% if (messages or 1) == (messages[1:] or 1) %}x{% endif %}",
+    "a format in a condition": "{% if messages[0].content % 9 == 'x' %}x{% endif %}",
+    "a format of a client": "{% set x = messages[0].content %}{% if x % 9 == 'x' %}{% endif %}",
+    "more than a reason": "{{ raise_exception('a', x=[messages]|trim) }}",
+    "a list in a condition": "{% if [messages, messages] | trim %}x{% endif %}",
+    "a search in a text": "{% if 'aaaaaaaab' in messages[0].content %}x{% endif %}",
+    "a slice in a loop": "{% for m in messages %}{% set x = messages[1:] %}{% endfor %}",
 }
 
 
 def is_known(source: str) -> bool:
     environment = TemplateEnvironment()
-    return cost_of(source, environment.parse(source)) is not None
+    return cost_of(environment.parse(source)) is not None
 
 
 def chat(num_messages: int, content: str = "hi") -> list[dict[str, str]]:
@@ -131,11 +151,13 @@ def test_a_rendering_evaluates_no_more_than_its_bound_says(name: str) -> None:
     cost = template._cost
     assert cost is not None
     for num_messages in (1, 2, 7, 30):
-        asked = calls_of_the_environment(template, chat(num_messages))
+        asked, num_chars = work_of(template, chat(num_messages))
+        assert num_chars > 0
         assert 0 < asked <= cost.once_steps + cost.message_steps * num_messages
 
 
-def calls_of_the_environment(template: JinjaChatTemplate, messages: list[dict[str, str]]) -> int:
+def work_of(template: JinjaChatTemplate, messages: list[dict[str, str]]) -> tuple[int, int]:
+    """Calls of the environment, and characters of the text: none of one that is refused."""
     asked = 0
 
     def count(frame: FrameType, event: str, _: Any) -> None:
@@ -144,25 +166,20 @@ def calls_of_the_environment(template: JinjaChatTemplate, messages: list[dict[st
         is_ours = code.co_filename.endswith(("jinja2/sandbox.py", "template_sandbox.py"))
         asked += is_ours and code.co_name in ("getattr", "getitem", "call", "call_binop")
 
-    outer = sys.getprofile()
+    outer, text = sys.getprofile(), ""
     sys.setprofile(lambda frame, event, arg: count(frame, event, arg) if event == "call" else None)
-    try:
-        template.render(messages)
-    finally:
-        sys.setprofile(outer)
-    return asked
+    with suppress(InvalidRequest):
+        text = template.render(messages)
+    sys.setprofile(outer)
+    return asked, len(text)
 
 
-@pytest.mark.parametrize("before", ["", "{% set x = 'ab' %}"])
-def test_what_a_loop_sets_is_forgotten_by_its_next_round(before: str) -> None:
+def test_what_a_loop_sets_is_forgotten_by_its_next_round() -> None:
     """The bound counts on it: otherwise the text would double with every message."""
-    source = (
-        before
-        + "{% for m in messages %}{% set x = (x or m.content) + (x or '') %}{{ x }},{% endfor %}"
-    )
+    source = "{% set x = 'ab' %}{% for m in messages %}{% set x = x + x %}{{ x }},{% endfor %}"
     assert is_known(source)
     texts = JinjaChatTemplate(source, {}).render(chat(30)).split(",")
-    assert {len(text) for text in texts[:-1]} == {4 if before else 2}
+    assert {len(text) for text in texts[:-1]} == {4}
 
 
 @pytest.mark.parametrize(
@@ -194,48 +211,13 @@ def test_only_what_is_known_to_be_short_is_rendered_unwatched(
     assert bool(watched) == is_watched
 
 
-class Author:
-    """Writes templates at random: loops, branches, names that are set again and again."""
-
-    NAMES = ("m", "x", "y", "messages", "tools", "loop")
-    PARTS = ("role", "content", "tool_calls", "previtem")
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def template(self) -> str:
-        return "".join(self._statement(3) for _ in range(self._random.randrange(1, 5)))
-
-    def _statement(self, depth: int) -> str:
-        name = self._random.choice(self.NAMES[:5])
-        match self._random.randrange(6 if depth else 2):
-            case 0:
-                return "{{ " + self._expression(2) + " }}"
-            case 1 | 2:
-                return "{% set " + name + " = " + self._expression(2) + " %}"
-            case 3:
-                body = self._statement(depth - 1) + self._statement(depth - 1)
-                other = "{% else %}" + self._statement(depth - 1)
-                return "{% if " + self._expression(1) + " %}" + body + other + "{% endif %}"
-        over = self._random.choice(("messages", "messages[1:]", "m.tool_calls", self._atom()))
-        body = self._statement(depth - 1) + self._statement(depth - 1)
-        return "{% for " + name + " in " + over + " %}" + body + "{% endfor %}"
-
-    def _expression(self, depth: int) -> str:
-        if not depth:
-            return self._atom()
-        left, right = self._expression(depth - 1), self._expression(depth - 1)
-        shapes = ("{0}", "({0} + {1})", "({0} ~ {1})", "[{0}, {1}]", "({0} or {1})", "({0})|trim")
-        return self._random.choice(shapes).format(left, right)
-
-    def _atom(self) -> str:
-        name = self._random.choice(self.NAMES)
-        part = self._random.choice(self.PARTS)
-        return self._random.choice((name, "'ab'", f"{name}.{part}", f"{name}[0]", "messages[1:]"))
-
-
 @pytest.mark.parametrize("seed", range(20))
-def test_templates_written_at_random_go_no_further_than_is_known_of_them(seed: int) -> None:
+def test_templates_written_at_random_go_no_further_than_is_known_of_them(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with every hostile content: what is written is a text, and no longer than its bound."""
+    written: list[object] = []
+    monkeypatch.setattr(template_writing, "ask_to_write", written.append)
     num_known = 0
     for number in range(100):
         source = Author(seed * 1000 + number).template()
@@ -243,12 +225,12 @@ def test_templates_written_at_random_go_no_further_than_is_known_of_them(seed: i
         if (cost := template._cost) is None:
             continue
         num_known += 1
-        messages = chat(9, "a b")
-        steps = cost.once_steps + cost.message_steps * len(messages)
-        try:
-            num_chars = len(template.render(messages))
-        except InvalidRequest:
-            continue  # a sum of a text and a list
-        assert num_chars <= steps * 40 * len(messages), source
-        assert calls_of_the_environment(template, messages) <= steps, source
+        for content in HOSTILE:
+            messages = chat(5, content * 10)
+            assert template.is_short(pairs(messages)) == cost.is_short(5, 10 * len(content)), source
+            steps = cost.once_steps + cost.message_steps * len(messages)
+            asked, num_chars = work_of(template, messages)
+            assert asked <= steps, source
+            assert num_chars <= steps * max(10 * len(content), cost.longest_chars), source
+    assert [value for value in written if not isinstance(value, Undefined)] == []
     assert num_known > 5
