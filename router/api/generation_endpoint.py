@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cluster.errors import InvalidRequest
-from cluster.process.loop_share import LoopShare
 from router.api.answers.shape import Envelope
 from router.api.answers.tally import Tally
 from router.api.generation import Generation
@@ -31,7 +30,6 @@ class HttpContext:
 
     door: DoorContext
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
-    share: LoopShare = field(default_factory=LoopShare)
 
 
 class GenerationEndpoint:
@@ -58,6 +56,7 @@ class GenerationEndpoint:
 
     async def _read(self, exchange: Exchange, body: bytes) -> Plan:
         if len(body) <= LARGE_BODY_BYTES:
+            await self._door.share.breathe()
             return self._reader.read(body)
         deadline = self._time_limits(exchange, None).to_first_token
         large = await self._door.pipeline.read_large(self._reader.door, body, deadline)
@@ -90,11 +89,10 @@ class GenerationEndpoint:
     async def _prepare(
         self, plan: Plan, request_id: str, limits: TimeLimits
     ) -> list[PreparedGeneration]:
-        """Lets the loop go between long prompts."""
+        """The encoder lets the loop go between them."""
         prepared: list[PreparedGeneration] = []
         num_tokens = 0
         for each in self._requests(plan, request_id, limits):
-            await self._context.share.breathe()
             prepared.append(await self._door.pipeline.prepare(each))
             num_tokens += len(prepared[-1].routed.token_ids)
             check_scored(plan.wishes.sampling, num_tokens)

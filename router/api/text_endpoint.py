@@ -48,6 +48,7 @@ class TextEndpoint:
         if len(body) > LARGE_BODY_BYTES:
             done = await pipeline.read_large(reader.door, body, limits.to_first_token)
         else:
+            await self._door.share.breathe()
             split = reader.split(body)
             ids = [await pipeline.encode(each, limits.to_first_token) for each in split.prompts]
             done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)

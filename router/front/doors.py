@@ -7,6 +7,7 @@ from random import Random
 
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.lifespan import Lifespan
+from cluster.process.loop_share import LoopShare
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
 from router.front.limits import DoorLimits
@@ -31,3 +32,9 @@ class DoorContext:
     """Of the ids that requests get."""
     chance: Random = field(default_factory=Random)
     """Of how long the refused are to wait."""
+
+    @property
+    def share(self) -> LoopShare:
+        """One for the loop: whoever reads or encodes on it takes turns with all others, whichever
+        door a request came in by."""
+        return self.pipeline.share

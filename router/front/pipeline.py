@@ -24,6 +24,7 @@ from cluster.errors import (
     InvalidRequest,
     SplitserveError,
 )
+from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams
 from router.dispatch.stream import (
     ChoiceTokens,
@@ -82,13 +83,16 @@ class CompletionPipeline:
         texts: TextWork,
         *,
         chance: Random | None = None,
+        share: LoopShare | None = None,
     ) -> None:
-        """`chance` draws the seeds of prompts whose client asked for none."""
+        """`chance` draws the seeds of prompts whose client asked for none. `share`: the one of its
+        loop, where others work on it as well."""
         self._model = model
         self._source = source
         self._texts = texts
         self._chance = chance or Random()
-        self._encoder = PromptEncoder(model, texts)
+        self.share = share or LoopShare()
+        self._encoder = PromptEncoder(model, texts, self.share)
 
     async def read_large(self, door: Door, body: bytes, deadline: Deadline) -> ReadBody:
         """A body over LARGE_BODY_BYTES, read elsewhere. Raises InvalidRequest and its kin."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.process.loop_share import LoopShare
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt
 from router.front.prompt_encoding import check_length, encode_prompt, num_chars_of, rendered
 from router.front.served_model import ServedModel
@@ -18,17 +19,21 @@ class PromptEncoder:
     texts, and chats, since a template is the work of whoever made the checkpoint; but for a short
     chat in a template of which it is known beforehand how far it can go."""
 
-    def __init__(self, model: ServedModel, texts: TextWork) -> None:
+    def __init__(self, model: ServedModel, texts: TextWork, share: LoopShare) -> None:
+        """`share`: of the loop, with all who work on it a little at a time."""
         self._model = model
         self._texts = texts
+        self._share = share
 
     async def encode(self, prompt: Prompt) -> list[int]:
         """Token ids. Raises what `encode_prompt` and `TextWork.encode` raise."""
+        await self._share.breathe()
         if isinstance(prompt, TextPrompt | ChatPrompt):
             check_length(self._model, prompt)
             prompt = self._written_down(prompt)
             if isinstance(prompt, ChatPrompt) or num_chars_of(prompt) > INLINE_CHARS:
                 return await self._texts.encode(prompt, self._model.max_context_tokens)
+            await self._share.breathe()  # a chat was rendered
         return encode_prompt(self._model, prompt)
 
     def _written_down(self, prompt: TextPrompt | ChatPrompt) -> TextPrompt | ChatPrompt:

@@ -89,6 +89,7 @@ class InferenceService:
                 held.grow_to(len(raw))
                 large = await self._door.pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
             return parse_message(large.rest), large.prompts[0]
+        await self._door.share.breathe()
         message = parse_message(raw)
         self._door.model.check_name(message.model)
         return message, prompt_of(message, self._door.model)

@@ -10,6 +10,7 @@ import grpc
 import httpx
 import pytest
 
+from cluster.process.loop_share import LoopShare
 from protos import generation_pb2, inference_pb2
 from router.api.reading import unsupported
 from router.front.chat_rules import MAX_MESSAGES
@@ -161,3 +162,33 @@ async def test_a_large_body_gives_the_same_answer_as_a_small_one(padding: int) -
     assert answer.json()["choices"][0]["text"] == "HiHe"
     assert (seen.token_ids, seen.sampling.seed) == ([72, 105], 3)
     assert seen.sampling.max_tokens == 2
+
+
+BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("/tokenize", {"prompt": "Hi"}),
+    ("/detokenize", {"tokens": [72]}),
+    ("/v1/completions", {"prompt": "Hi"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+]
+
+
+async def test_whatever_is_read_or_encoded_on_the_loop_takes_its_turn_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once before a body is read, and again before its prompt is encoded."""
+    shares: list[LoopShare] = []
+
+    async def note(share: LoopShare) -> None:
+        shares.append(share)
+
+    monkeypatch.setattr(LoopShare, "breathe", note)
+    async with running_front() as front, httpx.AsyncClient(base_url=front.url) as client:
+        for path, body in BODIES:
+            shares.clear()
+            assert (await client.post(path, json=body)).status_code == 200, path
+            assert len(shares) >= 2 and len(set(map(id, shares))) == 1, path
+    async with running_grpc(says("ok")) as other:
+        shares.clear()
+        async for _ in other.stub.Generate(Request(text="Hi")):
+            pass
+        assert len(shares) >= 2 and len(set(map(id, shares))) == 1

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,10 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster.errors import (
-    ContextTooLong,
     Draining,
     InternalError,
-    InvalidRequest,
     WorkerLost,
 )
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
@@ -29,24 +26,17 @@ from router.dispatch.time_limits import TimeLimits
 from router.front.events import TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
 from router.front.generation_request import (
-    ChatPrompt,
     GenerationRequest,
-    Prompt,
-    Rendering,
     TextPrompt,
-    TokenPrompt,
     Wishes,
     checked_seed,
     combined_salt,
 )
 from router.front.pipeline import CompletionPipeline
-from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
-from router.front.served_model import ServedModel
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
     FakeSource,
-    PlainTemplate,
     Script,
     byte_model,
     fails,
@@ -74,59 +64,6 @@ async def events_of(script: Script, **changes: Any) -> list[TextEvent]:
     return [event async for event in pipeline.stream(prepared)]
 
 
-class NotingText(InProcessText):
-    """Remembers what is sent to it."""
-
-    def __init__(self, model: ServedModel) -> None:
-        super().__init__(model)
-        self.prompts: list[Prompt] = []
-
-    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
-        self.prompts.append(prompt)
-        return await super().encode(prompt, max_context_tokens)
-
-
-async def test_long_texts_and_chats_of_unknown_length_are_encoded_elsewhere() -> None:
-    model = replace(byte_model(), context_limit=lambda: 100_000)
-    texts = NotingText(model)
-    encoder = PromptEncoder(model, texts)
-    chat = ChatPrompt((("user", "Hi"),))
-    await encoder.encode(TextPrompt("x" * INLINE_CHARS))
-    await encoder.encode(TokenPrompt([1] * INLINE_CHARS))
-    assert texts.prompts == []
-    await encoder.encode(long := TextPrompt("x" * (INLINE_CHARS + 1)))
-    assert await encoder.encode(chat) == list(b"user:Hi\n")
-    assert texts.prompts == [long, chat]
-
-
-class BriefTemplate(PlainTemplate):
-    """Of which it is known how far it goes."""
-
-    def is_short(self, messages: Sequence[tuple[str, str]]) -> bool:
-        return len(messages) < 3
-
-
-@pytest.mark.parametrize(
-    ("chat", "is_here"),
-    [
-        (ChatPrompt((("user", "Hi"),)), True),
-        (ChatPrompt((("user", "Hi"),), keep_last=2), True),
-        (ChatPrompt((("user", "Hi"),) * 3), False),
-        (ChatPrompt((("user", "x" * INLINE_CHARS),)), False),
-        (ChatPrompt((("user", "Hi"),), Rendering(variables={"x": 1})), False),
-        (ChatPrompt((("user", "Hi"),), Rendering(continue_final=True)), False),
-    ],
-)
-async def test_a_short_chat_is_encoded_here_where_its_template_is_known_to_be_short(
-    chat: ChatPrompt, is_here: bool
-) -> None:
-    model = replace(byte_model(), context_limit=lambda: 100_000, template=BriefTemplate())
-    texts = NotingText(model)
-    token_ids = await PromptEncoder(model, texts).encode(chat)
-    assert token_ids == await NotingText(model).encode(chat, 100_000)
-    assert texts.prompts == ([] if is_here else [chat])
-
-
 @pytest.mark.parametrize("asked, is_default", [(None, True), (3, False)])
 async def test_the_route_is_told_which_lengths_nobody_asked_for(
     asked: int | None, is_default: bool
@@ -134,21 +71,6 @@ async def test_the_route_is_told_which_lengths_nobody_asked_for(
     pipeline = pipeline_over(FakeSource(says("a")))
     prepared = await pipeline.prepare(request(max_tokens=asked, default_max_tokens=16))
     assert prepared.routed.is_default_length is is_default
-
-
-async def test_a_base_model_refuses_a_chat() -> None:
-    model = replace(byte_model(), template=None)
-    with pytest.raises(InvalidRequest, match="no chat template"):
-        await PromptEncoder(model, InProcessText(model)).encode(ChatPrompt((("user", "Hi"),)))
-
-
-async def test_a_prompt_that_cannot_fit_is_refused_without_being_encoded() -> None:
-    model = byte_model()
-    encoder = PromptEncoder(model, InProcessText(model))
-    with pytest.raises(ContextTooLong, match="characters"):
-        await encoder.encode(TextPrompt("x" * 100_000))
-    with pytest.raises(ContextTooLong, match="512"):
-        await encoder.encode(TokenPrompt([1] * 512))
 
 
 async def test_a_drain_waits_for_the_running_and_refuses_the_new() -> None:
