@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
 from cluster import VERSION
 from cluster.config import RouterOptions
@@ -12,6 +13,7 @@ from cluster.models.hf.generation_defaults import GenerationDefaults, generation
 from cluster.models.text.chat_template import load_chat_template
 from cluster.models.text.tokenizer import load_tokenizer
 from cluster.process.startup import report_progress
+from router.front.inline_limit import inline_limit_of
 from router.front.served_model import ServedModel
 from router.text.tokenizer import Tokenizer
 
@@ -21,12 +23,13 @@ FINGERPRINT_CHARS = 12
 def load_served_model(
     card: ModelCard, options: RouterOptions, context_limit: Callable[[], int]
 ) -> ServedModel:
-    """Blocking, about half a second. Raises a ModelError."""
+    """Blocking, about half a second. Raises a ModelError. Its tokenizer is timed."""
     report_progress("tokenizer")
     wants_own = options.generation_config == "auto"
     defaults = generation_defaults_of(card) if wants_own else None
     name = options.model.served_name or card.name
-    return load_text_side(card, name, context_limit, defaults)
+    model = load_text_side(card, name, context_limit, defaults)
+    return replace(model, inline=inline_limit_of(model.tokenizer))
 
 
 def load_text_side(

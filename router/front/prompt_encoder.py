@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from cluster.process.loop_share import LoopShare
-from router.front.generation_request import ChatPrompt, Prompt, TextPrompt
+from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from router.front.inline_limit import MAX_INLINE_BYTES
 from router.front.prompt_encoding import check_length, encode_prompt, num_chars_of, rendered
 from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
-
-INLINE_CHARS = 4096
-"""Longer texts are encoded by a text worker. SmolLM2's tokenizer takes 0.2 to 0.4 ms for a thousand
-characters on the 2-core machine (`CheckpointTokenizer.encode` timed over prompts of 512 to 65,536);
-to a worker and back is 0.1 ms."""
 
 
 class PromptEncoder:
@@ -28,26 +24,27 @@ class PromptEncoder:
     async def encode(self, prompt: Prompt) -> list[int]:
         """Token ids. Raises what `encode_prompt` and `TextWork.encode` raise."""
         await self._share.breathe()
-        if isinstance(prompt, TextPrompt | ChatPrompt):
-            check_length(self._model, prompt)
-            prompt = self._written_down(prompt)
-            if isinstance(prompt, ChatPrompt) or num_chars_of(prompt) > INLINE_CHARS:
-                return await self._texts.encode(prompt, self._model.max_context_tokens)
-            await self._share.breathe()  # a chat was rendered
-        return encode_prompt(self._model, prompt)
+        if isinstance(prompt, TokenPrompt):
+            return encode_prompt(self._model, prompt)
+        check_length(self._model, prompt)
+        text = self._short_text(prompt)
+        if text is None:
+            return await self._texts.encode(prompt, self._model.max_context_tokens)
+        await self._share.breathe()  # a chat was rendered
+        return encode_prompt(self._model, text)
 
-    def _written_down(self, prompt: TextPrompt | ChatPrompt) -> TextPrompt | ChatPrompt:
-        """A chat's own text, where it takes next to nothing to have it and to encode it."""
-        if isinstance(prompt, TextPrompt) or not self._is_short(prompt):
-            return prompt
-        text = rendered(self._model, prompt)
-        if not 0 < len(text) <= INLINE_CHARS:
-            return prompt
-        return TextPrompt(text, prompt.rendering.add_special, prompt.keep_last)
+    def _short_text(self, prompt: TextPrompt | ChatPrompt) -> TextPrompt | None:
+        """Where it takes next to nothing to have it and to encode it."""
+        if isinstance(prompt, ChatPrompt):
+            if not self._is_short(prompt):
+                return None
+            text = rendered(self._model, prompt)
+            prompt = TextPrompt(text, prompt.rendering.add_special, prompt.keep_last)
+        return prompt if prompt.text and self._model.inline.admits(prompt.text) else None
 
     def _is_short(self, chat: ChatPrompt) -> bool:
         """What a client adds to a template's values is not in its cost."""
         template, rendering = self._model.template, chat.rendering
         if template is None or rendering.variables or rendering.continue_final:
             return False
-        return num_chars_of(chat) <= INLINE_CHARS and template.is_short(chat.messages)
+        return num_chars_of(chat) <= MAX_INLINE_BYTES and template.is_short(chat.messages)

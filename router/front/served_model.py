@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from cluster.errors import UnknownModel
 from cluster.models.hf.generation_defaults import GenerationDefaults
+from router.front.inline_limit import InlineLimit
 from router.text.tokenizer import ChatTemplate, Tokenizer
 
 
@@ -29,6 +30,8 @@ class ServedModel:
     """`system_fingerprint`: changes when the weights or the program change."""
     defaults: GenerationDefaults = GenerationDefaults()
     """Of requests that name no other."""
+    inline: InlineLimit = InlineLimit()
+    """What of its texts the event loop encodes itself."""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -18,7 +18,8 @@ from router.front.generation_request import (
     TextPrompt,
     TokenPrompt,
 )
-from router.front.prompt_encoder import INLINE_CHARS, PromptEncoder
+from router.front.inline_limit import MAX_INLINE_BYTES
+from router.front.prompt_encoder import PromptEncoder
 from router.front.served_model import ServedModel
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import ByteTokenizer, PlainTemplate, byte_model
@@ -44,10 +45,10 @@ async def test_long_texts_and_chats_of_unknown_length_are_encoded_elsewhere() ->
     texts = NotingText(model)
     encoder = PromptEncoder(model, texts, LoopShare())
     chat = ChatPrompt((("user", "Hi"),))
-    await encoder.encode(TextPrompt("x" * INLINE_CHARS))
-    await encoder.encode(TokenPrompt([1] * INLINE_CHARS))
+    await encoder.encode(TextPrompt("x" * MAX_INLINE_BYTES))
+    await encoder.encode(TokenPrompt([1] * MAX_INLINE_BYTES))
     assert texts.prompts == []
-    await encoder.encode(long := TextPrompt("x" * (INLINE_CHARS + 1)))
+    await encoder.encode(long := TextPrompt("\U000e0001" * (MAX_INLINE_BYTES // 4 + 1)))
     assert await encoder.encode(chat) == list(b"user:Hi\n")
     assert texts.prompts == [long, chat]
 
@@ -65,7 +66,7 @@ class BriefTemplate(PlainTemplate):
         (ChatPrompt((("user", "Hi"),)), True),
         (ChatPrompt((("user", "Hi"),), keep_last=2), True),
         (ChatPrompt((("user", "Hi"),) * 3), False),
-        (ChatPrompt((("user", "x" * INLINE_CHARS),)), False),
+        (ChatPrompt((("user", "x" * MAX_INLINE_BYTES),)), False),
         (ChatPrompt((("user", "Hi"),), Rendering(variables={"x": 1})), False),
         (ChatPrompt((("user", "Hi"),), Rendering(continue_final=True)), False),
     ],
