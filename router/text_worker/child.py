@@ -62,7 +62,7 @@ def _reply(desk: TextDesk, limits: TextLimits, head: bytes, body: bytes) -> tupl
     try:
         task = to_worker(head)
         assert not isinstance(task, Setup | Begin)
-        limits.hold_cpu(size_of(task, body))
+        limits.hold_cpu(size_of(task, head, body))
         return _ids(_done(desk, task, body))
     except SplitserveError as error:
         return pack_refusal(error), b""

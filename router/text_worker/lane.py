@@ -75,7 +75,8 @@ class TextLane:
         """See TextWork. Raises QueueFull, and InvalidRequest for a task that cannot be packed,
         before anything is kept."""
         head = pack_task(task, len(body))
-        job = Job(head, body, size_of(task, body), asyncio.get_running_loop().create_future())
+        size = size_of(task, head, body)
+        job = Job(head, body, size, asyncio.get_running_loop().create_future())
         self._waiting.add(job)
         self._arrived.set()
         try:

@@ -75,13 +75,11 @@ MESSAGE_BYTES = 32
 """What a message costs beside its content: 1,090 empty ones take a plain template 110 ms."""
 
 
-def size_of(task: Task, body: bytes) -> int:
-    """Bytes that the task is work on; `body` is its payload."""
-    if isinstance(task, EncodeText):
-        return len(task.text)
-    if isinstance(task, EncodeChat):
-        return sum(len(content) + MESSAGE_BYTES for _role, content in task.messages)
-    return len(body)
+def size_of(task: Task, head: bytes, body: bytes) -> int:
+    """Bytes that the task is work on: all that came for it, `head` as packed and `body` as its
+    payload. What a client gives a template beside the messages is in the head."""
+    num_messages = len(task.messages) if isinstance(task, EncodeChat) else 0
+    return len(head) + MESSAGE_BYTES * num_messages + len(body)
 
 
 class TextWorkerReady(msgspec.Struct, frozen=True, tag=True):

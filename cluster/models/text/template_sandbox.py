@@ -40,7 +40,7 @@ _TEXT_METHOD_NAMES = """
     startswith strip swapcase title upper
 """
 GLOBAL_NAMES = frozenset({"dict", "namespace", "raise_exception", "range", "strftime_now"})
-"""What every template is given, whoever wrote it."""
+"""What every template is given, and no client may replace."""
 _TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
 _WIDE_FORMAT = re.compile(r"\*|\d{3,}")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cluster.errors import InvalidRequest
+from cluster.models.text.template_sandbox import GLOBAL_NAMES
 from router.api.reading.schema import ChatRendering, ChatRequest
 from router.front.generation_request import Rendering
 
 RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
-"""What a template gets from us."""
+"""What a template gets from us, of the request."""
 
 
 def rendering_of(request: ChatRequest | ChatRendering) -> Rendering:
@@ -24,15 +27,23 @@ def rendering_of(request: ChatRequest | ChatRendering) -> Rendering:
             "continue_final_message needs a last message of the assistant",
             param="continue_final_message",
         )
-    variables = request.chat_template_kwargs or {}
-    for name in variables.keys() & RESERVED:
-        raise InvalidRequest(
-            f"chat_template_kwargs has {name!r}, which has a field of its own",
-            param="chat_template_kwargs",
-        )
     return Rendering(
         add_generation_prompt=opens and not continues,
         continue_final=continues,
         add_special=bool(request.add_special_tokens),
-        variables=variables,
+        variables=_checked(request.chat_template_kwargs or {}),
     )
+
+
+def _checked(variables: dict[str, Any]) -> dict[str, Any]:
+    for name in variables:
+        if name in RESERVED:
+            reason = "which has a field of its own"
+        elif name in GLOBAL_NAMES:
+            reason = "which is a function of every template; leave it out"
+        else:
+            continue
+        raise InvalidRequest(
+            f"chat_template_kwargs has {name!r}, {reason}", param="chat_template_kwargs"
+        )
+    return variables

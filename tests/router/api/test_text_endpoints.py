@@ -6,6 +6,7 @@ import httpx
 import msgspec
 import pytest
 
+from cluster.models.text.template_sandbox import GLOBAL_NAMES
 from cluster.process.background import cancel
 from cluster.process.lifespan import ProcessState
 from router.api.reading.tokenize_reader import SLICE_TOKENS, TokenizeReader
@@ -99,6 +100,17 @@ async def test_what_a_template_may_ask_for_reaches_it(front):
     refused = {"messages": CHAT, "chat_template_kwargs": {"messages": []}}
     answer = await post(front, "/v1/chat/completions", refused)
     assert answer.json()["error"]["param"] == "chat_template_kwargs"
+
+
+@pytest.mark.parametrize("name", sorted(GLOBAL_NAMES))
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_what_every_template_is_given_cannot_be_replaced_by_a_client(front, path, name):
+    body = {"messages": CHAT, "chat_template_kwargs": {"x": 1, name: "mine"}}
+    answer = await post(front, path, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "chat_template_kwargs"
+    assert name in answer.json()["error"]["message"]
+    assert front.source.requests == []
 
 
 async def test_the_assistants_last_message_is_continued_and_not_closed(front):

@@ -13,6 +13,7 @@ from cluster.errors import InternalError, InvalidRequest
 from cluster.models.card import ModelCard
 from router.front.generation_request import Rendering
 from router.front.model_loading import load_text_side
+from router.front.text_work import Door
 from router.text_worker.child import _reply
 from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
@@ -20,9 +21,11 @@ from router.text_worker.messages import (
     LENGTHS,
     EncodeChat,
     Ids,
+    ReadLarge,
     Refusal,
     pack_refusal,
     pack_task,
+    size_of,
     to_router,
 )
 
@@ -71,6 +74,18 @@ def test_any_template_variable_is_packed_and_answered_or_refused(
         assert not isinstance(reply.error(), InternalError)
     else:
         assert len(payload) == 4 * reply.lengths[0]
+
+
+def test_all_that_a_client_gave_a_template_is_work() -> None:
+    """It is due as late as it is large, and has its time on a core by it."""
+
+    def size_with(variables: dict[str, Any]) -> int:
+        task = EncodeChat((("user", "hello"),), Rendering(variables=variables), 1000)
+        return size_of(task, pack_task(task, 0), b"")
+
+    assert size_with({}) < 300
+    assert 100_000 < size_with({"mine": ["text " * 1000] * 20}) < 101_000
+    assert size_of(ReadLarge(Door.CHAT, 1000), b"", b"x" * 5000) == 5000
 
 
 def test_a_refusal_whose_words_are_no_text_still_travels() -> None:

@@ -11,7 +11,7 @@ from cluster.errors import BadCheckpoint, InvalidRequest
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.models.text.chat_template import JinjaChatTemplate, load_chat_template
-from cluster.models.text.template_sandbox import TemplateEnvironment
+from cluster.models.text.template_sandbox import GLOBAL_NAMES, TemplateEnvironment
 
 CHATS = [
     [{"role": "user", "content": "hi"}],
@@ -170,6 +170,10 @@ def test_compiling_works_nothing_out(source: str) -> None:
     """Each `[..]|trim` writes a list: twice as many backslashes."""
     code = TemplateEnvironment().compile(source, raw=True)
     assert len(code) < 10_000
+
+
+def test_a_template_is_given_what_is_stated_and_no_more() -> None:
+    assert set(TemplateEnvironment().globals) == GLOBAL_NAMES
 
 
 @pytest.mark.parametrize(
