@@ -45,7 +45,8 @@ class InlineLimit:
 
 
 def inline_limit_of(tokenizer: Tokenizer, *, clock: Clock = time.thread_time) -> InlineLimit:
-    """Measured with texts of MAX_INLINE_BYTES. Blocking: SmolLM2's takes about 0.1 s."""
+    """Measured with texts of MAX_INLINE_BYTES. Blocking: SmolLM2's takes 0.04 s, and
+    comes to 3,400 letters or 1,300 bytes of digits (2-core machine)."""
 
     def slowest(kinds: tuple[_Author, ...]) -> float:
         return max(_seconds_per_byte(tokenizer, kind, clock) for kind in kinds)
