@@ -11,8 +11,10 @@ from pathlib import Path
 from cluster.identity import Role
 from cluster.process.cgroup import OWN_CGROUPS, Cgroups
 
-PREFILL_NICENESS = 5
-"""See `share_cores`."""
+PREFILL_NICENESS = 2
+"""See `share_cores`. Four streams on two idle cores while 2000-token prompts arrive: p99 of gaps
+over the quiet one, and TTFT over that of engines with equal shares (which had 1.6 to 2.2 and 1):
+1.1 and 1.18 at 10, 1.2 and 1.20 at 5, 1.5 and 1.14 at 2. One run of bench_interference each."""
 
 
 def available_cores(cgroups: Cgroups = OWN_CGROUPS) -> int:

@@ -86,8 +86,27 @@ def test_a_descriptor_that_cannot_be_written_costs_the_lines_and_nothing_else() 
     os.close(write_end)
 
 
+class CountingWriter(LogWriter):
+    """How often it writes."""
+
+    num_writes = 0
+
+    def _emit(self, data: bytes) -> None:
+        self.num_writes += 1
+        super()._emit(data)
+
+
+def test_lines_that_come_one_after_the_other_are_written_together(pipe: tuple[int, int]) -> None:
+    writer = CountingWriter(pipe[1])
+    for number in range(1000):
+        writer.write(b"%03d\n" % number)
+    assert writer.flush(DEADLINE_S)
+    assert os.read(pipe[0], 65536) == b"".join(b"%03d\n" % number for number in range(1000))
+    assert writer.num_writes < 100
+
+
 class BuggyWriter(LogWriter):
-    """The first line that it is to write meets a bug."""
+    """What it is to write first meets a bug."""
 
     num_lines = 0
 
@@ -98,7 +117,7 @@ class BuggyWriter(LogWriter):
         super()._emit(data)
 
 
-def test_a_bug_in_the_logs_thread_costs_a_line_and_is_told_by_the_next(
+def test_a_bug_in_the_logs_thread_costs_what_it_held_and_is_told_by_the_next(
     pipe: tuple[int, int],
 ) -> None:
     writer = BuggyWriter(pipe[1])

@@ -32,7 +32,7 @@ at contexts of 0, 500, 1000 and 1500 tokens
 and as smooth in between: rows are not dearer for not filling a kernel's tile. So a prompt of 2000
 tokens costs 1.1 times in short chunks what it costs in long ones, F aside. To repeat:
 `Decoder.forward` of such batches, made as in benchmarks/bench_decoder.py."""
-LEAST_TAIL = 1.4
+LEAST_TAIL = 1.6
 """Of a quiet stream's p99 over the decode step, as its reader sees it: the way from the engine adds
 to what the engine can measure. Colocated on two idle cores, four streams while 2000-token prompts
 arrive, in ms at 1.6, 1.8, 2.0 and 2.3: p99 of the gaps 55, 62, 70, 77; to the prompt's first token

@@ -45,7 +45,7 @@ def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> N
         "--dtype=float32",
         "--max-num-seqs=3",
         "--num-threads=8",
-        "--niceness=5",
+        "--niceness=2",
         "--memory-share=0.5",
     }
 
@@ -84,7 +84,7 @@ def test_decode_has_cores_of_its_own_and_prefill_uses_what_is_left(
 
 def test_prefill_steps_back_for_decode_on_shared_cores_only() -> None:
     words = planned()
-    assert "--niceness=5" in words["prefill-0"]
+    assert "--niceness=2" in words["prefill-0"]
     assert not any(word.startswith("--niceness") for word in words["decode-0"])
     assert "--niceness=3" in planned(niceness="3")["prefill-0"]
     _, workers = plan_fleet(load_options(ServeOptions, {}, environ={}), Machine(8, ("0",)))
