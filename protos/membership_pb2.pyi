@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Member(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid")
+    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid", "prefix_cache_off")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class Member(_message.Message):
     KV_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_CACHE_OFF_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     role: str
@@ -34,7 +35,8 @@ class Member(_message.Message):
     kv_transport: str
     version: str
     pid: int
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+    prefix_cache_off: bool
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("member",)

@@ -98,6 +98,7 @@ def member_of(
         kv_transport=ready.kv_transport,
         version=VERSION,
         pid=pid,
+        prefix_cache_off=not spec.options.prefix_cache,
     )
 
 

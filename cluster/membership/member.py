@@ -44,6 +44,7 @@ class Member:
     kv_transport: str = ""
     version: str = ""
     pid: int = 0
+    prefix_cache_off: bool = False
 
     @property
     def key(self) -> WorkerKey:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cluster.errors import InvalidRequest
 from router.api.answers.shape import Envelope
@@ -22,6 +24,8 @@ from router.front.pipeline import PreparedGeneration, check_scored
 from router.front.text_work import LARGE_BODY_BYTES
 
 TIMINGS_HEADER = b"x-splitserve-timings"
+Answering = Callable[[Exchange, bytes, HeldBody], Coroutine[Any, Any, None]]
+"""Answers one body. It lets `HeldBody` go once what it has read takes the place of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,14 @@ class HttpContext:
 
     door: DoorContext
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, answer: Answering) -> None:
+        """Lets a request in, within what the door admits and holds, reads its body and has it
+        answered for as long as the client is there."""
+        exchange = Exchange(scope, receive, send, self.door.door_limits)
+        with self.door.in_flight.admit(), self.door.bodies.open() as held:
+            body = await exchange.read_json_body(held)
+            await exchange.until_disconnect(answer(exchange, body, held))
 
 
 class GenerationEndpoint:
@@ -41,10 +53,7 @@ class GenerationEndpoint:
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._door.door_limits)
-        with self._door.in_flight.admit(), self._door.bodies.open() as held:
-            body = await exchange.read_json_body(held)
-            await exchange.until_disconnect(self._run(exchange, body, held))
+        await self._context.serve(scope, receive, send, self._run)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
         plan = _with_headers(await self._read(exchange, body), exchange)

@@ -9,6 +9,7 @@ from router.api.generation_endpoint import HttpContext
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
+from router.front.body_account import HeldBody
 from router.front.generation_request import TokenPrompt
 from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
 
@@ -36,12 +37,9 @@ class TextEndpoint:
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._door.door_limits)
-        with self._door.in_flight.admit(), self._door.bodies.open() as held:
-            body = await exchange.read_json_body(held)
-            await exchange.until_disconnect(self._run(exchange, body))
+        await self._context.serve(scope, receive, send, self._run)
 
-    async def _run(self, exchange: Exchange, body: bytes) -> None:
+    async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), None)
         limits = self._door.times.limits(exchange.arrived_s, asked_s)
         pipeline, reader = self._door.pipeline, self._reader
@@ -52,5 +50,6 @@ class TextEndpoint:
             split = reader.split(body)
             ids = [await pipeline.encode(each, limits.to_first_token) for each in split.prompts]
             done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)
+        held.close()
         exchange.headers += self._context.ignored.tell(done.ignored)
         await exchange.reply(await reader.answer(done.rest, done.prompts))

@@ -3,15 +3,15 @@
     sent -> first token (prefill worker released) -> ... -> Completed | error -> closed
                                                       '-> finish of the last choice: a second more
 
-`close` settles everything once: the stream, the workers' counts and the index's expectation.
+`close` settles everything once: the stream, the workers' counts and what is left behind there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from cluster.errors import WorkerLost
+from cluster.errors import SplitserveError, WorkerLost
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.wire import (
@@ -23,11 +23,13 @@ from cluster.wire import (
     usage_from_wire,
 )
 from protos import worker_pb2
+from router.dispatch.left_behind import LeftBehind
 from router.dispatch.stream import ChoiceTokens, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import ProgressWatch
 from router.fleet.fleet import Fleet
 from router.fleet.member import Assignment, FleetMember
-from router.index.prefix_index import Expectation, PrefixIndex
+from router.fleet.request_stream import WorkerMessage
+from router.index.prefix_index import PrefixIndex
 from router.pricing.route import Route, RoutingView
 
 FINISH_TIMEOUT_S = 1.0
@@ -49,7 +51,6 @@ class RunningRequest:
     ) -> None:
         """`on_end`: the worker is through with it, however far its client has read."""
         self.decode = route.decode
-        self._request = request
         self._fleet = fleet
         member = fleet.find(route.decode)
         if member is None or member.session is None:
@@ -69,21 +70,21 @@ class RunningRequest:
             request.limits, lambda: self._stream.last_token_s, self._stream.fail
         )
         self._goodbye: asyncio.TimerHandle | None = None
-        self._assignments = _assign(request, view, member, targets[:1])
-        self._expected_at: dict[WorkerKey, Expectation] = {}
-        self._holders: frozenset[str] = frozenset()
+        found = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
+        self._assignments = _assign(request, found, member, targets[:1])
+        self._left_behind = LeftBehind(request, found, member, targets, index)
         self._begun = set[int]() if targets else set(range(request.sampling.n))
         """Choices whose next token is the decode worker's own: the first may be the prefill's."""
         self._has_decoded = False
         try:
-            self._expect([member, *targets[:1]], index)
+            self._left_behind.expect()
         except BaseException:
             self.close()  # nobody else can
             raise
 
     async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
-        message = await self._stream.next()
+        message = await self._next_message()
         if isinstance(message, worker_pb2.PromptTokens):
             scored = [prompt_token_from_wire(token) for token in message.tokens]
             return PromptTokens(message.first_index, scored)
@@ -92,7 +93,7 @@ class RunningRequest:
         self._assignments[0].prefilled()
         if isinstance(message, worker_pb2.Ended):
             usage, timing = usage_from_wire(message.usage), timing_from_wire(message.timing)
-            self._holders = self._holders_of_the_prompt(usage, timing)
+            self._left_behind.ended(usage, timing)
             if not self._has_decoded:
                 self._fleet.note_good_end(self.decode)
             return usage, timing
@@ -116,16 +117,14 @@ class RunningRequest:
             self._goodbye.cancel()
         self._stream.close()
         self._release()
-        for key, expectation in self._expected_at.items():
-            expectation.settle(came_true=key.worker_id in self._holders)
+        self._left_behind.settle()
 
-    def _expect(self, members: list[FleetMember], index: PrefixIndex) -> None:
-        """What the index may count on from now on: requests that follow at once find their
-        prefix. The decode worker is the first."""
-        request = self._request
-        root = request.root_at(members[0].pairing_key)
-        for item in members:
-            self._expected_at[item.key] = index.expect([item.key], root, request.packed)
+    async def _next_message(self) -> WorkerMessage:
+        try:
+            return await self._stream.next()
+        except SplitserveError:
+            self._left_behind.failed()
+            raise
 
     def _leave_the_workers(self) -> None:
         self._release()
@@ -136,19 +135,13 @@ class RunningRequest:
             assignment.release()
 
     def _note_tokens(self, choice: int, num_tokens: int) -> None:
-        """The decode worker's engine works: it has made a token of this request."""
+        """One that the decode worker has made itself says that its engine works."""
+        self._left_behind.made(num_tokens)
         if not self._has_decoded and (choice in self._begun or num_tokens > 1):
             self._has_decoded = True
+            self._left_behind.decoded()
             self._fleet.note_request(self.decode, failed=False)
         self._begun.add(choice)
-
-    def _holders_of_the_prompt(self, usage: Usage, timing: Timing) -> frozenset[str]:
-        """Who surely has all of the prompt's KV: whoever computed it, and a decode worker that
-        went beyond the first token. One that ended with it may have stopped reading."""
-        has_decoded = usage.completion_tokens > self._request.sampling.n
-        decode = self.decode.worker_id
-        readers = {decode} if has_decoded else set[str]()
-        return frozenset(readers | {timing.prefill_worker or decode})
 
     def _give_up_on_the_end(self) -> None:
         self._stream.fail(
@@ -166,15 +159,18 @@ def prefill_worker_of(timing: Timing, route: Route) -> WorkerKey | None:
 
 
 def _assign(
-    request: RoutedRequest, view: RoutingView, decode: FleetMember, prefill: list[FleetMember]
+    request: RoutedRequest,
+    found: Mapping[WorkerKey, int],
+    decode: FleetMember,
+    prefill: list[FleetMember],
 ) -> list[Assignment]:
-    """The decode worker's share first, then the first prefill worker's."""
+    """The decode worker's share first, then the first prefill worker's. `found`: tokens of the
+    prompt that each is believed to have."""
     num_prompt = len(request.token_ids)
-    matched = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
     total = num_prompt + request.sampling.n * request.sampling.max_tokens
 
     def uncached(item: FleetMember) -> int:
-        return max(1, num_prompt - matched.get(item.key, 0))
+        return max(1, num_prompt - found.get(item.key, 0))
 
     local_tokens = 0 if prefill else uncached(decode)
     return [

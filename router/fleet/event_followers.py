@@ -17,6 +17,7 @@ from cluster.membership.member import Member
 from cluster.membership.memory import MAX_MEMBERS
 from cluster.process.background import Background, cancel
 from cluster.process.loop_share import LoopShare
+from router.fleet.guessed_cache import GuessedCache
 from router.index.prefix_index import PrefixIndex
 from router.telemetry.metrics import RouterMetrics
 
@@ -68,6 +69,11 @@ class EventFollowers:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def guess(self, member: Member) -> GuessedCache:
+        """A worker that has a cache and no events: what it serves is all that the index learns."""
+        self._index.add_worker(member.key, member.pairing.block_size_tokens)
+        return GuessedCache(lambda: self._give_up(member.key))
+
     def forget(self, worker: WorkerKey) -> None:
         """The index knows nothing more of a worker; the room of its blocks comes in slices."""
         self._index.remove_worker(worker)
@@ -79,6 +85,10 @@ class EventFollowers:
         if self._context is not None:
             self._context.destroy(linger=0)
             self._context = None
+
+    def _give_up(self, worker: WorkerKey) -> None:
+        self._index.apply(worker, CacheChange(cleared=True))
+        self._start_sweep()
 
     def _start_sweep(self) -> None:
         """One more beside a sweep that is under way ends at once."""

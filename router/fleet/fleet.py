@@ -232,8 +232,7 @@ class Fleet:
         item = FleetMember(state, cooldown=Cooldown(self._time.rest_clock))
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
-        if member.kv_events_address:
-            item.follower = self._followers.follow(member)
+        self._learn_of_cache(item)
         if item.is_decode:
             item.session = self._sessions.open(
                 member,
@@ -242,6 +241,16 @@ class Fleet:
                 on_handoff=partial(self.note_handoff, reader=member.key),
                 on_mismatch=lambda error: self._turn_away(member.key, error),
             )
+
+    def _learn_of_cache(self, item: FleetMember) -> None:
+        """By its events, else by what it serves. One that keeps nothing is unknown to the index,
+        which expects nothing of it."""
+        if item.member.prefix_cache_off:
+            return
+        if item.member.kv_events_address:
+            item.follower = self._followers.follow(item.member)
+        else:
+            item.guesses = self._followers.guess(item.member)
 
     def _turn_away(self, key: WorkerKey, error: SplitserveError) -> None:
         """Somebody else answers at this member's address: it is out until it joins anew."""

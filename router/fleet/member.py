@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from math import ceil
 
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.kv_shape import ITEM_BYTES
 from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
+from router.fleet.guessed_cache import GuessedCache
 from router.fleet.slow_start import SlowStart
 from router.fleet.worker_session import WorkerSession
 
@@ -53,6 +55,8 @@ class FleetMember:
     session: WorkerSession | None = None
     follower: asyncio.Task[None] | None = None
     """Follows the worker's KV events."""
+    guesses: GuessedCache | None = None
+    """Of a worker that has a prefix cache and no events."""
     cooldown: Cooldown = field(default_factory=lambda: Cooldown(time.monotonic))
     """Whether its work fails: requests at a decode worker, handoffs at a prefill worker."""
     slow_start: SlowStart = field(default_factory=SlowStart)
@@ -109,9 +113,8 @@ class FleetMember:
     @property
     def capacity_tokens(self) -> int:
         """The longest prompt and completion that can ever run there."""
-        pool_tokens = self.load.total_blocks * self.member.pairing.block_size_tokens
         limit = self.member.max_context_tokens
-        return min(limit, pool_tokens) if pool_tokens else limit
+        return min(limit, self._pool_tokens or limit)
 
     @property
     def free_tokens(self) -> int | None:
@@ -121,6 +124,16 @@ class FleetMember:
         num_blocks = self.load.free_blocks + self.load.cached_blocks
         return num_blocks * self.member.pairing.block_size_tokens
 
+    def note_written(self, num_tokens: int) -> None:
+        """A request is over that put the KV of at most so many new tokens into its pool.
+
+        Before its first report the pool is taken to be as large as one request needs it.
+        """
+        if self.guesses is not None:
+            size = self.member.pairing.block_size_tokens
+            room_tokens = self._pool_tokens or self.member.max_context_tokens
+            self.guesses.wrote(ceil(num_tokens / size), room_blocks=room_tokens // size)
+
     def assign(self, *, num_tokens: int, prefill_tokens: int) -> Assignment:
         """Counts a request; `prefill_tokens` are those that it computes here."""
         self.num_in_flight += 1
@@ -128,3 +141,7 @@ class FleetMember:
         self.pending_prefill_tokens += prefill_tokens
         self.pending_prompts += prefill_tokens > 0
         return Assignment(self, num_tokens, prefill_tokens)
+
+    @property
+    def _pool_tokens(self) -> int:
+        return self.load.total_blocks * self.member.pairing.block_size_tokens

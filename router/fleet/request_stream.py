@@ -16,7 +16,8 @@ from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, from_code
 from protos import worker_pb2
 
-_Item = worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended | SplitserveError
+WorkerMessage = worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended
+_Item = WorkerMessage | SplitserveError
 
 
 class RequestStream:
@@ -77,7 +78,7 @@ class RequestStream:
             self._over = True
             self._items.put_nowait(error)
 
-    async def next(self) -> worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended:
+    async def next(self) -> WorkerMessage:
         """The next message; nothing may be asked for after Ended. Raises the request's error."""
         item = await self._items.get()
         if isinstance(item, SplitserveError):

@@ -2,20 +2,19 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from random import Random
+from zlib import crc32
 
-from cluster.config import RouterOptions
+from cluster.block_hash import cache_root
 from cluster.identity import Role
-from cluster.membership.member import Member
 from cluster.sampling import SamplingParams
 from cluster.world import World
-from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest, StreamEvent
 from router.dispatch.time_limits import DefaultTimes, TimeLimits
-from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.planes import PAIRING, running_plane
 
 PROMPT = list(range(1, 10))
 
@@ -29,46 +28,38 @@ def time_limits(whole_s: float) -> TimeLimits:
 def request(
     request_id: str = "r1", *, timeout_s: float = 30.0, max_tokens: int = 2
 ) -> RoutedRequest:
+    """Each id has a prompt of its own, as long as PROMPT: no worker has anything of it."""
+    first = 0 if request_id == "r1" else 1000 + crc32(request_id.encode()) % 100_000
     return RoutedRequest(
         request_id=request_id,
-        token_ids=PROMPT,
+        token_ids=[first + token_id for token_id in PROMPT],
         sampling=SamplingParams(max_tokens=max_tokens, seed=7),
         limits=time_limits(timeout_s),
     )
 
 
-def prefill_member(worker_id: str = "prefill-1", **values: object) -> Member:
-    base = Member(
-        worker_id=worker_id,
-        incarnation="i1",
-        role=Role.PREFILL,
-        address="127.0.0.1:9",
-        pairing=PAIRING,
-        model="m",
-        max_context_tokens=1000,
-    )
-    return replace(base, **values)  # type: ignore[arg-type]
-
-
 @asynccontextmanager
 async def router(*workers: FakeDecodeWorker, **options: int) -> AsyncIterator[FleetPlane]:
-    plane = FleetPlane(RouterOptions(**options), OwnModel(), World(chance=Random(1)))
-    await plane.start()
-    for worker in workers:
-        await worker.start()
-        await plane.store.join(worker.member())
-    await until(lambda: len(plane.fleet.ready(Role.DECODE)) == len(workers))
-    try:
-        yield plane
-    finally:
-        await plane.close()
+    async with AsyncExitStack() as stack:
         for worker in workers:
-            await worker.stop()
+            await stack.enter_async_context(worker)
+        world = World(chance=Random(1))
+        plane = await stack.enter_async_context(running_plane(world=world, **options))
+        for worker in workers:
+            await plane.store.join(worker.member())
+        await until(lambda: len(plane.fleet.ready(Role.DECODE)) == len(workers))
+        yield plane
 
 
 async def collect(plane: FleetPlane, asked: RoutedRequest) -> list[StreamEvent]:
     async with aclosing(plane.source.generate(asked)) as events:
         return [event async for event in events]
+
+
+def found(plane: FleetPlane, asked: RoutedRequest) -> dict[str, int]:
+    """Blocks of a prompt that each worker is believed to have; those of `request` have two."""
+    root, size = cache_root(PAIRING.key), PAIRING.block_size_tokens
+    return plane.index.match(root, asked.packed, size).num_blocks
 
 
 def outcome(plane: FleetPlane, name: str) -> float:

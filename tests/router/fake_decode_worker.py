@@ -9,22 +9,13 @@ from cluster.cache_change import CachedBlock
 from cluster.identity import Role, WorkerKey
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.member import Member
-from cluster.pairing import Pairing
 from cluster.process.background import cancel
 from cluster.rpc import RpcServer
 from cluster.wire import identity_from_wire, identity_to_wire
 from cluster.worker_identity import WorkerIdentity
 from protos import generation_pb2, worker_pb2, worker_pb2_grpc
+from tests.router.planes import PAIRING, member_of
 
-PAIRING = Pairing(
-    weights_digest="aa",
-    tokenizer_digest="bb",
-    dtype="bfloat16",
-    block_size_tokens=4,
-    num_layers=2,
-    num_kv_heads=1,
-    head_dim=8,
-)
 Frame = worker_pb2.WorkerFrame
 
 
@@ -58,7 +49,9 @@ def error_frame(request_id: str, code: str, message: str) -> Frame:
 class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
     """`submitted`, `cancelled` and `finished` (request, choice) are what came; `send` answers.
 
-    It says that it is the process which `member` described last. With `answer_at_once` every
+    As a context it has started and is stopped however the block ends: a gRPC server that nobody
+    stops keeps its process from ending. It says that it is the process which `member` described
+    last. With `answer_at_once` every
     request gets its max_tokens tokens 100, 101, ... and its end; with `fails_with` an error of that
     code.
     """
@@ -90,6 +83,12 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    async def __aenter__(self) -> "FakeDecodeWorker":
+        return await self.start()
+
+    async def __aexit__(self, *cause: object) -> None:
+        await self.stop()
+
     async def start(self, port: int = 0) -> "FakeDecodeWorker":
         self._server = RpcServer("127.0.0.1", port)
         self._server.add(
@@ -116,16 +115,8 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         self._frames.put_nowait(frame)
 
     def member(self, **values: object) -> Member:
-        fields: dict[str, object] = {
-            "worker_id": self.worker_id,
-            "incarnation": "i1",
-            "role": Role.DECODE,
-            "address": self.address,
-            "pairing": PAIRING,
-            "model": "m",
-            "max_context_tokens": 1000,
-        }
-        member = Member(**fields | values)  # type: ignore[arg-type]
+        fields = {"worker_id": self.worker_id, "address": self.address} | values
+        member = member_of(Role.DECODE, **fields)  # type: ignore[arg-type]
         self.identity = WorkerIdentity(member.key, member.pairing)
         return member
 

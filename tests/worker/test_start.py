@@ -109,3 +109,14 @@ def test_the_fleet_and_the_operator_are_told_the_format_that_was_loaded() -> Non
     member = member_of(spec, ready, address="a:1", events=("e", "r"), model="tiny", pid=1)
     assert member.pairing.weights == "full"
     assert facts_of(spec, ready, metrics_port=0)["weights"] == "full"
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_the_fleet_is_told_whether_what_a_worker_served_can_be_found_there(
+    prefix_cache: bool,
+) -> None:
+    spec = spec_on("auto", tiny_card())
+    spec = msgspec.structs.replace(spec, options=replace(spec.options, prefix_cache=prefix_cache))
+    ready = ready_with(WeightFormat.FULL)
+    member = member_of(spec, ready, address="a:1", events=("e", "r"), model="tiny", pid=1)
+    assert member.prefix_cache_off is not prefix_cache

@@ -9,17 +9,17 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from cluster.config import RouterOptions
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
-from cluster.membership.member import Member, member_to_wire
+from cluster.membership.member import member_to_wire
 from cluster.membership.store import MembershipChange
-from cluster.rpc import RpcServer, error_of, open_channel
+from cluster.rpc import error_of, open_channel
 from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
-from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.planes import PAIRING, prefill_member, served_plane
 from tests.virtual_time import VirtualTime
 
 OWN = OwnModel(tokenizer_digest="bb")
@@ -31,31 +31,15 @@ async def served(
     world: World | None = None,
     **options: float,
 ) -> AsyncIterator[tuple[FleetPlane, membership_pb2_grpc.MembershipStub]]:
-    plane = FleetPlane(RouterOptions(**options), own, world or World())  # type: ignore[arg-type]
-    server = RpcServer("127.0.0.1", 0)
-    plane.register(server)
-    port = await server.start()
-    await plane.start()
-    channel = open_channel(f"127.0.0.1:{port}")
-    try:
+    async with (
+        served_plane(own, world, **options) as (plane, address),
+        open_channel(address) as channel,
+    ):
         yield plane, membership_pb2_grpc.MembershipStub(channel)
-    finally:
-        await channel.close()
-        await plane.close()
-        await server.stop(0)
 
 
 def member(worker_id: str = "prefill-1", **values: object) -> membership_pb2.Member:
-    base = Member(
-        worker_id=worker_id,
-        incarnation="i1",
-        role=Role.PREFILL,
-        address="127.0.0.1:9",
-        pairing=PAIRING,
-        model="m",
-        max_context_tokens=100,
-    )
-    return member_to_wire(replace(base, **values))  # type: ignore[arg-type]
+    return member_to_wire(prefill_member(worker_id, **values))
 
 
 def join(wire: membership_pb2.Member) -> membership_pb2.JoinRequest:
@@ -95,8 +79,7 @@ async def test_a_worker_joins_beats_and_leaves_and_operators_see_it() -> None:
 
 
 async def test_silence_removes_a_worker_whole_once_its_session_is_gone_too() -> None:
-    worker = await FakeDecodeWorker().start()
-    async with served(worker_lease_s=0.2) as (plane, stub):
+    async with FakeDecodeWorker() as worker, served(worker_lease_s=0.2) as (plane, stub):
         await stub.Join(join(member_to_wire(worker.member())))
         await until(lambda: plane.why_not_ready() is None)
         [item] = plane.fleet.members
@@ -117,9 +100,8 @@ async def test_silence_removes_a_prefill_worker_which_has_no_session() -> None:
 
 async def test_a_silent_worker_gets_no_new_work_while_another_beats() -> None:
     silent, beating = FakeDecodeWorker("decode-1"), FakeDecodeWorker("decode-2")
-    async with served(worker_lease_s=1.0) as (plane, stub):
+    async with silent, beating, served(worker_lease_s=1.0) as (plane, stub):
         for worker in (silent, beating):
-            await worker.start()
             await stub.Join(join(member_to_wire(worker.member())))
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 2)
         request = membership_pb2.BeatRequest(worker_id="decode-2", incarnation="i1")
@@ -129,8 +111,6 @@ async def test_a_silent_worker_gets_no_new_work_while_another_beats() -> None:
             assert (await stub.Beat(request)).known
             await asyncio.sleep(0.01)
         assert [one.key.worker_id for one in plane.fleet.ready(Role.DECODE)] == ["decode-2"]
-    await silent.stop()
-    await beating.stop()
 
 
 async def test_a_model_of_other_weights_is_refused_with_both_values() -> None:
@@ -179,8 +159,8 @@ async def test_a_second_live_process_under_one_id_is_refused_until_the_first_fal
 
 
 async def test_a_decode_worker_whose_session_broke_is_replaced_by_its_successor_at_once() -> None:
-    worker = await FakeDecodeWorker().start()
-    async with served(beat_interval_s=60.0, worker_lease_s=60.0) as (plane, stub):
+    times = {"beat_interval_s": 60.0, "worker_lease_s": 60.0}
+    async with FakeDecodeWorker() as worker, served(**times) as (plane, stub):
         await stub.Join(join(member_to_wire(worker.member())))
         await until(lambda: plane.why_not_ready() is None)
         successor = member_to_wire(worker.member(incarnation="i2"))
@@ -193,8 +173,7 @@ async def test_a_decode_worker_whose_session_broke_is_replaced_by_its_successor_
 
 
 async def test_a_member_whose_address_another_process_answers_is_out_until_it_joins_anew() -> None:
-    worker = await FakeDecodeWorker().start()
-    async with served() as (plane, stub):
+    async with FakeDecodeWorker() as worker, served() as (plane, stub):
         departed = member_to_wire(worker.member(worker_id="llama-decode-7"))
         worker.member()
         await stub.Join(join(departed))
@@ -205,12 +184,10 @@ async def test_a_member_whose_address_another_process_answers_is_out_until_it_jo
         assert not (await stub.Beat(its_beat)).known
         await stub.Join(join(member_to_wire(worker.member(incarnation="i2"))))
         await until(lambda: plane.why_not_ready() is None)
-    await worker.stop()
 
 
 async def test_workers_that_do_not_pair_are_both_members_and_the_reason_is_kept() -> None:
-    worker = await FakeDecodeWorker().start()
-    async with served() as (plane, stub):
+    async with FakeDecodeWorker() as worker, served() as (plane, stub):
         await stub.Join(join(member_to_wire(worker.member())))
         await stub.Join(join(member(pairing=replace(PAIRING, dtype="float32"))))
         assert len((await stub.Members(membership_pb2.MembersRequest())).members) == 2
@@ -218,7 +195,6 @@ async def test_workers_that_do_not_pair_are_both_members_and_the_reason_is_kept(
         assert "dtype is 'float32' there and 'bfloat16' here" in reason
         await stub.Leave(membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1"))
         assert plane.fleet.mismatches == ()
-    await worker.stop()
 
 
 @pytest.mark.parametrize(
@@ -257,8 +233,8 @@ async def test_a_beat_with_impossible_numbers_is_refused(load: dict[str, float])
 
 
 async def test_what_a_worker_says_has_one_record_whichever_way_it_comes() -> None:
-    worker, heard = await FakeDecodeWorker().start(), list[MembershipChange]()
-    async with served() as (plane, stub):
+    heard = list[MembershipChange]()
+    async with FakeDecodeWorker() as worker, served() as (plane, stub):
         plane.store.watch(heard.append)
         await stub.Join(join(member_to_wire(worker.member())))
         await until(lambda: plane.why_not_ready() is None)
@@ -273,4 +249,3 @@ async def test_what_a_worker_says_has_one_record_whichever_way_it_comes() -> Non
         await stub.Beat(beat)
         assert item.member.kv_transport == "rc"
         assert item.state is plane.store.members()[0]
-    await worker.stop()

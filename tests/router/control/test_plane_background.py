@@ -15,7 +15,8 @@ from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.index.prefix_index import PrefixIndex
 from tests.router.dispatch_bench import router
-from tests.router.fake_decode_worker import PAIRING, FakeDecodeWorker, until
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.planes import PAIRING
 
 
 async def test_a_router_that_can_no_longer_judge_leases_is_told_and_not_left_to_believe(

@@ -13,7 +13,6 @@ import pytest
 
 from cluster.config import RouterOptions
 from cluster.identity import Role
-from cluster.membership.member import Member
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from protos import worker_pb2
@@ -22,20 +21,13 @@ from router.control.plane import FleetPlane
 from router.dispatch.stream import Completed
 from router.dispatch.time_limits import TimeLimits
 from tests.router.dispatch_bench import collect, is_idle, request
-from tests.router.fake_decode_worker import PAIRING, ended_frame, tokens_frame
+from tests.router.fake_decode_worker import ended_frame, tokens_frame
+from tests.router.planes import PAIRING, member_of
 from tests.scripted_dialer import ScriptedDialer
 from tests.virtual_time import VirtualTime, settle
 
 LEASE_S = 3.0
-DECODE = Member(
-    worker_id="decode-1",
-    incarnation="i1",
-    role=Role.DECODE,
-    address="127.0.0.1:9",
-    pairing=PAIRING,
-    model="m",
-    max_context_tokens=1000,
-)
+DECODE = member_of(Role.DECODE, "decode-1")
 
 
 class Stage:

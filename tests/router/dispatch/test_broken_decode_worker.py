@@ -12,9 +12,9 @@ from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.identity import Role
 from router.control.plane import FleetPlane
 from router.dispatch.attempts import ELSEWHERE
-from router.dispatch.stream import ChoiceTokens, Completed
+from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.index.prefix_index import Expectation
-from tests.router.dispatch_bench import collect, is_idle, outcome, prefill_member, request, router
+from tests.router.dispatch_bench import collect, is_idle, outcome, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
     ended_frame,
@@ -22,6 +22,7 @@ from tests.router.fake_decode_worker import (
     tokens_frame,
     until,
 )
+from tests.router.planes import prefill_member
 
 BROKEN = "internal_error"
 
@@ -45,16 +46,13 @@ async def broken_beside_good(
     clock: Clock,
 ) -> AsyncIterator[tuple[FleetPlane, FakeDecodeWorker, FakeDecodeWorker]]:
     bad, good = broken(), FakeDecodeWorker("decode-good", answer_at_once=True)
-    async with router() as plane:
+    async with bad, good, router() as plane:
         plane.fleet._time = replace(plane.fleet._time, rest_clock=clock)
         for worker in (bad, good):
-            await worker.start()
             await plane.store.join(worker.member())
         plane.fleet._time = replace(plane.fleet._time, rest_clock=time.monotonic)
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 2)
         yield plane, bad, good
-    await bad.stop()
-    await good.stop()
 
 
 async def test_of_200_requests_in_a_row_a_broken_decode_worker_meets_three_and_none_fails() -> None:
@@ -111,23 +109,24 @@ async def test_a_first_token_of_the_prefill_worker_does_not_clear_a_broken_decod
 async def test_a_worker_is_trusted_again_though_one_token_is_all_that_is_asked() -> None:
     """Where prefill workers sample it, no token is ever its own."""
     clock, worker = Clock(), FakeDecodeWorker(answer_at_once=True)
-    async with router() as plane:
+    async with worker, router() as plane:
         plane.fleet._time = replace(plane.fleet._time, rest_clock=clock)
-        await worker.start()
         await plane.store.join(worker.member())
         await plane.store.join(prefill_member())
         await until(lambda: plane.why_not_ready() is None)
         [item] = plane.fleet.with_role(Role.DECODE)
-        asked = replace(request(max_tokens=1), token_ids=list(range(400)))
+
+        def asked(name: str, first: int) -> RoutedRequest:
+            return replace(request(name, max_tokens=1), token_ids=list(range(first, first + 400)))
+
         plane.fleet.note_request(item.key, failed=True)
-        await collect(plane, replace(asked, request_id="sent while it rests"))
+        await collect(plane, asked("sent while it rests", 0))
         assert item.cooldown.is_resting and not item.slow_start.is_proven
         clock.now_s += 1.0
-        await collect(plane, replace(asked, request_id="the one that tries"))
+        await collect(plane, asked("the one that tries", 1000))
         assert worker.submitted[-1].prefill
         assert item.slow_start.is_proven
         assert not item.cooldown.sent(), "nothing has to be tried: the worker is trusted"
-    await worker.stop()
 
 
 async def test_a_request_that_has_a_token_fails_with_its_worker_and_the_worker_rests() -> None:

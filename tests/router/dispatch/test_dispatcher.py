@@ -20,23 +20,15 @@ from cluster.identity import Role
 from router.control.decision_message import decision_to_wire
 from router.dispatch.stream import ChoiceTokens, Completed
 from router.fleet import fleet as fleet_module
-from tests.router.dispatch_bench import (
-    PROMPT,
-    collect,
-    is_idle,
-    outcome,
-    prefill_member,
-    request,
-    router,
-)
+from tests.router.dispatch_bench import PROMPT, collect, is_idle, outcome, request, router
 from tests.router.fake_decode_worker import (
-    PAIRING,
     FakeDecodeWorker,
     ended_frame,
     error_frame,
     tokens_frame,
     until,
 )
+from tests.router.planes import PAIRING, prefill_member
 
 
 async def test_a_request_streams_its_tokens_and_completes_with_usage_and_timing() -> None:
@@ -129,8 +121,7 @@ async def test_what_a_worker_had_before_the_router_came_is_known_from_its_snapsh
     workers[2].live = [
         CachedBlock(name, parents[i], prompt[i * 4 : i * 4 + 4]) for i, name in enumerate(names)
     ]
-    async with router(*workers[:2]) as plane:
-        await workers[2].start()
+    async with workers[2], router(*workers[:2]) as plane:
         pub, replay = await workers[2].start_events()
         member = workers[2].member(kv_events_address=pub, kv_replay_address=replay)
         await plane.store.join(member)
@@ -141,7 +132,6 @@ async def test_what_a_worker_had_before_the_router_came_is_known_from_its_snapsh
         await plane.store.leave(member.key)
         assert plane.index.num_blocks_of(member.key) == 0
         await until(lambda: plane.index.num_blocks == 0)
-        await workers[2].stop()
 
 
 async def test_a_client_that_leaves_cancels_at_the_worker_and_leaves_nothing_behind() -> None:
@@ -276,10 +266,9 @@ async def test_a_worker_that_joins_within_the_grace_serves_the_request() -> None
     worker = FakeDecodeWorker(answer_at_once=True)
     async with router() as plane:
         task = asyncio.create_task(collect(plane, request()))
-        await worker.start()
-        await plane.store.join(worker.member())
-        assert isinstance((await task)[-1], Completed)
-        await worker.stop()
+        async with worker:
+            await plane.store.join(worker.member())
+            assert isinstance((await task)[-1], Completed)
 
 
 async def test_a_draining_worker_gets_no_new_work() -> None:

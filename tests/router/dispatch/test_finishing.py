@@ -18,7 +18,7 @@ from router.dispatch.stream import (
     StreamEvent,
 )
 from router.text.choice_count import new_counts
-from tests.router.dispatch_bench import is_idle, outcome, prefill_member, request, router
+from tests.router.dispatch_bench import is_idle, outcome, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
     ended_frame,
@@ -26,6 +26,7 @@ from tests.router.fake_decode_worker import (
     tokens_frame,
     until,
 )
+from tests.router.planes import prefill_member
 
 
 class Reader:

@@ -10,13 +10,14 @@ from cluster.generation import PromptToken
 from cluster.sampling import SamplingParams
 from protos import generation_pb2, worker_pb2
 from router.dispatch.stream import ChoiceTokens, Completed, PromptTokens, RoutedRequest
-from tests.router.dispatch_bench import PROMPT, collect, prefill_member, request, router
+from tests.router.dispatch_bench import PROMPT, collect, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
     ended_frame,
     tokens_frame,
     until,
 )
+from tests.router.planes import prefill_member
 
 
 def scored_request() -> RoutedRequest:

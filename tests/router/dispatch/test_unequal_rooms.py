@@ -23,14 +23,11 @@ async def broken_big_beside_small() -> AsyncIterator[tuple[FleetPlane, FakeDecod
     """Rooms for 1000 tokens and for 500."""
     big = FakeDecodeWorker("big", fails_with="internal_error")
     small = FakeDecodeWorker("small", answer_at_once=True)
-    async with router() as plane:
+    async with big, small, router() as plane:
         for worker, room in ((big, 1000), (small, 500)):
-            await worker.start()
             await plane.store.join(worker.member(max_context_tokens=room))
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 2)
         yield plane, small
-    await big.stop()
-    await small.stop()
 
 
 def as_long_as_may_be(room: int = 1000) -> RoutedRequest:

@@ -7,8 +7,9 @@ from cluster.membership.member import Member
 from protos import worker_pb2
 from router.fleet.blame import Blame
 from router.fleet.cooldown import LONGEST_REST_S, Cooldown
-from tests.router.dispatch_bench import collect, prefill_member, request, router
+from tests.router.dispatch_bench import collect, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, Frame, until
+from tests.router.planes import prefill_member
 
 
 class HandClock:

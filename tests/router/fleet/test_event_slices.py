@@ -196,9 +196,8 @@ async def test_a_worker_that_leaves_in_the_middle_of_its_snapshot_leaves_nothing
     worker.live = [
         CachedBlock(name, parents[i], prompt[4 * i : 4 * i + 4]) for i, name in enumerate(names)
     ]
-    async with router() as plane:
+    async with worker, router() as plane:
         plane.fleet._followers._share = LoopShare(budget_s=0.0)
-        await worker.start()
         pub, replay = await worker.start_events()
         member = worker.member(kv_events_address=pub, kv_replay_address=replay)
         await plane.store.join(member)
@@ -210,4 +209,3 @@ async def test_a_worker_that_leaves_in_the_middle_of_its_snapshot_leaves_nothing
         await plane.store.join(successor)
         await until(lambda: plane.index.num_blocks_of(successor.key) == 3)
         await until(lambda: plane.index.num_blocks == 3)
-    await worker.stop()

@@ -21,10 +21,9 @@ def test_the_window_grows_by_one_with_each_success_until_there_is_no_limit() -> 
 
 async def test_a_newcomer_gets_one_request_until_it_has_answered_and_the_old_one_the_rest() -> None:
     old, new = FakeDecodeWorker("decode-old", answer_at_once=True), FakeDecodeWorker("decode-new")
-    async with router(old) as plane:
+    async with new, router(old) as plane:
         for number in range(10):
             await collect(plane, request(f"warm{number}"))
-        await new.start()
         await plane.store.join(new.member())
         await until(lambda: len(plane.fleet.members) == 2 and not plane.fleet.members[1].is_cut_off)
         old.answer_at_once = False
@@ -37,4 +36,3 @@ async def test_a_newcomer_gets_one_request_until_it_has_answered_and_the_old_one
                 worker.send(ended_frame(submit.request_id, made=2))
         await asyncio.gather(*tasks)
         assert plane.fleet.members[1].slow_start.has_room(1)
-    await new.stop()

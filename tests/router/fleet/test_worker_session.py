@@ -25,7 +25,6 @@ from protos import worker_pb2
 from router.fleet.request_stream import RequestStream
 from router.fleet.worker_session import WorkerSession
 from tests.router.fake_decode_worker import (
-    PAIRING,
     FakeDecodeWorker,
     Frame,
     ended_frame,
@@ -33,22 +32,22 @@ from tests.router.fake_decode_worker import (
     tokens_frame,
     until,
 )
+from tests.router.planes import PAIRING
 
 
 @asynccontextmanager
 async def connected(
     loads: list[EngineLoad] | None = None,
 ) -> AsyncIterator[tuple[FakeDecodeWorker, WorkerSession]]:
-    worker = await FakeDecodeWorker().start()
     heard = loads if loads is not None else []
-    session = WorkerSession(worker.member(), World(), on_load=heard.append)
-    session.start()
-    try:
-        await until(lambda: session.is_open)
-        yield worker, session
-    finally:
-        await session.close("was closed by the test")
-        await worker.stop()
+    async with FakeDecodeWorker() as worker:
+        session = WorkerSession(worker.member(), World(), on_load=heard.append)
+        session.start()
+        try:
+            await until(lambda: session.is_open)
+            yield worker, session
+        finally:
+            await session.close("was closed by the test")
 
 
 async def test_a_load_with_impossible_numbers_is_left_out_and_its_frame_is_not() -> None:
@@ -187,40 +186,38 @@ def strangers(worker: FakeDecodeWorker) -> list[Member]:
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["address-reused", "restarted", "another-model"])
 async def test_a_session_never_opens_with_another_process_than_the_one_meant(which: int) -> None:
-    worker = await FakeDecodeWorker().start()
-    meant = strangers(worker)[which]
-    worker.member()  # it is itself again
-    found: list[SplitserveError] = []
-    session = WorkerSession(meant, World(), on_mismatch=found.append)
-    session.start()
-    await until(lambda: bool(found))
-    assert not session.is_open
-    assert isinstance(found[0], PairingMismatch if which == 2 else WrongWorker)
-    with pytest.raises(WorkerLost):
-        submit(session, "a")
-    await session.close("was closed by the test")
-    assert not worker.submitted
-    await worker.stop()
+    async with FakeDecodeWorker() as worker:
+        meant = strangers(worker)[which]
+        worker.member()  # it is itself again
+        found: list[SplitserveError] = []
+        session = WorkerSession(meant, World(), on_mismatch=found.append)
+        session.start()
+        await until(lambda: bool(found))
+        assert not session.is_open
+        assert isinstance(found[0], PairingMismatch if which == 2 else WrongWorker)
+        with pytest.raises(WorkerLost):
+            submit(session, "a")
+        await session.close("was closed by the test")
+        assert not worker.submitted
 
 
 async def test_a_frame_that_cannot_be_handled_ends_the_requests_and_the_session_comes_back() -> (
     None
 ):
-    worker = await FakeDecodeWorker().start()
+    async with FakeDecodeWorker() as worker:
 
-    def refuse(load: EngineLoad) -> None:
-        raise ZeroDivisionError("a bug of ours")
+        def refuse(load: EngineLoad) -> None:
+            raise ZeroDivisionError("a bug of ours")
 
-    session = WorkerSession(worker.member(), World(), on_load=refuse)
-    session.start()
-    await until(lambda: session.is_open)
-    stream = submit(session, "a")
-    worker.send(Frame(load=worker_pb2.EngineLoad(num_running=3)))
-    with pytest.raises(WorkerLost, match="ZeroDivisionError"):
-        await stream.next()
-    await until(lambda: session.is_open and worker.num_sessions == 2)
-    await session.close("was closed by the test")
-    await worker.stop()
+        session = WorkerSession(worker.member(), World(), on_load=refuse)
+        session.start()
+        await until(lambda: session.is_open)
+        stream = submit(session, "a")
+        worker.send(Frame(load=worker_pb2.EngineLoad(num_running=3)))
+        with pytest.raises(WorkerLost, match="ZeroDivisionError"):
+            await stream.next()
+        await until(lambda: session.is_open and worker.num_sessions == 2)
+        await session.close("was closed by the test")
 
 
 class BadlyWriting(SessionLink):
@@ -249,13 +246,12 @@ class BadDialer(GrpcDialer):
 
 
 async def test_a_writer_that_fails_by_a_bug_is_not_silent() -> None:
-    worker = await FakeDecodeWorker().start()
-    session = WorkerSession(worker.member(), World(dialer=BadDialer()))
-    session.start()
-    await until(lambda: session.is_open)
-    stream = submit(session, "a")
-    with pytest.raises(WorkerLost, match="ZeroDivisionError"):
-        await stream.next()
-    await until(lambda: worker.num_sessions == 2)
-    await session.close("was closed by the test")
-    await worker.stop()
+    async with FakeDecodeWorker() as worker:
+        session = WorkerSession(worker.member(), World(dialer=BadDialer()))
+        session.start()
+        await until(lambda: session.is_open)
+        stream = submit(session, "a")
+        with pytest.raises(WorkerLost, match="ZeroDivisionError"):
+            await stream.next()
+        await until(lambda: worker.num_sessions == 2)
+        await session.close("was closed by the test")
