@@ -243,7 +243,8 @@ def test_engines_that_are_kept_from_a_gpu_share_the_machine_as_on_any_other() ->
         for gpus in ((), ("0",), ("0", "1"))
     ]
     assert plans[0] == plans[1] == plans[2]
-    assert {"--memory-share=0.25", "--niceness=5"} <= set(plans[0][0])
+    assert "--memory-share=0.25" in plans[0][0]
+    assert any(word.startswith("--niceness=") for word in plans[0][0])
 
 
 def test_the_defaults_of_serve_are_the_routers_own() -> None:
