@@ -81,7 +81,7 @@ class GenerationEndpoint:
         prepared = await self._prepare(plan, request_id, limits)
         model = self._door.model
         return Generation(
-            events=merge([pipeline.stream(each) for each in prepared]),
+            events=merge([pipeline.stream(each) for each in prepared], self._door.share),
             shape=plan.shape,
             envelope=Envelope(
                 id=f"{plan.id_prefix}-{request_id}",

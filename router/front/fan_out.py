@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from cluster.process.background import cancel
+from cluster.process.loop_share import LoopShare
 from router.front.events import TextEvent
 
 MAX_BUFFERED_EVENTS = 64
@@ -16,9 +17,10 @@ IndexedEvent = tuple[int, TextEvent]
 
 
 async def merge(
-    streams: Sequence[AsyncGenerator[TextEvent, None]],
+    streams: Sequence[AsyncGenerator[TextEvent, None]], share: LoopShare
 ) -> AsyncGenerator[IndexedEvent, None]:
-    """(index of the prompt, event) in the order of arrival.
+    """(index of the prompt, event) in the order of arrival. To begin a prompt is work, so they
+    begin within their share of the loop's turns.
 
     The first failure ends all; closing the merged stream closes every one of them.
     """
@@ -28,7 +30,7 @@ async def merge(
                 yield 0, event
         return
     queue: asyncio.Queue[IndexedEvent | BaseException | None] = asyncio.Queue(MAX_BUFFERED_EVENTS)
-    tasks = [asyncio.create_task(_pump(i, stream, queue)) for i, stream in enumerate(streams)]
+    tasks = [asyncio.create_task(_pump(each, queue, share)) for each in enumerate(streams)]
     try:
         num_open = len(tasks)
         while num_open:
@@ -44,13 +46,15 @@ async def merge(
 
 
 async def _pump(
-    index: int,
-    stream: AsyncGenerator[TextEvent, None],
+    numbered: tuple[int, AsyncGenerator[TextEvent, None]],
     queue: asyncio.Queue[IndexedEvent | BaseException | None],
+    share: LoopShare,
 ) -> None:
     """Puts every event, then None, or the error that ended the stream."""
+    index, stream = numbered
     try:
         async with aclosing(stream) as events:
+            await share.breathe()
             async for event in events:
                 await queue.put((index, event))
     except Exception as error:  # handed to the reader, who raises it

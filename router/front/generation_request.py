@@ -8,10 +8,13 @@ from typing import Any
 from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
+from router.text.stop_strings import StopStrings
 
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
+MAX_STOP_CHARS_TOGETHER = 1024
+"""Of all stop strings of a body: what its automaton is made of."""
 MAX_SALT_CHARS = 256
 SEED_BITS = 64
 SEED_VALUES = 1 << SEED_BITS
@@ -94,6 +97,11 @@ class Wishes:
     keep_tokens: bool = False
     """Deltas carry their tokens."""
     text: TextOptions = TextOptions()
+    stops: StopStrings = field(init=False, repr=False, compare=False)
+    """`stop`, as all prompts of the body share them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stops", StopStrings(self.stop))
 
     @property
     def tells_prompt(self) -> bool:
@@ -120,7 +128,7 @@ def checked_seed(asked: int) -> int:
 
 
 def check_stops(stops: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises InvalidRequest for too many, empty or too long stop strings."""
+    """Raises InvalidRequest for too many, empty or too long stop strings, each or together."""
     if len(stops) > MAX_STOP_STRINGS:
         raise InvalidRequest(
             f"stop has {len(stops)} strings; allowed: {MAX_STOP_STRINGS}", param="stop"
@@ -131,6 +139,11 @@ def check_stops(stops: tuple[str, ...]) -> tuple[str, ...]:
                 f"a stop string has {len(stop)} characters; allowed: 1 to {MAX_STOP_CHARS}",
                 param="stop",
             )
+    if (num_chars := sum(map(len, stops))) > MAX_STOP_CHARS_TOGETHER:
+        raise InvalidRequest(
+            f"stop has {num_chars} characters; allowed: {MAX_STOP_CHARS_TOGETHER} together",
+            param="stop",
+        )
     return stops
 
 

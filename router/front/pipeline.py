@@ -49,8 +49,8 @@ from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, ReadBody, TextWork
 from router.text.choice import ChoiceText, SilentChoice, TextDelta
-from router.text.choice_count import new_counts, num_tokens_of
-from router.text.stop_strings import StopAutomaton
+from router.text.choice_count import ChoiceCount, new_counts, num_tokens_of
+from router.text.stop_strings import StopStrings
 
 PROMPT_TAIL_TOKENS = 8
 """What a detokenizer needs to know whether a space belongs between prompt and answer."""
@@ -66,7 +66,7 @@ class PreparedGeneration:
     """A request that passed every check and is ready for the dispatcher."""
 
     routed: RoutedRequest
-    stop: tuple[str, ...]
+    stops: StopStrings
     keep_tokens: bool
     text: TextOptions = TextOptions()
     is_silent: bool = False
@@ -116,7 +116,7 @@ class CompletionPipeline:
         )
         return PreparedGeneration(
             routed,
-            wishes.stop,
+            wishes.stops,
             wishes.keep_tokens,
             text=wishes.text,
             is_silent=wishes.max_tokens == 0,
@@ -211,27 +211,13 @@ class _Run:
     """The choices of one request while it runs."""
 
     def __init__(self, prepared: PreparedGeneration, model: ServedModel) -> None:
+        self._prepared = prepared
+        self._model = model
         self._routed = prepared.routed
         self.counts = new_counts(prepared.routed.sampling.n)
         self._prompt = GatheredPrompt(prepared.routed)
-        stops = StopAutomaton(prepared.stop)
-        self._choices: list[ChoiceText | SilentChoice] = [
-            SilentChoice(index, count)
-            if prepared.is_silent
-            else ChoiceText(
-                index,
-                count,
-                model.tokenizer.new_stream(
-                    prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:],
-                    shows_special=prepared.text.shows_special,
-                ),
-                stops,
-                min_tokens=prepared.routed.sampling.min_tokens,
-                keep_tokens=prepared.keep_tokens,
-                includes_stop=prepared.text.includes_stop,
-            )
-            for index, count in enumerate(self.counts)
-        ]
+        self._choices: list[ChoiceText | SilentChoice] = []
+        """Made with the first tokens: who waits for a place, or gets none, has cost nothing."""
 
     async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
         async with aclosing(source.generate(self._routed, self.counts)) as stream:
@@ -250,12 +236,31 @@ class _Run:
                     yield delta
         raise InternalError("the generation ended without a result")
 
+    def _new_choice(self, index: int, count: ChoiceCount) -> ChoiceText | SilentChoice:
+        prepared = self._prepared
+        if prepared.is_silent:
+            return SilentChoice(index, count)
+        return ChoiceText(
+            index,
+            count,
+            self._model.tokenizer.new_stream(
+                prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:],
+                shows_special=prepared.text.shows_special,
+            ),
+            prepared.stops.automaton,
+            min_tokens=prepared.routed.sampling.min_tokens,
+            keep_tokens=prepared.keep_tokens,
+            includes_stop=prepared.text.includes_stop,
+        )
+
     def _push(self, event: ChoiceTokens) -> TextDelta | None:
+        if not self._choices:
+            self._choices = [self._new_choice(*each) for each in enumerate(self.counts)]
         if not 0 <= event.choice < len(self._choices):
             raise InternalError(f"tokens came for choice {event.choice} of {len(self._choices)}")
         choice = self._choices[event.choice]  # a stop ends it at its source at once
         return choice.push(event.tokens, event.finish_reason)
 
     def _check_that_all_ended(self) -> None:
-        if any(choice.finish_reason is None for choice in self._choices):
+        if not self._choices or any(each.finish_reason is None for each in self._choices):
             raise InternalError("the generation ended before all of its choices did")

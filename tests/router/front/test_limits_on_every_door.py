@@ -70,8 +70,21 @@ def biased(count: int) -> Request:
             {"prompt": "Hi", "stop": ["s"] * (MAX_STOP_STRINGS + 1)},
             "invalid_request",
         ),
+        (
+            text_request(stop=["s" * 205] * 5),
+            {"prompt": "Hi", "stop": ["s" * 205] * 5},
+            "invalid_request",
+        ),
     ],
-    ids=["messages", "ids", "ids in a large body", "characters", "biases", "stop strings"],
+    ids=[
+        "messages",
+        "ids",
+        "ids in a large body",
+        "characters",
+        "biases",
+        "stop strings",
+        "stop strings together",
+    ],
 )
 async def test_both_doors_refuse_the_same_in_the_same_words(
     request_: Request, body: dict[str, Any], code: str

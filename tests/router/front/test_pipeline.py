@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from cluster.errors import (
 )
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
 from cluster.process.lifespan import Lifespan, ProcessState
+from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
@@ -34,6 +36,7 @@ from router.front.generation_request import (
 )
 from router.front.pipeline import CompletionPipeline
 from router.text.choice_count import ChoiceCount, new_counts
+from router.text.stop_strings import StopAutomaton
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
     FakeSource,
@@ -88,11 +91,65 @@ async def test_merged_streams_keep_their_own_order_and_close_together() -> None:
     pipeline = pipeline_over(source)
     streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2", "3")]
     texts = ["", "", ""]
-    async for index, event in merge(streams):
+    async for index, event in merge(streams, LoopShare()):
         if not isinstance(event, Completed):
             texts[index] += event.text
     assert texts == ["ab"] * 3
     assert source.num_closed == 3
+
+
+async def test_the_prompts_of_a_body_begin_in_turns_of_their_own() -> None:
+    begun: list[int] = []
+
+    async def told(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        begun.append(turns)
+        async for event in says("a")(routed):
+            yield event
+
+    pipeline = pipeline_over(FakeSource(told))
+    streams = [pipeline.stream(await pipeline.prepare(request(str(i)))) for i in range(8)]
+    turns = 0
+
+    async def read() -> None:
+        async for _ in merge(streams, LoopShare(0.0)):
+            pass
+
+    reading = asyncio.ensure_future(read())
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(set(begun)) == 8
+
+
+async def test_the_prompts_of_a_body_share_one_automaton_and_who_waits_makes_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[StopAutomaton] = []
+
+    def noted(stops: Sequence[str]) -> StopAutomaton:
+        made.append(StopAutomaton(stops))
+        return made[-1]
+
+    async def waits_first(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        await admitted.wait()
+        async for event in says("abc")(routed):
+            yield event
+
+    admitted = asyncio.Event()
+    pipeline = pipeline_over(FakeSource(waits_first))
+    wishes = request(stop=("b",)).wishes
+    monkeypatch.setattr("router.text.stop_strings.StopAutomaton", noted)
+    asked = [replace(request(str(i)), wishes=wishes) for i in range(4)]
+    prepared = [await pipeline.prepare(each) for each in asked]
+    merged = merge([pipeline.stream(each) for each in prepared], LoopShare())
+    reading = asyncio.ensure_future(anext(merged))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not made
+    admitted.set()
+    await reading
+    assert [event async for _, event in merged]
+    assert len(made) == 1
 
 
 async def test_a_failure_of_one_merged_stream_ends_all() -> None:
@@ -104,7 +161,7 @@ async def test_a_failure_of_one_merged_stream_ends_all() -> None:
     pipeline = pipeline_over(source)
     streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("good", "bad")]
     with pytest.raises(WorkerLost):
-        async with aclosing(merge(streams)) as merged:
+        async with aclosing(merge(streams, LoopShare())) as merged:
             async for _ in merged:
                 pass
     assert source.num_closed == 2
@@ -122,7 +179,7 @@ async def test_merged_streams_wait_for_a_reader_that_is_slow() -> None:
 
     pipeline = pipeline_over(FakeSource(counted))
     streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2")]
-    async with aclosing(merge(streams)) as merged:
+    async with aclosing(merge(streams, LoopShare())) as merged:
         await anext(merged)
         for _ in range(20 * MAX_BUFFERED_EVENTS):
             await asyncio.sleep(0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,3 +76,16 @@ def test_sixteen_long_repetitive_stop_strings_cost_no_more_than_linear_time() ->
     shown = sum(len(matcher.feed("a")) for _ in range(20_000))
     assert shown == 20_000 - 255
     assert not matcher.matched
+
+
+def test_the_most_that_a_body_may_ask_for_takes_little_memory() -> None:
+    chance = random.Random(7)
+    stops = ["".join(chance.choices("abcdefgh", k=256)) for _ in range(4)]
+    tracemalloc.start()
+    try:
+        automaton = StopAutomaton(stops)
+        size_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert max(automaton.depth) == 256
+    assert size_bytes < 200_000
