@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 import msgspec
 
 from cluster.errors import Cancelled, SplitserveError
+from cluster.process.loop_share import LoopShare
 from router.api.answers.bodies import UsageBody
 from router.api.answers.shape import AnswerShape, Envelope, GatheredChoice
 from router.api.answers.tally import Tally
@@ -34,6 +35,8 @@ class Generation:
     """Per prompt."""
     num_prompts: int
     options: AnswerOptions
+    share: LoopShare
+    """Of the turns of the loop, for deltas that bring logprobs: a millisecond of work at worst."""
     ping_interval_s: float = 0.0
     """Of silence in a stream, before a sign of life; 0: never."""
 
@@ -46,24 +49,31 @@ class Generation:
                 await self._whole(exchange, events)
 
     async def _whole(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
-        gathered = [GatheredChoice() for _ in range(self.num_prompts * self.num_choices)]
+        num_choices = self.num_prompts * self.num_choices
+        gathered = [self.shape.gathered(index) for index in range(num_choices)]
         async for prompt, event in events:
             if isinstance(event, Completed):
                 self.tally.end(event)
             elif isinstance(event, ScoredPrompt):
                 await self.shape.take_prompt(prompt, event)
             else:
-                index = self._index(prompt, event)
-                gathered[index].add(event)
-        choices = [self.shape.whole(index, choice) for index, choice in enumerate(gathered)]
-        body = self.envelope.encode(
+                gathered[self._index(prompt, event)].add(event)
+                if event.tokens:
+                    await self.share.breathe()
+        await exchange.reply(await self._body(gathered))
+
+    async def _body(self, gathered: Sequence[GatheredChoice]) -> bytes:
+        choices = []
+        for each in gathered:
+            choices.append(each.whole())
+            await self.share.breathe()
+        return self.envelope.encode(
             self.shape.object_name,
             choices,
             usage=self.tally.usage(),
             timing=self.tally.timing if self.options.timings else None,
             prompt_logprobs=self.shape.prompt_logprobs,
         )
-        await exchange.reply(body)
 
     async def _stream(self, exchange: Exchange, events: AsyncGenerator[IndexedEvent, None]) -> None:
         """Headers go out with the first event or ping: what fails before has its own status."""
@@ -89,6 +99,8 @@ class Generation:
                 await self.shape.take_prompt(prompt, event)
             else:
                 await stream.send(self._chunk(prompt, event, seen))
+                if event.tokens:
+                    await self.share.breathe()
         if self.options.include_usage or self.options.timings:
             await stream.send(self._last_chunk())
 

@@ -13,6 +13,7 @@ from router.api.generation import Generation
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
 from router.api.ignored_fields import IgnoredFields
+from router.api.reading.answer_size import fitting
 from router.api.reading.plan import BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.dispatch.time_limits import TimeLimits
@@ -56,7 +57,7 @@ class GenerationEndpoint:
         await self._context.serve(scope, receive, send, self._run)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
-        plan = _with_headers(await self._read(exchange, body), exchange)
+        plan = fitting(_with_headers(await self._read(exchange, body), exchange))
         held.close()
         exchange.headers += self._context.ignored.tell(plan.ignored)
         limits = self._time_limits(exchange, plan.timeout_s)
@@ -92,6 +93,7 @@ class GenerationEndpoint:
             num_choices=plan.wishes.sampling.n,
             num_prompts=len(prepared),
             options=plan.options,
+            share=self._door.share,
             ping_interval_s=self._door.door_limits.ping_interval_s,
         )
 

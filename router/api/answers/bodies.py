@@ -47,6 +47,13 @@ class ChatLogprobs(msgspec.Struct):
     refusal: None = None
 
 
+class ChatLogprobsInOne(msgspec.Struct):
+    """As ChatLogprobs, encoded as they came."""
+
+    content: msgspec.Raw
+    refusal: None = None
+
+
 class CompletionLogprobs(msgspec.Struct):
     """`logprobs` of a completion choice; `text_offset` counts characters."""
 
@@ -54,6 +61,15 @@ class CompletionLogprobs(msgspec.Struct):
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+
+
+class CompletionLogprobsInOne(msgspec.Struct):
+    """As CompletionLogprobs, encoded as they came."""
+
+    tokens: msgspec.Raw
+    token_logprobs: msgspec.Raw
+    top_logprobs: msgspec.Raw
+    text_offset: msgspec.Raw
 
 
 class PromptLogprob(msgspec.Struct):
@@ -81,7 +97,7 @@ class ChatChoice(msgspec.Struct):
 
     index: int
     message: Message
-    logprobs: ChatLogprobs | None
+    logprobs: ChatLogprobsInOne | None
     finish_reason: str
 
 
@@ -106,7 +122,7 @@ class CompletionChoice(msgspec.Struct):
 
     index: int
     text: str
-    logprobs: CompletionLogprobs | None
+    logprobs: CompletionLogprobs | CompletionLogprobsInOne | None
     finish_reason: str | None
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
 

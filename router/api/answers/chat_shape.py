@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cluster.generation import FinishReason
 from router.api.answers.bodies import (
     ChatChoice,
     ChatChunkChoice,
     ChatDelta,
     ChatLogprob,
     ChatLogprobs,
+    ChatLogprobsInOne,
     Message,
     PromptLogprobs,
     TopLogprob,
 )
+from router.api.answers.json_list import JsonList
 from router.api.answers.prompt_scores import prompt_logprobs
-from router.api.answers.shape import GatheredChoice
 from router.front.events import ScoredPrompt
 from router.text.choice import ShownToken, TextDelta
 from router.text.logprobs import ScoredToken, score
@@ -55,16 +57,42 @@ class ChatShape:
             delta.finish_reason,
         )
 
-    def whole(self, index: int, gathered: GatheredChoice) -> ChatChoice:
-        """The message and why it ended."""
-        message = Message("".join(gathered.texts))
-        reason = str(gathered.finish_reason)
-        return ChatChoice(index, message, self._logprobs(gathered.tokens), reason)
+    def gathered(self, index: int) -> GatheredChat:
+        """See AnswerShape."""
+        return GatheredChat(index, self._tokenizer if self._has_logprobs else None)
 
     def _logprobs(self, tokens: Sequence[ShownToken]) -> ChatLogprobs | None:
-        if not self._has_logprobs:
-            return None
-        return ChatLogprobs([_logprob(item) for item in score(tokens, self._tokenizer)])
+        return ChatLogprobs(_told(tokens, self._tokenizer)) if self._has_logprobs else None
+
+
+class GatheredChat:
+    """A GatheredChoice of a chat; without a `tokenizer` it tells no logprobs."""
+
+    def __init__(self, index: int, tokenizer: Tokenizer | None) -> None:
+        self._index = index
+        self._tokenizer = tokenizer
+        self._texts: list[str] = []
+        self._content = JsonList()
+        self._finish_reason: FinishReason | None = None
+
+    def add(self, delta: TextDelta) -> None:
+        """See GatheredChoice."""
+        self._texts.append(delta.text)
+        self._finish_reason = delta.finish_reason
+        if self._tokenizer is not None:
+            self._content.extend(_told(delta.tokens, self._tokenizer))
+
+    def whole(self) -> ChatChoice:
+        """The message and why it ended."""
+        logprobs = None
+        if self._tokenizer is not None:
+            logprobs = ChatLogprobsInOne(self._content.after(JsonList()))
+        message = Message("".join(self._texts))
+        return ChatChoice(self._index, message, logprobs, str(self._finish_reason))
+
+
+def _told(tokens: Sequence[ShownToken], tokenizer: Tokenizer) -> list[ChatLogprob]:
+    return [_logprob(item) for item in score(tokens, tokenizer)]
 
 
 def _logprob(item: ScoredToken) -> ChatLogprob:

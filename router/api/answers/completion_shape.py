@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from router.api.answers.bodies import CompletionChoice, CompletionLogprobs, PromptLogprobs
+from cluster.generation import FinishReason
+from router.api.answers.bodies import (
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionLogprobsInOne,
+    PromptLogprobs,
+)
+from router.api.answers.json_list import JsonList
 from router.api.answers.prompt_scores import echo_logprobs, prompt_logprobs
-from router.api.answers.shape import GatheredChoice
 from router.front.events import ScoredPrompt
 from router.text.choice import ShownToken, TextDelta
 from router.text.logprobs import score, top_by_text
@@ -41,6 +47,7 @@ class CompletionShape:
         self._wishes = wishes
         self._echoes = echoes
         self._echoed: dict[int, CompletionLogprobs] = {}
+        self._echo_lists: dict[int, _Lists] = {}
         self._prompts: dict[int, PromptLogprobs] = {}
 
     async def take_prompt(self, prompt: int, scored: ScoredPrompt) -> None:
@@ -54,28 +61,42 @@ class CompletionShape:
 
     def chunk(self, index: int, delta: TextDelta, *, first: bool) -> CompletionChoice:
         """The echo comes with the first piece."""
-        logprobs = self._logprobs(index, delta.tokens, first=first)
-        text = self._echo(index) + delta.text if first else delta.text
+        logprobs = None
+        if self._wishes.logprobs is not None:
+            logprobs = self.logprobs(index, delta.tokens)
+            if first and (echoed := self._echoed.get(self._prompt_of(index))) is not None:
+                logprobs = _joined(echoed, logprobs)
+        text = self.echo(index) + delta.text if first else delta.text
         return CompletionChoice(index, text, logprobs, delta.finish_reason)
 
-    def whole(self, index: int, gathered: GatheredChoice) -> CompletionChoice:
-        """The text and why it ended."""
-        text = self._echo(index) + "".join(gathered.texts)
-        logprobs = self._logprobs(index, gathered.tokens, first=True)
-        told = self._prompts.get(index // self._wishes.num_choices, msgspec.UNSET)
-        return CompletionChoice(index, text, logprobs, str(gathered.finish_reason), told)
+    def gathered(self, index: int) -> GatheredCompletion:
+        """See AnswerShape."""
+        return GatheredCompletion(index, self, tells_logprobs=self._wishes.logprobs is not None)
 
-    def _echo(self, index: int) -> str:
-        return self._echoes[index // self._wishes.num_choices] if self._echoes else ""
+    def echo(self, index: int) -> str:
+        """What stands before the text of a choice."""
+        return self._echoes[self._prompt_of(index)] if self._echoes else ""
 
-    def _logprobs(
-        self, index: int, tokens: Sequence[ShownToken], *, first: bool
-    ) -> CompletionLogprobs | None:
-        if self._wishes.logprobs is None:
-            return None
-        echoed = self._echoed.get(index // self._wishes.num_choices) if first else None
-        told = CompletionLogprobs([], [], [], []) if echoed is None else _copied(echoed)
-        before_chars = len(self._echo(index))
+    def echo_lists(self, index: int) -> _Lists:
+        """What stands before the logprobs of a choice; encoded once for all of a prompt."""
+        prompt = self._prompt_of(index)
+        if prompt not in self._echo_lists:
+            lists = self._echo_lists[prompt] = _new_lists()
+            if (echoed := self._echoed.get(prompt)) is not None:
+                _extend(lists, echoed)
+        return self._echo_lists[prompt]
+
+    def prompt_logprobs_of(self, index: int) -> PromptLogprobs | msgspec.UnsetType:
+        """Of the prompt of a choice, where they were asked for."""
+        return self._prompts.get(self._prompt_of(index), msgspec.UNSET)
+
+    def _prompt_of(self, index: int) -> int:
+        return index // self._wishes.num_choices
+
+    def logprobs(self, index: int, tokens: Sequence[ShownToken]) -> CompletionLogprobs:
+        """New tokens of a choice in words."""
+        told = CompletionLogprobs([], [], [], [])
+        before_chars = len(self.echo(index))
         # beside an echo the token that ended the choice counts too: readers go by the number
         for item in score(tokens, self._tokenizer, unshown=bool(self._echoes)):
             told.tokens.append(item.chosen.text)
@@ -85,8 +106,54 @@ class CompletionShape:
         return told
 
 
-def _copied(told: CompletionLogprobs) -> CompletionLogprobs:
-    """Lists of its own: the choices of a prompt share what stands before them."""
+class GatheredCompletion:
+    """A GatheredChoice of a completion."""
+
+    def __init__(self, index: int, shape: CompletionShape, *, tells_logprobs: bool) -> None:
+        self._index = index
+        self._shape = shape
+        self._texts: list[str] = []
+        self._lists = _new_lists() if tells_logprobs else None
+        self._finish_reason: FinishReason | None = None
+
+    def add(self, delta: TextDelta) -> None:
+        """See GatheredChoice."""
+        self._texts.append(delta.text)
+        self._finish_reason = delta.finish_reason
+        if self._lists is not None:
+            _extend(self._lists, self._shape.logprobs(self._index, delta.tokens))
+
+    def whole(self) -> CompletionChoice:
+        """The text and why it ended."""
+        logprobs = None
+        if self._lists is not None:
+            both = zip(self._lists, self._shape.echo_lists(self._index), strict=True)
+            logprobs = CompletionLogprobsInOne(*(told.after(echoed) for told, echoed in both))
+        text = self._shape.echo(self._index) + "".join(self._texts)
+        prompt = self._shape.prompt_logprobs_of(self._index)
+        return CompletionChoice(self._index, text, logprobs, str(self._finish_reason), prompt)
+
+
+_Lists = tuple[JsonList, JsonList, JsonList, JsonList]
+"""Those of CompletionLogprobs, in their order."""
+
+
+def _new_lists() -> _Lists:
+    return JsonList(), JsonList(), JsonList(), JsonList()
+
+
+def _extend(lists: _Lists, told: CompletionLogprobs) -> None:
+    lists[0].extend(told.tokens)
+    lists[1].extend(told.token_logprobs)
+    lists[2].extend(told.top_logprobs)
+    lists[3].extend(told.text_offset)
+
+
+def _joined(before: CompletionLogprobs, after: CompletionLogprobs) -> CompletionLogprobs:
+    """In lists of its own: the choices of a prompt share what stands before them."""
     return CompletionLogprobs(
-        [*told.tokens], [*told.token_logprobs], [*told.top_logprobs], [*told.text_offset]
+        before.tokens + after.tokens,
+        before.token_logprobs + after.token_logprobs,
+        before.top_logprobs + after.top_logprobs,
+        before.text_offset + after.text_offset,
     )

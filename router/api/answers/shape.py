@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from cluster.generation import FinishReason, Timing
+from cluster.generation import Timing
 from router.api.answers.bodies import (
     Answer,
     ChatChoice,
@@ -18,25 +18,22 @@ from router.api.answers.bodies import (
     UsageBody,
 )
 from router.front.events import ScoredPrompt
-from router.text.choice import ShownToken, TextDelta
+from router.text.choice import TextDelta
 
 _ENCODER = msgspec.json.Encoder()
 Choice = ChatChoice | ChatChunkChoice | CompletionChoice
 
 
-@dataclass(slots=True)
-class GatheredChoice:
+class GatheredChoice(Protocol):
     """A choice whose deltas are collected for an answer in one piece."""
 
-    texts: list[str] = field(default_factory=list)
-    tokens: list[ShownToken] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-
     def add(self, delta: TextDelta) -> None:
-        """The next delta of this choice."""
-        self.texts.append(delta.text)
-        self.tokens.extend(delta.tokens)
-        self.finish_reason = delta.finish_reason
+        """The next delta of this choice; its logprobs are put into words now."""
+        ...
+
+    def whole(self) -> Choice:
+        """The finished choice, once: no more than the copying of what there is."""
+        ...
 
 
 class AnswerShape(Protocol):
@@ -55,8 +52,8 @@ class AnswerShape(Protocol):
         """A streamed piece; `first` for the first of this choice."""
         ...
 
-    def whole(self, index: int, gathered: GatheredChoice) -> Choice:
-        """The finished choice."""
+    def gathered(self, index: int) -> GatheredChoice:
+        """A choice of which nothing has come yet."""
         ...
 
 

@@ -1,0 +1,38 @@
+"""How many logprobs an answer in one piece may have: all of it is held until its end.
+
+A stream holds nothing, so nothing bounds its logprobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.errors import InvalidRequest
+from router.api.reading.plan import Plan
+
+MAX_ANSWER_LOGPROBS = 1 << 18
+"""About 11 MB of a chat's answer; 12,483 tokens with 20 alternatives each."""
+
+
+def fitting(plan: Plan) -> Plan:
+    """A plan whose answer has no more logprobs than that: a length that nobody asked for is cut.
+
+    Raises InvalidRequest where one was asked for that is too much."""
+    wishes = plan.wishes
+    sampling = wishes.sampling
+    if plan.options.stream or sampling.logprobs is None:
+        return plan
+    per_token = len(plan.prompts) * sampling.n * (1 + sampling.logprobs)
+    max_tokens = max(1, MAX_ANSWER_LOGPROBS // max(1, per_token))
+    if wishes.max_tokens is None:
+        default = wishes.default_max_tokens
+        cut = max_tokens if default is None else min(default, max_tokens)
+        return replace(plan, wishes=replace(wishes, default_max_tokens=cut))
+    if wishes.max_tokens > max_tokens:
+        raise InvalidRequest(
+            f"{wishes.max_tokens} tokens in {len(plan.prompts) * sampling.n} choices with "
+            f"{sampling.logprobs} alternatives each are {wishes.max_tokens * per_token} logprobs; "
+            f"allowed in one piece: {MAX_ANSWER_LOGPROBS}: stream, or ask for fewer",
+            param="logprobs",
+        )
+    return plan
