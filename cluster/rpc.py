@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
@@ -23,6 +22,7 @@ from cluster.errors import (
     from_code,
     status_of,
 )
+from cluster.health import Health
 
 ERROR_DOMAIN = "splitserve"
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -44,8 +44,6 @@ _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),  # a taken port is an error, not a shared one
 ]
 _OWN_PORT = [("grpc.http2.max_ping_strikes", 0)]
-_NO_COMPRESSION = 1
-"""The limit of a message is that of its packed form: 60 kB of gzip would be 60 MB here."""
 _CHANNEL_OPTIONS = [
     *_KEEPALIVE,
     ("grpc.enable_retries", 0),  # retries are the router's decision
@@ -109,29 +107,6 @@ def error_of(failure: grpc.aio.AioRpcError) -> SplitserveError:
     return InternalError(message)
 
 
-@dataclass(frozen=True, slots=True)
-class PublicPort:
-    """What strangers may do to a port."""
-
-    max_message_bytes: int
-    """A larger one ends its call with RESOURCE_EXHAUSTED, unread; a compressed one with
-    UNIMPLEMENTED."""
-    max_calls_per_connection: int = 1024
-    max_ping_strikes: int = 8
-    """Pings that come sooner than half a second after the last, before the connection is closed.
-    Our own workers ping once a second."""
-
-    @property
-    def options(self) -> list[tuple[str, int]]:
-        """As gRPC takes them."""
-        return [
-            ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
-            ("grpc.max_receive_message_length", self.max_message_bytes),
-            ("grpc.max_concurrent_streams", self.max_calls_per_connection),
-            ("grpc.http2.max_ping_strikes", self.max_ping_strikes),
-        ]
-
-
 class RpcServer:
     """One gRPC port with health (`""` is liveness, a service's name its readiness) and reflection.
 
@@ -140,16 +115,22 @@ class RpcServer:
     calls from the event loop's thread.
     """
 
-    def __init__(self, host: str, port: int, public: PublicPort | None = None) -> None:
-        """`public`: clients reach it, not only our own processes."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        limits: Sequence[tuple[str, int]] = _OWN_PORT,
+        guards: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        """`limits` and `guards` of a port that strangers reach: those of PublicPort."""
         self._host = host
         self._port = port
-        limits = _OWN_PORT if public is None else public.options
         options = dict([*_SERVER_OPTIONS, *limits])  # of a name given twice gRPC takes the first
-        self._server = grpc.aio.server(options=list(options.items()))
+        self._server = grpc.aio.server(options=list(options.items()), interceptors=guards)
         self._names: list[str] = []
         self._always_ready: list[str] = []
-        self._health = health.aio.HealthServicer()
+        self._health = Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
     def add(
@@ -179,20 +160,19 @@ class RpcServer:
                 f"gRPC cannot listen on {self._host}:{self._port}; choose a free port"
             ) from cause
         await self._server.start()
-        await self._set_health(("", *self._always_ready), serving=True)
+        for name in ("", *self._always_ready):
+            self._health.set(name, serving=True)
         await self.set_ready(False)
         return port
 
     async def set_ready(self, ready: bool) -> None:
-        """Sets the health of every added service that is not always ready."""
-        await self._set_health(self._names, serving=ready)
+        """Sets the health of every added service that is not always ready; whoever watches one
+        hears of it where it is news."""
+        for name in self._names:
+            self._health.set(name, serving=ready)
 
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls, gives the running ones `grace_s` seconds, then cancels them."""
-        await self._set_health((*self._names, *self._always_ready), serving=False)
+        for name in (*self._names, *self._always_ready):
+            self._health.set(name, serving=False)
         await self._server.stop(grace_s)
-
-    async def _set_health(self, names: Iterable[str], *, serving: bool) -> None:
-        states = health_pb2.HealthCheckResponse
-        for name in names:
-            await self._health.set(name, states.SERVING if serving else states.NOT_SERVING)

@@ -20,7 +20,8 @@ from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
-from cluster.rpc import PublicPort, RpcServer
+from cluster.public_port import PublicPort, public_server
+from cluster.rpc import RpcServer
 from cluster.world import World
 from router.api.http.server import HttpServer
 from router.app import build_app
@@ -28,7 +29,7 @@ from router.dispatch.stream import TokenSource
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
-from router.front.limits import DoorLimits, max_connections_here
+from router.front.limits import Descriptors, DoorLimits, shared_descriptors
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
@@ -105,14 +106,15 @@ class RouterProcess:
             self._in_flight, workers.why_not_ready, texts.why_not_ready
         )
         self._texts = texts
-        self._server = RpcServer(
-            options.host, options.grpc_port, PublicPort(options.max_body_bytes + SLACK_BYTES)
+        descriptors = shared_descriptors()
+        self._server = public_server(
+            options.host, options.grpc_port, _port_of(options, descriptors)
         )
         self._door = DoorContext(
             model=model,
             pipeline=CompletionPipeline(model, workers.source, texts, chance=world.chance),
             in_flight=self._in_flight,
-            door_limits=_limits_of(options, world),
+            door_limits=_limits_of(options, world, descriptors),
             bodies=BodyAccount(max(options.max_bodies_bytes, options.max_body_bytes)),
             times=DefaultTimes(
                 first_token_s=options.default_timeout_s,
@@ -199,11 +201,23 @@ class RouterProcess:
         return f"{self._options.host}:{port}"
 
 
-def _limits_of(options: RouterOptions, world: World) -> DoorLimits:
+def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
+    """As many bytes of messages as of bodies, and as many calls as connections."""
+    max_message_bytes = options.max_body_bytes + SLACK_BYTES
+    return PublicPort(
+        max_message_bytes=max_message_bytes,
+        max_receiving=max(1, options.max_bodies_bytes // max_message_bytes),
+        receive_timeout_s=options.header_timeout_s,
+        max_streams=descriptors.http,
+        max_connections=descriptors.grpc,
+    )
+
+
+def _limits_of(options: RouterOptions, world: World, descriptors: Descriptors) -> DoorLimits:
     return DoorLimits(
         max_body_bytes=options.max_body_bytes,
         request_timeout_s=options.header_timeout_s,
         ping_interval_s=options.ping_interval_s,
-        max_connections=max_connections_here(),
+        max_connections=descriptors.http,
         clock=world.clock,
     )

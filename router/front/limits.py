@@ -10,7 +10,9 @@ from cluster.deadline import Clock
 
 MIN_CONNECTIONS = 16
 RESERVED_DESCRIPTORS = 192
-"""For gRPC, workers, logs and the connections of operators."""
+"""For workers, logs and the connections of operators."""
+MAX_GRPC_CONNECTIONS = 4096
+"""Each carries many calls; the fleet's workers are among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +35,20 @@ class DoorLimits:
     """By which all of these are counted."""
 
 
-def max_connections_here() -> int:
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """Connections of each door: together no more than the process can open."""
+
+    http: int
+    grpc: int
+
+
+def shared_descriptors() -> Descriptors:
     """What the process's file descriptors allow; raises the soft limit to the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
-    return max(MIN_CONNECTIONS, min(soft, 65_536) - RESERVED_DESCRIPTORS)
+    free = max(2 * MIN_CONNECTIONS, min(soft, 65_536) - RESERVED_DESCRIPTORS)
+    grpc = min(MAX_GRPC_CONNECTIONS, free // 4)
+    return Descriptors(free - grpc, grpc)

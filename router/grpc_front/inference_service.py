@@ -15,7 +15,7 @@ from protos import inference_pb2
 from router.dispatch.time_limits import TimeLimits
 from router.front.doors import DoorContext
 from router.front.generation_request import Prompt
-from router.front.refusals import crowded, internal_error, within_reader_timeout
+from router.front.refusals import internal_error, within_reader_timeout
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
@@ -30,16 +30,13 @@ class InferenceService:
 
     def __init__(self, door: DoorContext) -> None:
         self._door = door
-        self._num_calls = 0
 
     async def Generate(self, raw: bytes, context: Any) -> None:
         """Streams one generation; the client's cancellation closes it upstream.
 
         `raw` is a GenerateRequest as it came: what is large is not parsed on this loop.
         """
-        self._num_calls += 1
         try:
-            self._check_crowding()
             with self._door.in_flight.admit():
                 await self._generate(raw, context)
         except SplitserveError as error:
@@ -47,8 +44,6 @@ class InferenceService:
         except Exception:
             _log.exception("a call failed inside the router; its client gets internal_error")
             await abort(context, internal_error())
-        finally:
-            self._num_calls -= 1
 
     async def ListModels(
         self, _request: inference_pb2.ListModelsRequest, _context: Any
@@ -93,10 +88,6 @@ class InferenceService:
         message = parse_message(raw)
         self._door.model.check_name(message.model)
         return message, prompt_of(message, self._door.model)
-
-    def _check_crowding(self) -> None:
-        if self._num_calls > self._door.door_limits.max_connections:
-            raise crowded("calls")
 
 
 def _asked_timeout_s(context: Any) -> float | None:

@@ -6,7 +6,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cluster.errors import ConfigError, QueueFull
-from cluster.rpc import MAX_MESSAGE_BYTES, PublicPort, RpcServer, abort, error_of, open_channel
+from cluster.public_port import PublicPort, public_server
+from cluster.rpc import MAX_MESSAGE_BYTES, RpcServer, abort, error_of, open_channel
 from protos import inference_pb2, inference_pb2_grpc
 
 SERVICE = "splitserve.v1.Inference"
@@ -98,24 +99,25 @@ async def test_a_taken_port_is_a_config_error(server):
 
 
 @pytest.mark.parametrize(
-    ("public", "num_bytes", "compression", "code"),
+    ("limit", "num_bytes", "compression", "code"),
     [
-        (PublicPort(1 << 20), 1 << 19, None, grpc.StatusCode.OK),
-        (PublicPort(1 << 20), (1 << 20) + 100, None, grpc.StatusCode.RESOURCE_EXHAUSTED),
-        (PublicPort(1 << 20), 8 << 20, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
-        (PublicPort(1 << 20), 1 << 10, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
+        (1 << 20, 1 << 19, None, grpc.StatusCode.OK),
+        (1 << 20, (1 << 20) + 100, None, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (1 << 20, 8 << 20, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
+        (1 << 20, 1 << 10, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
         (None, 8 << 20, None, grpc.StatusCode.OK),
         (None, MAX_MESSAGE_BYTES + 100, None, grpc.StatusCode.RESOURCE_EXHAUSTED),
     ],
 )
 async def test_a_message_over_the_limit_of_its_port_is_refused_however_small_it_was_packed(
-    public, num_bytes, compression, code
+    limit, num_bytes, compression, code
 ):
     class Seen(inference_pb2_grpc.InferenceServicer):
         async def ListModels(self, request, context):
             return inference_pb2.ListModelsResponse()
 
-    server = RpcServer("127.0.0.1", 0, public)
+    public = limit and PublicPort(max_message_bytes=limit)
+    server = public_server("127.0.0.1", 0, public) if public else RpcServer("127.0.0.1", 0)
     server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Seen(), SERVICE)
     target = f"127.0.0.1:{await server.start()}"
     sends_all = [("grpc.max_send_message_length", -1)]

@@ -17,6 +17,7 @@ from grpc_status import rpc_status
 
 from cluster.errors import QueueFull
 from cluster.process.lifespan import Lifespan, ProcessState
+from cluster.public_port import PublicPort, public_server
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
 from router.dispatch.time_limits import DefaultTimes
@@ -70,7 +71,10 @@ async def running_grpc(
         times=times,
     )
     service = InferenceService(door)
-    server = RpcServer("127.0.0.1", 0)
+    public = PublicPort(
+        max_message_bytes=1 << 20, max_streams=int(door.door_limits.max_connections)
+    )
+    server = public_server("127.0.0.1", 0, public)
     server.add(add_inference, service, SERVICE_NAME)
     port = await server.start()
     channel = open_channel(f"127.0.0.1:{port}")

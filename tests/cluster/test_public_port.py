@@ -1,0 +1,128 @@
+"""A port for strangers: how much it receives at once, how long it waits, whom it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from cluster.public_port import MAX_REQUEST_STREAMS, PublicPort, public_server
+from protos import inference_pb2, inference_pb2_grpc
+
+SERVICE = "splitserve.v1.Inference"
+METHODS = ["/splitserve.v1.Inference/ListModels", "/splitserve.v1.Inference/Generate"]
+ANY_PORT: dict[str, Any] = {"max_message_bytes": 1 << 20, "receive_timeout_s": 30.0}
+
+
+class Inference(inference_pb2_grpc.InferenceServicer):
+    async def ListModels(self, request: Any, context: Any) -> Any:
+        return inference_pb2.ListModelsResponse()
+
+    async def Generate(self, request: Any, context: Any) -> None:
+        await context.write(inference_pb2.GenerateResponse(request_id=request.request_id))
+
+
+@asynccontextmanager
+async def target_of(**limits: Any) -> AsyncIterator[str]:
+    server = public_server("127.0.0.1", 0, PublicPort(**{**ANY_PORT, **limits}))
+    server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Inference(), SERVICE)
+    try:
+        yield f"127.0.0.1:{await server.start()}"
+    finally:
+        await server.stop(0)
+
+
+def own_channel(target: str) -> grpc.aio.Channel:
+    """A connection of its own."""
+    return grpc.aio.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+async def test_both_kinds_of_methods_answer_as_before() -> None:
+    async with target_of() as target, own_channel(target) as channel:
+        stub = inference_pb2_grpc.InferenceStub(channel)
+        assert await stub.ListModels(inference_pb2.ListModelsRequest()) is not None
+        asked = inference_pb2.GenerateRequest(request_id="mine", text="x" * 500_000)
+        assert [answer.request_id async for answer in stub.Generate(asked)] == ["mine"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_message_that_does_not_come_ends_its_call(method: str) -> None:
+    async with target_of(receive_timeout_s=0.05) as target, own_channel(target) as channel:
+        silent = channel.stream_stream(method)()
+        assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_peer_with_many_unfinished_messages_keeps_nobody_out(method: str) -> None:
+    async with target_of(max_receiving=3) as target, own_channel(target) as greedy:
+        silent = [greedy.stream_stream(method)() for _ in range(20)]
+        for call in silent:
+            await call.wait_for_connection()
+        async with own_channel(target) as channel:
+            stub = inference_pb2_grpc.InferenceStub(channel)
+            for _ in range(20):
+                await stub.ListModels(inference_pb2.ListModelsRequest())
+        for call in silent:
+            call.cancel()
+
+
+async def test_watchers_count_among_the_calls_of_the_port() -> None:
+    async with target_of(max_streams=2) as target, own_channel(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        ask = health_pb2.HealthCheckRequest(service=SERVICE)
+        watches = [stub.Watch(ask) for _ in range(2)]
+        for watch in watches:
+            await watch.read()
+        assert await stub.Watch(ask).code() is grpc.StatusCode.UNAVAILABLE
+        assert (await stub.Check(ask)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watches[0].cancel()
+        watches[1].cancel()
+
+
+async def test_dialogues_are_few() -> None:
+    async with target_of() as target, own_channel(target) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        open_ = []
+        for _ in range(MAX_REQUEST_STREAMS):
+            open_.append(stub.ServerReflectionInfo())
+            await open_[-1].write(reflection_pb2.ServerReflectionRequest(list_services=""))
+            await open_[-1].read()
+        assert await stub.ServerReflectionInfo().code() is grpc.StatusCode.UNAVAILABLE
+        for call in open_:
+            call.cancel()
+
+
+async def test_a_connection_over_the_limit_gets_no_answer() -> None:
+    async with target_of(max_connections=2) as target:
+        channels = [own_channel(target) for _ in range(3)]
+        for channel in channels[:2]:
+            await channel.channel_ready()
+        stub = inference_pb2_grpc.InferenceStub(channels[2])
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await stub.ListModels(inference_pb2.ListModelsRequest())
+        assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+        for channel in channels:
+            await channel.close()
+
+
+async def test_a_connection_without_a_call_is_closed() -> None:
+    async with target_of(idle_s=0.1) as target:
+        host, port = target.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        settings = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + ack(settings))
+        async with asyncio.timeout(60.0):
+            while await reader.read(4096):
+                pass
+        writer.close()
+
+
+def ack(settings: bytes) -> bytes:
+    """The frame that takes the other side's settings."""
+    return settings[:4] + b"\x01" + settings[5:]
