@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from cluster.errors import Cancelled, InternalError, NotReady
+from cluster.errors import InternalError, NotReady
+from router.front.reader_patience import unread
 
 _RETRY_AFTER_S = 1.0
 
@@ -29,4 +30,4 @@ async def within_reader_timeout(write: Awaitable[None], timeout_s: float) -> Non
         async with asyncio.timeout(timeout_s):
             await write
     except TimeoutError:
-        raise Cancelled(f"the client did not read its answer for {timeout_s:g} s") from None
+        raise unread(timeout_s) from None

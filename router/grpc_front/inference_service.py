@@ -15,7 +15,8 @@ from protos import inference_pb2
 from router.dispatch.time_limits import TimeLimits
 from router.front.doors import DoorContext
 from router.front.generation_request import Prompt
-from router.front.refusals import internal_error, within_reader_timeout
+from router.front.reader_patience import ReaderPatience
+from router.front.refusals import internal_error
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
@@ -66,12 +67,18 @@ class InferenceService:
                 limits=limits,
                 defaults=self._door.model.defaults,
             )
-            timeout_s = self._door.door_limits.reader_timeout_s
             prepared = await self._door.pipeline.prepare(wanted)
-            async with aclosing(self._door.pipeline.stream(prepared)) as events:
+            async with (
+                self._patience() as patience,
+                aclosing(self._door.pipeline.stream(prepared)) as events,
+            ):
                 async for event in events:
                     async for response in responses_of(event, ids.echoed):
-                        await within_reader_timeout(context.write(response), timeout_s)
+                        await patience.write(context.write(response))
+
+    def _patience(self) -> ReaderPatience:
+        limits = self._door.door_limits
+        return ReaderPatience(limits.reader_timeout_s, limits.clock)
 
     async def _read(
         self, raw: bytes, limits: TimeLimits

@@ -70,6 +70,7 @@ class FrontProtocol(HttpToolsProtocol):
         state: dict[str, Any] = self.scope["state"]
         state["abort_connection"] = self.transport.abort
         state["crowded"] = self._crowded
+        state["is_backed_up"] = self._is_backed_up
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -80,6 +81,10 @@ class FrontProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._linger()
+
+    def _is_backed_up(self) -> bool:
+        """What was written waits for its reader: the next write waits as well."""
+        return bool(self.flow.write_paused)
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn calls this for what is not HTTP."""

@@ -112,7 +112,8 @@ class GoneClient(Exchange):
     """Takes the beginning of a stream, and no ping."""
 
     def __init__(self) -> None:
-        super().__init__({}, nothing_comes, taken, small_limits())
+        scope = {"state": {"is_backed_up": lambda: False}}
+        super().__init__(scope, nothing_comes, taken, small_limits())
         self.num_pings = 0
 
     async def send_comment(self, text: bytes) -> None:
