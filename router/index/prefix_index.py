@@ -2,7 +2,8 @@
 
     route -> expect(...) -> Expectation -> settle when the request ends
     a worker's events -> apply: stored and removed blocks
-    cleared | worker gone -> what was known is in no answer from now on -> sweep: it goes, in slices
+    cleared | worker gone -> what was known is in no answer from now on
+                          -> sweep: what is expected is known again, the rest goes, in slices
 
 One tree per block size; the names inside tell models and tenants apart.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from cluster.block_hash import pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.identity import WorkerKey
+from router.index.open_expectations import OpenExpectations
 from router.index.radix_tree import RadixTree
 from router.index.worker_slots import WorkerSlots
 
@@ -63,7 +65,7 @@ class PrefixIndex:
         self._trees: dict[int, RadixTree] = {}
         self._retired: dict[int, int] = {}
         """By block size: bits that are nobody's any more and that some node may still have."""
-        self._open: dict[Expectation, None] = {}
+        self._open = OpenExpectations()
         self._is_swept = False
 
     @property
@@ -92,6 +94,7 @@ class PrefixIndex:
         """From now on nothing is known of it, at once; `sweep` makes room of its blocks. Unknown
         ones are passed over."""
         if worker in self._slots:
+            self._open.forget(worker)
             self._retire(worker)
 
     @property
@@ -100,15 +103,19 @@ class PrefixIndex:
         return bool(self._retired)
 
     def sweep(self) -> Iterator[None]:
-        """Takes out what was forgotten, under a millisecond until each yield; what is called in
-        between finds the index whole. A second sweep beside one has nothing to do."""
+        """Takes out what was forgotten, all but what is expected, under a millisecond until each
+        yield; what is called in between finds the index whole. A second sweep beside one has
+        nothing to do."""
         if self._is_swept:
             return
         self._is_swept = True
         try:
             while self._retired:
+                yield from self._move_expected()
                 size, bits = next(iter(self._retired.items()))
-                yield from self._trees[size].sweep(bits)
+                for _ in self._trees[size].sweep(bits):
+                    yield from self._move_expected()  # of who was cleared meanwhile
+                    yield
                 self._slots.free(bits)
                 self._retired[size] &= ~bits
                 if not self._retired[size]:
@@ -131,7 +138,7 @@ class PrefixIndex:
             tree = self._trees[self._slots.block_size_of(worker)]
             tree.expect(root, packed, self._slots.bit_of(worker))
         expectation = Expectation(self, known, root, packed)
-        self._open[expectation] = None
+        self._open.add(expectation)
         return expectation
 
     def apply(self, worker: WorkerKey, change: CacheChange) -> int:
@@ -143,26 +150,36 @@ class PrefixIndex:
         if tree is None:
             return 0
         if change.cleared:
-            self._clear(worker, tree)
-        bit, size = self._slots.bit_of(worker), self._slots.block_size_of(worker)
-        num_left_out = sum(
-            0 if _store_run(tree, run, bit, size) else len(run) for run in _runs(change.stored)
-        )
-        tree.remove(change.removed, bit)
+            self._clear(worker)
+        bit, former = self._slots.bit_of(worker), self._open.former_bits(worker)
+        size = self._slots.block_size_of(worker)
+        num_left_out = 0
+        for run in _runs(change.stored):
+            packed = _packed(run, size)
+            names = [block.name for block in run]
+            if packed is None or not tree.store(run[0].parent, names, packed, bit, former=former):
+                num_left_out += len(run)
+        tree.remove(change.removed, bit | former)
         return num_left_out
 
-    def _clear(self, worker: WorkerKey, tree: RadixTree) -> None:
-        """At once, however much it held: by a bit that no node has yet. What is still to come
-        stays expected."""
+    def _clear(self, worker: WorkerKey) -> None:
+        """At once, however much it held: by a bit that no node has yet. What is still to come is
+        expected anew by the sweep."""
         if not self._slots.num_blocks_of(worker):
             return
         size = self._slots.block_size_of(worker)
         old = self._retire(worker)
         self._slots.add(worker, size)
-        new = self._slots.bit_of(worker)
-        for expectation in self._open:
-            if worker in expectation.workers:
-                tree.expect_anew(expectation.root, expectation.packed, old, new)
+        self._open.move(worker, old)
+
+    def _move_expected(self) -> Iterator[None]:
+        """Until no former bit stands for anybody: then none of them is needed in the tree."""
+        while (move := self._open.next_move()) is not None:
+            tree = self._tree_of(move.worker)
+            assert tree is not None, "nothing is expected of who is gone"
+            bit, asked = self._slots.bit_of(move.worker), move.expectation
+            tree.expect_anew(asked.root, asked.packed, move.former, bit)
+            yield
 
     def _retire(self, worker: WorkerKey) -> int:
         size = self._slots.block_size_of(worker)
@@ -171,12 +188,13 @@ class PrefixIndex:
         return bit
 
     def _settle(self, expectation: Expectation, *, came_true: bool) -> None:
-        self._open.pop(expectation, None)
+        root, packed = expectation.root, expectation.packed
         for worker in expectation.workers:
             tree = self._tree_of(worker)
             if tree is not None:
-                bit = self._slots.bit_of(worker)
-                tree.settle(expectation.root, expectation.packed, bit, came_true=came_true)
+                bit, former = self._slots.bit_of(worker), self._open.former_bits(worker)
+                tree.settle(root, packed, bit, came_true=came_true, former=former)
+        self._open.remove(expectation)
 
     def _tree_of(self, worker: WorkerKey) -> RadixTree | None:
         return self._trees[self._slots.block_size_of(worker)] if worker in self._slots else None
@@ -194,8 +212,8 @@ def _runs(blocks: list[CachedBlock]) -> Iterator[list[CachedBlock]]:
         yield run
 
 
-def _store_run(tree: RadixTree, run: list[CachedBlock], bit: int, block_size_tokens: int) -> bool:
+def _packed(run: list[CachedBlock], block_size_tokens: int) -> bytes | None:
+    """Its tokens; None where a block has not the size of its worker's."""
     if any(len(block.token_ids) != block_size_tokens for block in run):
-        return False
-    packed = pack_tokens([token_id for block in run for token_id in block.token_ids])
-    return tree.store(run[0].parent, [block.name for block in run], packed, bit)
+        return None
+    return pack_tokens([token_id for block in run for token_id in block.token_ids])

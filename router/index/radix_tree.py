@@ -98,20 +98,35 @@ class RadixTree:
         self._tidy(path)
         self._shrink()
 
-    def settle(self, root_name: bytes, packed: bytes, bit: int, *, came_true: bool) -> None:
-        """Ends an expectation: what is left of it becomes held, or is forgotten."""
+    def settle(
+        self, root_name: bytes, packed: bytes, bit: int, *, came_true: bool, former: int = 0
+    ) -> None:
+        """Ends an expectation: what is left of it becomes held, or is forgotten.
+
+        `former`: bits that the worker had before, by which it may still be expected.
+        """
         whole = self._whole(packed)
         first = self._first_name(root_name, whole)
         path = self._cover(self.structure.root, first, whole, None)
         for node in path:
-            if node.expected & bit:
-                self._mark(node, node.held | (bit if came_true else 0), node.expected & ~bit)
+            if node.expected & (bit | former):
+                held = node.held | (bit if came_true else 0)
+                self._mark(node, held, node.expected & ~(bit | former))
         self._tidy(path)
 
-    def store(self, parent: bytes | None, names: list[bytes], packed: bytes, bit: int) -> bool:
+    def store(
+        self,
+        parent: bytes | None,
+        names: list[bytes],
+        packed: bytes,
+        bit: int,
+        *,
+        former: int = 0,
+    ) -> bool:
         """A worker holds this run. False when it does not fit to what is known, and is left out.
 
-        That is: an unknown parent, or names and tokens that contradict what others said.
+        That is: an unknown parent, or names and tokens that contradict what others said. `former`
+        as in `settle`.
         """
         above = self.structure.root if parent is None else self.structure.names.get(parent)
         if above is None or len(set(names)) != len(names):
@@ -122,29 +137,30 @@ class RadixTree:
         path = self._cover(above, key, packed, lambda _, num_known: names[num_known:])
         fits = _fits(path, names)
         for node in path if fits else []:
-            self._mark(node, node.held | bit, node.expected & ~bit)
+            self._mark(node, node.held | bit, node.expected & ~(bit | former))
         self._tidy([above, *path])
         self._shrink()
         return fits
 
-    def remove(self, names: list[bytes], bit: int) -> None:
-        """A worker holds these blocks no more; names that are not known are passed over."""
+    def remove(self, names: list[bytes], bits: int) -> None:
+        """A worker holds these blocks no more, by none of its bits; names that are not known are
+        passed over."""
         gone = set(names)
         for name in names:
             node = self.structure.names.get(name)
-            if node is None or not node.holders & bit:
+            if node is None or not node.holders & bits:
                 continue
             if not gone.issuperset(node.names):
                 node = self._isolate(node, *_run_of(gone, node.names, node.position_of(name)))
-            self._mark(node, node.held & ~bit, node.expected & ~bit)
+            self._mark(node, node.held & ~bits, node.expected & ~bits)
             self._tidy([node])
 
-    def expect_anew(self, root_name: bytes, packed: bytes, old: int, new: int) -> None:
-        """A worker has another bit from now on: what is left of an expectation has it too."""
+    def expect_anew(self, root_name: bytes, packed: bytes, former: int, new: int) -> None:
+        """A worker has another bit now: what is left of an expectation has it too."""
         whole = self._whole(packed)
         path = self._cover(self.structure.root, self._first_name(root_name, whole), whole, None)
         for node in path:
-            if node.expected & old:
+            if node.expected & former:
                 self._mark(node, node.held, node.expected | new)
         self._tidy(path)
 

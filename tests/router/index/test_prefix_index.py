@@ -48,6 +48,7 @@ def test_a_snapshot_clears_and_tells_again_while_expectations_stay() -> None:
     index.apply(D1, CacheChange(stored=blocks([1] * 8)))
     expectation = index.expect([D1], ROOT, pack_tokens([2] * 8))
     index.apply(D1, CacheChange(stored=blocks([3] * 4), cleared=True))
+    list(index.sweep())
     assert [matched(index, [n] * 8, D1) for n in (1, 2, 3)] == [0, 2, 1]
     expectation.settle(came_true=False)
     expectation.settle(came_true=True)
