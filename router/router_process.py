@@ -115,7 +115,9 @@ class RouterProcess:
             pipeline=CompletionPipeline(model, workers.source, texts, chance=world.chance),
             in_flight=self._in_flight,
             door_limits=_limits_of(options, world, descriptors),
-            bodies=BodyAccount(max(options.max_bodies_bytes, options.max_body_bytes)),
+            bodies=BodyAccount(
+                max(options.max_bodies_bytes, options.max_body_bytes), clock=world.clock
+            ),
             times=DefaultTimes(
                 first_token_s=options.default_timeout_s,
                 between_tokens_s=options.stream_timeout_s,

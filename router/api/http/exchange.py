@@ -64,8 +64,9 @@ class Exchange:
         self._check_size(int(self.header(b"content-length") or 0))
         timeout_s = self._limits.request_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._read(held)
+            async with asyncio.timeout(timeout_s) as limit:
+                with held.arriving(limit):
+                    return await self._read(held)
         except TimeoutError:
             raise SlowRequest(
                 f"the body did not arrive within {timeout_s:g} s; send it faster"
