@@ -23,6 +23,8 @@ from router.front.refusals import crowded, internal_error
 from router.telemetry.request_ids import request_ids
 
 _log = get_logger("router.api")
+MAX_PATH_CHARS = 200
+"""Of a path in a log line or an answer."""
 OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"})
 
 
@@ -56,14 +58,15 @@ class FrontDoor:
             except Exception:
                 _log.exception(
                     "a request failed inside the router; its client gets internal_error",
-                    path=scope["path"],
+                    path=scope["path"][:MAX_PATH_CHARS],
                 )
                 await self._answer(scope, delivery, internal_error())
 
     async def _answer(self, scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
         row = status_of(error)
         if not isinstance(error, Cancelled):
-            _log.info("request refused", path=scope["path"], code=row.code, message=error.message)
+            path = scope["path"][:MAX_PATH_CHARS]
+            _log.info("request refused", path=path, code=row.code, message=error.message)
         if delivery.started:
             scope["state"]["abort_connection"]()
             return
@@ -87,7 +90,7 @@ def _check_crowding(scope: Scope) -> None:
 
 def _translated(scope: Scope, error: HTTPException) -> SplitserveError:
     """The routes' own 404 and 405 in our words."""
-    what = f"{scope['method']} {scope['path'][:200]}"
+    what = f"{scope['method']} {scope['path'][:MAX_PATH_CHARS]}"
     if error.status_code == 405:
         return MethodNotAllowed(f"{what}: this path does not answer that method")
     if error.status_code == 404:

@@ -11,8 +11,8 @@ from router.api.reading.schema import ChatMessage, ChatRequest, CompletionReques
 _EVERYWHERE: dict[str, tuple[Any, ...]] = {
     # field -> values that mean "not used"
     "tools": ([],),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none",),
     "response_format": ({"type": "text"},),
