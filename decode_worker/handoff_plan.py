@@ -11,8 +11,9 @@ from cluster.wire import sampling_to_wire
 from engine.contract.commands import GenerateRequest
 from protos import handoff_pb2, worker_pb2
 
-LEAST_PATIENCE_S = 1.0
-"""A prefill worker speaks every half second while its engine works: two words missed."""
+LEAST_PATIENCE_S = 1.5
+"""A prefill worker speaks about every second while its engine works, at the latest when a step has
+become a long one; the rest is for the way."""
 
 
 @dataclass(frozen=True, slots=True)

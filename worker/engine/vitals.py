@@ -16,12 +16,16 @@ from collections.abc import Callable
 
 from cluster.config import EngineOptions
 from cluster.deadline import Clock
+from cluster.process.own_lateness import SeenTime
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 from engine.contract.messages import EngineMessage, LoadProgress, Ready
 
-LONG_STEP_S = 1.0
+LONG_STEP_S = 0.6
 """Without a word: between steps the loop beats every half second."""
+LOOK_INTERVAL_S = 0.2
+"""At most: so much later a long step is seen, and said. Whoever waits for a word of this engine has
+to be more patient than both together (LEAST_PATIENCE_S)."""
 
 
 class Vitals:
@@ -36,7 +40,7 @@ class Vitals:
     ) -> None:
         """`look`: at the process, now; None where the kernel does not tell."""
         self._start = Silence(limits.start_timeout_s, clock=clock)
-        self._words = Silence(LONG_STEP_S, clock=clock)
+        self._words = SeenTime(clock, 2 * LOOK_INTERVAL_S)
         self._step = Silence(limits.step_timeout_s, clock=clock)
         self._standstill = Silence(limits.engine_silence_s, clock=clock)
         self._look = look
@@ -47,12 +51,13 @@ class Vitals:
         self._phase = "the process starts"
         self._is_serving = False
         watches = (self._start, self._step, self._standstill)
-        self.interval_s = min(watch.interval_s for watch in watches)
+        self.interval_s = min(LOOK_INTERVAL_S, *(watch.interval_s for watch in watches))
 
     def heard(self, message: EngineMessage) -> None:
         """Whatever the engine says is a sign of life."""
-        for watch in (self._start, self._step, self._standstill, self._words):
+        for watch in (self._start, self._step, self._standstill):
             watch.heard()
+        self._words.renew()
         self._was_heard = True
         if isinstance(message, LoadProgress):
             self._phase = message.phase
@@ -61,7 +66,7 @@ class Vitals:
     def tick(self) -> str | None:
         """Why the process has to be ended; None while it lives."""
         is_working = self._is_working()
-        self.is_in_long_step = self._words.tick() and is_working
+        self.is_in_long_step = self._words.look() > LONG_STEP_S and is_working
         is_late = {watch: watch.tick() for watch in (self._start, self._step, self._standstill)}
         if not self._is_serving:
             limit_s = self._start.limit_s
