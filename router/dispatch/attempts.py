@@ -18,6 +18,7 @@ from cluster.errors import (
     WorkerLost,
 )
 from cluster.identity import Role, WorkerKey
+from router.dispatch.time_limits import NothingCame
 from router.fleet.fleet import Fleet
 
 
@@ -34,6 +35,7 @@ class RetryRule:
 ELSEWHERE: dict[type[SplitserveError], RetryRule] = {
     WorkerLost: RetryRule(2, is_workers_fault=True),
     InternalError: RetryRule(2, is_workers_fault=True),
+    NothingCame: RetryRule(2, is_workers_fault=True),
     TransferFailed: RetryRule(2),
     NotReady: RetryRule(3),
     PairingMismatch: RetryRule(3),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 
 from cluster.errors import ContextTooLong, InternalError, SplitserveError, status_of
@@ -32,6 +33,7 @@ from router.dispatch.stream import (
     RoutedRequest,
     StreamEvent,
 )
+from router.dispatch.time_limits import NothingCame
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
@@ -104,6 +106,8 @@ class Dispatcher:
                     if clock.has_token or not attempts.may_go_on(error):
                         raise
                     self._note_retry(request, decode, error)
+                    if isinstance(error, NothingCame):
+                        request = replace(request, limits=request.limits.begun_again())
         yield completed
 
     @contextmanager

@@ -59,15 +59,21 @@ class RunningRequest:
         submit = _submit_message(request, member, targets)
         limit = request.sampling.n * request.sampling.max_tokens
         scores = request.sampling.prompt_logprobs is not None
+        self._member, self._limits = member, request.limits
+        self._sent_s = request.limits.clock()
         self._stream = member.session.submit(
             submit,
             max_tokens=limit,
             max_prompt_tokens=len(request.token_ids) - 1 if scores else 0,
+            on_tokens=self._heed_tokens,
             on_end=self._leave_the_workers,
         )
         self._on_end = on_end
         self._watch = ProgressWatch(
-            request.limits, lambda: self._stream.last_token_s, self._stream.fail
+            request.limits,
+            lambda: self._stream.last_token_s,
+            self._stream.fail,
+            stands=self._worker_stands,
         )
         self._goodbye: asyncio.TimerHandle | None = None
         found = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
@@ -75,6 +81,7 @@ class RunningRequest:
         self._left_behind = LeftBehind(request, found, member, targets, index)
         self._begun = set[int]() if targets else set(range(request.sampling.n))
         """Choices whose next token is the decode worker's own: the first may be the prefill's."""
+        self._heard = set(self._begun)
         self._has_decoded = False
         try:
             self._left_behind.expect()
@@ -142,6 +149,16 @@ class RunningRequest:
             self._left_behind.decoded()
             self._fleet.note_request(self.decode, failed=False)
         self._begun.add(choice)
+
+    def _heed_tokens(self, choice: int, num_tokens: int) -> None:
+        """They have come, read or not: one that the decode worker has made says that it lives."""
+        if choice in self._heard or num_tokens > 1:
+            self._member.last_token_s = self._stream.last_token_s
+        self._heard.add(choice)
+
+    def _worker_stands(self) -> bool:
+        last_s = self._member.last_token_s
+        return self._limits.has_stood(max(self._sent_s, last_s or self._sent_s))
 
     def _give_up_on_the_end(self) -> None:
         self._stream.fail(

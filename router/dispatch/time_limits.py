@@ -4,7 +4,8 @@
         |------------ first_token -------------|-- between_tokens_s --|
         |----------------- whole: what the client has allowed, if it said so ------|
 
-A long healthy stream has no end of its own: what is bounded by default is every wait in it.
+A long healthy stream has no end of its own: what is bounded by default is every wait in it. A wait
+at a worker that serves others meanwhile is a long queue; where it serves nobody, the fault is its.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster.deadline import MAX_TIMEOUT_S, Clock, Deadline, deadline_passed
 from cluster.errors import DeadlineExceeded
@@ -20,6 +21,10 @@ from cluster.process.own_lateness import LateTurn
 
 HEARING_S = 1.0
 """For reading what arrived while the loop stood, at most."""
+
+
+class NothingCame(DeadlineExceeded):
+    """A limit of the router's own passed, and the worker made no token for anybody meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,15 @@ class TimeLimits:
         whole = self.whole
         return Deadline(min(whole.at_s, last_token_s + self.between_tokens_s), self.clock)
 
+    def has_stood(self, since_s: float) -> bool:
+        """True when who has given nothing since then has had the time for it."""
+        return Deadline(since_s + self.between_tokens_s, self.clock).has_passed
+
+    def begun_again(self) -> TimeLimits:
+        """As much time for the first token from now on; what the client asked for stays."""
+        waited_s = self.clock() - self.arrived_s
+        return replace(self, first_token_s=waited_s + self.first_token_s)
+
     def _after(self, seconds: float) -> Deadline:
         return Deadline(self.arrived_s + seconds, self.clock)
 
@@ -76,6 +90,7 @@ class DefaultTimes:
 
 class ProgressWatch:
     """Waits beside a running request; `on_late` is called once, with why, unless it is stopped.
+    `stands`: whether its worker has made no token for anybody for as long as one may take.
 
     One timer a request, which looks at how far the request has come when it fires: tokens cost
     nothing. A look that is late itself judges nobody by the router's own limits: the loop stood,
@@ -87,10 +102,13 @@ class ProgressWatch:
         limits: TimeLimits,
         last_token_s: Callable[[], float | None],
         on_late: Callable[[DeadlineExceeded], None],
+        *,
+        stands: Callable[[], bool],
     ) -> None:
         self._limits = limits
         self._last_token_s = last_token_s
         self._on_late = on_late
+        self._stands = stands
         self._turn = LateTurn(limits.clock)
         self._timer = self._armed()
 
@@ -121,12 +139,13 @@ class ProgressWatch:
         limits = self._limits
         if limits.whole.has_passed and limits.asked_s is not None:
             return deadline_passed(limits.asked_s)
+        late = NothingCame if self._stands() else DeadlineExceeded
         if last_token_s is None:
-            return DeadlineExceeded(
-                f"no token came within {limits.first_token_s:g} s; ask for more time "
+            return late(
+                f"no token came within {limits.first_token_s:.4g} s; ask for more time "
                 "(X-Request-Timeout), raise --default-timeout-s, or add workers"
             )
-        return DeadlineExceeded(
+        return late(
             f"no token came for {limits.between_tokens_s:g} s; raise --stream-timeout-s where that "
             "is usual"
         )

@@ -66,6 +66,8 @@ class FleetMember:
     pending_prefill_tokens: int = 0
     pending_prompts: int = 0
     """Whose tokens these are."""
+    last_token_s: float | None = None
+    """When a decode worker's own engine last made a token, for whichever request."""
     key: WorkerKey = field(init=False)
     """The process."""
     pairing_key: str = field(init=False)

@@ -30,15 +30,18 @@ class RequestStream:
         max_prompt_tokens: int = 0,
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
+        on_tokens: Callable[[int, int], None] = lambda choice, num_tokens: None,
         on_end: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_end`: the worker
-        is through, however far the consumer has read; not after an error."""
+        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_tokens`: of a
+        choice so many have come, `on_end`: the worker is through, however far the consumer has
+        read; neither after an error."""
         self._tokens_left = max_tokens
         self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
         self._on_close = on_close
+        self._on_tokens = on_tokens
         self._on_end = on_end
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._over = False
@@ -62,6 +65,7 @@ class RequestStream:
             self.fail(InternalError("the decode worker sent more tokens than were asked for"))
         elif not self._over:
             self._items.put_nowait(tokens)
+            self._on_tokens(tokens.choice, len(tokens.tokens))
 
     def end(self, ended: worker_pb2.Ended) -> None:
         """The worker's last word."""

@@ -100,10 +100,11 @@ class WorkerSession:
         *,
         max_tokens: int,
         max_prompt_tokens: int = 0,
+        on_tokens: Callable[[int, int], None] = lambda choice, num_tokens: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> RequestStream:
         """Sends a request that may produce `max_tokens` over all choices, and score
-        `max_prompt_tokens` of the prompt; `on_end` as in RequestStream.
+        `max_prompt_tokens` of the prompt; `on_tokens` and `on_end` as in RequestStream.
 
         Raises WorkerLost when the stream is not open and InvalidRequest for an id in use.
         """
@@ -119,6 +120,7 @@ class WorkerSession:
             max_prompt_tokens=max_prompt_tokens,
             on_finish=lambda choice: self._finish(request_id, choice),
             on_close=lambda: self._drop(request_id),
+            on_tokens=on_tokens,
             on_end=on_end,
             clock=self._world.clock,
         )

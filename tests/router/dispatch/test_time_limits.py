@@ -75,7 +75,7 @@ async def test_a_stream_that_stands_still_ends_whatever_its_deadline():
 async def test_a_loop_that_stood_reads_what_has_arrived_before_it_gives_a_stream_up():
     last_token_s, late = [time.monotonic()], list[DeadlineExceeded]()
     limits = limited(first_token_s=PATIENT_S, between_tokens_s=BRIEF_S).limits
-    watch = ProgressWatch(limits, lambda: last_token_s[-1], late.append)
+    watch = ProgressWatch(limits, lambda: last_token_s[-1], late.append, stands=lambda: False)
     time.sleep(4 * BRIEF_S)  # the loop stands; the token that came meanwhile is read a little later
     for _ in range(5):
         await asyncio.sleep(0)
@@ -89,11 +89,11 @@ async def test_a_loop_that_stood_reads_what_has_arrived_before_it_gives_a_stream
 async def test_a_clients_own_deadline_passes_while_the_loop_stands():
     late = list[DeadlineExceeded]()
     limits = limited(first_token_s=PATIENT_S, between_tokens_s=PATIENT_S, asked_s=BRIEF_S).limits
-    watch = ProgressWatch(limits, lambda: None, late.append)
+    watch = ProgressWatch(limits, lambda: None, late.append, stands=lambda: True)
     time.sleep(2 * BRIEF_S)
     for _ in range(3):
         await asyncio.sleep(0)
-    assert len(late) == 1
+    assert [type(error) for error in late] == [DeadlineExceeded]
     watch.stop()
 
 

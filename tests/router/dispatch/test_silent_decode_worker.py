@@ -1,0 +1,123 @@
+"""A decode worker that lives, and takes requests, and makes no token of any."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from cluster.errors import DeadlineExceeded
+from router.control.plane import FleetPlane
+from router.dispatch.stream import Completed, RoutedRequest
+from router.dispatch.time_limits import DefaultTimes
+from router.fleet.member import FleetMember
+from tests.router.dispatch_bench import collect, is_idle, outcome, request, router
+from tests.router.fake_decode_worker import FakeDecodeWorker, ended_frame, tokens_frame, until
+
+PATIENT_S, WAIT_S, BRIEF_S = 60.0, 0.4, 0.15
+
+
+def waiting(
+    request_id: str = "r1",
+    *,
+    first_token_s: float = WAIT_S,
+    between_tokens_s: float = BRIEF_S,
+    asked_s: float | None = None,
+) -> RoutedRequest:
+    times = DefaultTimes(first_token_s=first_token_s, between_tokens_s=between_tokens_s)
+    asked = replace(request(max_tokens=50), request_id=request_id)
+    return replace(asked, limits=times.limits(time.monotonic(), asked_s))
+
+
+def is_blamed(plane: FleetPlane, worker: FakeDecodeWorker) -> bool:
+    [item] = [item for item in plane.fleet.members if item.key.worker_id == worker.worker_id]
+    return bool(item.cooldown._num_failures)
+
+
+@asynccontextmanager
+async def silent_then_good() -> AsyncIterator[tuple[FleetPlane, FakeDecodeWorker]]:
+    """The request of the block meets the silent one first: the other joins while it waits."""
+    silent, good = FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1", answer_at_once=True)
+    async with router(silent) as plane:
+        await good.start()
+        await plane.store.join(good.member())
+        await until(lambda: all(not item.is_cut_off for item in plane.fleet.members))
+        for item in plane.fleet.members:
+            prefer(item, item.key.worker_id == "decode-0")
+        yield plane, silent
+    await good.stop()
+
+
+def prefer(item: FleetMember, is_preferred: bool) -> None:
+    """The other one has much to do."""
+    item.pending_prefill_tokens = 0 if is_preferred else 100_000
+
+
+async def test_a_request_that_a_silent_decode_worker_keeps_is_answered_by_another_one() -> None:
+    async with silent_then_good() as (plane, silent):
+        events = await collect(plane, waiting())
+        assert isinstance(events[-1], Completed)
+        assert [submit.request_id for submit in silent.submitted] == ["r1"]
+        assert is_blamed(plane, silent)
+        await until(lambda: silent.cancelled == ["r1"])
+
+
+async def test_it_gets_as_much_time_there_as_it_had_and_a_third_worker_is_not_tried() -> None:
+    workers = [FakeDecodeWorker(f"decode-{number}") for number in range(3)]
+    async with router(*workers) as plane:
+        began_s = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match="no token came within 0.8"):
+            await collect(plane, waiting())
+        assert time.monotonic() - began_s >= 2 * WAIT_S
+        assert sorted(len(worker.submitted) for worker in workers) == [0, 1, 1]
+        assert outcome(plane, "deadline_exceeded") == 1
+        assert is_idle(plane)
+
+
+async def test_a_worker_that_makes_tokens_of_others_has_a_long_queue_and_is_not_to_blame() -> None:
+    busy, other = FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1")
+    async with router(busy) as plane:
+        streaming = asyncio.create_task(collect(plane, request("streams", max_tokens=900)))
+        await until(lambda: bool(busy.submitted))
+        kept = asyncio.create_task(collect(plane, waiting(first_token_s=1.5, between_tokens_s=1.0)))
+        await until(lambda: len(busy.submitted) == 2)
+        await other.start()
+        await plane.store.join(other.member())
+        while not kept.done():
+            busy.send(tokens_frame("streams", 5))
+            await asyncio.wait((kept,), timeout=BRIEF_S / 10)
+        with pytest.raises(DeadlineExceeded):
+            await kept
+        assert not other.submitted and not is_blamed(plane, busy)
+        busy.send(tokens_frame("streams", 6, last=True))
+        busy.send(ended_frame("streams"))
+        await streaming
+    await other.stop()
+
+
+async def test_a_limit_that_the_client_asked_for_is_nobodys_fault() -> None:
+    async with silent_then_good() as (plane, silent):
+        with pytest.raises(DeadlineExceeded, match="deadline of 0.4 s passed"):
+            await collect(plane, waiting(asked_s=WAIT_S))
+        assert not is_blamed(plane, silent)
+
+
+async def test_a_worker_that_has_had_the_request_for_a_moment_is_not_to_blame() -> None:
+    """It has waited elsewhere: in the queue of the router."""
+    async with silent_then_good() as (plane, silent):
+        with pytest.raises(DeadlineExceeded):
+            await collect(plane, waiting(between_tokens_s=PATIENT_S))
+        assert not is_blamed(plane, silent)
+
+
+async def test_a_stream_that_stands_still_with_all_others_is_held_against_its_worker() -> None:
+    worker = FakeDecodeWorker()
+    async with router(worker) as plane:
+        running = asyncio.create_task(collect(plane, waiting(first_token_s=PATIENT_S)))
+        await until(lambda: bool(worker.submitted))
+        worker.send(tokens_frame("r1", 5))
+        with pytest.raises(DeadlineExceeded, match="no token came for 0.15 s"):
+            await running
+        assert is_blamed(plane, worker)
