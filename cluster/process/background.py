@@ -44,6 +44,11 @@ class Loss:
         return f"{self.name} has failed: {type(self.cause).__name__}: {self.cause}"
 
 
+class CancelledByOthers(Exception):
+    """Somebody has cancelled what a task waits for, and not the task: for the task a failure like
+    any other, though asyncio raises the same in both cases."""
+
+
 OnLoss = Callable[[Loss], None]
 """Called on the event loop's thread, at most once for each thing lost."""
 
@@ -112,7 +117,7 @@ class Background:
             began = self._clock()
             cause: Exception | None = None
             try:
-                await make()
+                await completed(make())
             except Exception as error:
                 cause = error
             delay_s = backoff.next_delay_s(healthy_s=self._clock() - began)
@@ -128,7 +133,7 @@ class Background:
     async def _needed(self, name: str, work: Work) -> None:
         cause: BaseException | None = None
         try:
-            await work
+            await completed(work)
         except Exception as error:
             cause = error
         self._lose(Loss(name, cause))
@@ -157,6 +162,18 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*pending, return_exceptions=True)
 
 
+async def completed(work: Work) -> object:
+    """What `work` returns. Raises CancelledError only when the task that waits here is cancelled,
+    and CancelledByOthers in its place otherwise."""
+    try:
+        return await work
+    except asyncio.CancelledError as cancelled:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CancelledByOthers("what it waited for was cancelled") from cancelled
+
+
 async def until_one_ends(*works: Work) -> int:
     """Runs parts of one thing side by side until the first ends; cancels the others and waits for
     them. Which one that was, counted from 0; of several at once, the one that is named first.
@@ -165,7 +182,7 @@ async def until_one_ends(*works: Work) -> int:
     a return, our own bug and not a typed error, which may only follow from it, and then what came
     first.
     """
-    tasks = [asyncio.create_task(work) for work in works]
+    tasks = [asyncio.create_task(completed(work)) for work in works]
     ended: list[asyncio.Task[object]] = []
     for task in tasks:
         task.add_done_callback(ended.append)
@@ -184,7 +201,7 @@ async def until_one_ends(*works: Work) -> int:
 
 async def _logged(name: str, work: Work) -> None:
     try:
-        await work
+        await completed(work)
     except Exception as error:
         _log.error(
             "a background task failed", what=name, cause=repr(error), exc_info=_unexpected(error)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from cluster.process.background import cancel
+from cluster.process.background import cancel, completed
 from cluster.process.loop_share import LoopShare
 from router.front.events import TextEvent
 
@@ -51,13 +51,21 @@ async def _pump(
     share: LoopShare,
 ) -> None:
     """Puts every event, then None, or the error that ended the stream."""
-    index, stream = numbered
     try:
-        async with aclosing(stream) as events:
-            await share.breathe()
-            async for event in events:
-                await queue.put((index, event))
+        await completed(_relay(numbered, queue, share))
     except Exception as error:  # handed to the reader, who raises it
         await queue.put(error)
     else:
         await queue.put(None)
+
+
+async def _relay(
+    numbered: tuple[int, AsyncGenerator[TextEvent, None]],
+    queue: asyncio.Queue[IndexedEvent | BaseException | None],
+    share: LoopShare,
+) -> None:
+    index, stream = numbered
+    async with aclosing(stream) as events:
+        await share.breathe()
+        async for event in events:
+            await queue.put((index, event))

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from cluster.errors import NotReady, WorkerLost
-from cluster.process.background import Background, Loss, until_one_ends
+from cluster.process.background import Background, CancelledByOthers, Loss, until_one_ends
 
 
 async def test_what_is_kept_is_started_again_after_it_failed() -> None:
@@ -172,3 +172,57 @@ async def test_who_of_several_ended_first_is_told_and_the_others_are_cancelled()
     assert await until_one_ends(waits("a"), asyncio.sleep(0), waits("c")) == 1
     assert cancelled == ["a", "c"]
     assert await until_one_ends(asyncio.sleep(0), asyncio.sleep(0)) == 0
+
+
+async def waits_in_vain() -> None:
+    """Somebody else cancels what it waits for."""
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(answer.cancel)
+    await answer
+
+
+async def test_what_is_kept_is_started_again_when_what_it_waits_for_is_cancelled() -> None:
+    num_starts = 0
+
+    async def make() -> None:
+        nonlocal num_starts
+        num_starts += 1
+        await (waits_in_vain() if num_starts == 1 else asyncio.Event().wait())
+
+    background = Background(pytest.fail, sleep=no_time)
+    task = background.keep("kept", make)
+    async with asyncio.timeout(10):
+        while num_starts < 2:
+            await asyncio.sleep(0)
+    assert not task.done()
+    await background.close()
+    assert task.cancelled()
+
+
+async def no_time(seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def test_a_need_is_lost_when_what_it_waits_for_is_cancelled() -> None:
+    lost: asyncio.Queue[Loss] = asyncio.Queue()
+    background = Background(lost.put_nowait)
+    background.need("needed", waits_in_vain())
+    async with asyncio.timeout(10):
+        assert isinstance((await lost.get()).cause, CancelledByOthers)
+    await background.close()
+
+
+async def test_what_runs_once_says_so_when_what_it_waits_for_is_cancelled(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    background = Background(pytest.fail)
+    task = background.once("greeting", waits_in_vain())
+    await asyncio.wait((task,))
+    await background.close()
+    said = capsys.readouterr()
+    assert "CancelledByOthers" in said.out + said.err
+
+
+async def test_a_part_whose_wait_is_cancelled_has_failed_and_its_owner_is_not_cancelled() -> None:
+    with pytest.raises(CancelledByOthers):
+        await until_one_ends(asyncio.Event().wait(), waits_in_vain())

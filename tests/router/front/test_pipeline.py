@@ -19,6 +19,7 @@ from cluster.errors import (
     WorkerLost,
 )
 from cluster.generation import FinishReason, GeneratedToken, Timing, Usage
+from cluster.process.background import CancelledByOthers
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams
@@ -165,6 +166,22 @@ async def test_a_failure_of_one_merged_stream_ends_all() -> None:
             async for _ in merged:
                 pass
     assert source.num_closed == 2
+
+
+async def test_a_prompt_whose_wait_is_cancelled_elsewhere_ends_the_request() -> None:
+    async def waits_in_vain(routed: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        answer: asyncio.Future[StreamEvent] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(answer.cancel)
+        yield await answer
+
+    source = FakeSource(waits_in_vain)
+    pipeline = pipeline_over(source)
+    streams = [pipeline.stream(await pipeline.prepare(request(text))) for text in ("1", "2")]
+    async with asyncio.timeout(10):
+        with pytest.raises(CancelledByOthers):
+            async with aclosing(merge(streams, LoopShare())) as merged:
+                async for _ in merged:
+                    pass
 
 
 async def test_merged_streams_wait_for_a_reader_that_is_slow() -> None:
