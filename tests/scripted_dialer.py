@@ -6,7 +6,7 @@ import asyncio
 
 from cluster.deadline import Clock
 from cluster.dial.dialer import Dialer, MembershipLink, SessionLink
-from cluster.errors import WorkerLost
+from cluster.errors import SplitserveError, WorkerLost
 from cluster.wire import identity_to_wire
 from cluster.worker_identity import WorkerIdentity
 from protos import membership_pb2, worker_pb2
@@ -58,6 +58,7 @@ class ScriptedRouter(MembershipLink):
 
     def __init__(self, beat_interval_s: float, clock: Clock) -> None:
         self.is_there = False
+        self.refuses_with: SplitserveError | None = None
         self.asked_s: list[float] = []
         self.num_beats = 0
         self._beat_interval_s = beat_interval_s
@@ -69,6 +70,8 @@ class ScriptedRouter(MembershipLink):
         self.asked_s.append(self._clock())
         if not self.is_there:
             raise WorkerLost("connection refused")
+        if self.refuses_with is not None:
+            raise self.refuses_with
         return membership_pb2.JoinResponse(beat_interval_s=self._beat_interval_s)
 
     async def beat(

@@ -211,7 +211,11 @@ class WorkerProcess:
         if self._options.router is None:
             return
         client = MembershipClient(
-            self._options.router, member, lambda: self._pulse(engine), self._surroundings.world
+            self._options.router,
+            member,
+            lambda: self._pulse(engine),
+            self._surroundings.world,
+            on_refusal=self._take_refusal,
         )
         self._membership = client
         beating = self._background.keep("membership", client.run)
@@ -223,6 +227,11 @@ class WorkerProcess:
             draining=self._lifespan.is_draining,
             kv_transport=engine.kv_transport,
         )
+
+    def _take_refusal(self, is_refused: bool) -> None:
+        """Nobody sends anything to a worker that its router does not take: it is not ready."""
+        if not self._lifespan.is_draining:
+            self._background.once("health", self._server.set_ready(not is_refused))
 
     def _begin_drain(self) -> None:
         """Idempotent; by SIGTERM or by an operator's call."""

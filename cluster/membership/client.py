@@ -4,7 +4,8 @@
     JOINED -> UNJOINED        a beat came back with known=false: the router restarted, or gave us up
     any: the router may be unreachable for a while; a joined worker goes on beating
 
-Losing the router stops nothing else. One log line per change, not per attempt.
+Losing the router stops nothing else. One log line per change, not per attempt. A worker that the
+router refuses for long is told so, for it serves nobody.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cluster.errors import SplitserveError
+from cluster.errors import IdTaken, InvalidRequest, PairingMismatch, QueueFull, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
 from cluster.membership.member import Member, member_to_wire
@@ -27,6 +28,12 @@ CALL_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.1
 LAST_RETRY_S = 2.0
 """The longest wait between attempts: how late a restarted router sees its workers again."""
+
+REFUSED_S = 10.0
+"""So long a refusal is neither a restart, whose former self still has the id, nor a change of the
+fleet."""
+REFUSALS = (PairingMismatch, IdTaken, InvalidRequest, QueueFull)
+"""What a router has against a worker that asks to join."""
 
 _log = get_logger("membership")
 
@@ -53,7 +60,11 @@ class MembershipClient:
         member: Member,
         take_pulse: Callable[[], Pulse],
         world: World,
+        *,
+        on_refusal: Callable[[bool], None] = lambda is_refused: None,
     ) -> None:
+        """`on_refusal`: with True once the router has refused for REFUSED_S, with False when it
+        takes this worker in after that."""
         self._router = router
         self._member = member
         self._take_pulse = take_pulse
@@ -62,6 +73,9 @@ class MembershipClient:
         self._joined = False
         self._may_be_known = False
         self._trouble: str | None = None
+        self._on_refusal = on_refusal
+        self._refused_since_s: float | None = None
+        self._is_refused = False
         self._beat_interval_s = 1.0
         self._soon = asyncio.Event()
 
@@ -77,6 +91,7 @@ class MembershipClient:
                 await self._attempt()
             except Exception as failure:
                 self._note_trouble(failure)
+                self._note_refusal(failure)
                 delay_s = backoff.next_delay_s(healthy_s=0.0)
                 await self._pause(delay_s * (0.5 + self._world.chance.random() / 2))
             else:
@@ -111,6 +126,7 @@ class MembershipClient:
         reply = await self._link.join(request, timeout_s=CALL_TIMEOUT_S)
         self._beat_interval_s = reply.beat_interval_s
         self._joined = True
+        self._note_admission()
         self._soon.set()  # the first beat carries the load
         _log.info("joined the router", router=self._router, beat_s=reply.beat_interval_s)
 
@@ -149,3 +165,25 @@ class MembershipClient:
         if self._trouble is not None:
             self._trouble = None
             _log.info("the router answers again", router=self._router)
+
+    def _note_refusal(self, failure: Exception) -> None:
+        """Where the router only does not answer, it has not changed its mind."""
+        if self._is_refused or self._joined or not isinstance(failure, REFUSALS):
+            return
+        now_s = self._world.clock()
+        if self._refused_since_s is None:
+            self._refused_since_s = now_s
+        if now_s - self._refused_since_s >= REFUSED_S:
+            self._is_refused = True
+            _log.error(
+                "the router does not take this worker: it is not ready, and goes on asking",
+                router=self._router,
+                error=failure.message,
+            )
+            self._on_refusal(True)
+
+    def _note_admission(self) -> None:
+        self._refused_since_s = None
+        if self._is_refused:
+            self._is_refused = False
+            self._on_refusal(False)

@@ -1,7 +1,11 @@
 """Whom this router takes into its fleet: one model under its name, one process under each id.
 
-    first worker --sets--> the fleet's weights --the last one of them goes--> open again
+    first worker --sets--> the fleet's model --the last one of them goes--> open again
+    first decode worker --sets--> the format of the weights --the last one goes--> open again
     what the router itself has loaded is never open
+
+Tokens come from the decode side, and whoever loads "auto" has the format that its device takes: a
+prefill worker of another one is refused, and turned out when decode workers come after it.
 
 Two live processes under one id would take turns in replacing each other. The one that is there
 stays for as long as it is heard; a restarted worker waits until its former self has missed a beat.
@@ -14,7 +18,7 @@ from dataclasses import dataclass
 
 from cluster.deadline import Clock
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
-from cluster.identity import WorkerKey
+from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member, MemberState
 from cluster.membership.reach import host_of, is_loopback, is_of_this_machine
 from cluster.membership.store import MembershipStore
@@ -61,6 +65,17 @@ class JoinRules:
             else:
                 _check_same_model(newcomer, state.member)
 
+    def turned_out_by(self, newcomer: Member) -> list[Member]:
+        """Prefill members that have to go when this one, which was checked, joins."""
+        if newcomer.role is not Role.DECODE:
+            return []
+        members = (state.member for state in self._store.members())
+        return [
+            member
+            for member in members
+            if member.role is Role.PREFILL and member.pairing.weights != newcomer.pairing.weights
+        ]
+
     def _check_own_model(self, newcomer: Member) -> None:
         for name in ("tokenizer_digest", "weights_digest"):
             ours, theirs = getattr(self._own, name), getattr(newcomer.pairing, name)
@@ -100,7 +115,10 @@ def _check_reach(newcomer: Member, peer: str) -> None:
 
 def _check_same_model(newcomer: Member, other: Member) -> None:
     """Tokens of one served name come from one set of weights, in one format."""
-    for name in ("weights_digest", "tokenizer_digest", "weights"):
+    names = ["weights_digest", "tokenizer_digest"]
+    if other.role is Role.DECODE:
+        names.append("weights")
+    for name in names:
         theirs, known = getattr(newcomer.pairing, name), getattr(other.pairing, name)
         if theirs != known:
             raise PairingMismatch(

@@ -11,7 +11,8 @@ from cluster.deadline import Clock
 from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
-from cluster.membership.member import MAX_NAME_CHARS, member_from_wire, member_to_wire
+from cluster.logs import get_logger
+from cluster.membership.member import MAX_NAME_CHARS, Member, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore
 from cluster.rpc import abort
 from cluster.wire import load_from_wire, load_to_wire
@@ -22,6 +23,7 @@ from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
 
 SERVICE_NAME = "splitserve.worker.v1.Membership"
+_log = get_logger("membership")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,25 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         try:
             member = member_from_wire(request.member)
             self._terms.rules.check(member, context.peer())
+            await self._turn_out(member)
             await self._store.join(member)
         except SplitserveError as error:
             await abort(context, error)
         return membership_pb2.JoinResponse(
             beat_interval_s=self._terms.beat_interval_s, lease_s=self._terms.lease_s
         )
+
+    async def _turn_out(self, newcomer: Member) -> None:
+        """Whom the newcomer's format leaves without a part; they ask again, and are told why."""
+        for other in self._terms.rules.turned_out_by(newcomer):
+            _log.warning(
+                "a prefill worker is turned out: decode workers set the format of the weights",
+                worker_id=other.worker_id,
+                weights=other.pairing.weights,
+                decode_worker=newcomer.worker_id,
+                decode_weights=newcomer.pairing.weights,
+            )
+            await self._store.leave(other.key)
 
     async def Beat(
         self, request: membership_pb2.BeatRequest, context: grpc.aio.ServicerContext

@@ -8,10 +8,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cluster.errors import ConfigError, Draining, UnsupportedModel
+from cluster.errors import ConfigError, Draining, PairingMismatch, UnsupportedModel
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role
 from cluster.kv_events.publisher import KvEventPublisher
+from cluster.membership.client import LAST_RETRY_S, REFUSED_S
 from cluster.membership.member import member_from_wire
 from cluster.rpc import error_of, open_channel
 from cluster.worker_identity import WorkerIdentity
@@ -228,6 +229,24 @@ async def test_a_worker_reaches_its_router_by_way_of_its_world_and_beats_at_its_
         num_beats = router.num_beats
         await time.advance(5.0)
         assert router.num_beats == num_beats + 10
+
+
+async def test_a_worker_that_its_router_refuses_for_long_is_not_ready():
+    time = VirtualTime()
+    router = ScriptedRouter(beat_interval_s=0.5, clock=time)
+    router.is_there, router.refuses_with = True, PairingMismatch("other weights")
+    world = World(dialer=ScriptedDialer(router), clock=time, sleep=time.sleep)
+    options = options_for(Role.PREFILL, "nowhere:1")
+    async with (
+        running_worker(options, world=world) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        assert await health(channel, Role.PREFILL) == SERVING
+        await time.advance(REFUSED_S + 2 * LAST_RETRY_S)
+        assert await health(channel, Role.PREFILL) != SERVING
+        router.refuses_with = None
+        await time.advance(2 * LAST_RETRY_S)
+        assert await health(channel, Role.PREFILL) == SERVING
 
 
 async def _unary(call):

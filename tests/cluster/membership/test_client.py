@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
+from cluster.errors import PairingMismatch
 from cluster.generation import EngineLoad
 from cluster.identity import Role
-from cluster.membership.client import MembershipClient, Pulse
+from cluster.membership.client import LAST_RETRY_S, REFUSED_S, MembershipClient, Pulse
 from cluster.membership.member import Member
 from cluster.pairing import Pairing
 from cluster.process.background import cancel
@@ -139,6 +140,26 @@ async def test_a_worker_asks_again_later_each_time_and_beats_as_it_is_told() -> 
     assert router.num_beats == 1  # at once after it has joined
     await time.advance(5.0)
     assert router.num_beats == 11
+    await cancel([beating])
+
+
+async def test_a_worker_that_is_refused_for_long_is_told_and_again_when_it_is_taken_in() -> None:
+    time, told = VirtualTime(), list[bool]()
+    router = ScriptedRouter(beat_interval_s=0.5, clock=time)
+    world = World(dialer=ScriptedDialer(router), clock=time, sleep=time.sleep)
+    pulse = Pulse(load=EngineLoad(), draining=False, kv_transport="nixl")
+    client = MembershipClient("127.0.0.1:9", MEMBER, lambda: pulse, world, on_refusal=told.append)
+    beating = asyncio.create_task(client.run())
+    await time.advance(2 * REFUSED_S)
+    assert told == [], "a router that is away refuses nobody"
+    router.is_there, router.refuses_with = True, PairingMismatch("other weights")
+    await time.advance(REFUSED_S - 1)
+    assert told == []
+    await time.advance(1 + 2 * LAST_RETRY_S)
+    assert told == [True]
+    router.refuses_with = None
+    await time.advance(2 * LAST_RETRY_S)
+    assert told == [True, False]
     await cancel([beating])
 
 

@@ -13,13 +13,14 @@ from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
 from cluster.membership.member import member_to_wire
 from cluster.membership.store import MembershipChange
+from cluster.pairing import Pairing
 from cluster.rpc import error_of, open_channel
 from cluster.world import World
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
-from tests.router.planes import PAIRING, prefill_member, served_plane
+from tests.router.planes import PAIRING, member_of, prefill_member, served_plane
 from tests.virtual_time import VirtualTime
 
 OWN = OwnModel(tokenizer_digest="bb")
@@ -116,19 +117,52 @@ async def test_a_silent_worker_gets_no_new_work_while_another_beats() -> None:
 async def test_a_model_of_other_weights_is_refused_with_both_values() -> None:
     async with served() as (plane, stub):
         await stub.Join(join(member("prefill-1")))
-        for foreign in (
-            replace(PAIRING, weights_digest="zz"),
-            replace(PAIRING, weights="int8"),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.Join(join(member("prefill-2", pairing=foreign)))
-            error = error_of(caught.value)
-            assert isinstance(error, PairingMismatch)
-        assert "weights is 'int8', that of prefill-1 (m) is 'auto'" in error.message
+        foreign = replace(PAIRING, weights_digest="zz")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Join(join(member("prefill-2", pairing=foreign)))
+        error = error_of(caught.value)
+        assert isinstance(error, PairingMismatch)
+        assert "weights_digest is 'zz', that of prefill-1 (m) is 'aa'" in error.message
         assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-1"]
         await stub.Leave(membership_pb2.LeaveRequest(worker_id="prefill-1", incarnation="i1"))
         await stub.Join(join(member("prefill-2", pairing=foreign)))  # nobody else is left
         assert [item.key.worker_id for item in plane.fleet.members] == ["prefill-2"]
+
+
+FP8, FULL = replace(PAIRING, weights="fp8"), replace(PAIRING, weights="full")
+
+
+def decode_member(worker_id: str, pairing: Pairing) -> membership_pb2.Member:
+    """Nobody listens at its address: its session stays closed."""
+    return member_to_wire(member_of(Role.DECODE, worker_id, pairing=pairing))
+
+
+@pytest.mark.parametrize("prefill_comes_first", [True, False])
+async def test_decode_workers_set_the_format_whoever_joins_first(prefill_comes_first: bool) -> None:
+    prefill = member("prefill-1", pairing=FULL)
+    decode = [decode_member(f"decode-{number}", FP8) for number in range(3)]
+    async with served() as (plane, stub):
+        if prefill_comes_first:
+            await stub.Join(join(prefill))
+        for wire in decode:
+            await stub.Join(join(wire))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Join(join(prefill))
+        message = error_of(caught.value).message
+        assert "its weights is 'full', that of decode-0 (m) is 'fp8'" in message
+        names = [item.key.worker_id for item in plane.fleet.members]
+        assert names == ["decode-0", "decode-1", "decode-2"]
+        await stub.Join(join(member("prefill-2", pairing=FP8)))
+        assert len(plane.fleet.members) == 4
+
+
+async def test_a_decode_worker_of_another_format_than_the_decode_workers_there_is_refused() -> None:
+    async with served() as (plane, stub):
+        await stub.Join(join(member("prefill-1", pairing=FP8)))
+        await stub.Join(join(decode_member("decode-1", FP8)))
+        with pytest.raises(grpc.aio.AioRpcError, match="weights is 'full', that of decode-1"):
+            await stub.Join(join(decode_member("decode-2", FULL)))
+        assert len(plane.fleet.members) == 2
 
 
 async def test_a_router_that_knows_its_weights_takes_no_others_even_when_it_has_no_worker() -> None:
