@@ -26,6 +26,7 @@ from cluster.errors import (
 )
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
+from cluster.process.own_lateness import SeenTimeout
 from cluster.world import World
 from decode_worker.handoff_plan import HandoffPlan, PrefillTarget
 from decode_worker.prefill_peers import PrefillPeer, PrefillPeers
@@ -148,7 +149,7 @@ class Handoff:
 
     async def _connect(self, target: PrefillTarget, patience_s: float) -> PrefillPeer:
         try:
-            async with asyncio.timeout(patience_s):
+            async with SeenTimeout(patience_s, self._tools.world.clock):
                 return await self._tools.peers.connect(target)
         except TimeoutError:
             raise NoProgress(

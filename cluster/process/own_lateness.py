@@ -1,17 +1,22 @@
 """Time, as far as we ourselves were there: while our own loop stood, nobody was silent.
 
-SeenTime   for who waits for a sign: counts from look to look, a long gap as a short one
-LateTurn   for who judges by moments: a turn that comes late spares everybody, once, so that
-           what has arrived meanwhile is read first
+SeenTime      for who waits for a sign: counts from look to look, a long gap as a short one
+LateTurn      for who judges by moments: a turn that comes late spares everybody, once, so that
+              what has arrived meanwhile is read first
+SeenTimeout   for who waits for one answer, in place of asyncio.timeout: both of these
 """
 
 from __future__ import annotations
+
+import asyncio
+from types import TracebackType
 
 from cluster.deadline import Clock
 
 LATE_S = 0.05
 """A turn that comes so late says that the loop stood."""
 LONGEST_LOOK_S = 1.0
+LOOKS_PER_LIMIT = 8
 
 
 class SeenTime:
@@ -69,3 +74,41 @@ class LateTurn:
     def needs_none(self) -> None:
         """Nobody stood to be judged in this turn: the next late one spares again."""
         self._has_spared = False
+
+
+class SeenTimeout:
+    """`async with SeenTimeout(limit_s, clock):` raises TimeoutError once its block has waited for
+    `limit_s` of time in which the loop turned. Used once."""
+
+    def __init__(self, limit_s: float, clock: Clock) -> None:
+        self._limit_s = limit_s
+        self._interval_s = min(limit_s / LOOKS_PER_LIMIT, LONGEST_LOOK_S / 2)
+        self._time = SeenTime(clock, 2 * self._interval_s)
+        self._turn = LateTurn(clock)
+        self._timeout = asyncio.timeout(None)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._time.renew()
+        self._arm()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, trace)
+
+    def _arm(self) -> None:
+        self._turn.due_in(self._interval_s)
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._look)
+
+    def _look(self) -> None:
+        if self._time.look() < self._limit_s or self._turn.spares():
+            self._arm()
+        else:
+            self._timeout.reschedule(asyncio.get_running_loop().time())

@@ -22,6 +22,7 @@ from cluster.membership.expiry import Lease
 from cluster.membership.member import MemberState
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
 from cluster.process.background import Background
+from cluster.process.own_lateness import SeenTimeout
 from router.fleet.blame import Blame
 from router.fleet.cooldown import Cooldown
 from router.fleet.event_followers import EventFollowers
@@ -125,17 +126,22 @@ class Fleet:
 
     async def wait_for_decode(self, deadline: Deadline) -> None:
         """Returns once some decode worker takes work. Raises NoWorker after a short grace."""
-        patience = deadline.sooner_of(NO_WORKER_GRACE_S)
-        while (reason := self.why_not_ready()) is not None:
-            self._changed.clear()
-            try:
-                async with patience.bound():
-                    await self._changed.wait()
-            except TimeoutError:
+        if self.why_not_ready() is None:
+            return
+        try:
+            async with deadline.bound(), SeenTimeout(NO_WORKER_GRACE_S, deadline.clock):
+                await self._is_ready()
+        except TimeoutError:
+            if (reason := self.why_not_ready()) is not None:
                 raise NoWorker(
                     f"{reason}; start one, or try again in {RETRY_AFTER_S:.0f} s",
                     retry_after_s=RETRY_AFTER_S,
                 ) from None
+
+    async def _is_ready(self) -> None:
+        while self.why_not_ready() is not None:
+            self._changed.clear()
+            await self._changed.wait()
 
     def lives(self, state: MemberState) -> bool:
         """True for a silent decode worker whose session is open: its transport answers pings, so

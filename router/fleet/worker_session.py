@@ -22,6 +22,7 @@ from cluster.logs import get_logger
 from cluster.membership.member import Member
 from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.process.backoff import Backoff
+from cluster.process.own_lateness import SeenTimeout
 from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
@@ -164,7 +165,7 @@ class WorkerSession:
         """Says whom the router means and hears who answers. Raises WrongWorker or PairingMismatch
         when that is somebody else, WorkerLost when nobody does."""
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            async with SeenTimeout(CONNECT_TIMEOUT_S, self._world.clock):
                 await link.write(worker_pb2.RouterMessage(open=identity_to_wire(self._meant)))
                 first = await link.read()
         except TimeoutError:

@@ -1,6 +1,7 @@
 """A prefill worker that is there and does nothing: given up in time, and the router hears of it."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -166,3 +167,19 @@ async def test_reads_from_a_source_that_was_given_up_are_given_up_too(bench, hun
     await bench.link.wait_for(Fetch)
     abandoned = await bench.link.wait_for(Abandon)
     assert (abandoned.request_id, abandoned.incarnation) == (engine_id, hung.incarnation)
+
+
+async def test_a_handshake_that_was_answered_while_our_own_loop_stood_is_no_silence(bench, healthy):
+    """The answer is there when the loop goes on; the stall was ours."""
+    connect = bench.service._parts.peers.connect
+    router = bench.open_session()
+
+    async def stands_meanwhile(target):
+        asyncio.get_running_loop().call_soon(time.sleep, 5 * LIMIT_S)
+        return await connect(target)
+
+    bench.service._parts.peers.connect = stands_meanwhile
+    await router.submit("a", healthy.target)
+    bench.reserve(await bench.submitted())
+    await hand_over(bench, await healthy.stream())
+    assert await heard(bench, router) == [("prefill-healthy", False)]
