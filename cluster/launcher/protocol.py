@@ -67,7 +67,7 @@ class Launcher(Protocol):
     """Starts processes in one kind of place."""
 
     async def launch(self, spec: ProcessSpec) -> ProcessHandle:
-        """Starts a process; the caller owns the handle and must see `wait` return.
+        """Starts a process; the caller owns the handle and must see `wait` return, or give it up.
 
         Raises ConfigError when the program cannot be started at all.
         """

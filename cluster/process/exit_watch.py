@@ -6,6 +6,8 @@ import asyncio
 import os
 import subprocess
 
+KILL_TIMEOUT_S = 5.0
+"""A killed process is gone within milliseconds, unless a driver keeps it: then it is given up."""
 _POLL_S = 0.05
 
 

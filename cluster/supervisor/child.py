@@ -6,22 +6,25 @@ STARTING --ready--> SERVING --exit--> BACKOFF --delay--> STARTING
     '--exit, the first time--> FAILED        the conductor is told by StartFailed
 any of them --stop()--> STOPPED
 
-A start without progress, and a process that has stopped giving signs of life, are made an exit.
+A start without progress, and a process that has stopped giving signs of life, are made an exit. One
+that is killed and stays, because a driver keeps it in the kernel, is given up after KILL_TIMEOUT_S.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from cluster.deadline import Clock, Sleep
 from cluster.errors import SplitserveError
-from cluster.launcher.protocol import Launcher, ProcessHandle, ProcessSpec
+from cluster.launcher.protocol import Launcher, ProcessExit, ProcessHandle, ProcessSpec
 from cluster.logs import get_logger
 from cluster.process.background import Background, nothing_needed, until_one_ends
 from cluster.process.backoff import Backoff
+from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 from cluster.process.startup import (
@@ -84,6 +87,7 @@ class Child:
         self._stuck: StartupFailed | None = None
         """What this class ended the process for."""
         self._says_when_it_lives = False
+        self._is_killed = asyncio.Event()
         self._stopping = asyncio.Event()
 
     @property
@@ -96,9 +100,12 @@ class Child:
         self.state = ChildState.STARTING
         self._stuck = None
         self._says_when_it_lives = False
+        self._is_killed = asyncio.Event()
         self._handle = await self._launched()
+        if self._stopping.is_set():
+            self._kill_process()
         self._reports = self._handle.reports()
-        reported = await self._await_ready(self._handle)
+        reported = await self._await_ready()
         if not isinstance(reported, StartupReady):
             raise StartFailed(await self._failure(reported or self._stuck))
         self.state = ChildState.SERVING
@@ -120,8 +127,7 @@ class Child:
                 _log.exception("a process could not be started; it is tried again")
                 failure = ProcessFailure(self.spec.name, "not started", repr(cause))
                 healthy_s = 0.0
-                if self._handle is not None:
-                    self._handle.stop(at_once=True)
+                self._kill_process()
         self.state = ChildState.STOPPED
 
     async def stop(self, grace_s: float) -> None:
@@ -134,27 +140,34 @@ class Child:
             await asyncio.wait_for(self._handle.wait(), grace_s)
         except TimeoutError:
             self.kill()
-            await self._handle.wait()
+            await self._end_of(self._handle)
         self.state = ChildState.STOPPED
 
     def kill(self) -> None:
         """Ends the process and all it started, now."""
         self._stopping.set()
+        self._kill_process()
+
+    def _kill_process(self) -> None:
         if self._handle is not None:
             self._handle.stop(at_once=True)
+            self._is_killed.set()
 
     async def _launched(self) -> ProcessHandle:
         try:
-            handle = await self._launcher.launch(self.spec)
+            return await self._launcher.launch(self.spec)
         except SplitserveError as error:
             failure = ProcessFailure(self.spec.name, "not started", error.message)
             raise StartFailed(failure) from error
-        if self._stopping.is_set():
-            handle.stop(at_once=True)
-        return handle
 
-    async def _await_ready(self, handle: ProcessHandle) -> StartupReady | StartupFailed | None:
-        """None: it closed the pipe without either, or was stuck."""
+    async def _await_ready(self) -> StartupReady | StartupFailed | None:
+        """None: it closed the pipe without either, or was stuck, and may be even now."""
+        said: list[StartupReady | StartupFailed] = []
+        await until_one_ends(self._hear_start(said), self._late_death())
+        return said[0] if said else None
+
+    async def _hear_start(self, said: list[StartupReady | StartupFailed]) -> None:
+        """Puts the last word of the start there, if there is one."""
         progress = Silence(self.spec.start_timeout_s, clock=self._clock)
         async with self._ended_when_silent(progress, "it made no progress while it started"):
             async for report in self._reports:
@@ -165,8 +178,8 @@ class Child:
                     case StillAlive():
                         self._says_when_it_lives = True
                     case StartupReady() | StartupFailed():
-                        return report
-        return None
+                        said.append(report)
+                        return
 
     async def _serve(self) -> tuple[ProcessFailure, float]:
         """Until the process ends: how, and how many seconds it had served."""
@@ -175,7 +188,7 @@ class Child:
         background = Background(nothing_needed)
         background.keep(f"signs of life of {self.spec.name}", self._listen)
         try:
-            ended = await self._handle.wait()
+            ended = await self._end_of(self._handle)
         finally:
             await background.close()
         return explain(self.spec.name, ended, self._stuck), self._clock() - ready_s
@@ -214,17 +227,31 @@ class Child:
             is_held_up = now is not None and now.are_held_up(before)
             before = now
         self._stuck = StartupFailed("stuck", f"{words} for {silence.limit_s:g} s and was ended")
-        if self._handle is not None:
-            self._handle.stop(at_once=True)
+        self._kill_process()
+
+    async def _end_of(self, handle: ProcessHandle) -> ProcessExit:
+        """How the process ends, whenever that is; once it was killed, within KILL_TIMEOUT_S."""
+        if await until_one_ends(handle.wait(), self._late_death()) == 0:
+            return await handle.wait()
+        _log.error(
+            "a process cannot be killed and is given up; it may still hold its port and its memory",
+            process=self.spec.name,
+            process_pid=handle.pid,
+        )
+        return ProcessExit(status=-signal.SIGKILL)
+
+    async def _late_death(self) -> None:
+        await self._is_killed.wait()
+        await self._sleep(KILL_TIMEOUT_S)
 
     async def _failure(self, reported: StartupFailed | None) -> ProcessFailure:
         """The process has reported its failure, or has closed the pipe and so is ending."""
         assert self._handle is not None
         with suppress(TimeoutError):
             await asyncio.wait_for(self._handle.wait(), _FAREWELL_S)
-        self._handle.stop(at_once=True)
+        self._kill_process()
         self.state = ChildState.FAILED
-        return explain(self.spec.name, await self._handle.wait(), reported)
+        return explain(self.spec.name, await self._end_of(self._handle), reported)
 
     async def _back_off(self, failure: ProcessFailure, *, healthy_s: float) -> None:
         self.state = ChildState.BACKOFF

@@ -10,7 +10,9 @@ import socket
 from contextlib import suppress
 
 from cluster.errors import InternalError, InvalidRequest, NotReady, RequestTooLarge, SplitserveError
+from cluster.logs import get_logger
 from cluster.process.background import cancel
+from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.startup import REPORT_FD
@@ -36,6 +38,7 @@ TASK_TIMEOUT_S = 120.0
 """Beside the two that end a process long before: its CPU limit while it works, and vital_signs.py
 while it does not."""
 RETRY_AFTER_S = 1.0
+_log = get_logger("router.text_worker")
 
 
 class TextProcess:
@@ -119,10 +122,16 @@ class TextProcess:
         return await self._process.wait()
 
     async def end(self) -> int:
-        """Kills it where it lives; its exit code. Idempotent."""
+        """Kills it where it lives; its exit code. One that does not go is given up after
+        KILL_TIMEOUT_S. Idempotent."""
         self._writer.close()
         self.kill()
-        return await self._process.wait()
+        try:
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                return await self._process.wait()
+        except TimeoutError:
+            _log.error("a text worker cannot be killed and is given up", text_worker_pid=self.pid)
+            return -signal.SIGKILL
 
     async def _load(self, setup: Setup) -> None:
         """A process that is stopped meanwhile is killed."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from cluster.errors import InternalError
+from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 
@@ -20,7 +22,8 @@ SILENCE_S = 2.5
 async def kill_when_silent(
     pid: int, has_task: Callable[[], bool], kill: Callable[[], None]
 ) -> None:
-    """Never returns; cancel it when the process has ended."""
+    """Never returns; cancel it when the process has ended. Raises InternalError when it was killed
+    and is still there after KILL_TIMEOUT_S."""
     silence = Silence(SILENCE_S)
     before: SignsOfLife | None = None
     while True:
@@ -30,6 +33,8 @@ async def kill_when_silent(
             silence.heard()
         if silence.tick():
             kill()
+            await asyncio.sleep(KILL_TIMEOUT_S)
+            raise InternalError(f"the text worker {pid} stood still and cannot be killed")
         before = now
 
 

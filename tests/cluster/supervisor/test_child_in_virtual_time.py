@@ -9,7 +9,9 @@ import pytest
 
 from cluster.launcher.protocol import Launcher, ProcessExit, ProcessHandle, ProcessSpec
 from cluster.process.backoff import Backoff
+from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.startup import ProcessReport, StartupReady, StillAlive
+from cluster.supervisor.child import StartFailed
 from cluster.supervisor.news import News, Restarting
 from cluster.supervisor.supervisor import Supervisor
 from tests.virtual_time import VirtualTime, settle
@@ -19,14 +21,14 @@ NO_PROCESS = 2**22 + 1
 
 
 class PlayedProcess(ProcessHandle):
-    """Ready at once; says and ends as the test wants."""
+    """Says and ends as the test wants; a driver may keep it, whatever kills it."""
 
     pid = NO_PROCESS
 
     def __init__(self) -> None:
         self._reports: asyncio.Queue[ProcessReport] = asyncio.Queue()
         self._ended: asyncio.Future[ProcessExit] = asyncio.get_running_loop().create_future()
-        self.say(StartupReady("127.0.0.1:9"))
+        self.is_kept = False
 
     def say(self, report: ProcessReport) -> None:
         self._reports.put_nowait(report)
@@ -39,12 +41,15 @@ class PlayedProcess(ProcessHandle):
         return await asyncio.shield(self._ended)
 
     def stop(self, *, at_once: bool = False) -> None:
-        if not self._ended.done():
+        if not self._ended.done() and not self.is_kept:
             self._ended.set_result(ProcessExit(status=-9 if at_once else 0))
 
 
 class PlayedLauncher(Launcher):
+    """Its processes are ready at once, unless a test says otherwise."""
+
     def __init__(self, clock: VirtualTime) -> None:
+        self.are_ready = True
         self.processes: list[PlayedProcess] = []
         self.launched_s: list[float] = []
         self._clock = clock
@@ -52,7 +57,12 @@ class PlayedLauncher(Launcher):
     async def launch(self, spec: ProcessSpec) -> PlayedProcess:
         self.launched_s.append(self._clock())
         self.processes.append(PlayedProcess())
+        if self.are_ready:
+            self.processes[-1].say(StartupReady("127.0.0.1:9"))
         return self.processes[-1]
+
+
+SPEC = ProcessSpec(name="decode-0", argv=(), silence_s=10.0, start_timeout_s=20.0)
 
 
 class Stage:
@@ -70,7 +80,7 @@ class Stage:
         )
 
     async def begin(self) -> None:
-        await self.supervisor.start([[ProcessSpec(name="decode-0", argv=(), silence_s=10.0)]])
+        await self.supervisor.start([[SPEC]])
 
     @property
     def restarts(self) -> list[Restarting]:
@@ -112,3 +122,43 @@ async def test_a_process_that_says_no_more_that_it_lives_is_ended_after_its_limi
     await stage.time.advance(2.0)
     [restart] = stage.restarts
     assert restart.failure.cause == "stuck: it gave no sign of life for 10 s and was ended"
+
+
+async def test_a_process_that_cannot_be_killed_is_given_up_and_another_one_serves(
+    stage: Stage,
+) -> None:
+    kept = stage.launcher.processes[0]
+    kept.say(StillAlive())
+    kept.is_kept = True
+    await stage.time.advance(10.0 + 2.0 + KILL_TIMEOUT_S + 1.0)
+    assert [piece.failure.cause for piece in stage.restarts] == [
+        "stuck: it gave no sign of life for 10 s and was ended"
+    ]
+    assert len(stage.launcher.processes) == 2
+
+
+async def test_a_stop_does_not_wait_for_a_process_that_cannot_be_killed(stage: Stage) -> None:
+    stage.launcher.processes[0].is_kept = True
+    stopping = asyncio.create_task(stage.supervisor.stop(0.0))
+    await asyncio.wait((stopping,), timeout=0.1)  # the grace is in real time
+    assert not stopping.done()
+    await stage.time.advance(KILL_TIMEOUT_S)
+    async with asyncio.timeout(10):
+        await stopping
+
+
+async def starting(stage: Stage) -> asyncio.Task[None]:
+    """Of another process, which never says that it is ready."""
+    stage.launcher.are_ready = False
+    task = asyncio.create_task(stage.supervisor.start([[SPEC]]))
+    await settle()
+    return task
+
+
+async def test_a_start_that_hangs_in_a_process_that_cannot_be_killed_fails(stage: Stage) -> None:
+    task = await starting(stage)
+    stage.launcher.processes[-1].is_kept = True
+    await stage.time.advance(20.0 + 2.0 + 2 * KILL_TIMEOUT_S)
+    async with asyncio.timeout(10):
+        with pytest.raises(StartFailed, match="made no progress while it started for 20 s"):
+            await task

@@ -18,11 +18,12 @@ from cluster.process.background import cancel
 from router.front.generation_request import ChatPrompt, Rendering, TextPrompt
 from router.front.model_loading import load_text_side
 from router.front.text_work import Door
-from router.text_worker import lane, waiting
+from router.text_worker import lane, text_process, waiting
 from router.text_worker.desk import TextDesk
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import EncodeChat, Setup
 from router.text_worker.spare import SpareProcess
+from router.text_worker.text_process import TextProcess
 from router.text_worker.workers import TextWorkers
 from tests.router.front_fakes import until
 from tests.router.text_worker.text_bench import (
@@ -169,6 +170,20 @@ async def test_a_stopped_worker_is_replaced_within_seconds_while_a_chat_waits_fo
         assert type(await error_of(asked)) is NotReady
         assert await behind
         await until(lambda: len(pids() - before) >= 2, "the idle one is replaced as well")
+
+
+async def test_a_text_worker_that_cannot_be_killed_is_given_up(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await TextProcess.start(Setup(card, NAME, PLENTY))
+    os.kill(process.pid, signal.SIGSTOP)
+    with monkeypatch.context() as kernel:  # a driver keeps it: SIGKILL does nothing
+        kernel.setattr(TextProcess, "kill", lambda process: None)
+        kernel.setattr(text_process, "KILL_TIMEOUT_S", 0.2)
+        async with asyncio.timeout(20):
+            assert await process.end() == -signal.SIGKILL
+    process.kill()
+    await process.wait_for_end()
 
 
 async def test_a_worker_that_a_limit_ends_is_followed_at_once_however_often(
