@@ -39,6 +39,8 @@ from cluster.supervisor.news import Loading, Restarting, Serving, Watcher
 
 _log = get_logger("supervisor")
 
+START_EXCUSE_S = 60.0
+"""Without a core or waiting for a page, while it starts: its limit is long enough for the rest."""
 _FAREWELL_S = 5.0
 """How long a process that reported its failure may take to end by itself."""
 
@@ -168,7 +170,9 @@ class Child:
 
     async def _hear_start(self, said: list[StartupReady | StartupFailed]) -> None:
         """Puts the last word of the start there, if there is one."""
-        progress = Silence(self.spec.start_timeout_s, clock=self._clock)
+        progress = Silence(
+            self.spec.start_timeout_s, clock=self._clock, longest_excuse_s=START_EXCUSE_S
+        )
         async with self._ended_when_silent(progress, "it made no progress while it started"):
             async for report in self._reports:
                 match report:

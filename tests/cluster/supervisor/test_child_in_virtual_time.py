@@ -10,8 +10,9 @@ import pytest
 from cluster.launcher.protocol import Launcher, ProcessExit, ProcessHandle, ProcessSpec
 from cluster.process.backoff import Backoff
 from cluster.process.exit_watch import KILL_TIMEOUT_S
+from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.startup import ProcessReport, StartupReady, StillAlive
-from cluster.supervisor.child import StartFailed
+from cluster.supervisor.child import START_EXCUSE_S, StartFailed
 from cluster.supervisor.news import News, Restarting
 from cluster.supervisor.supervisor import Supervisor
 from tests.virtual_time import VirtualTime, settle
@@ -162,3 +163,16 @@ async def test_a_start_that_hangs_in_a_process_that_cannot_be_killed_fails(stage
     async with asyncio.timeout(10):
         with pytest.raises(StartFailed, match="made no progress while it started for 20 s"):
             await task
+
+
+async def test_a_start_that_waits_for_a_core_or_a_page_is_excused_for_a_minute(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_up = SignsOfLife(is_stopped=False, is_busy=True, cpu_ticks=7)
+    monkeypatch.setattr(SignsOfLife, "of_main_thread", lambda pid: held_up)
+    task = await starting(stage)
+    await stage.time.advance(START_EXCUSE_S + 20.0 - 2.0)
+    assert not task.done()
+    await stage.time.advance(4.0)
+    with pytest.raises(StartFailed, match="made no progress"):
+        await task
