@@ -106,7 +106,12 @@ class DecodeRequest:
             if self._handoff is not None:
                 name = f"handoff of {self.request_id}"
                 self._task = self._parts.background.once(name, self._hand_off(self._handoff))
-            self._engine.submit(self._request, self)
+            try:
+                self._engine.submit(self._request, self)
+            except BaseException:
+                if self._task is not None:
+                    self._task.cancel()  # it would wait for the engine's blocks for ever
+                raise
 
     def cancel(self) -> None:
         """The router wants no more. The prefill stream is closed at once."""

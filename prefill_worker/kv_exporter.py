@@ -49,7 +49,7 @@ class KvExporter:
         self._transport = transport
         self._digest = digest
         self._peer = transport.describe()
-        self._health = StepHealth("steps in a row had blocks that could not be checksummed")
+        self._health = StepHealth("prompts in a row had blocks that could not be checksummed")
         digest(parts.kv, [0])  # its kernel is made now, not while the first reader waits
 
     @property
@@ -83,14 +83,16 @@ class KvExporter:
         """Completes the announcements, which leave when the blocks are in memory: a reader does not
         ask this process, nor its device. (With digests that has been waited for already.)
 
-        Raises EngineBroken when digests fail time after time: no reader takes such blocks.
+        Raises EngineBroken when the digests of prompt after prompt fail: no reader takes such
+        blocks. All chunks of one prompt are one failure.
         """
         if frame.prefilled:
             failures: list[Exception] = []
             frame.prefilled = [self._complete(prefilled, failures) for prefilled in frame.prefilled]
             self._wait(self._parts.kv)
             if len(failures) == len(frame.prefilled):
-                self._health.failed(failures[-1], ())
+                names = (hash(prefilled.request_id) for prefilled in frame.prefilled)
+                self._health.failed_with(failures[-1], names)
             else:
                 self._health.succeeded()
 

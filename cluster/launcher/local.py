@@ -97,12 +97,14 @@ class LocalProcess:
                 self._background.once(f"output of {self.pid}", self._output.follow(printed)),
                 self._background.once(f"reports of {self.pid}", self._collect(reports)),
             ]
-            await exit_of(self._child)
-            self._kill_group()
+            await exit_of(self._child, before_reaping=self._kill_group)
             await asyncio.wait(following, timeout=_OUTPUT_GRACE_S)
             await cancel(following)  # somebody who left the group still holds the pipe
 
     def _kill_group(self) -> None:
+        """Once the child is reaped its pid, and that of the group, may be another's."""
+        if self._child.returncode is not None:
+            return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 

@@ -1,7 +1,7 @@
 """The longest that a process may take over its own end: then it is gone, whatever hangs.
 
     begin -> it ends by itself in time
-          '- limit_s: a line that says where it stands -> os._exit(1)
+          '- limit_s: a line that says where it stands -> its groups are killed -> os._exit(1)
              and LOCKED_S later, without a line, where the interpreter's lock is not given up
 
 A close may hang in a library (a transport, a socket, a driver), with the event loop inside it. Half
@@ -18,6 +18,7 @@ import time
 from cluster.log_writer import STANDARD_ERROR
 from cluster.logs import get_logger
 from cluster.process.background import Background, Loss
+from cluster.process.child_groups import OWN_GROUPS
 from cluster.process.stall_watch import stack_of
 
 LOCKED_S = 2.0
@@ -53,6 +54,7 @@ class EndLimit:
             stands_at=stack_of(loop_thread),
         )
         STANDARD_ERROR.flush()
+        OWN_GROUPS.kill()
         os._exit(1)
 
 

@@ -44,10 +44,13 @@ class StepHealth:
 
     def failed(self, error: BaseException, requests: Iterable[Request]) -> None:
         """A step failed with these requests in it. Raises EngineBroken when it is one too many."""
+        self.failed_with(error, (hash(tuple(request.body.token_ids)) for request in requests))
+
+    def failed_with(self, error: BaseException, names: Iterable[int]) -> None:
+        """As `failed`; `names` tell what failed from what else might, equal ones being one."""
         if is_device_error(error):
             raise EngineBroken(f"the device is lost: {error}") from error
-        prompts = frozenset(hash(tuple(request.body.token_ids)) for request in requests)
-        if prompts:
+        if prompts := frozenset(names):
             self._failed.add(prompts)
         else:
             self._num_empty += 1  # nobody's fault but ours, each time

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.generation import Timing, Usage
@@ -77,13 +77,14 @@ class RunningRequest:
         )
         self._goodbye: asyncio.TimerHandle | None = None
         found = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
-        self._assignments = _assign(request, found, member, targets[:1])
+        self._assignments: list[Assignment] = []
         self._left_behind = LeftBehind(request, found, member, targets, index)
         self._begun = set[int]() if targets else set(range(request.sampling.n))
         """Choices whose next token is the decode worker's own: the first may be the prefill's."""
         self._heard = set(self._begun)
         self._has_decoded = False
         try:
+            self._assignments.extend(_assign(request, found, member, targets[:1]))
             self._left_behind.expect()
         except BaseException:
             self.close()  # nobody else can
@@ -180,9 +181,9 @@ def _assign(
     found: Mapping[WorkerKey, int],
     decode: FleetMember,
     prefill: list[FleetMember],
-) -> list[Assignment]:
-    """The decode worker's share first, then the first prefill worker's. `found`: tokens of the
-    prompt that each is believed to have."""
+) -> Iterator[Assignment]:
+    """The decode worker's share first, then the first prefill worker's; each counts at once.
+    `found`: tokens of the prompt that each is believed to have."""
     num_prompt = len(request.token_ids)
     total = num_prompt + request.sampling.n * request.sampling.max_tokens
 
@@ -190,10 +191,9 @@ def _assign(
         return max(1, num_prompt - found.get(item.key, 0))
 
     local_tokens = 0 if prefill else uncached(decode)
-    return [
-        decode.assign(num_tokens=total, prefill_tokens=local_tokens),
-        *(item.assign(num_tokens=num_prompt, prefill_tokens=uncached(item)) for item in prefill),
-    ]
+    yield decode.assign(num_tokens=total, prefill_tokens=local_tokens)
+    for item in prefill:
+        yield item.assign(num_tokens=num_prompt, prefill_tokens=uncached(item))
 
 
 def _submit_message(

@@ -12,6 +12,7 @@ to whoever runs the lane.
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 
 from cluster.deadline import Clock
@@ -100,7 +101,11 @@ class TextLane:
                     what=self._name,
                     exit_code=end.exit_code,
                 )
+            except BaseException as error:
+                self._tell_running(error)
+                raise
             finally:
+                self._running = None
                 self._absent_since_s = self._clock()
                 self._metrics.restarts.labels(self._name).inc()
                 await process.end()
@@ -108,7 +113,18 @@ class TextLane:
     def close(self) -> None:
         """Who waits is told; idempotent."""
         while (job := self._waiting.first()) is not None:
-            job.fail(NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
+            job.fail(_shutting_down())
+
+    def _tell_running(self, error: BaseException) -> None:
+        """Whose task nobody works on any more, because of `error`, which was not the task's."""
+        if self._running is None:
+            return
+        if isinstance(error, asyncio.CancelledError):
+            self._running.fail(_shutting_down())
+        elif isinstance(error, SplitserveError):
+            self._running.fail(TextProcessEnded(-signal.SIGKILL).for_client())
+        else:
+            self._running.fail(internal_error())
 
     async def _watch(self, process: TextProcess) -> None:
         await kill_when_silent(process.pid, lambda: self._running is not None, process.kill)
@@ -123,7 +139,6 @@ class TextLane:
                     await self._serve(process, self._running)
                 self._running = None
         finally:
-            self._running = None
             ended.cancel()
 
     async def _next(self, process: TextProcess, ended: asyncio.Future[int]) -> Job:
@@ -147,12 +162,10 @@ class TextLane:
         except TextProcessEnded as end:
             job.fail(end.for_client())
             raise
-        except asyncio.CancelledError:
-            job.fail(NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S))
-            raise
-        except BaseException:
-            job.fail(internal_error())
-            raise
         else:
             if job.is_wanted:
                 job.done.set_result(done)
+
+
+def _shutting_down() -> NotReady:
+    return NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S)

@@ -407,3 +407,15 @@ async def test_a_fault_of_the_request_is_not_held_against_the_prefill_worker(ben
     bench.end(engine_id)
     await router.ended("a")
     assert not any(frame.handoffs for frame in router.frames)
+
+
+async def test_a_request_that_the_engine_does_not_take_leaves_no_handoff_behind(
+    bench, near, monkeypatch
+):
+    monkeypatch.setattr(bench.engine, "submit", lambda request, listener: 1 / 0)
+    router = bench.open_session()
+    await router.submit("a", near.target)
+    assert (await router.ended("a")).error.code == "invalid_request"
+    async with asyncio.timeout(5):
+        while "handoff of a" in {task.get_name() for task in asyncio.all_tasks()}:
+            await asyncio.sleep(0)

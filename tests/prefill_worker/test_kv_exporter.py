@@ -85,6 +85,14 @@ def test_an_engine_whose_every_digest_fails_gives_up_after_a_few() -> None:
         made.enrich(announcement(MAX_FAILED_STEPS))
 
 
+def test_one_prompt_whose_chunks_cannot_be_checksummed_does_not_end_the_engine() -> None:
+    digest = BreakableDigest()
+    made = exporter(random_pool(), digest)
+    digest.error = ValueError("odd")
+    for _ in range(3 * MAX_FAILED_STEPS):
+        made.enrich(announcement(0))
+
+
 def test_a_digest_that_is_made_between_failures_makes_the_exporter_good_again() -> None:
     digest = BreakableDigest()
     made = exporter(random_pool(), digest)

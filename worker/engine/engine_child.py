@@ -17,15 +17,14 @@ from pathlib import Path
 from cluster.log_writer import STANDARD_ERROR
 from cluster.logs import get_logger
 from cluster.process.background import Background, Loss, cancel
-from cluster.process.exit_watch import exit_of
+from cluster.process.child_groups import OWN_GROUPS
+from cluster.process.exit_watch import KILL_TIMEOUT_S, exit_of
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.pipe import reading
 from cluster.process.startup import REPORT_FD
 
 _OUTPUT_GRACE_S = 0.2
 """For the log of a process that has ended: its last lines are in the pipe already."""
-KILL_TIMEOUT_S = 5.0
-"""A killed process is gone within milliseconds, unless a driver keeps it: then it is given up."""
 _TAIL_BYTES = 4096
 _PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Torch's idle threads sleep instead of spinning on the cores that the native kernels' team needs.
@@ -44,6 +43,7 @@ class EngineChild:
     def __init__(self, entry_module: str, launch_file: Path) -> None:
         """`launch_file` is its standard input."""
         self._child = _spawn(entry_module, launch_file)
+        OWN_GROUPS.add(self._child.pid)
         self._why: str | None = None
         self._is_killed = False
         self._tail = b""
@@ -82,8 +82,7 @@ class EngineChild:
         assert self._child.stderr is not None
         async with reading(self._child.stderr) as log:
             relay = self._background.keep("log of an engine", lambda: self._relay(log))
-            code = await exit_of(self._child)
-            self._signal_group()
+            code = await exit_of(self._child, before_reaping=self._sweep)
             with contextlib.suppress(TimeoutError):  # who left the group holds on
                 await asyncio.wait_for(self._is_drained.wait(), _OUTPUT_GRACE_S)
             await cancel((relay,))
@@ -109,7 +108,15 @@ class EngineChild:
         if not self.ended.done():
             self.ended.set_result(str(loss))
 
+    def _sweep(self) -> None:
+        """The engine has ended; what it had started goes, too."""
+        self._signal_group()
+        OWN_GROUPS.remove(self.pid)
+
     def _signal_group(self) -> None:
+        """Once the engine is reaped its pid, and that of the group, may be another's."""
+        if self._child.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 

@@ -106,6 +106,21 @@ async def test_what_a_dead_process_had_started_is_gone_when_wait_returns(
     assert not other.is_running()
 
 
+async def test_a_group_is_killed_once_and_before_its_pid_may_be_anothers(
+    launched: list[LocalProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaped: list[bool] = []
+
+    def noted(pid: int, signal_number: int) -> None:
+        reaped.append(launched[0]._child.returncode is not None)
+
+    monkeypatch.setattr(os, "killpg", noted)
+    process = await start(program("print('done')"), launched)
+    await process.wait()
+    process.stop(at_once=True)
+    assert reaped == [False]
+
+
 async def test_output_goes_to_the_log_and_its_end_is_remembered(
     launched: list[LocalProcess], tmp_path: Path
 ) -> None:

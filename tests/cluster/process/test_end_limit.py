@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 
+import psutil
 import pytest
 
 DEADLINE_S = 60.0
@@ -40,6 +42,24 @@ def test_a_process_that_hangs_in_its_end_is_ended_and_says_where_it_stood(hang: 
 
 def test_a_library_that_holds_the_interpreter_keeps_no_process_alive() -> None:
     assert run("ctypes.PyDLL(None).sleep(3600)").returncode == 1
+
+
+STARTS_A_GROUP = """
+    import subprocess, sys
+    from cluster.process.child_groups import OWN_GROUPS
+    sleeper = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    OWN_GROUPS.add(subprocess.Popen(sleeper, start_new_session=True, stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL).pid)
+    print(*OWN_GROUPS._pids, flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_a_process_that_is_ended_takes_along_the_groups_that_it_has_started() -> None:
+    done = run(STARTS_A_GROUP)
+    assert done.returncode == 1
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(done.stdout)).wait(DEADLINE_S)
 
 
 def test_a_process_that_ends_in_time_hears_nothing_of_it() -> None:

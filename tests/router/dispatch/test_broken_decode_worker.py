@@ -14,6 +14,7 @@ from router.control.plane import FleetPlane
 from router.dispatch.attempts import ELSEWHERE
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.dispatch.time_limits import NothingCame
+from router.fleet.member import Assignment, FleetMember
 from router.index.prefix_index import Expectation
 from tests.router.dispatch_bench import collect, is_idle, outcome, request, router
 from tests.router.fake_decode_worker import (
@@ -193,6 +194,27 @@ async def test_a_request_that_the_index_cannot_expect_leaves_nothing_behind(
         monkeypatch.setattr(plane.index, "expect", full)
         with pytest.raises(MemoryError):
             await collect(plane, request())
+        assert is_idle(plane)
+        await until(lambda: worker.cancelled == ["r1"])
+
+
+async def test_a_request_that_cannot_be_counted_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its decode worker is, and then its prefill worker is not."""
+    worker = FakeDecodeWorker()
+
+    def fails(item: FleetMember, **shares: int) -> Assignment:
+        if not item.is_decode:
+            raise MemoryError("no room for one more")
+        return assign(item, **shares)
+
+    async with router(worker) as plane:
+        await plane.store.join(prefill_member())
+        assign = FleetMember.assign
+        monkeypatch.setattr(FleetMember, "assign", fails)
+        with pytest.raises(MemoryError):
+            await collect(plane, replace(request(), token_ids=list(range(40))))
         assert is_idle(plane)
         await until(lambda: worker.cancelled == ["r1"])
 

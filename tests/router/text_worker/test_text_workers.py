@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.errors import ContextTooLong, InvalidRequest, NotReady, QueueFull
+from cluster.errors import ContextTooLong, InternalError, InvalidRequest, NotReady, QueueFull
 from cluster.models.card import ModelCard
 from cluster.process.background import cancel
 from router.front.generation_request import ChatPrompt, Rendering, TextPrompt
@@ -184,6 +184,24 @@ async def test_a_text_worker_that_cannot_be_killed_is_given_up(
             assert await process.end() == -signal.SIGKILL
     process.kill()
     await process.wait_for_end()
+
+
+async def test_a_client_whose_task_is_dropped_for_a_bug_is_not_told_of_a_shutdown(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(pid: int, has_task: Callable[[], bool], kill: Callable[[], None]) -> None:
+        while not has_task():
+            await asyncio.sleep(0.01)
+        monkeypatch.undo()
+        raise KeyError("a bug of ours")
+
+    monkeypatch.setattr(lane, "kill_when_silent", fails)
+    async with workers_of(card) as workers:
+        await until(lambda: workers._texts._absent_since_s is None)
+        for pid in pids():
+            os.kill(pid, signal.SIGSTOP)
+        error = await error_of(workers.encode(HELLO, CONTEXT_TOKENS))
+        assert isinstance(error, InternalError) and "shutting down" not in error.message
 
 
 async def test_a_worker_that_a_limit_ends_is_followed_at_once_however_often(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.process.child_groups import OWN_GROUPS
 from worker.engine import engine_child
 from worker.engine.engine_child import EngineChild
 
@@ -34,8 +35,10 @@ async def test_a_bug_in_passing_the_log_on_is_told_and_the_log_is_still_read(
     launch = tmp_path / "launch"
     launch.write_text("no json")
     child = EngineChild(FAILS_ON_ITS_INPUT, launch)
+    assert child.pid in OWN_GROUPS, "it goes with this process, however that ends"
     async with asyncio.timeout(DEADLINE_S):
         assert "exit code 1): Expecting value" in await child.ended
     await child.close()
+    assert child.pid not in OWN_GROUPS
     said = "".join(capsys.readouterr())
     assert "log of an engine" in said and "a bug of ours" in said
