@@ -16,7 +16,7 @@ import asyncio
 import enum
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from cluster.deadline import Clock, Sleep
 from cluster.errors import SplitserveError
@@ -251,8 +251,8 @@ class Child:
     async def _failure(self, reported: StartupFailed | None) -> ProcessFailure:
         """The process has reported its failure, or has closed the pipe and so is ending."""
         assert self._handle is not None
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._handle.wait(), _FAREWELL_S)
+        if not self._is_killed.is_set():
+            await until_one_ends(self._handle.wait(), self._sleep(_FAREWELL_S))
         self._kill_process()
         self.state = ChildState.FAILED
         return explain(self.spec.name, await self._end_of(self._handle), reported)

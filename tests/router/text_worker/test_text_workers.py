@@ -197,7 +197,7 @@ async def test_a_client_whose_task_is_dropped_for_a_bug_is_not_told_of_a_shutdow
 
     monkeypatch.setattr(lane, "kill_when_silent", fails)
     async with workers_of(card) as workers:
-        await until(lambda: workers._texts._absent_since_s is None)
+        await until(lambda: workers._texts._absent_since_s is None, "a text worker")
         for pid in pids():
             os.kill(pid, signal.SIGSTOP)
         error = await error_of(workers.encode(HELLO, CONTEXT_TOKENS))
