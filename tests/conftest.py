@@ -28,6 +28,7 @@ LONG = (
 """What `make quick` leaves out, beside fleets and compilers: half of the rest's time."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fleets come one after the other, in one of the processes that share the tests."""
     for item in items:
