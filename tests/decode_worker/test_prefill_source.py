@@ -8,7 +8,7 @@ from cluster.deadline import Deadline
 from cluster.errors import InternalError, NoProgress, WorkerLost
 from cluster.identity import WorkerKey
 from cluster.sampling import SamplingParams
-from decode_worker.handoff_plan import HandoffPlan
+from decode_worker.handoff_plan import LEAST_PATIENCE_S, HandoffPlan
 from decode_worker.prefill_peers import PrefillPeer
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.remote_prompt import RemotePrompt
@@ -144,7 +144,13 @@ async def test_a_bug_of_ours_in_an_event_ends_the_source_with_its_cause_and_not_
 
 @pytest.mark.parametrize(
     ("timeout_s", "num_sources", "patience_s"),
-    [(60.0, 3, 3.0), (3.0, 2, 1.0), (9.0, 2, 3.0), (6.0, 2, 2.0), (0.5, 1, 1.0)],
+    [
+        (60.0, 3, 3.0),
+        (3.0, 2, LEAST_PATIENCE_S),
+        (9.0, 2, 3.0),
+        (6.0, 2, 2.0),
+        (0.5, 1, LEAST_PATIENCE_S),
+    ],
 )
 def test_sources_share_what_is_left_of_the_deadline(timeout_s, num_sources, patience_s):
     plan = plan_of(ManualClock(), timeout_s=timeout_s)
