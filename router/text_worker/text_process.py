@@ -123,9 +123,17 @@ class TextProcess:
 
     async def end(self) -> int:
         """Kills it where it lives; its exit code. One that does not go is given up after
-        KILL_TIMEOUT_S. Idempotent."""
+        KILL_TIMEOUT_S. Who is cancelled meanwhile leaves no process either. Idempotent."""
         self._writer.close()
         self.kill()
+        gone = asyncio.ensure_future(self._until_gone())
+        try:
+            return await asyncio.shield(gone)
+        except asyncio.CancelledError:
+            await gone
+            raise
+
+    async def _until_gone(self) -> int:
         try:
             async with asyncio.timeout(KILL_TIMEOUT_S):
                 return await self._process.wait()

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from cluster.errors import ContextTooLong, InternalError, InvalidRequest, NotReady, QueueFull
@@ -122,6 +123,16 @@ async def test_what_was_asked_of_a_worker_that_is_killed_may_be_sent_again(
         for pid in pids():
             os.kill(pid, signal.SIGKILL)
         assert type(await error_of(asked)) is NotReady
+
+
+async def test_who_is_cancelled_while_it_ends_a_process_leaves_none(card: ModelCard) -> None:
+    process = await TextProcess.start(Setup(card, NAME, PLENTY))
+    ending = asyncio.ensure_future(process.end())
+    await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert not psutil.pid_exists(process.pid)
 
 
 async def test_too_much_waiting_is_refused_at_once(
