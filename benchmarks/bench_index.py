@@ -22,7 +22,8 @@ from benchmarks.report import Row, exit_code, percentile, print_table, write_jso
 from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.identity import WorkerKey
-from router.index.prefix_index import Expectation, PrefixIndex
+from router.index.open_expectations import Expectation
+from router.index.prefix_index import PrefixIndex
 
 VOCABULARY = 49_152
 BLOCK_SIZE_TOKENS = 16

@@ -16,7 +16,8 @@ from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from router.dispatch.stream import RoutedRequest
 from router.fleet.member import FleetMember
-from router.index.prefix_index import Expectation, PrefixIndex
+from router.index.open_expectations import Expectation
+from router.index.prefix_index import PrefixIndex
 
 
 class LeftBehind:

@@ -8,13 +8,37 @@ or settles meanwhile counts for all of its bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cluster.identity import WorkerKey
 
-if TYPE_CHECKING:
-    from router.index.prefix_index import Expectation
+
+class Expectation:
+    """What a request under way is going to leave in some workers' caches; settled once."""
+
+    __slots__ = ("_settle", "packed", "root", "workers")
+
+    def __init__(
+        self,
+        settle: Callable[[Expectation, bool], None],
+        workers: list[WorkerKey],
+        root: bytes,
+        packed: bytes,
+    ) -> None:
+        self._settle = settle
+        self.workers = workers
+        """Of whom something is still expected."""
+        self.root = root
+        self.packed = packed
+
+    def settle(self, *, came_true: bool) -> None:
+        """The request is over: with success its blocks are there, else events have told which.
+
+        Idempotent. Blocks that a worker has removed meanwhile stay removed.
+        """
+        self._settle(self, came_true)
+        self.workers = []
 
 
 @dataclass(slots=True)

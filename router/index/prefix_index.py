@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cluster.block_hash import pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.identity import WorkerKey
-from router.index.open_expectations import OpenExpectations
+from router.index.open_expectations import Expectation, OpenExpectations
 from router.index.radix_tree import RadixTree
 from router.index.worker_slots import WorkerSlots
 
@@ -31,29 +31,6 @@ class PrefixMatches:
     def of(self, worker: WorkerKey) -> int:
         """Leading blocks that this worker holds."""
         return self.num_blocks.get(worker.worker_id, 0)
-
-
-class Expectation:
-    """What a request under way is going to leave in some workers' caches; settled once."""
-
-    __slots__ = ("_index", "packed", "root", "workers")
-
-    def __init__(
-        self, index: PrefixIndex, workers: list[WorkerKey], root: bytes, packed: bytes
-    ) -> None:
-        self._index = index
-        self.workers = workers
-        """Of whom something is still expected."""
-        self.root = root
-        self.packed = packed
-
-    def settle(self, *, came_true: bool) -> None:
-        """The request is over: with success its blocks are there, else events have told which.
-
-        Idempotent. Blocks that a worker has removed meanwhile stay removed.
-        """
-        self._index._settle(self, came_true=came_true)
-        self.workers = []
 
 
 class PrefixIndex:
@@ -137,7 +114,7 @@ class PrefixIndex:
         for worker in known:
             tree = self._trees[self._slots.block_size_of(worker)]
             tree.expect(root, packed, self._slots.bit_of(worker))
-        expectation = Expectation(self, known, root, packed)
+        expectation = Expectation(self._settle, known, root, packed)
         self._open.add(expectation)
         return expectation
 
@@ -187,7 +164,7 @@ class PrefixIndex:
         self._retired[size] = self._retired.get(size, 0) | bit
         return bit
 
-    def _settle(self, expectation: Expectation, *, came_true: bool) -> None:
+    def _settle(self, expectation: Expectation, came_true: bool) -> None:
         root, packed = expectation.root, expectation.packed
         for worker in expectation.workers:
             tree = self._tree_of(worker)

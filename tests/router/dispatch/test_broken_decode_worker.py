@@ -15,7 +15,7 @@ from router.dispatch.attempts import ELSEWHERE
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fleet.member import Assignment, FleetMember
-from router.index.prefix_index import Expectation
+from router.index.open_expectations import Expectation
 from tests.router.dispatch_bench import collect, is_idle, outcome, request, router
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,

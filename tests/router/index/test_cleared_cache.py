@@ -11,7 +11,8 @@ from cluster.cache_change import CacheChange, CachedBlock
 from cluster.identity import WorkerKey
 from router.index import radix_tree
 from router.index.invariants import check_invariants
-from router.index.prefix_index import Expectation, PrefixIndex
+from router.index.open_expectations import Expectation
+from router.index.prefix_index import PrefixIndex
 
 ROOT = cache_root("pair")
 WORKERS = [WorkerKey(f"d{number}", "i") for number in range(3)]
