@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from random import random
 from typing import Any, NoReturn
 
 import grpc
@@ -23,6 +25,7 @@ from cluster.errors import (
     status_of,
 )
 from cluster.health import Health
+from cluster.retry_after import retry_after_s
 
 ERROR_DOMAIN = "splitserve"
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -59,13 +62,19 @@ def open_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
 
 
-async def abort(context: grpc.aio.ServicerContext, error: SplitserveError) -> NoReturn:
-    """Ends the call with the error's gRPC status, its message and its stable code."""
+async def abort(
+    context: grpc.aio.ServicerContext,
+    error: SplitserveError,
+    draw: Callable[[], float] = random,
+) -> NoReturn:
+    """Ends the call with the error's gRPC status, its message, its stable code and, where waiting
+    helps, a wait; see retry_after.py for `draw`."""
     row = status_of(error)
     details = [_packed(error_details_pb2.ErrorInfo(reason=row.code, domain=ERROR_DOMAIN))]
-    if error.retry_after_s is not None:
-        delay = duration_pb2.Duration(nanos=0)
-        delay.FromMilliseconds(int(error.retry_after_s * 1000))
+    wait_s = retry_after_s(error, draw)
+    if wait_s is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(math.ceil(wait_s * 1000))
         details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     code = getattr(grpc.StatusCode, row.grpc)
     message = _fitting(error.message)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from cluster.config import WorkerOptions
+from cluster.deadline import Clock
 from cluster.errors import InternalError, InvalidRequest, NotReady, SplitserveError
 from cluster.logs import get_logger
 from cluster.process.background import Background, nothing_needed, until_one_ends
+from cluster.process.own_lateness import SeenTimeout
 from cluster.rpc import RpcServer, abort
 from cluster.wire import identity_from_wire, identity_to_wire
 from cluster.worker_identity import WorkerIdentity
@@ -76,7 +77,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         router = context.peer()
         try:
             parts = self._opened()
-            await _hear_who_is_meant(request_iterator, parts.identity)
+            await _hear_who_is_meant(request_iterator, parts.identity, self._world.clock)
             opened = identity_to_wire(parts.identity)
             await context.write(worker_pb2.WorkerFrame(opened=opened))
             await self._serve(RouterSession(parts), request_iterator, context)
@@ -129,12 +130,12 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
 
 async def _hear_who_is_meant(
-    messages: AsyncIterator[worker_pb2.RouterMessage], we: WorkerIdentity
+    messages: AsyncIterator[worker_pb2.RouterMessage], we: WorkerIdentity, clock: Clock
 ) -> None:
     """Reads the first message. Raises WrongWorker or PairingMismatch when it means somebody else,
     and InvalidRequest when it says nothing of the kind."""
     try:
-        async with asyncio.timeout(FIRST_WORD_TIMEOUT_S):
+        async with SeenTimeout(FIRST_WORD_TIMEOUT_S, clock):
             first = await anext(messages, worker_pb2.RouterMessage())
     except TimeoutError:
         first = worker_pb2.RouterMessage()

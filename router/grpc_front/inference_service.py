@@ -41,7 +41,7 @@ class InferenceService:
             with self._door.in_flight.admit():
                 await self._generate(raw, context)
         except SplitserveError as error:
-            await abort(context, error)
+            await abort(context, error, self._door.chance.random)
         except Exception:
             _log.exception("a call failed inside the router; its client gets internal_error")
             await abort(context, internal_error())

@@ -94,7 +94,9 @@ class TextLane:
             self._absent_since_s = None
             self._spare.refill()
             try:
-                await until_one_ends(self._serve_all(process), self._watch(process))
+                await until_one_ends(
+                    self._serve_all(process), self._wake_at_end(process), self._watch(process)
+                )
             except TextProcessEnded as end:
                 _log.warning(
                     "a text worker ended over a request; another one starts",
@@ -130,23 +132,24 @@ class TextLane:
         await kill_when_silent(process.pid, lambda: self._running is not None, process.kill)
 
     async def _serve_all(self, process: TextProcess) -> None:
-        ended = asyncio.ensure_future(process.wait_for_end())
-        ended.add_done_callback(lambda _: self._arrived.set())
-        try:
-            while True:
-                self._running = await self._next(process, ended)
-                with self._metrics.task_seconds.labels(self._name).time():
-                    await self._serve(process, self._running)
-                self._running = None
-        finally:
-            ended.cancel()
+        while True:
+            self._running = await self._next(process)
+            with self._metrics.task_seconds.labels(self._name).time():
+                await self._serve(process, self._running)
+            self._running = None
 
-    async def _next(self, process: TextProcess, ended: asyncio.Future[int]) -> Job:
+    async def _wake_at_end(self, process: TextProcess) -> None:
+        """Never returns: whoever serves says what the end means, which differs by the task."""
+        await process.wait_for_end()
+        self._arrived.set()
+        await asyncio.Event().wait()
+
+    async def _next(self, process: TextProcess) -> Job:
         """The first whose caller is still there. Raises InternalError when the process ends; the
         first then still waits."""
         while True:
             if process.has_ended:
-                raise InternalError(f"a text worker ended with {await ended}")
+                raise InternalError(f"a text worker ended with {await process.wait_for_end()}")
             if (job := self._waiting.first()) is not None:
                 if job.is_wanted:
                     return job

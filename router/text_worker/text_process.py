@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from cluster.errors import InternalError, InvalidRequest, NotReady, RequestTooLarge, SplitserveError
 from cluster.logs import get_logger
-from cluster.process.background import cancel
+from cluster.process.background import until_one_ends
 from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
@@ -71,7 +71,7 @@ class TextProcess:
         except (OSError, EOFError, TimeoutError) as cause:
             await started.end()
             raise InternalError(f"a text worker did not start: {cause!r}") from cause
-        except asyncio.CancelledError:
+        except BaseException:
             await started.end()
             raise
         return started
@@ -126,7 +126,7 @@ class TextProcess:
         KILL_TIMEOUT_S. Who is cancelled meanwhile leaves no process either. Idempotent."""
         self._writer.close()
         self.kill()
-        gone = asyncio.ensure_future(self._until_gone())
+        gone = asyncio.ensure_future(self._until_gone())  # waited for below, whoever is cancelled
         try:
             return await asyncio.shield(gone)
         except asyncio.CancelledError:
@@ -142,13 +142,13 @@ class TextProcess:
             return -signal.SIGKILL
 
     async def _load(self, setup: Setup) -> None:
-        """A process that is stopped meanwhile is killed."""
-        watch = asyncio.ensure_future(kill_when_silent(self.pid, lambda: False, self.kill))
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                reply, _ = await self._exchange(pack(setup), b"")
-        finally:
-            await cancel([watch])
+        """A process that is stopped meanwhile is killed, which the one that asks hears of."""
+        watch = kill_when_silent(self.pid, lambda: False, self.kill)
+        await until_one_ends(self._ask_to_load(setup), watch)
+
+    async def _ask_to_load(self, setup: Setup) -> None:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            reply, _ = await self._exchange(pack(setup), b"")
         assert isinstance(reply, TextWorkerReady)
 
     async def _exchange(self, head: bytes, body: bytes) -> tuple[Reply, bytes]:

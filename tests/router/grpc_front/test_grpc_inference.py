@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 from cluster.errors import QueueFull
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.public_port import PublicPort, public_server
+from cluster.retry_after import DEFAULT_RETRY_AFTER_S, JITTER_SHARE
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
 from router.dispatch.time_limits import DefaultTimes
@@ -179,6 +180,27 @@ async def test_errors_of_the_dispatcher_keep_their_code() -> None:
         async with running_grpc(fails(error, after="Hel")) as front:
             _status, reason, _message = await failure_of(front.stub.Generate(text_request()))
             assert reason == name
+
+
+async def wait_told_ms(front: GrpcFront) -> int:
+    """By the refusal of a call."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await front.stub.Generate(text_request()).read()
+    told = error_details_pb2.RetryInfo()
+    assert rpc_status.from_call(caught.value).details[1].Unpack(told)
+    return told.retry_delay.ToMilliseconds()
+
+
+async def test_calls_that_were_refused_together_are_told_to_come_back_apart() -> None:
+    async with running_grpc(fails(QueueFull("full", retry_after_s=4.0))) as front:
+        told_ms = {await wait_told_ms(front) for _ in range(20)}
+    assert len(told_ms) > 10
+    assert min(told_ms) >= 4000 and max(told_ms) <= 4000 * (1 + JITTER_SHARE) + 1
+
+
+async def test_a_refusal_that_names_no_wait_tells_one_as_over_http() -> None:
+    async with running_grpc(fails(QueueFull("full"))) as front:
+        assert await wait_told_ms(front) >= 1000 * DEFAULT_RETRY_AFTER_S
 
 
 async def test_a_clients_cancel_closes_the_generation() -> None:

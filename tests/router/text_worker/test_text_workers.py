@@ -197,6 +197,19 @@ async def test_a_text_worker_that_cannot_be_killed_is_given_up(
     await process.wait_for_end()
 
 
+async def test_a_text_worker_that_stands_still_while_it_loads_and_cannot_be_killed_is_given_up(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stays(pid: int, has_task: Callable[[], bool], kill: Callable[[], None]) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        raise InternalError("it stood still and cannot be killed")
+
+    monkeypatch.setattr(text_process, "kill_when_silent", stays)
+    starting = TextProcess.start(Setup(card, NAME, PLENTY))
+    assert "cannot be killed" in (await error_of(starting)).message
+    assert pids() == set()
+
+
 async def test_a_client_whose_task_is_dropped_for_a_bug_is_not_told_of_a_shutdown(
     card: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from cluster.errors import NoWorker, QueueFull
-from router.api.http.errors import DEFAULT_RETRY_AFTER_S, JITTER_SHARE, error_headers
+from cluster.retry_after import DEFAULT_RETRY_AFTER_S, JITTER_SHARE
+from router.api.http.errors import error_headers
 
 
 def waits_ms(error, draw) -> int:
