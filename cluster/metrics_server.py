@@ -1,32 +1,45 @@
-"""A process's Prometheus page, served from a thread of its own."""
+"""A process's Prometheus page, from a thread of its own: it answers while the loop stands."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, start_http_server
+import asyncio
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from cluster.errors import ConfigError
+from cluster.process.thread_call import in_thread
 
 
 class MetricsServer:
-    """Serves `registry` at http://host:port/metrics from construction until `close`."""
+    """Listens at http://host:port/metrics from construction; `serve` it, again whenever that ends,
+    and `close` once nobody does. From the event loop."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         """Port 0 takes a free one. Raises ConfigError when the port cannot be had."""
+        page = make_wsgi_app(registry)
         try:
-            self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+            self._server = make_server(host, port, page, ThreadingWSGIServer, _SilentHandler)
         except OSError as cause:
             raise ConfigError(
                 f"metrics cannot listen on {host}:{port} ({cause.strerror}); choose a free port"
             ) from cause
         self.port: int = self._server.server_port
 
+    async def serve(self) -> None:
+        """Answers until it is cancelled. Raises what ended its thread."""
+        try:
+            await in_thread("metrics", self._server.serve_forever)
+        except asyncio.CancelledError:
+            await in_thread("metrics-end", self._server.shutdown)  # it waits half a second
+            raise
+
     def close(self) -> None:
-        """Stops serving; idempotent."""
-        self._server.shutdown()
+        """Gives the port back; idempotent."""
         self._server.server_close()
-        self._thread.join()
 
 
-def start_metrics_server(host: str, port: int, registry: CollectorRegistry) -> MetricsServer:
-    """Starts serving and returns the running server; its `port` is the bound one."""
-    return MetricsServer(host, port, registry)
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """A scrape is no news."""

@@ -18,6 +18,7 @@ import grpc
 
 from cluster.errors import InvalidRequest, NotReady, SlowRequest, SplitserveError
 from cluster.message_gate import MessageGate
+from cluster.retry_after import Draw
 from cluster.rpc import RpcServer, abort
 
 MAX_REQUEST_STREAMS = 8
@@ -67,16 +68,18 @@ class PublicPort:
         ]
 
 
-def public_server(host: str, port: int, limits: PublicPort) -> RpcServer:
-    """A server that clients reach, not only our own processes."""
-    return RpcServer(host, port, limits=limits.options, guards=[PublicCalls(limits)])
+def public_server(host: str, port: int, limits: PublicPort, *, draw: Draw) -> RpcServer:
+    """A server that clients reach, not only our own processes; `draw` of how long the refused are
+    to wait."""
+    return RpcServer(host, port, limits=limits.options, guards=[PublicCalls(limits, draw)])
 
 
 class PublicCalls(grpc.aio.ServerInterceptor):
     """Stands before every method of one port. Calls from the event loop's thread."""
 
-    def __init__(self, limits: PublicPort) -> None:
+    def __init__(self, limits: PublicPort, draw: Draw) -> None:
         self._limits = limits
+        self._draw = draw
         self._gate = MessageGate(limits.max_receiving, limits.receive_timeout_s)
         self._num_streams = 0
         self._num_request_streams = 0
@@ -108,7 +111,7 @@ class PublicCalls(grpc.aio.ServerInterceptor):
                 with self._counted():
                     await handler.unary_stream(await self._message(context), context)
             except SplitserveError as error:
-                await abort(context, error)
+                await abort(context, error, self._draw)
 
         return _in_place_of(grpc.stream_stream_rpc_method_handler, answer, handler)
 
@@ -117,7 +120,7 @@ class PublicCalls(grpc.aio.ServerInterceptor):
 
         async def answer(requests: Any, context: Any) -> AsyncIterator[Any]:
             if self._num_request_streams >= MAX_REQUEST_STREAMS:
-                await abort(context, _crowded())
+                await abort(context, _crowded(), self._draw)
             self._num_request_streams += 1
             try:
                 async with asyncio.timeout(self._limits.receive_timeout_s):
@@ -137,7 +140,7 @@ class PublicCalls(grpc.aio.ServerInterceptor):
             if message is grpc.aio.EOF:
                 raise InvalidRequest("the call ended without a message")
         except SplitserveError as error:
-            await abort(context, error)
+            await abort(context, error, self._draw)
         return message
 
     @contextmanager

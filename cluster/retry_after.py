@@ -9,12 +9,19 @@ from cluster.errors import NotReady, SplitserveError
 DEFAULT_RETRY_AFTER_S = 1.0
 JITTER_SHARE = 0.5
 """Of the wait, at most, on top of it."""
+Draw = Callable[[], float]
+"""A number in [0, 1)."""
 
 
-def retry_after_s(error: SplitserveError, draw: Callable[[], float]) -> float | None:
+def no_jitter() -> float:
+    """The Draw of our own processes, which decide by themselves when to come again."""
+    return 0.0
+
+
+def retry_after_s(error: SplitserveError, draw: Draw) -> float | None:
     """Seconds; None where waiting does not help.
 
-    A little longer for some than for others, by `draw` in [0, 1): who was refused together does not
+    A little longer for some than for others, by what is drawn: who was refused together does not
     come back together.
     """
     if not isinstance(error, NotReady):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from random import random
 from typing import Any, NoReturn
 
 import grpc
@@ -25,7 +24,7 @@ from cluster.errors import (
     status_of,
 )
 from cluster.health import Health
-from cluster.retry_after import retry_after_s
+from cluster.retry_after import Draw, no_jitter, retry_after_s
 
 ERROR_DOMAIN = "splitserve"
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -65,10 +64,10 @@ def open_channel(address: str) -> grpc.aio.Channel:
 async def abort(
     context: grpc.aio.ServicerContext,
     error: SplitserveError,
-    draw: Callable[[], float] = random,
+    draw: Draw = no_jitter,
 ) -> NoReturn:
     """Ends the call with the error's gRPC status, its message, its stable code and, where waiting
-    helps, a wait; see retry_after.py for `draw`."""
+    helps, a wait, which is drawn for each stranger."""
     row = status_of(error)
     details = [_packed(error_details_pb2.ErrorInfo(reason=row.code, domain=ERROR_DOMAIN))]
     wait_s = retry_after_s(error, draw)

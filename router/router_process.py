@@ -108,7 +108,10 @@ class RouterProcess:
         self._texts = texts
         descriptors = shared_descriptors()
         self._server = public_server(
-            options.host, options.grpc_port, _port_of(options, descriptors)
+            options.host,
+            options.grpc_port,
+            _port_of(options, descriptors),
+            draw=world.chance.random,
         )
         self._door = DoorContext(
             model=model,

@@ -22,7 +22,7 @@ from cluster.kv_events.publisher import KvEventPublisher
 from cluster.logs import configure_logging, get_logger
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
-from cluster.metrics_server import start_metrics_server
+from cluster.metrics_server import MetricsServer
 from cluster.models.card import ModelCard
 from cluster.process.background import Background, cancel, until_one_ends
 from cluster.process.end_limit import EndLimit
@@ -175,10 +175,10 @@ class WorkerProcess:
         return WorkerKey(name, new_incarnation()), f"{advertised}:{port}"
 
     def _serve_metrics(self, metrics: WorkerMetrics) -> int:
-        page = start_metrics_server(
-            self._options.host, self._options.metrics_port, metrics.registry
-        )
-        self._closers.push_async_callback(asyncio.to_thread, page.close)  # it waits half a second
+        page = MetricsServer(self._options.host, self._options.metrics_port, metrics.registry)
+        self._closers.callback(page.close)
+        serving = self._background.keep("metrics", page.serve)
+        self._closers.push_async_callback(cancel, (serving,))
         return page.port
 
     def _publisher_for(self, engine: EngineHost, advertised: str) -> KvEventPublisher:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import grpc
@@ -30,7 +31,8 @@ class Inference(inference_pb2_grpc.InferenceServicer):
 
 @asynccontextmanager
 async def target_of(**limits: Any) -> AsyncIterator[str]:
-    server = public_server("127.0.0.1", 0, PublicPort(**{**ANY_PORT, **limits}))
+    port = PublicPort(**{**ANY_PORT, **limits})
+    server = public_server("127.0.0.1", 0, port, draw=Random(1).random)
     server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Inference(), SERVICE)
     try:
         yield f"127.0.0.1:{await server.start()}"

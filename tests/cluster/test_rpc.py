@@ -7,6 +7,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cluster.errors import ConfigError, QueueFull
 from cluster.public_port import PublicPort, public_server
+from cluster.retry_after import no_jitter
 from cluster.rpc import MAX_MESSAGE_BYTES, RpcServer, abort, error_of, open_channel
 from protos import inference_pb2, inference_pb2_grpc
 
@@ -117,7 +118,11 @@ async def test_a_message_over_the_limit_of_its_port_is_refused_however_small_it_
             return inference_pb2.ListModelsResponse()
 
     public = limit and PublicPort(max_message_bytes=limit)
-    server = public_server("127.0.0.1", 0, public) if public else RpcServer("127.0.0.1", 0)
+    server = (
+        public_server("127.0.0.1", 0, public, draw=no_jitter)
+        if public
+        else RpcServer("127.0.0.1", 0)
+    )
     server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Seen(), SERVICE)
     target = f"127.0.0.1:{await server.start()}"
     sends_all = [("grpc.max_send_message_length", -1)]

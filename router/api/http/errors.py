@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import msgspec
 
 from cluster.errors import SplitserveError, status_of
-from cluster.retry_after import retry_after_s
+from cluster.retry_after import Draw, retry_after_s
 from router.api.answers.bodies import ErrorBody, ErrorDetail
 
 Headers = list[tuple[bytes, bytes]]
@@ -21,7 +20,7 @@ def error_body(error: SplitserveError) -> bytes:
     return msgspec.json.encode(ErrorBody(detail))
 
 
-def error_headers(error: SplitserveError, draw: Callable[[], float]) -> Headers:
+def error_headers(error: SplitserveError, draw: Draw) -> Headers:
     """Retry-After where waiting helps; `x-should-retry: false` where the work was begun already.
 
     OpenAI's clients repeat a request after any 5xx unless told not to, and would run it twice.

@@ -1,0 +1,73 @@
+"""The page of a process's metrics: it answers from a thread, whose end is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from cluster.errors import ConfigError
+from cluster.metrics_server import MetricsServer
+from cluster.process.background import Background, cancel, nothing_needed
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[MetricsServer]:
+    """Served by who keeps it alive."""
+    registry = CollectorRegistry()
+    Counter("requests", "of a test", registry=registry).inc()
+    page = MetricsServer("127.0.0.1", 0, registry)
+    background = Background(nothing_needed)
+    background.keep("metrics", page.serve)
+    yield page
+    await background.close()
+    page.close()
+
+
+async def read(page: MetricsServer) -> str:
+    async with httpx.AsyncClient(timeout=30) as client:
+        return (await client.get(f"http://127.0.0.1:{page.port}/metrics")).text
+
+
+def failing_once(ended: asyncio.Event) -> Callable[[], None]:
+    """What the server's thread calls at each of its turns."""
+    loop = asyncio.get_running_loop()
+
+    def fails() -> None:
+        if not ended.is_set():
+            loop.call_soon_threadsafe(ended.set)
+            raise MemoryError("no room for a thread")
+
+    return fails
+
+
+async def test_the_page_shows_what_was_counted(page: MetricsServer) -> None:
+    assert "requests_total 1.0" in await read(page)
+
+
+async def test_a_page_whose_thread_has_ended_is_told_of_and_served_again(
+    page: MetricsServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = asyncio.Event()
+    monkeypatch.setattr(page._server, "service_actions", failing_once(ended))
+    await ended.wait()
+    assert "requests_total 1.0" in await read(page)
+    said = "".join(capsys.readouterr())
+    assert "it is started again" in said and "no room for a thread" in said
+
+
+async def test_who_stops_serving_at_once_leaves_no_thread_and_the_port_is_free_again() -> None:
+    page = MetricsServer("127.0.0.1", 0, CollectorRegistry())
+    serving = asyncio.create_task(page.serve())
+    await asyncio.sleep(0)
+    await cancel([serving])
+    page.close()
+    MetricsServer("127.0.0.1", page.port, CollectorRegistry()).close()
+
+
+async def test_a_port_that_is_taken_is_refused_with_what_to_do(page: MetricsServer) -> None:
+    with pytest.raises(ConfigError, match="choose a free port"):
+        MetricsServer("127.0.0.1", page.port, CollectorRegistry())
