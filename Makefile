@@ -6,6 +6,8 @@ ROUTER_VENV := .venv-router
 WORKER ?= worker
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Two processes of tests, and the many that they start, would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo test quick check bench bench-engine bench-peers bench-quality bench-gpu peers proto clean
 help:

@@ -1,0 +1,47 @@
+"""In which order tests run, and which process runs them, where `make test` shares them out."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+FLEETS = "tests/fleet/"
+COMPILES = "tests/kernels/triton/test_compiles"
+LONG = (
+    "tests/worker/test_supervised_worker.py",
+    "tests/worker/engine/test_vitals.py",
+    "tests/worker/test_worker_children.py",
+    "tests/kvtransfer/test_nixl_transport.py",
+    "tests/router/text_worker/test_text_workers.py",
+    "tests/kernels/triton/",
+)
+"""What `make quick` leaves out, beside fleets and compilers; the longest first."""
+_FIRST = (FLEETS, COMPILES, *LONG)
+
+
+def put_in_order(items: list[pytest.Item]) -> None:
+    """Fleets first, then what is long: short files at the end leave no process idle for long."""
+    items.sort(key=_place)
+
+
+def is_long(item: pytest.Item) -> bool:
+    """What `make quick` leaves out."""
+    return item.nodeid.startswith(LONG)
+
+
+class FilesInTheirOrder(LoadScopeScheduling):
+    """All fleets go to one process, one after the other; of the other files each goes to any.
+
+    A file's fixtures are made once, and xdist counts files after each test, not thousands of tests.
+    A compile is a process of its own and needs no company.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(FLEETS):
+            return FLEETS
+        return nodeid if nodeid.startswith(COMPILES) else nodeid.partition("::")[0]
+
+
+def _place(item: pytest.Item) -> int:
+    found = (place for place, prefix in enumerate(_FIRST) if item.nodeid.startswith(prefix))
+    return next(found, len(_FIRST))
