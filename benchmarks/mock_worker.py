@@ -134,6 +134,7 @@ async def _serve(router: str) -> None:
         pairing=_pairing(card),
         version=VERSION,
         pid=os.getpid(),
+        prefix_cache_off=True,
     )
     pulse = Pulse(load=LOAD, draining=False, kv_transport="")
     print("ready", flush=True)

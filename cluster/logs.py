@@ -49,7 +49,7 @@ def configure_logging(
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _QueuedLines())),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _QueuedLines())),
         cache_logger_on_first_use=True,
     )
     standard = logging.getLogger(_OURS)

@@ -19,7 +19,7 @@ from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
-from router.front.readiness import context_limit
+from router.front.readiness import ContextLimit
 from router.router_process import RouterProcess
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.limits import TextLimits
@@ -47,8 +47,8 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
         world = World()
         workers = FleetPlane(options, own, world, on_loss=stop_requests.on_loss)
-        limit = context_limit(
-            card.config.max_context_tokens, lambda: longest_request_tokens(workers)
+        limit = ContextLimit(
+            card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
         )
         model = await asyncio.to_thread(load_served_model, card, options, limit)
         report_progress("listen")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 import grpc
 
@@ -56,13 +56,13 @@ class _GrpcPrefillStream(PrefillStream):
     def __init__(
         self,
         call: grpc.aio.UnaryStreamCall[handoff_pb2.PrefillRequest, handoff_pb2.PrefillEvent],
-        address: str,
+        typed: _Typed,
     ) -> None:
         self._call = call
-        self._address = address
+        self._typed = typed
 
     async def next(self) -> handoff_pb2.PrefillEvent | None:
-        with _typed(self._address):
+        with self._typed:
             event = await self._call.read()
         return event if isinstance(event, handoff_pb2.PrefillEvent) else None
 
@@ -72,14 +72,14 @@ class _GrpcPrefillStream(PrefillStream):
 
 class _GrpcPrefillLink(PrefillLink):
     def __init__(self, address: str) -> None:
-        self._address = address
+        self._typed = _Typed(address)
         self._channel = open_channel(address)
         self._stub = handoff_pb2_grpc.PrefillWorkerStub(self._channel)
 
     async def shake_hands(
         self, request: handoff_pb2.HandshakeRequest, *, timeout_s: float
     ) -> handoff_pb2.HandshakeResponse:
-        with _typed(self._address):
+        with self._typed:
             reply: handoff_pb2.HandshakeResponse = await self._stub.Handshake(
                 request, timeout=timeout_s
             )
@@ -88,7 +88,7 @@ class _GrpcPrefillLink(PrefillLink):
     def prefill(self, request: handoff_pb2.PrefillRequest, deadline: Deadline) -> PrefillStream:
         timeout_s = None if math.isinf(deadline.at_s) else deadline.remaining_s
         call = self._stub.Prefill(request, timeout=timeout_s)
-        return _GrpcPrefillStream(call, self._address)
+        return _GrpcPrefillStream(call, self._typed)
 
     async def lost(self) -> None:
         while (state := self._channel.get_state()) is grpc.ChannelConnectivity.READY:
@@ -100,17 +100,17 @@ class _GrpcPrefillLink(PrefillLink):
 
 class _GrpcSessionLink(SessionLink):
     def __init__(self, address: str) -> None:
-        self._address = address
+        self._typed = _Typed(address)
         self._channel = open_channel(address)
         self._call = worker_pb2_grpc.DecodeWorkerStub(self._channel).Session()
 
     async def read(self) -> worker_pb2.WorkerFrame | None:
-        with _typed(self._address):
+        with self._typed:
             frame = await self._call.read()
         return frame if isinstance(frame, worker_pb2.WorkerFrame) else None
 
     async def write(self, message: worker_pb2.RouterMessage) -> None:
-        with _typed(self._address):
+        with self._typed:
             await self._call.write(message)
 
     async def close(self) -> None:
@@ -120,26 +120,26 @@ class _GrpcSessionLink(SessionLink):
 
 class _GrpcMembershipLink(MembershipLink):
     def __init__(self, address: str) -> None:
-        self._address = address
+        self._typed = _Typed(address)
         self._channel = open_channel(address)
         self._stub = membership_pb2_grpc.MembershipStub(self._channel)
 
     async def join(
         self, request: membership_pb2.JoinRequest, *, timeout_s: float
     ) -> membership_pb2.JoinResponse:
-        with _typed(self._address):
+        with self._typed:
             reply: membership_pb2.JoinResponse = await self._stub.Join(request, timeout=timeout_s)
         return reply
 
     async def beat(
         self, request: membership_pb2.BeatRequest, *, timeout_s: float
     ) -> membership_pb2.BeatResponse:
-        with _typed(self._address):
+        with self._typed:
             reply: membership_pb2.BeatResponse = await self._stub.Beat(request, timeout=timeout_s)
         return reply
 
     async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
-        with _typed(self._address):
+        with self._typed:
             await self._stub.Leave(request, timeout=timeout_s)
 
     async def close(self) -> None:
@@ -148,13 +148,13 @@ class _GrpcMembershipLink(MembershipLink):
 
 class _GrpcOperatorLink(OperatorLink):
     def __init__(self, address: str) -> None:
-        self._address = address
+        self._typed = _Typed(address)
         self._channel = open_channel(address)
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         stub = membership_pb2_grpc.MembershipStub(self._channel)
         request = membership_pb2.MembersRequest()
-        with _typed(self._address):
+        with self._typed:
             reply: membership_pb2.MembersResponse = await stub.Members(request, timeout=timeout_s)
         return reply
 
@@ -162,7 +162,7 @@ class _GrpcOperatorLink(OperatorLink):
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
     ) -> router_admin_pb2.ExplainResponse:
         stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
-        with _typed(self._address):
+        with self._typed:
             reply: router_admin_pb2.ExplainResponse = await stub.Explain(request, timeout=timeout_s)
         return reply
 
@@ -170,7 +170,7 @@ class _GrpcOperatorLink(OperatorLink):
         self, request: worker_pb2.StatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:
         stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
-        with _typed(self._address):
+        with self._typed:
             reply: worker_pb2.StatusResponse = await stub.Status(request, timeout=timeout_s)
         return reply
 
@@ -178,18 +178,27 @@ class _GrpcOperatorLink(OperatorLink):
         await self._channel.close()
 
 
-@contextmanager
-def _typed(address: str) -> Iterator[None]:
-    """What gRPC raises becomes our own. A CancelledError is the caller's only if the caller is
-    being cancelled: gRPC raises one as well when a call or its channel was closed beside it."""
-    try:
-        yield
-    except grpc.aio.AioRpcError as failure:
-        raise error_of(failure) from failure
-    except (grpc.aio.UsageError, asyncio.InvalidStateError) as failure:
-        raise WorkerLost(f"the connection to {address} is closed") from failure
-    except asyncio.CancelledError as failure:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise WorkerLost(f"the connection to {address} was closed") from failure
+class _Typed(AbstractContextManager[None]):
+    """What gRPC raises becomes our own; one for a link and all of its messages.
+
+    A CancelledError is the caller's only if the caller is being cancelled: gRPC raises one as well
+    when a call or its channel was closed beside it.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(failure, grpc.aio.AioRpcError):
+            raise error_of(failure) from failure
+        if isinstance(failure, (grpc.aio.UsageError, asyncio.InvalidStateError)):
+            raise WorkerLost(f"the connection to {self._address} is closed") from failure
+        if isinstance(failure, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise WorkerLost(f"the connection to {self._address} was closed") from failure

@@ -184,10 +184,13 @@ async def until_one_ends(*works: Work) -> int:
     """
     tasks = [asyncio.create_task(completed(work)) for work in works]
     ended: list[asyncio.Task[object]] = []
+    one_has_ended = asyncio.Event()  # asyncio.wait costs a router's request 20 us
     for task in tasks:
         task.add_done_callback(ended.append)
+        task.add_done_callback(lambda _: one_has_ended.set())
     try:
-        at_once, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await one_has_ended.wait()
+        at_once = [task for task in tasks if task.done()]
     finally:
         await cancel(tasks)
     in_order = [task for task in ended if task in at_once]

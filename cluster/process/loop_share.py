@@ -26,12 +26,26 @@ class LoopShare:
         self._clock = clock
         self._ends_s = clock()
         self._line = asyncio.Lock()
+        self._is_given = False
+        """In this turn of the loop, to whoever came first."""
 
     async def breathe(self) -> None:
         """Returns at once while there is budget, else in a later turn of the loop."""
         if self._clock() < self._ends_s:
             return
+        if not self._is_given and not self._line.locked():
+            self._give()
+            return
         async with self._line:
             if self._clock() >= self._ends_s:
                 await asyncio.sleep(0)
-                self._ends_s = self._clock() + self._budget_s
+                self._give()
+
+    def _give(self) -> None:
+        self._ends_s = self._clock() + self._budget_s
+        if not self._is_given:
+            self._is_given = True
+            asyncio.get_running_loop().call_soon(self._turn_is_over)
+
+    def _turn_is_over(self) -> None:
+        self._is_given = False

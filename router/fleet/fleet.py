@@ -117,7 +117,7 @@ class Fleet:
 
     def why_not_ready(self) -> str | None:
         """None when a request that came now could be served; else what is missing, in words."""
-        if self.ready(Role.DECODE):
+        if any(item.is_decode and item.takes_work for item in self._members.values()):
             return None
         num_members = len(self.with_role(Role.DECODE))
         if not num_members:

@@ -11,15 +11,14 @@ cancels the request on its workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from random import Random
 
 from cluster.deadline import Deadline
 from cluster.errors import (
     ContextTooLong,
-    DeadlineExceeded,
     InternalError,
     InvalidRequest,
     SplitserveError,
@@ -43,7 +42,7 @@ from router.front.generation_request import (
     Wishes,
     combined_salt,
 )
-from router.front.prompt_encoder import PromptEncoder
+from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
@@ -96,7 +95,7 @@ class CompletionPipeline:
 
     async def read_large(self, door: Door, body: bytes, deadline: Deadline) -> ReadBody:
         """A body over LARGE_BODY_BYTES, read elsewhere. Raises InvalidRequest and its kin."""
-        async with _bounded_by(deadline):
+        async with in_time(deadline):
             return await self._texts.read(door, body, self._model.max_context_tokens)
 
     async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
@@ -145,41 +144,44 @@ class CompletionPipeline:
 
     async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""
-        async with _bounded_by(deadline):
-            return await self._encoder.encode(prompt)
+        return await self._encoder.encode(prompt, deadline)
 
     def _resolve(self, wishes: Wishes, num_prompt_tokens: int) -> SamplingParams:
-        check_scored(wishes.sampling, num_prompt_tokens)
-        seed = self._chance.getrandbits(SEED_BITS) if wishes.seed is None else wishes.seed
-        sampling = replace(_lenient(wishes.sampling, self._model.vocab_size), seed=seed)
-        room = self._model.max_context_tokens - num_prompt_tokens
+        """Takes what other servers take and means something plain: top_k of the whole vocabulary is
+        off, top_p of nothing leaves the likeliest token."""
+        asked, vocab_size = wishes.sampling, self._model.vocab_size
+        check_scored(asked, num_prompt_tokens)
+        return replace(
+            asked,
+            seed=self._chance.getrandbits(SEED_BITS) if wishes.seed is None else wishes.seed,
+            max_tokens=self._max_tokens(wishes, num_prompt_tokens),
+            min_tokens=0 if wishes.max_tokens == 0 else asked.min_tokens,
+            top_k=0 if asked.top_k == -1 or asked.top_k >= vocab_size else asked.top_k,
+            top_p=SMALLEST_TOP_P if asked.top_p == 0.0 else asked.top_p,
+        )
+
+    def _max_tokens(self, wishes: Wishes, num_prompt_tokens: int) -> int:
+        """Raises InvalidRequest for nothing at all, and ContextTooLong."""
+        limit = self._model.max_context_tokens
+        room = limit - num_prompt_tokens
         if wishes.max_tokens is None:
-            limit = room if wishes.default_max_tokens is None else wishes.default_max_tokens
-            return replace(sampling, max_tokens=min(limit, room))
+            default = wishes.default_max_tokens
+            return room if default is None else min(default, room)
         if wishes.max_tokens == 0:
             if not wishes.tells_prompt:
                 raise InvalidRequest(
                     "max_tokens is 0, which asks for nothing without echo or prompt_logprobs",
                     param="max_tokens",
                 )
-            # the engine gives a first token with the prompt: nobody asked for it
-            return replace(sampling, max_tokens=1, min_tokens=0)
+            return 1  # the engine gives a first token with the prompt: nobody asked for it
         if wishes.max_tokens > room:
             raise ContextTooLong(
                 f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
-                f"{wishes.max_tokens}; this model's context is "
-                f"{self._model.max_context_tokens} tokens: ask for at most {room}",
+                f"{wishes.max_tokens}; this model's context is {limit} tokens: "
+                f"ask for at most {room}",
                 param="max_tokens",
             )
-        return replace(sampling, max_tokens=wishes.max_tokens)
-
-
-def _lenient(sampling: SamplingParams, vocab_size: int) -> SamplingParams:
-    """What other servers take and means something plain: top_k of the whole vocabulary is off,
-    top_p of nothing leaves the likeliest token."""
-    top_k = 0 if sampling.top_k == -1 or sampling.top_k >= vocab_size else sampling.top_k
-    top_p = SMALLEST_TOP_P if sampling.top_p == 0.0 else sampling.top_p
-    return replace(sampling, top_k=top_k, top_p=top_p)
+        return wishes.max_tokens
 
 
 def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
@@ -194,17 +196,6 @@ def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
             f"are {count} logprobs; allowed: {MAX_PROMPT_LOGPROBS}: ask for fewer, or send less",
             param="prompt_logprobs",
         )
-
-
-@asynccontextmanager
-async def _bounded_by(deadline: Deadline) -> AsyncIterator[None]:
-    try:
-        async with deadline.bound():
-            yield
-    except TimeoutError:
-        raise DeadlineExceeded(
-            "the deadline passed before the prompt was tokenized; allow more time"
-        ) from None
 
 
 class _Run:

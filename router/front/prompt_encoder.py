@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cluster.deadline import Deadline
+from cluster.errors import DeadlineExceeded
 from cluster.process.loop_share import LoopShare
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.inline_limit import MAX_INLINE_BYTES
 from router.front.prompt_encoding import check_length, encode_prompt, num_chars_of, rendered
 from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
+
+
+@asynccontextmanager
+async def in_time(deadline: Deadline) -> AsyncIterator[None]:
+    """Around work on a text that is done elsewhere. Raises DeadlineExceeded."""
+    try:
+        async with deadline.bound():
+            yield
+    except TimeoutError:
+        raise DeadlineExceeded(
+            "the deadline passed before the prompt was tokenized; allow more time"
+        ) from None
 
 
 class PromptEncoder:
@@ -21,15 +38,17 @@ class PromptEncoder:
         self._texts = texts
         self._share = share
 
-    async def encode(self, prompt: Prompt) -> list[int]:
-        """Token ids. Raises what `encode_prompt` and `TextWork.encode` raise."""
+    async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
+        """Token ids. Raises what `encode_prompt` and `TextWork.encode` raise, and DeadlineExceeded
+        where a text worker has not answered in time."""
         await self._share.breathe()
         if isinstance(prompt, TokenPrompt):
             return encode_prompt(self._model, prompt)
         check_length(self._model, prompt)
         text = self._short_text(prompt)
         if text is None:
-            return await self._texts.encode(prompt, self._model.max_context_tokens)
+            async with in_time(deadline):
+                return await self._texts.encode(prompt, self._model.max_context_tokens)
         await self._share.breathe()  # a chat was rendered
         return encode_prompt(self._model, text)
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
+from cluster.deadline import Clock
 from cluster.process.lifespan import Lifespan
+
+REMEMBERED_S = 0.05
+"""How old a look at the workers' room may be."""
 
 
 class FrontReadiness:
@@ -23,11 +28,27 @@ class FrontReadiness:
         return next((reason for reason in reasons if reason is not None), None)
 
 
-def context_limit(model_tokens: int, worker_tokens: Callable[[], int | None]) -> Callable[[], int]:
-    """The model's own limit, or less when the workers have room for less."""
+class ContextLimit:
+    """The model's own limit, or less when the workers have room for less.
 
-    def limit() -> int:
-        room = worker_tokens()
-        return model_tokens if room is None else min(model_tokens, room)
+    Every request asks several times, and a fleet may be large: the workers are looked at again
+    after a moment. Routing knows who has room now.
+    """
 
-    return limit
+    def __init__(
+        self, model_tokens: int, worker_tokens: Callable[[], int | None], clock: Clock
+    ) -> None:
+        self._model_tokens = model_tokens
+        self._worker_tokens = worker_tokens
+        self._clock = clock
+        self._tokens = model_tokens
+        self._ends_s = -inf
+
+    def __call__(self) -> int:
+        """Tokens of prompt and completion together."""
+        now_s = self._clock()
+        if now_s >= self._ends_s:
+            room = self._worker_tokens()
+            self._tokens = self._model_tokens if room is None else min(self._model_tokens, room)
+            self._ends_s = now_s + REMEMBERED_S
+        return self._tokens

@@ -22,10 +22,11 @@ from cluster.process.background import Loss
 from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
 from cluster.world import World
-from router.front.readiness import context_limit
+from router.front.readiness import REMEMBERED_S, ContextLimit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.router_process import Addresses, RouterProcess
 from router.text_worker.in_process import InProcessText
+from tests.manual_clock import ManualClock
 from tests.router.front_fakes import FakeSource, Script, byte_model, hangs, says, until
 
 
@@ -150,7 +151,15 @@ async def test_a_taken_port_is_one_clear_error(name: str) -> None:
 
 def test_the_context_is_no_longer_than_the_workers_have_room_for() -> None:
     for room, expected in ((2048, 2048), (10_000, 8192), (None, 8192)):
-        assert context_limit(8192, lambda room=room: room)() == expected
+        assert ContextLimit(8192, lambda room=room: room, ManualClock())() == expected
+
+
+def test_the_workers_room_is_looked_at_once_in_a_moment() -> None:
+    rooms, clock = iter([2048, 1024]), ManualClock()
+    limit = ContextLimit(8192, lambda: next(rooms), clock)
+    assert [limit() for _ in range(100)] == [2048] * 100
+    clock.advance(REMEMBERED_S)
+    assert [limit() for _ in range(100)] == [1024] * 100
 
 
 async def until_grpc_is(router: Running, wanted: int) -> None:

@@ -62,6 +62,8 @@ class Exchange:
         """The whole body. Raises InvalidRequest (type), RequestTooLarge and SlowRequest."""
         self._check_type()
         self._check_size(int(self.header(b"content-length") or 0))
+        if self.scope["state"]["has_arrived"]():
+            return await self._read(held)  # no timer: there is nothing to wait for
         timeout_s = self._limits.request_timeout_s
         try:
             async with asyncio.timeout(timeout_s) as limit:

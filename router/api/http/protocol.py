@@ -71,6 +71,7 @@ class FrontProtocol(HttpToolsProtocol):
         state["abort_connection"] = self.transport.abort
         state["crowded"] = self._crowded
         state["is_backed_up"] = self._is_backed_up
+        state["has_arrived"] = self._has_arrived
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -85,6 +86,10 @@ class FrontProtocol(HttpToolsProtocol):
     def _is_backed_up(self) -> bool:
         """What was written waits for its reader: the next write waits as well."""
         return bool(self.flow.write_paused)
+
+    def _has_arrived(self) -> bool:
+        """All of the request that is being answered."""
+        return not self.cycle.more_body
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn calls this for what is not HTTP."""

@@ -75,3 +75,25 @@ async def test_little_work_does_not_wait_for_a_turn() -> None:
         except StopIteration:
             continue
         raise AssertionError("it waited")
+
+
+async def test_who_waits_for_a_turn_is_not_overtaken_by_who_comes_later() -> None:
+    turns = Turns()
+    await turns.work(0, num_slices=2)  # all of this turn's budget
+    waiting = asyncio.create_task(turns.work(1, num_slices=1))
+    await asyncio.sleep(0)  # it is in line
+    later = asyncio.create_task(turns.work(2, num_slices=3))
+    await asyncio.gather(waiting, later)
+    assert turns.order == [0, 0, 1, 2, 2, 2]
+
+
+async def test_a_turn_has_one_budget_however_often_it_is_asked_for() -> None:
+    turns = Turns()
+    for _ in range(3):
+        await turns.share.breathe()
+        turns.clock.now_s += BUDGET_S
+    turns.now = 1
+    told = asyncio.create_task(turns.count())
+    await turns.share.breathe()
+    assert turns.now > 1
+    told.cancel()

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.errors import ContextTooLong, InvalidRequest
+from cluster.deadline import Deadline
+from cluster.errors import ContextTooLong, DeadlineExceeded, InvalidRequest
 from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
 from router.front.generation_request import (
@@ -26,6 +27,7 @@ from tests.router.front_fakes import ByteTokenizer, PlainTemplate, byte_model
 
 BUDGET_S = 0.002
 ENCODING_S = 0.001
+NEVER = Deadline.never()
 
 
 class NotingText(InProcessText):
@@ -45,12 +47,39 @@ async def test_long_texts_and_chats_of_unknown_length_are_encoded_elsewhere() ->
     texts = NotingText(model)
     encoder = PromptEncoder(model, texts, LoopShare())
     chat = ChatPrompt((("user", "Hi"),))
-    await encoder.encode(TextPrompt("x" * MAX_INLINE_BYTES))
-    await encoder.encode(TokenPrompt([1] * MAX_INLINE_BYTES))
+    await encoder.encode(TextPrompt("x" * MAX_INLINE_BYTES), NEVER)
+    await encoder.encode(TokenPrompt([1] * MAX_INLINE_BYTES), NEVER)
     assert texts.prompts == []
-    await encoder.encode(long := TextPrompt("\U000e0001" * (MAX_INLINE_BYTES // 4 + 1)))
-    assert await encoder.encode(chat) == list(b"user:Hi\n")
+    await encoder.encode(long := TextPrompt("\U000e0001" * (MAX_INLINE_BYTES // 4 + 1)), NEVER)
+    assert await encoder.encode(chat, NEVER) == list(b"user:Hi\n")
     assert texts.prompts == [long, chat]
+
+
+class SilentText(NotingText):
+    """Never answers."""
+
+    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+        return await asyncio.get_running_loop().create_future()
+
+
+async def test_a_text_worker_that_does_not_answer_ends_at_the_deadline() -> None:
+    model = byte_model()
+    encoder = PromptEncoder(model, SilentText(model), LoopShare())
+    with pytest.raises(DeadlineExceeded, match="before the prompt was tokenized"):
+        await encoder.encode(ChatPrompt((("user", "Hi"),)), Deadline.after(0.01))
+
+
+async def test_a_text_that_is_encoded_on_the_loop_costs_no_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = byte_model()
+    encoder = PromptEncoder(model, NotingText(model), LoopShare())
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_at", no_timer)
+    assert await encoder.encode(TextPrompt("Hi"), Deadline.after(10)) == list(b"Hi")
+
+
+def no_timer(*_: object, **__: object) -> None:
+    raise AssertionError("a timer for what waits for nothing")
 
 
 class BriefTemplate(PlainTemplate):
@@ -76,7 +105,7 @@ async def test_a_short_chat_is_encoded_here_where_its_template_is_known_to_be_sh
 ) -> None:
     model = replace(byte_model(), context_limit=lambda: 100_000, template=BriefTemplate())
     texts = NotingText(model)
-    token_ids = await PromptEncoder(model, texts, LoopShare()).encode(chat)
+    token_ids = await PromptEncoder(model, texts, LoopShare()).encode(chat, NEVER)
     assert token_ids == await NotingText(model).encode(chat, 100_000)
     assert texts.prompts == ([] if is_here else [chat])
 
@@ -85,16 +114,16 @@ async def test_a_base_model_refuses_a_chat() -> None:
     model = replace(byte_model(), template=None)
     encoder = PromptEncoder(model, InProcessText(model), LoopShare())
     with pytest.raises(InvalidRequest, match="no chat template"):
-        await encoder.encode(ChatPrompt((("user", "Hi"),)))
+        await encoder.encode(ChatPrompt((("user", "Hi"),)), NEVER)
 
 
 async def test_a_prompt_that_cannot_fit_is_refused_without_being_encoded() -> None:
     model = byte_model()
     encoder = PromptEncoder(model, InProcessText(model), LoopShare())
     with pytest.raises(ContextTooLong, match="characters"):
-        await encoder.encode(TextPrompt("x" * 100_000))
+        await encoder.encode(TextPrompt("x" * 100_000), NEVER)
     with pytest.raises(ContextTooLong, match="512"):
-        await encoder.encode(TokenPrompt([1] * 512))
+        await encoder.encode(TokenPrompt([1] * 512), NEVER)
 
 
 class SlowTokenizer(ByteTokenizer):
@@ -123,7 +152,7 @@ async def longest_turn_s(encoders: Sequence[PromptEncoder], tokenizer: SlowToken
             longest_s = max(longest_s, tokenizer.now_s - start_s)
 
     watching = asyncio.create_task(watch())
-    texts = [each.encode(TextPrompt("Hi")) for each in encoders for _ in range(16)]
+    texts = [each.encode(TextPrompt("Hi"), NEVER) for each in encoders for _ in range(16)]
     assert await asyncio.gather(*texts) == [[72, 105]] * len(texts)
     await cancel([watching])
     return longest_s

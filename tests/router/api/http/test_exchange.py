@@ -9,6 +9,7 @@ import pytest
 
 from cluster.errors import Cancelled
 from router.api.http.exchange import Exchange
+from router.front.body_account import BodyAccount
 from tests.router.front_fakes import small_limits
 
 
@@ -19,12 +20,17 @@ class Client:
         self.is_backed_up = is_backed_up
         self.num_taken = 0
         self.is_aborted = False
-        state = {"is_backed_up": lambda: self.is_backed_up, "abort_connection": self.abort}
+        state = {
+            "is_backed_up": lambda: self.is_backed_up,
+            "has_arrived": lambda: True,
+            "abort_connection": self.abort,
+        }
         limits = small_limits(reader_timeout_s=0.01)
-        self.exchange = Exchange({"state": state}, self.receive, self.send, limits)
+        scope = {"state": state, "headers": [(b"content-type", b"application/json")]}
+        self.exchange = Exchange(scope, self.receive, self.send, limits)
 
     async def receive(self) -> dict[str, Any]:
-        raise AssertionError("nothing is read")
+        return {"type": "http.request", "body": b"{}"}
 
     async def send(self, message: Any) -> None:
         if self.is_backed_up:
@@ -35,10 +41,18 @@ class Client:
         self.is_aborted = True
 
 
-async def test_events_that_are_read_cost_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_timer(*_: Any, **__: Any) -> None:
-        raise AssertionError("a timer for what waits for nothing")
+def no_timer(*_: Any, **__: Any) -> None:
+    raise AssertionError("a timer for what waits for nothing")
 
+
+async def test_a_body_that_has_arrived_costs_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_at", no_timer)
+    client = Client(is_backed_up=False)
+    with BodyAccount(1000).open() as held:
+        assert await client.exchange.read_json_body(held) == b"{}"
+
+
+async def test_events_that_are_read_cost_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "call_at", no_timer)
     client = Client(is_backed_up=False)
     for _ in range(100):
