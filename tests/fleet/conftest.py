@@ -2,10 +2,16 @@
 
 import pytest
 
+from tests.fleet.one_fleet import OneFleet, turn_of
 from tests.fleet.reference import Reference
-from tests.fleet.support import running_fleet
 
-ENGINE = ("--max-context-tokens", "2048", "--kv-memory-bytes", str(400 * 2**20))
+
+def pytest_collection_modifyitems(items):
+    """Tests that share a fleet follow each other."""
+    places = [i for i, item in enumerate(items) if item.nodeid.startswith("tests/fleet/")]
+    turns = sorted((items[i] for i in places), key=lambda t: turn_of(t.fixturenames, t.path.stem))
+    for place, item in zip(places, turns, strict=True):
+        items[place] = item
 
 
 @pytest.fixture(scope="session")
@@ -15,17 +21,38 @@ def reference():
 
 
 @pytest.fixture(scope="session")
-def pair_fleet(tmp_path_factory):
+def fleets(tmp_path_factory):
+    """The fleet that runs now."""
+    one = OneFleet(tmp_path_factory.mktemp)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def pair_fleet(fleets):
     """One prefill and one decode worker in fp32."""
-    log_dir = tmp_path_factory.mktemp("pair")
-    with running_fleet(log_dir, "--dtype", "float32", *ENGINE, num_workers=2) as fleet:
-        yield fleet
+    return fleets.running("pair_fleet")
 
 
-@pytest.fixture(scope="session")
-def colocated_fleet(tmp_path_factory):
+@pytest.fixture
+def colocated_fleet(fleets):
     """One decode worker that prefills itself, in fp32."""
-    log_dir = tmp_path_factory.mktemp("colocated")
-    arguments = ("--prefill", "0", "--dtype", "float32", *ENGINE)
-    with running_fleet(log_dir, *arguments, num_workers=1) as fleet:
-        yield fleet
+    return fleets.running("colocated_fleet")
+
+
+@pytest.fixture
+def double_fleet(fleets):
+    """Two prefill and two decode workers in fp32."""
+    return fleets.running("double_fleet")
+
+
+@pytest.fixture
+def served_fleet(fleets):
+    """One prefill and one decode worker in the precision that is served."""
+    return fleets.running("served_fleet")
+
+
+@pytest.fixture
+def stormy_fleet(fleets):
+    """Two prefill workers and one decode worker, in fp32 and with little memory."""
+    return fleets.running("stormy_fleet")

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import json
 import random
-from functools import cached_property
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import gguf
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
@@ -32,19 +36,29 @@ TEXT = (
 )
 
 
+_READER = cache(gguf.GGUFReader)
+
+
 class Reference:
     """Prompts and what the reference model says to them."""
 
     def __init__(self) -> None:
         logging.disable_progress_bar()
         logging.set_verbosity_error()
-        card = ModelStore().resolve("smollm2")
-        path = card.weight_files[0]
-        torch.set_num_threads(2)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(
-            str(path.parent), gguf_file=path.name, dtype=torch.float32
-        ).eval()
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+        path = ModelStore().resolve("smollm2").weight_files[0]
+        self._source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The checkpoint's own, as transformers reads it."""
+        with read_once():
+            return AutoTokenizer.from_pretrained(**self._source)
+
+    @cached_property
+    def _model(self) -> Any:
+        with read_once():
+            model = AutoModelForCausalLM.from_pretrained(**self._source, dtype=torch.float32)
+        return model.eval()
 
     @cached_property
     def prompts(self) -> list[list[int]]:
@@ -71,6 +85,12 @@ class Reference:
             ids = torch.tensor([[out[-1]]])
         return out
 
+    def likeliest(self, tokens: list[int], num_prompt: int) -> list[int]:
+        """The likeliest token in place of each of tokens[num_prompt:], given all before it. They
+        are greedy where they are equal, and in one pass."""
+        best: list[int] = self.logits(tokens)[num_prompt - 1 : -1].argmax(-1).tolist()
+        return best
+
     @torch.inference_mode()
     def logprobs(self, tokens: list[int], num_prompt: int) -> list[float]:
         """Natural-log probabilities of tokens[num_prompt:], each given all before it."""
@@ -82,6 +102,16 @@ class Reference:
         """Logits after every position: float32 [num_tokens, vocab_size]."""
         result: torch.Tensor = self._model(torch.tensor([tokens])).logits[0]
         return result
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """transformers parses the file three times, and makes the table of names for each tensor anew:
+    ten of the seventeen seconds that its tokenizer and model take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gguf, "GGUFReader", _READER)
+        patch.setattr(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map))
+        yield
 
 
 def main() -> None:

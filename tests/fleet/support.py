@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -17,6 +16,8 @@ from typing import Any
 
 import httpx
 import psutil
+
+from tests.fleet.asked_status import asked_status
 
 START_TIMEOUT_S = 90.0
 
@@ -58,14 +59,8 @@ class Fleet:
     log_path: Path
 
     def status(self, *, check: bool = True) -> dict[str, Any]:
-        """What `splitserve status -o json --check` says."""
-        command = [sys.executable, "-m", "cli", "status", "-o", "json", "--grpc", self.grpc_address]
-        done = subprocess.run(
-            command + (["--check"] if check else []), capture_output=True, timeout=30, check=False
-        )
-        assert done.stdout, done.stderr.decode()
-        report: dict[str, Any] = json.loads(done.stdout)
-        return report
+        """What `splitserve status --check` says of router and workers."""
+        return asked_status(self.grpc_address, check=check)
 
     def is_healthy(self) -> bool:
         """True when the router says that requests can be answered."""

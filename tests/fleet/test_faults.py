@@ -11,17 +11,16 @@ import pytest
 
 from cluster.rpc import open_channel
 from protos import worker_pb2, worker_pb2_grpc
-from tests.fleet.conftest import ENGINE
-from tests.fleet.support import running_fleet, wait_for
+from tests.fleet.support import wait_for
+from tests.fleet.test_load import body as reference_request
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory):
-    log_dir = tmp_path_factory.mktemp("faults")
-    with running_fleet(log_dir, "--dtype", "float32", *ENGINE, num_workers=2) as running:
-        yield running
+@pytest.fixture
+def fleet(pair_fleet):
+    """What is killed here is started again by the fleet itself."""
+    return pair_fleet
 
 
 def member(fleet, role):
@@ -29,7 +28,7 @@ def member(fleet, role):
 
 
 def body(prompt, **options):
-    return {"model": "smollm2", "prompt": prompt, "temperature": 0, "ignore_eos": True, **options}
+    return reference_request(prompt, cache_salt="faults", **options)
 
 
 def is_back(fleet, role, old_incarnation):

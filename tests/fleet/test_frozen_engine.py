@@ -12,8 +12,7 @@ from cluster.rpc import open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
-from tests.fleet.conftest import ENGINE
-from tests.fleet.support import running_fleet, wait_for
+from tests.fleet.support import wait_for
 from tests.fleet.test_load import is_quiet
 from tests.fleet.test_storm import members, submit_alone, target_of
 
@@ -21,11 +20,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 NUM_REQUESTS = 4
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory):
-    arguments = ("--prefill", "2", *ENGINE)
-    with running_fleet(tmp_path_factory.mktemp("frozen"), *arguments, num_workers=3) as running:
-        yield running
+@pytest.fixture
+def fleet(double_fleet):
+    """Requests are put to one of its decode workers, with both prefill workers to ask."""
+    return double_fleet
 
 
 async def asked(decode: membership_pb2.Member, targets: list, seed: int):

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import httpx
 import pytest
@@ -11,26 +13,23 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cluster.rpc import open_channel
 from protos import membership_pb2, membership_pb2_grpc
-from tests.fleet.conftest import ENGINE
-from tests.fleet.support import running_fleet, wait_for
+from tests.fleet.support import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.timeout(200)),
+    pytest.mark.usefixtures("served_fleet"),
+]
 SENTENCE = "Seventeen lanterns hung above the narrow street and "
 REQUEST_ID = "seen-from-everywhere-1"
 
 
 @pytest.fixture(scope="module")
-def pair_fleet(tmp_path_factory):
-    """A fleet without a history: its router sends a new prompt through the prefill worker."""
-    with running_fleet(tmp_path_factory.mktemp("seeing"), *ENGINE, num_workers=2) as fleet:
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def asked(pair_fleet):
-    """One request with a name of its own, and its answer."""
+def asked(fleets):
+    """One request with a name of its own, and its answer. The fleet has no history: its router
+    sends a new prompt through the prefill worker."""
+    url = fleets.running("served_fleet").url
     reply = httpx.post(
-        f"{pair_fleet.url}/v1/completions",
+        f"{url}/v1/completions",
         json={
             "model": "smollm2", "prompt": SENTENCE * 8,
             "max_tokens": 6, "temperature": 0, "timings": True,
@@ -48,12 +47,12 @@ def lines_of(fleet, process):
 
 
 @pytest.mark.parametrize("process", ["router", "decode-0", "prefill-0"])
-def test_the_request_id_stands_in_the_log_of_every_process(pair_fleet, asked, process):
+def test_the_request_id_stands_in_the_log_of_every_process(served_fleet, asked, process):
     assert asked.headers["x-request-id"] == REQUEST_ID
     wait_for(
         lambda: [
             line
-            for line in lines_of(pair_fleet, process)
+            for line in lines_of(served_fleet, process)
             if line.get("request_id", "").startswith(REQUEST_ID)
         ],
         timeout_s=5,
@@ -69,8 +68,8 @@ def test_the_timing_adds_up_and_names_the_workers(asked):
     assert timing["kv_bytes"] > 0 and "nixl" in timing["kv_transport"]
 
 
-def test_the_router_counts_it(pair_fleet, asked):
-    page = httpx.get(f"{pair_fleet.url}/metrics", timeout=10).text
+def test_the_router_counts_it(served_fleet, asked):
+    page = httpx.get(f"{served_fleet.url}/metrics", timeout=10).text
     for name in (
         'splitserve_requests_total{outcome="ok"}',
         'splitserve_ttft_stage_seconds_count{stage="prefill"}',
@@ -82,8 +81,8 @@ def test_the_router_counts_it(pair_fleet, asked):
         assert name in page, name
 
 
-def test_a_worker_shows_its_blocks_and_its_transfers(pair_fleet, asked):
-    ready = next(line for line in lines_of(pair_fleet, "decode-0") if line["event"] == "ready")
+def test_a_worker_shows_its_blocks_and_its_transfers(served_fleet, asked):
+    ready = next(line for line in lines_of(served_fleet, "decode-0") if line["event"] == "ready")
     page = httpx.get(f"http://127.0.0.1:{ready['metrics_port']}/metrics", timeout=10).text
     assert 'splitserve_worker_kv_blocks{state="free"}' in page
     assert "splitserve_worker_kv_transfer_seconds_count" in page
@@ -93,8 +92,8 @@ def test_a_worker_shows_its_blocks_and_its_transfers(pair_fleet, asked):
     assert float(read.split()[1]) >= asked.json()["splitserve"]["kv_bytes"]
 
 
-async def test_reflection_describes_the_public_service(pair_fleet):
-    async with open_channel(pair_fleet.grpc_address) as channel:
+async def test_reflection_describes_the_public_service(served_fleet):
+    async with open_channel(served_fleet.grpc_address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         ask = reflection_pb2.ServerReflectionRequest(
             file_containing_symbol="splitserve.v1.Inference"
@@ -103,9 +102,22 @@ async def test_reflection_describes_the_public_service(pair_fleet):
     assert replies[0].file_descriptor_response.file_descriptor_proto
 
 
-async def test_a_silent_worker_is_removed_within_five_seconds_and_comes_back(pair_fleet):
-    prefill = next(m for m in pair_fleet.status()["members"] if m["role"] == "prefill")
-    async with open_channel(pair_fleet.grpc_address) as channel:
+def test_the_status_command_says_what_the_fleet_says(served_fleet):
+    command = [sys.executable, "-m", "cli", "status", "-o", "json", "--check"]
+    command += ["--grpc", served_fleet.grpc_address]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    told, asked = json.loads(done.stdout), served_fleet.status()
+    names = ("worker_id", "incarnation", "role", "state", "pid", "engine_pid", "violations")
+    assert [[m[n] for n in names] for m in told["members"]] == [
+        [m[n] for n in names] for m in asked["members"]
+    ]
+    assert told["num_in_flight"] == asked["num_in_flight"] == 0
+    assert told["members"][0]["load"].keys() == asked["members"][0]["load"].keys()
+
+
+async def test_a_silent_worker_is_removed_within_five_seconds_and_comes_back(served_fleet):
+    prefill = next(m for m in served_fleet.status()["members"] if m["role"] == "prefill")
+    async with open_channel(served_fleet.grpc_address) as channel:
         os.kill(prefill["pid"], signal.SIGSTOP)
         await roles_become(channel, {"decode"}, timeout_s=5)
         os.kill(prefill["pid"], signal.SIGCONT)

@@ -1,8 +1,9 @@
-"""A seeded storm: the prefill worker is killed, frozen and robbed of its engine under load.
+"""A seeded storm: prefill workers are killed, frozen and robbed of their engines under load, and
+once all of them are killed together.
 
 Half of the requests come through the router, which avoids a worker that is away. The others are put
-to the decode worker directly, under cache roots that nobody has cached and with whatever prefill
-workers there last were, so that every one of them is a handoff.
+to the decode worker directly, under cache roots that nobody has cached and with one or two of the
+prefill workers there last were, so that every one of them is a handoff, and some have no other.
 
 Every answer that completes is the reference's, token for token; every other one is a typed error;
 and afterwards nothing is left: no lease, no pinned block, no file descriptor.
@@ -28,19 +29,15 @@ from cluster.rpc import error_of, open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
-from tests.fleet.support import Fleet, running_fleet, wait_for
+from tests.fleet.support import Fleet, wait_for
 from tests.fleet.test_load import body, is_quiet
 from tests.fleet.test_parity import generate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SEED = 20
 NUM_CLIENTS = 4
 PROMPTS = range(16)
 """Those of up to 512 tokens."""
-ENGINE = (
-    *("--dtype", "float32", "--max-context-tokens", "1024"),
-    *("--kv-memory-bytes", str(90 * 2**20)),  # 120 blocks: three of the longest prompts
-)
 SPARE_FDS = 12
 """A connection to each prefill worker there ever was, and a few that are being closed."""
 ALLOWED = {"worker_lost", "no_worker", "draining", "not_ready", "cancelled"}
@@ -75,10 +72,9 @@ class Tally:
 class Clients:
     """They ask by HTTP and gRPC, one request after the other, and sometimes leave in the middle."""
 
-    def __init__(self, fleet: Fleet, reference, router: grpc.aio.Channel, num_prefill: int) -> None:
+    def __init__(self, fleet: Fleet, reference, router: grpc.aio.Channel) -> None:
         self.tally = Tally()
         self._router = router
-        self._num_prefill = num_prefill
         self._seen: dict[str, membership_pb2.Member] = {}
         self._fleet = fleet
         self._reference = reference
@@ -101,7 +97,7 @@ class Clients:
                 elif kind < 0.5:
                     asking = self._by_grpc(channel, index, length)
                 else:
-                    asking = self._by_hand(index, length, rng.randbytes(16))
+                    asking = self._by_hand(index, length, rng)
                 await self._maybe_leave(asking, rng.uniform(0, 0.5) if rng.random() < 0.3 else 60)
 
     async def _maybe_leave(self, asking: Awaitable[None], patience_s: float) -> None:
@@ -131,18 +127,20 @@ class Clients:
         assert complete is not None
         self.tally.answer(f"prompt {index}", tokens, self._reference.answers[index][:length])
 
-    async def _by_hand(self, index: int, length: int, cache_root: bytes) -> None:
+    async def _by_hand(self, index: int, length: int, rng: random.Random) -> None:
+        cache_root = rng.randbytes(16)
         sampling = SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True)
         view = await membership_pb2_grpc.MembershipStub(self._router).Members(
             membership_pb2.MembersRequest()
         )
         workers = [state.member for state in view.members]
         self._seen |= {m.incarnation: m for m in workers if m.role == "prefill"}
+        newest = list(self._seen.values())[-2:]
         submit = worker_pb2.Submit(
             request_id=cache_root.hex(),
             token_ids=self._reference.prompts[index],
             sampling=sampling_to_wire(sampling),
-            prefill=[target_of(m) for m in list(self._seen.values())[-self._num_prefill :]],
+            prefill=[target_of(m) for m in rng.sample(newest, rng.randint(1, len(newest)))],
             cache_root=cache_root,
             timeout_ms=60_000,
         )
@@ -217,19 +215,28 @@ async def freeze(victim: dict) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-async def strike(fleet: Fleet, fault: Callable[[dict], Awaitable[None] | None], rng) -> None:
-    """One prefill worker is hit; returns when all are ready again."""
-    victims = await asyncio.to_thread(members, fleet, "prefill", check=True)
-    expected = len(victims)
-    victim = rng.choice(victims)
-    struck = fault(victim)
-    if struck is not None:
-        await struck
+Fault = Callable[[dict], Awaitable[None] | None]
+STRIKES: tuple[tuple[Fault, bool], ...] = (
+    *((kill_server, False), (kill_engine, False), (freeze, False)),
+    (kill_server, True),  # for a while there is no prefill worker
+)
+"""What happens, and whether to every prefill worker at once."""
+
+
+async def strike(fleet: Fleet, fault: Fault, rng: random.Random, *, everybody: bool) -> None:
+    """One prefill worker is hit, or every one; returns when all are ready again."""
+    workers = await asyncio.to_thread(members, fleet, "prefill", check=True)
+    victims = workers if everybody else [rng.choice(workers)]
+    for victim in victims:
+        struck = fault(victim)
+        if struck is not None:
+            await struck
+    gone = set() if fault is freeze else {victim["pid"] for victim in victims}
 
     def healed() -> bool:
         now = members(fleet, "prefill")
-        replaced = fault is freeze or all(m["pid"] != victim["pid"] for m in now)
-        return replaced and sum(m["state"] == "ready" for m in now) >= expected
+        replaced = gone.isdisjoint(m["pid"] for m in now)
+        return replaced and sum(m["state"] == "ready" for m in now) >= len(workers)
 
     await asyncio.to_thread(wait_for, healed, timeout_s=40, what=f"healed after {fault}")
 
@@ -249,9 +256,9 @@ async def weather(fleet: Fleet, clients: Clients, seed: int) -> Tally:
         asyncio.create_task(clients.run(random.Random(f"{seed}-{i}"))) for i in range(NUM_CLIENTS)
     ]
     try:
-        for fault in rng.sample([kill_server, kill_engine, freeze], 3):
+        for fault, everybody in rng.sample(STRIKES, len(STRIKES)):
             await more_answers(clients, 3)
-            await strike(fleet, fault, rng)
+            await strike(fleet, fault, rng, everybody=everybody)
         await more_answers(clients, 5)
     finally:
         clients.stop()
@@ -260,25 +267,20 @@ async def weather(fleet: Fleet, clients: Clients, seed: int) -> Tally:
     return clients.tally
 
 
-@pytest.mark.parametrize("num_prefill", [1, 2])
-async def test_after_a_storm_every_answer_was_right_and_nothing_is_left(
-    tmp_path, reference, num_prefill
-):
-    arguments = ("--prefill", str(num_prefill), *ENGINE)
-    with running_fleet(tmp_path, *arguments, num_workers=num_prefill + 1) as fleet:
-        async with open_channel(fleet.grpc_address) as channel:
-            await generate(channel, reference.prompts[0])
-            before = num_fds(fleet)
-            clients = Clients(fleet, reference, channel, num_prefill)
-            tally = await weather(fleet, clients, SEED + num_prefill)
-        assert tally.wrong == []
-        assert set(tally.ended) <= ALLOWED | {"right", "left"}
-        assert tally.num_right >= 14
-        assert tally.num_crossed >= 5
-        wait_for(lambda: is_quiet(fleet), timeout_s=20, what="quiet after the storm")
-        after = num_fds(fleet)
-        assert set(after) == set(before), "a decode process was replaced"
-        assert all(after[pid] <= before[pid] + SPARE_FDS for pid in before), (before, after)
-        log = fleet.log_path.read_text()
-        assert "broken invariant" not in log
-        assert "Traceback" not in log
+async def test_after_a_storm_every_answer_was_right_and_nothing_is_left(stormy_fleet, reference):
+    fleet = stormy_fleet
+    async with open_channel(fleet.grpc_address) as channel:
+        await generate(channel, reference.prompts[0])
+        before = num_fds(fleet)
+        tally = await weather(fleet, Clients(fleet, reference, channel), SEED)
+    assert tally.wrong == []
+    assert set(tally.ended) <= ALLOWED | {"right", "left"}
+    assert tally.num_right >= 14
+    assert tally.num_crossed >= 5
+    wait_for(lambda: is_quiet(fleet), timeout_s=20, what="quiet after the storm")
+    after = num_fds(fleet)
+    assert set(after) == set(before), "a decode process was replaced"
+    assert all(after[pid] <= before[pid] + SPARE_FDS for pid in before), (before, after)
+    log = fleet.log_path.read_text()
+    assert "broken invariant" not in log
+    assert "Traceback" not in log

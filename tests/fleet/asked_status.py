@@ -1,0 +1,56 @@
+"""What a fleet says of itself, asked in this process.
+
+`splitserve status` says the same (test_seeing.py compares them), after half a second of a core for
+the start of a process: too much for a condition that is looked at until it holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import msgspec
+
+from cluster.wire import load_from_wire
+from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
+
+TIMEOUT_S = 10.0
+OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+
+
+def asked_status(address: str, *, check: bool) -> dict[str, Any]:
+    """The router's word and, of each worker that answers, its own. Raises grpc.RpcError where the
+    router does not answer."""
+    with grpc.insecure_channel(address, options=OPTIONS) as channel:
+        stub = membership_pb2_grpc.MembershipStub(channel)
+        view = stub.Members(membership_pb2.MembersRequest(), timeout=TIMEOUT_S)
+    seen = sorted(view.members, key=lambda state: (state.member.role, state.member.worker_id))
+    return {
+        "num_queued": view.num_queued,
+        "num_in_flight": view.num_in_flight,
+        "members": [_member(state, check=check) for state in seen],
+    }
+
+
+def _member(seen: membership_pb2.MemberState, *, check: bool) -> dict[str, Any]:
+    member, own = seen.member, _own_word(seen.member.address, check=check)
+    return {
+        "worker_id": member.worker_id,
+        "incarnation": member.incarnation,
+        "role": member.role,
+        "state": own.state if own else seen.state,
+        "address": member.address,
+        "pid": member.pid,
+        "engine_pid": own.engine_pid if own else 0,
+        "load": msgspec.to_builtins(load_from_wire(own.load if own else seen.load)),
+        "violations": list(own.violations) if own else [],
+    }
+
+
+def _own_word(address: str, *, check: bool) -> worker_pb2.StatusResponse | None:
+    request = worker_pb2.StatusRequest(check_invariants=check)
+    with grpc.insecure_channel(address, options=OPTIONS) as channel:
+        try:
+            return worker_pb2_grpc.WorkerAdminStub(channel).Status(request, timeout=TIMEOUT_S)
+        except grpc.RpcError:
+            return None
