@@ -68,6 +68,22 @@ def locate(number, ends):
     return seq, number - tl.max(tl.where(before, ends, 0), axis=0)
 
 
+@triton.jit
+def tokens_of(
+    split,
+    context_len,
+    WINDOW: tl.constexpr,
+    MIN_SPLIT: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """(first token, end) of a split, and whether its context has no other."""
+    begin = first_seen(context_len, WINDOW, CHUNK)
+    length = split_tokens(context_len - begin, MIN_SPLIT, MAX_SPLITS, CHUNK)
+    start = begin + split * length
+    return start, tl.minimum(context_len, start + length), context_len - begin <= length
+
+
 def bound_splits(max_context_len: int, window: int | None, tiles: DecodeTiles) -> int:
     """No context up to `max_context_len` has more splits."""
     span = max_context_len if window is None else min(max_context_len, window + tiles.chunk - 1)

@@ -14,15 +14,14 @@ import triton.language as tl
 from kernels.paged_queries import PagedQueries
 from kernels.triton.context_splits import (
     bound_splits,
-    first_seen,
     locate,
     num_programs,
     split_ends,
-    split_tokens,
+    tokens_of,
 )
 from kernels.triton.launch import next_power_of_2, on_device_of
-from kernels.triton.merge_splits import merge_splits
-from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
+from kernels.triton.merge_splits import merge_splits, store_split
+from kernels.triton.online_softmax import LOG2_E, empty_softmax
 from kernels.triton.paged_rows import attend_tokens
 from kernels.triton.tuning import DecodeTiles, decode_tiles
 
@@ -69,10 +68,7 @@ def _attend_split(
         seq, split = locate(item // NUM_KV_HEADS, ends)
         kv_head = item % NUM_KV_HEADS
         context_len = tl.load(context_lens + seq)
-        begin = first_seen(context_len, WINDOW, CHUNK)
-        length = split_tokens(context_len - begin, MIN_SPLIT, MAX_SPLITS, CHUNK)
-        start = begin + split * length
-        end = tl.minimum(context_len, start + length)
+        start, end, is_only = tokens_of(split, context_len, WINDOW, MIN_SPLIT, MAX_SPLITS, CHUNK)
         heads = kv_head * GROUP + rows
         from_query = query + seq.to(tl.int64) * query_stride
         q = tl.load(from_query + heads[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0.0)
@@ -99,15 +95,10 @@ def _attend_split(
             QUANTIZED=ROW_WIDTH != HEAD_DIM,
             MASKED=True,
         )
-        mean = normalized(total, sums)
         row = seq.to(tl.int64) * (NUM_KV_HEADS * GROUP) + heads
-        if context_len - begin <= length:  # the only split
-            to = out + row[:, None] * HEAD_DIM + columns[None, :]
-            tl.store(to, mean.to(out.dtype.element_ty), mask=mask)
-        else:
-            part = row * bound + split
-            tl.store(part_sums + part[:, None] * HEAD_DIM + columns[None, :], mean, mask=mask)
-            tl.store(part_logs + part, top + tl.log2(total), mask=rows < GROUP)
+        inside = rows < GROUP
+        to = (out, part_sums, part_logs)
+        store_split(top, total, sums, is_only, *to, row, split, bound, columns, inside, HEAD_DIM)
 
 
 def decode_attention(

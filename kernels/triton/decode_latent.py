@@ -13,13 +13,13 @@ from kernels.triton.context_splits import (
     locate,
     num_programs,
     split_ends,
-    split_tokens,
+    tokens_of,
 )
 from kernels.triton.gpu import gpu_of
 from kernels.triton.latent_rows import attend_latents, load_query
 from kernels.triton.launch import next_power_of_2, on_device_of
-from kernels.triton.merge_splits import merge_splits
-from kernels.triton.online_softmax import LOG2_E, empty_softmax, normalized
+from kernels.triton.merge_splits import merge_splits, store_split
+from kernels.triton.online_softmax import LOG2_E, empty_softmax
 from kernels.triton.tuning import decode_latent_tiles
 
 MIN_DOT = 16
@@ -62,8 +62,7 @@ def _attend_split(
         heads = item % TILES * ROWS + tl.arange(0, ROWS)
         inside = heads < NUM_HEADS
         context_len = tl.load(context_lens + seq)
-        length = split_tokens(context_len, MIN_SPLIT, MAX_SPLITS, CHUNK)
-        start = split * length
+        start, end, is_only = tokens_of(split, context_len, 0, MIN_SPLIT, MAX_SPLITS, CHUNK)
         row = seq.to(tl.int64) * NUM_HEADS + heads
         q, q_rest = load_query(query, row, inside, ROW_DIM, VALUE_DIM, WIDTH, REST)
         top, total, sums = empty_softmax(ROWS, WIDTH)
@@ -73,8 +72,8 @@ def _attend_split(
             kv_layer,
             block_tables + seq.to(tl.int64) * table_stride,
             start,
-            tl.minimum(context_len, start + length),
-            tl.zeros([ROWS], tl.int32) + (tl.minimum(context_len, start + length) - 1),
+            end,
+            tl.zeros([ROWS], tl.int32) + (end - 1),
             scale,
             top,
             total,
@@ -89,15 +88,8 @@ def _attend_split(
             QUANTIZED=ROW_WIDTH != ROW_DIM,
             MASKED=True,
         )
-        mean = normalized(total, sums)
-        mask = inside[:, None] & (columns < VALUE_DIM)[None, :]
-        if context_len <= length:  # the only split
-            to = out + row[:, None] * VALUE_DIM + columns[None, :]
-            tl.store(to, mean.to(out.dtype.element_ty), mask=mask)
-        else:
-            part = row * bound + split
-            tl.store(part_sums + part[:, None] * VALUE_DIM + columns[None, :], mean, mask=mask)
-            tl.store(part_logs + part, top + tl.log2(total), mask=inside)
+        to = (out, part_sums, part_logs)
+        store_split(top, total, sums, is_only, *to, row, split, bound, columns, inside, VALUE_DIM)
 
 
 def decode_latent(

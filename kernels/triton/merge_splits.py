@@ -8,10 +8,40 @@ import triton.language as tl
 
 from kernels.triton.context_splits import num_splits
 from kernels.triton.launch import next_power_of_2, on_device_of
+from kernels.triton.online_softmax import normalized
 from kernels.triton.tuning import DecodeTiles
 
 _PARTS = 16
 """Rows read at once; sums are taken in steps of so many, whatever the bound of the grid."""
+
+
+@triton.jit
+def store_split(
+    top,
+    total,
+    sums,
+    is_only,
+    out,
+    part_sums,
+    part_logs,
+    row,
+    split,
+    bound,
+    columns,
+    inside,
+    WIDTH: tl.constexpr,
+):
+    """What a split has seen, for the rows that are `inside`: into `out` where its context has no
+    other, else as a part for `merge_splits`. WIDTH: of a row of `out`."""
+    mean = normalized(total, sums)
+    mask = inside[:, None] & (columns < WIDTH)[None, :]
+    if is_only:
+        to = out + row[:, None] * WIDTH + columns[None, :]
+        tl.store(to, mean.to(out.dtype.element_ty), mask=mask)
+    else:
+        part = row * bound + split
+        tl.store(part_sums + part[:, None] * WIDTH + columns[None, :], mean, mask=mask)
+        tl.store(part_logs + part, top + tl.log2(total), mask=inside)
 
 
 # grid [num_decodes, num_heads]

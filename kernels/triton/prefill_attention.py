@@ -22,6 +22,20 @@ from kernels.triton.tuning import PrefillTiles, prefill_tiles
 MIN_DOT = 16
 
 
+@triton.jit
+def _seen(lowest, context_len, TOKENS: tl.constexpr, CHUNK: tl.constexpr, WINDOW: tl.constexpr):
+    """Where what a tile sees begins; from where to where all its rows see all; and where it ends.
+    `lowest`: the first row sees tokens up to here."""
+    end = tl.minimum(context_len, lowest + TOKENS)  # nobody sees what follows
+    start = 0
+    edge = 0
+    if WINDOW > 0:
+        start = tl.maximum(lowest - WINDOW + 1, 0) // CHUNK * CHUNK
+        edge = tl.cdiv(tl.maximum(end - WINDOW, 0), CHUNK) * CHUNK
+    diagonal = (lowest + 1) // CHUNK * CHUNK
+    return start, tl.minimum(edge, diagonal), diagonal, end
+
+
 # grid [cdiv(max_query_len, ROWS // GROUP), num_kv_heads, num_seqs - num_decodes]
 @triton.jit(do_not_specialize=("num_decodes", "table_stride"))
 def _attend_tile(
@@ -64,15 +78,9 @@ def _attend_tile(
         q = tl.load(query + token[:, None] * query_stride + at, mask=mask, other=0.0)
         before = context_len - query_len
         positions = before + tl.minimum(in_chunk, query_len - 1)
-        lowest = before + tile * TOKENS  # the first row sees tokens up to here
-        end = tl.minimum(context_len, lowest + TOKENS)  # nobody sees what follows
-        start = 0
-        edge = 0
-        if WINDOW > 0:
-            start = tl.maximum(lowest - WINDOW + 1, 0) // CHUNK * CHUNK
-            edge = tl.cdiv(tl.maximum(end - WINDOW, 0), CHUNK) * CHUNK
-        diagonal = (lowest + 1) // CHUNK * CHUNK
-        edge = tl.minimum(edge, diagonal)  # all rows see all tokens from here to the diagonal
+        start, edge, diagonal, end = _seen(
+            before + tile * TOKENS, context_len, TOKENS, CHUNK, WINDOW
+        )
         table = block_tables + seq.to(tl.int64) * table_stride
         key_head = kv_layer + kv_head * BLOCK * ROW_WIDTH
         value_head = key_head + NUM_KV_HEADS * BLOCK * ROW_WIDTH

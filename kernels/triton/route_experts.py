@@ -18,6 +18,34 @@ def _first_of(values, value, places, WIDTH: tl.constexpr):
     return tl.min(tl.where(values == value, places, WIDTH), axis=0)
 
 
+@triton.jit
+def _of_best_groups(
+    ranked,
+    experts,
+    members,
+    WIDTH: tl.constexpr,
+    NUM_GROUPS: tl.constexpr,
+    NUM_CHOSEN_GROUPS: tl.constexpr,
+    BEST_TWO: tl.constexpr,
+):
+    """The ranks of experts in the best groups; -infinity for all others."""
+    ranks = tl.full([WIDTH], float("-inf"), tl.float32)  # of group g, in its first member
+    for group in range(NUM_GROUPS):
+        mine = tl.where(experts // members == group, ranked, float("-inf"))
+        best = tl.max(mine, axis=0)
+        rank = best
+        if BEST_TWO:
+            others = experts != _first_of(mine, best, experts, WIDTH)
+            rank += tl.max(tl.where(others, mine, float("-inf")), axis=0)
+        ranks = tl.where(experts == group * members, rank, ranks)
+    kept = experts < 0
+    for _ in range(NUM_CHOSEN_GROUPS):
+        best = _first_of(ranks, tl.max(ranks, axis=0), experts, WIDTH)
+        kept = kept | (experts // members == best // members)
+        ranks = tl.where(experts == best, float("-inf"), ranks)
+    return tl.where(kept, ranked, float("-inf"))
+
+
 # grid [num_rows]
 @triton.jit
 def _route_row(
@@ -52,21 +80,9 @@ def _route_row(
         ranked += tl.load(bias + experts, mask=inside, other=0.0)
     ranked = tl.where(inside, ranked, float("-inf"))
     if NUM_CHOSEN_GROUPS < NUM_GROUPS:
-        ranks = tl.full([WIDTH], float("-inf"), tl.float32)  # of group g, in its first member
-        for group in range(NUM_GROUPS):
-            mine = tl.where(experts // members == group, ranked, float("-inf"))
-            best = tl.max(mine, axis=0)
-            rank = best
-            if BEST_TWO:
-                others = experts != _first_of(mine, best, experts, WIDTH)
-                rank += tl.max(tl.where(others, mine, float("-inf")), axis=0)
-            ranks = tl.where(experts == group * members, rank, ranks)
-        kept = experts < 0
-        for _ in range(NUM_CHOSEN_GROUPS):
-            best = _first_of(ranks, tl.max(ranks, axis=0), experts, WIDTH)
-            kept = kept | (experts // members == best // members)
-            ranks = tl.where(experts == best, float("-inf"), ranks)
-        ranked = tl.where(kept, ranked, float("-inf"))
+        ranked = _of_best_groups(
+            ranked, experts, members, WIDTH, NUM_GROUPS, NUM_CHOSEN_GROUPS, BEST_TWO
+        )
     places = tl.arange(0, CHOSEN_WIDTH)
     chosen = tl.zeros([CHOSEN_WIDTH], tl.int64)
     chosen_scores = tl.zeros([CHOSEN_WIDTH], tl.float32)

@@ -57,6 +57,39 @@ def _total_mass(values, num, floor, least, maximum, temperature):
     return tl.sum(total, axis=0)
 
 
+@triton.jit
+def _lowest_allowed(values, num, vocab_size, count, share, masses, has_part, maximum, temperature):
+    """What `count` (top-k), then `share` (top-p) leave of the row; -infinity where neither asks.
+    `masses`, where it `has_part`: of its parts, which together are the row's without top-k."""
+    floor = maximum - float("inf")
+    if (count > 0) & (count < vocab_size):
+        floor = _lowest_kept(values, num, floor, count, maximum, temperature, False)
+    if share < 1.0:
+        if count > 0:
+            mass = _total_mass(values, num, floor, 0.0, maximum, temperature)
+        else:
+            mass = tl.sum(tl.load(masses, mask=has_part, other=0), axis=0)
+        wanted = tl.maximum(tl.ceil(share * mass.to(tl.float64)).to(tl.int64), 1)
+        floor = _lowest_kept(values, num, floor, wanted, maximum, temperature, True)
+    return floor
+
+
+@triton.jit
+def _index_at(values, num, target, floor, least, maximum, temperature):
+    """int64: the first of the values at which the mass of all up to it is over `target`."""
+    before, index = target * 0, target * 0
+    for first in range(0, num, CHUNK):
+        at = first + tl.arange(0, CHUNK)
+        value = tl.load(values + at, mask=at < num, other=float("-inf"))
+        weight = tl.exp((value - maximum) / temperature)
+        kept = (value >= floor) & (weight >= least)
+        mass = tl.where(kept, (weight * UNIT).to(tl.int64), 0)
+        sums = before + tl.cumsum(mass, axis=0)
+        index += tl.sum(((sums <= target) & (at < num)).to(tl.int64), axis=0)
+        before += tl.sum(mass, axis=0)
+    return index
+
+
 # grid [num_rows]
 @triton.jit(do_not_specialize=("num_splits",))
 def draw_row(
@@ -98,32 +131,15 @@ def draw_row(
             is_narrow = num_found > 0
             if is_narrow:
                 source, num = values + row * CAPACITY, num_found
-            count, share = tl.load(top_k + row), tl.load(top_p + row)
-            if (count > 0) & (count < vocab_size):
-                floor = _lowest_kept(source, num, floor, count, maximum, temperature, False)
-            if share < 1.0:
-                if count > 0:
-                    mass = _total_mass(source, num, floor, 0.0, maximum, temperature)
-                else:
-                    at = part_masses + part
-                    mass = tl.sum(tl.load(at, mask=splits < num_splits, other=0), axis=0)
-                wanted = tl.maximum(tl.ceil(share * mass.to(tl.float64)).to(tl.int64), 1)
-                floor = _lowest_kept(source, num, floor, wanted, maximum, temperature, True)
+            asked = (tl.load(top_k + row), tl.load(top_p + row))
+            masses, has_part = part_masses + part, splits < num_splits
+            by = (maximum, temperature)
+            floor = _lowest_allowed(source, num, vocab_size, *asked, masses, has_part, *by)
         least = tl.load(min_p + row)
         total = _total_mass(source, num, floor, least, maximum, temperature)
         target = tl.minimum((tl.load(numbers + row) * total.to(tl.float64)).to(tl.int64), total - 1)
-        before, index = total * 0, total * 0
-        for first in range(0, num, CHUNK):
-            at = first + tl.arange(0, CHUNK)
-            value = tl.load(source + at, mask=at < num, other=float("-inf"))
-            weight = tl.exp((value - maximum) / temperature)
-            kept = (value >= floor) & (weight >= least)
-            mass = tl.where(kept, (weight * UNIT).to(tl.int64), 0)
-            sums = before + tl.cumsum(mass, axis=0)
-            index += tl.sum(((sums <= target) & (at < num)).to(tl.int64), axis=0)
-            before += tl.sum(mass, axis=0)
-        chosen = index
+        chosen = _index_at(source, num, target, floor, least, maximum, temperature)
         if is_narrow:
-            chosen = tl.load(ids + row * CAPACITY + index).to(tl.int64)
+            chosen = tl.load(ids + row * CAPACITY + chosen).to(tl.int64)
     tl.store(maxima + row, maximum)
     tl.store(drawn + row, chosen)
