@@ -203,3 +203,14 @@ async def running_decode_worker(progress_timeout_s: float = 20.0) -> AsyncIterat
         await service.close()
         await server.stop(0)
         await engine.stop()
+
+
+def outcomes_of(bench: Bench) -> dict[str, float]:
+    """Handoffs and given-up sources that were counted."""
+    names = ("splitserve_worker_handoffs_total", "splitserve_worker_kv_transfer_failures_total")
+    return {
+        next(iter(sample.labels.values())): sample.value
+        for metric in bench.worker.metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name in names
+    }

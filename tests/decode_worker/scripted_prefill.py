@@ -134,3 +134,8 @@ async def running_prefill(worker_id: str, pairing: Pairing) -> AsyncIterator[Scr
     await prefill.start()
     yield prefill
     await prefill.die()
+
+
+async def released(stream: ScriptedStream) -> None:
+    async with asyncio.timeout(5):
+        await stream.released.wait()

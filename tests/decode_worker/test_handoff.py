@@ -1,9 +1,6 @@
 """A prompt that is prefilled elsewhere: pulled, given up, continued, or computed here."""
 
 import asyncio
-from dataclasses import replace
-
-import pytest
 
 from cluster.block_span import BlockSpan
 from cluster.errors import InternalError, OutOfBlocks, WorkerLost
@@ -17,31 +14,8 @@ from engine.contract.commands import (
     Seed,
 )
 from engine.contract.commands import Submit as EngineSubmit
-from tests.decode_worker.decode_bench import PAIRING, running_decode_worker
-from tests.decode_worker.scripted_prefill import DIGEST, running_prefill
-
-
-@pytest.fixture
-async def bench():
-    async with running_decode_worker() as running:
-        yield running
-
-
-@pytest.fixture
-async def near():
-    async with running_prefill("prefill-near", PAIRING) as prefill:
-        yield prefill
-
-
-@pytest.fixture
-async def far():
-    async with running_prefill("prefill-far", PAIRING) as prefill:
-        yield prefill
-
-
-async def released(stream) -> None:
-    async with asyncio.timeout(5):
-        await stream.released.wait()
+from tests.decode_worker.decode_bench import outcomes_of
+from tests.decode_worker.scripted_prefill import DIGEST, released
 
 
 async def test_a_prompt_is_pulled_and_the_stream_closed_when_all_blocks_are_verified(bench, near):
@@ -200,78 +174,6 @@ async def test_when_one_request_finds_a_worker_lost_the_others_on_its_connection
     assert outcomes_of(bench) == {"worker_lost": 3}
 
 
-async def test_a_worker_that_does_not_pair_is_passed_over(bench, far):
-    other = replace(PAIRING, weights_digest="zz")
-    async with running_prefill("prefill-other", other) as misfit:
-        router = bench.open_session()
-        await router.submit("a", misfit.target, far.target)
-        bench.reserve(await bench.submitted())
-        await far.stream()
-        assert misfit.streams == []
-        failures = bench.worker.metrics.registry.get_sample_value(
-            "splitserve_worker_kv_transfer_failures_total", {"reason": "pairing_mismatch"}
-        )
-        assert failures == 1
-
-
-async def test_a_restarted_worker_is_passed_over(bench, near):
-    stale = near.target
-    stale.incarnation = "an-older-process"
-    router = bench.open_session()
-    await router.submit("a", stale)
-    bench.reserve(await bench.submitted())
-    await bench.link.wait_for(PrefillLocally)
-    assert near.streams == []
-
-
-async def test_a_request_with_an_outdated_target_does_not_cut_off_the_others(bench, near):
-    router = bench.open_session()
-    await router.submit("a", near.target)
-    bench.reserve(await bench.submitted(1))
-    stream = await near.stream()
-    outdated = near.target
-    outdated.incarnation = "an-older-process"
-    await router.submit("b", outdated)
-    bench.reserve(await bench.submitted(2))
-    await bench.link.wait_for(PrefillLocally)
-    stream.say_first_token(7)
-    await bench.link.wait_for(Seed)
-    assert near.incarnation not in [d.incarnation for d in bench.link.told(Disconnect)]
-    assert not stream.released.is_set()
-
-
-async def test_a_new_process_of_a_worker_replaces_the_old_one(bench, near):
-    async with running_prefill("prefill-near", PAIRING) as reborn:
-        reborn.incarnation = "a-newer-process"
-        router = bench.open_session()
-        for count, prefill in enumerate((near, reborn), start=1):
-            await router.submit(f"r{count}", prefill.target)
-            bench.reserve(await bench.submitted(count))
-            await prefill.stream()
-        assert (await bench.link.wait_for(Disconnect)).incarnation == near.incarnation
-        await bench.link.wait_for(PrefillLocally)
-
-
-async def test_an_address_where_nobody_listens_costs_only_a_fallback(bench, near):
-    await near.die()
-    router = bench.open_session()
-    await router.submit("a", near.target)
-    bench.reserve(await bench.submitted())
-    await bench.link.wait_for(PrefillLocally)
-
-
-async def test_one_handshake_serves_many_requests(bench, near):
-    router = bench.open_session()
-    for name in "abc":
-        await router.submit(name, near.target)
-    await bench.submitted(3)
-    for submit in bench.link.told(EngineSubmit):
-        bench.reserve(submit.request.request_id)
-    await near.stream(3)
-    assert near.num_handshakes == 1
-    assert len(bench.link.told(Connect)) == 1
-
-
 async def test_a_cancelled_request_closes_its_prefill_stream_at_once(bench, near):
     router = bench.open_session()
     await router.submit("a", near.target)
@@ -328,52 +230,6 @@ async def test_handoffs_are_counted_by_outcome(bench, near):
         "splitserve_worker_handoffs_total", {"outcome": "local"}
     )
     assert count == 1
-
-
-async def test_after_a_first_token_that_is_the_last_one_nothing_else_is_waited_for(bench, near):
-    router = bench.open_session()
-    await router.submit("a", near.target)
-    engine_id = await bench.submitted()
-    bench.reserve(engine_id)
-    stream = await near.stream()
-    stream.say_first_token(7, is_last=True)
-    stream.say_done()
-    await bench.link.wait_for(Seed)
-    await released(stream)
-    bench.emit(engine_id, 7, last=True)
-    bench.end(engine_id)
-    ended = await router.ended("a")
-    assert ended.timing.prefill_worker == "prefill-near"
-    assert (ended.timing.prefill_ms, ended.timing.kv_bytes) == (40.0, 0)
-    assert outcomes_of(bench) == {"first": 1}
-
-
-async def test_an_engine_whose_rules_go_on_behind_a_last_token_computes_the_rest(bench, near):
-    router = bench.open_session()
-    await router.submit("a", near.target)
-    bench.reserve(await bench.submitted())
-    (await near.stream()).say_first_token(7, is_last=True)
-    await bench.link.wait_for(PrefillLocally)
-    kinds = [type(command) for command in bench.link.commands]
-    assert kinds.index(Seed) < kinds.index(PrefillLocally)
-
-
-async def test_for_a_single_token_no_block_is_asked_for(bench, near):
-    router = bench.open_session()
-    await router.submit("a", near.target, max_tokens=1)
-    bench.reserve(await bench.submitted())
-    assert (await near.stream()).request.first_block == 2
-
-
-def outcomes_of(bench) -> dict[str, float]:
-    """Handoffs and given-up sources that were counted."""
-    names = ("splitserve_worker_handoffs_total", "splitserve_worker_kv_transfer_failures_total")
-    return {
-        next(iter(sample.labels.values())): sample.value
-        for metric in bench.worker.metrics.registry.collect()
-        for sample in metric.samples
-        if sample.name in names
-    }
 
 
 async def test_the_router_hears_which_prefill_worker_failed_and_which_did_not(bench, near, far):

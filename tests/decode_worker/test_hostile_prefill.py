@@ -9,14 +9,8 @@ from cluster.generation import GeneratedToken
 from cluster.wire import token_to_wire
 from engine.contract.commands import Fetch, PrefillLocally, Seed
 from protos import handoff_pb2, worker_pb2
-from tests.decode_worker.decode_bench import PAIRING, running_decode_worker
+from tests.decode_worker.decode_bench import PAIRING
 from tests.decode_worker.scripted_prefill import DIGEST, running_prefill
-
-
-@pytest.fixture
-async def bench():
-    async with running_decode_worker() as running:
-        yield running
 
 
 @pytest.fixture

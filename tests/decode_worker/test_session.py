@@ -32,15 +32,8 @@ from tests.decode_worker.decode_bench import (
     PATIENCE_S,
     ended_event,
     router_end,
-    running_decode_worker,
     token_event,
 )
-
-
-@pytest.fixture
-async def bench():
-    async with running_decode_worker() as running:
-        yield running
 
 
 async def test_a_request_without_prefill_workers_is_prefilled_here(bench):

@@ -1,0 +1,45 @@
+"""docs/operations.md has every metric that a router and a worker show, by the name that it has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from cluster.identity import Role
+from cluster.process.loop_lag import LoopLag
+from router.telemetry.metrics import RouterMetrics, TextMetrics
+from worker.metrics import WorkerMetrics
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+WORD = re.compile(r"`(splitserve_|\.\.\._)(\w+?)(?:\{\w+\})?`")
+ENDINGS = {"counter": "_total", "info": "_info"}
+
+
+def shown(registry: CollectorRegistry, prefix: str) -> set[str]:
+    """The names as a scrape has them, without what they begin with."""
+    found = (family.name + ENDINGS.get(family.type, "") for family in registry.collect())
+    return {name.removeprefix("splitserve_").removeprefix(prefix) for name in found}
+
+
+def listed(heading: str, prefix: str) -> set[str]:
+    """The names of a table; `..._` stands for what its names begin with."""
+    table = PAGE.partition(heading)[2].partition("\n\n")[0]
+    return {match[2].removeprefix(prefix) for match in WORD.finditer(table)}
+
+
+def test_the_page_lists_the_metrics_of_a_router() -> None:
+    metrics = RouterMetrics()
+    metrics.watch_queue(int, int)
+    metrics.watch_index(int)
+    metrics.watch_members("decode", int)
+    TextMetrics(metrics.registry).watch_waiting("text-worker", int)
+    LoopLag().publish(metrics.registry)
+    assert listed("| metric of the router |", "") == shown(metrics.registry, "")
+
+
+def test_the_page_lists_the_metrics_of_a_worker() -> None:
+    metrics = WorkerMetrics(Role.DECODE, "decode-0")
+    LoopLag().publish(metrics.registry)
+    assert listed("| metric of a worker", "worker_") == shown(metrics.registry, "worker_")
