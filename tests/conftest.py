@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import structlog
 import torch
 
 from cluster.supervisor.cores import available_cores
@@ -16,6 +17,9 @@ if not torch.cuda.is_available():
         os.environ[VISIBLE_DEVICES] = ""
 torch.set_num_threads(1)  # tests run beside each other; torch's own threads spin
 TEAM.resize(available_cores())  # of a container's quota, not of the machine
+# With every local variable, as a terminal shows it, a traceback takes half a second.
+_LINES = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure([*structlog.get_config()["processors"][:-1], _LINES])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

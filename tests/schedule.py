@@ -10,10 +10,24 @@ COMPILES = "tests/kernels/triton/test_compiles"
 LONG = (
     "tests/worker/test_supervised_worker.py",
     "tests/worker/engine/test_vitals.py",
-    "tests/worker/test_worker_children.py",
     "tests/kvtransfer/test_nixl_transport.py",
     "tests/router/text_worker/test_text_workers.py",
+    "tests/worker/test_worker_children.py",
+    "tests/engine/process/test_engine_process.py",
     "tests/kernels/triton/",
+    "tests/engine/sampling/test_sampling_distribution.py",
+    "tests/engine/memory/test_flat_memory.py",
+    "tests/cluster/models/text/test_template_cost.py",
+    "tests/router/text_worker/test_spare.py",
+    "tests/cluster/models/text/test_chat_template.py",
+    "tests/engine/step/test_run_ahead_random.py",
+    "tests/cluster/models/text/test_tokenizer.py",
+    "tests/engine/model/test_families.py",
+    "tests/engine/model/layers/test_latent_families.py",
+    "tests/engine/model/layers/test_mixture_families.py",
+    "tests/cli/test_serve.py",
+    "tests/cli/test_main.py",
+    "tests/cli/test_status.py",
 )
 """What `make quick` leaves out, beside fleets and compilers; the longest first."""
 _FIRST = (FLEETS, COMPILES, *LONG)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from cluster.models.cache.store import ModelStore
-from tests.cli.run_cli import cli
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,7 +25,7 @@ def model() -> None:
 def test_a_wrong_word_is_refused_before_anything_is_measured(
     flags: list[str], problem: str
 ) -> None:
-    done = cli("quality", "smollm2", *flags)
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["quality", "smollm2", *flags])
+    assert done.exit_code == 2
     assert problem in done.stderr
     assert "read the text" not in done.stderr

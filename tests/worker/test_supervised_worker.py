@@ -76,14 +76,20 @@ async def test_a_stopped_engine_ends_its_worker_which_is_started_again(
     assert "stood still for 2 s (--engine-silence-s)" in restarting.failure.cause
 
 
-async def test_a_stopped_server_is_killed_with_its_engine_and_started_again(
+async def test_a_stopped_server_is_killed_with_its_engine_and_started_again_alone(
     supervisor: Supervisor, newsroom: Newsroom
 ) -> None:
-    await supervisor.start([[WORKER]])
-    (serving,) = newsroom.of(Serving)
-    assert isinstance(serving, Serving)
-    os.kill(serving.pid, signal.SIGSTOP)
-    _, _, restarting = await restarted(newsroom)
+    """The worker beside it is well: it is left as it is."""
+    await supervisor.start([[WORKER, replace(WORKER, name="decode-1")]])
+    serving = {piece.name: piece for piece in newsroom.of(Serving) if isinstance(piece, Serving)}
+    os.kill(serving["decode-1"].pid, signal.SIGSTOP)
+    again = (await newsroom.wait_for(Serving, 3))[2]
+    (restarting,) = newsroom.of(Restarting)
+    assert isinstance(again, Serving) and isinstance(restarting, Restarting)
+    assert (again.name, restarting.failure.name) == ("decode-1", "decode-1")
+    assert not psutil.pid_exists(serving["decode-1"].pid)
+    await until_gone(int(serving["decode-1"].facts["engine_pid"]))
+    assert psutil.pid_exists(int(serving["decode-0"].facts["engine_pid"]))
     assert restarting.failure.how == "signal SIGKILL"
     assert "no sign of life for 3 s" in restarting.failure.cause
 
@@ -100,15 +106,3 @@ async def test_a_worker_that_hangs_in_its_end_after_its_engine_died_is_gone_and_
     assert restarting.failure.how == "exit code 1"
     assert "does not come to its end" in restarting.failure.cause
     assert "the engine died" in restarting.failure.cause
-
-
-async def test_a_worker_that_is_well_is_left_alone(
-    supervisor: Supervisor, newsroom: Newsroom
-) -> None:
-    stopped = ProcessSpec(name="decode-1", argv=WORKER.argv, environ=WORKER.environ, silence_s=3.0)
-    await supervisor.start([[WORKER, stopped]])
-    other = next(piece for piece in newsroom.of(Serving) if piece.name == "decode-1")  # type: ignore[union-attr]
-    assert isinstance(other, Serving)
-    os.kill(other.pid, signal.SIGSTOP)
-    await newsroom.wait_for(Serving, 3)
-    assert {piece.failure.name for piece in newsroom.of(Restarting)} == {"decode-1"}  # type: ignore[union-attr]

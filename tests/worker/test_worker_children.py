@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from cluster.identity import Role
 from cluster.membership.member import member_from_wire
@@ -25,6 +26,7 @@ from tests.worker.worker_bench import NotingRouter, noting_router, options_for, 
 from worker.engine.client import EngineClient
 from worker.worker_process import Surroundings, WorkerProcess
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 START_TIMEOUT_S = 60.0
 MODULES = {
     Role.PREFILL: "tests.worker.fake_prefill_process",
@@ -90,8 +92,9 @@ class Fleet:
         return await self.session.ended(name)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet():
+    """One for the file: each has four processes' starts. The last test ends it."""
     async with AsyncExitStack() as stack:
         router = await stack.enter_async_context(noting_router())
         prefill = await stack.enter_async_context(running_worker(Role.PREFILL, router))
@@ -119,11 +122,11 @@ async def test_blocks_over_nixl_give_the_tokens_of_a_local_prefill(fleet):
 async def test_a_killed_engine_costs_its_worker_no_request_and_leaves_no_process(fleet):
     os.kill(fleet.prefill.engine_pid, signal.SIGKILL)
     assert await fleet.prefill.exit_code == 1
-    prompt = list(range(3, 120))
+    prompt = list(range(4, 121))
     orphan = await fleet.generate("orphan", prompt, remote=True)
-    local = await fleet.generate("local", prompt, remote=False)
+    local = await fleet.generate("alone", prompt, remote=False)
     assert (orphan.error.code, local.error.code) == ("", "")
-    assert fleet.session.tokens("orphan") == fleet.session.tokens("local")
+    assert fleet.session.tokens("orphan") == fleet.session.tokens("alone")
     fleet.decode.process.stop_requests.on_sigterm()
     assert await fleet.decode.exit_code == 0
     for worker in (fleet.prefill, fleet.decode):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 import torch
-import transformers
 
 from cluster.config import EngineOptions
 from cluster.errors import ConfigError
@@ -34,7 +34,10 @@ BLOCK_TOKENS = 4
 BLOCK_BYTES = 3 * 2 * 2 * BLOCK_TOKENS * 32 * 4
 MAX_TOKENS = 12
 
-Model = transformers.LlamaForCausalLM
+if TYPE_CHECKING:  # its import takes seconds, which other tests need not wait for
+    import transformers
+
+    Model: TypeAlias = transformers.LlamaForCausalLM
 
 
 @pytest.fixture(scope="module")

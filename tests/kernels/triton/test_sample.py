@@ -33,7 +33,7 @@ def draws_for(num_rows: int, device: str, chance: random.Random, vocab_size: int
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("vocab_size", [1, 50, 4097, 20_000])
+@pytest.mark.parametrize("vocab_size", [1, 50, 4097, 9000])
 @pytest.mark.parametrize("seed", range(3))
 def test_ids_are_those_of_the_reference(seed: int, vocab_size: int, device: str) -> None:
     chance = random.Random(seed)

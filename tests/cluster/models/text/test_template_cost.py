@@ -99,6 +99,8 @@ UNKNOWN = {
     "a slice in a loop": "{% for m in messages %}{% set x = messages[1:] %}{% endfor %}",
 }
 
+STEPS = frozenset(("getattr", "getitem", "call", "call_binop"))
+
 
 def is_known(source: str) -> bool:
     environment = TemplateEnvironment()
@@ -163,11 +165,11 @@ def work_of(template: JinjaChatTemplate, messages: list[dict[str, str]]) -> tupl
     def count(frame: FrameType, event: str, _: Any) -> None:
         nonlocal asked
         code = frame.f_code
-        is_ours = code.co_filename.endswith(("jinja2/sandbox.py", "template_sandbox.py"))
-        asked += is_ours and code.co_name in ("getattr", "getitem", "call", "call_binop")
+        if event == "call" and code.co_name in STEPS:
+            asked += code.co_filename.endswith(("jinja2/sandbox.py", "template_sandbox.py"))
 
     outer, text = sys.getprofile(), ""
-    sys.setprofile(lambda frame, event, arg: count(frame, event, arg) if event == "call" else None)
+    sys.setprofile(count)
     with suppress(InvalidRequest):
         text = template.render(messages)
     sys.setprofile(outer)
@@ -211,7 +213,7 @@ def test_only_what_is_known_to_be_short_is_rendered_unwatched(
     assert bool(watched) == is_watched
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_templates_written_at_random_go_no_further_than_is_known_of_them(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

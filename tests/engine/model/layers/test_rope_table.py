@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from cluster.models.card import DecoderConfig, WindowConfig
 from cluster.models.hf.config import decoder_of_hf
@@ -48,6 +47,8 @@ SCALINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SCALINGS)
 @pytest.mark.parametrize("theta", [10000.0, 500000.0])
 def test_frequencies_and_magnitude_are_those_of_transformers(name: str, theta: float) -> None:
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     values = {
         "hidden_size": 256,
         "num_attention_heads": 2,
