@@ -1,4 +1,7 @@
-"""Commands whose flags are the fields of an options dataclass."""
+"""Commands whose flags are the fields of an options dataclass: of the processes of a fleet, which
+take them from variables and from a file, too. What one command alone is asked (`chat`, `quality`)
+are its own parameters, of which typer makes the flags.
+"""
 
 from __future__ import annotations
 
