@@ -52,6 +52,7 @@ class Line:
 
 
 def compiled(groups: list[str], folder: Path) -> list[Line]:
+    """`folder` keeps what was compiled for the next run, by source, options and compiler."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.compile_for_gpu", *groups],
@@ -71,9 +72,9 @@ def compiled(groups: list[str], folder: Path) -> list[Line]:
 
 @pytest.mark.parametrize("groups", HOPPERS.values(), ids=HOPPERS)
 def test_every_kernel_compiles_for_a_gpu_and_fits_its_registers_and_shared_memory(
-    groups: list[str], tmp_path: Path
+    groups: list[str], cache: pytest.Cache
 ) -> None:
-    for line in compiled(groups, tmp_path):
+    for line in compiled(groups, cache.mkdir("triton")):
         assert 8 <= line.registers <= 255, line
         assert line.spilled_bytes <= line.may_spill_bytes, line
         assert line.shared_bytes <= HOPPER.shared_bytes, line
@@ -83,7 +84,7 @@ def test_every_kernel_compiles_for_a_gpu_and_fits_its_registers_and_shared_memor
 
 
 @pytest.mark.parametrize("groups", [OTHER_ATTENTION, ["small"]], ids=["attention", "small"])
-def test_tiles_fit_the_shared_memory_of_other_gpus(groups: list[str], tmp_path: Path) -> None:
-    for line in compiled(groups, tmp_path):
+def test_tiles_fit_the_shared_memory_of_other_gpus(groups: list[str], cache: pytest.Cache) -> None:
+    for line in compiled(groups, cache.mkdir("triton")):
         assert line.shared_bytes <= OTHERS[line.group].shared_bytes, line
         assert line.spilled_bytes <= OTHERS_SPILL_BYTES, line
