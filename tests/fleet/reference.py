@@ -47,15 +47,12 @@ class Reference:
         logging.set_verbosity_error()
         path = ModelStore().resolve("smollm2").weight_files[0]
         self._source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The checkpoint's own, as transformers reads it."""
         with read_once():
-            return AutoTokenizer.from_pretrained(**self._source)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(**self._source)
 
     @cached_property
     def _model(self) -> Any:
+        """Most tests need its kept answers alone."""
         with read_once():
             model = AutoModelForCausalLM.from_pretrained(**self._source, dtype=torch.float32)
         return model.eval()
