@@ -1,13 +1,31 @@
 # The short commands. Everything lands in .venv and in the model cache; nothing is installed globally.
-PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ROUTER_VENV := .venv-router
-WORKER ?= worker
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two processes of tests, and the many that they start, would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
+
+# An environment is made for a Python, an extra and an index of torch's. It keeps to them until others
+# are asked for: then it is made anew, since "torch==2.13.0" is satisfied by the build of any index.
+minor = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+HAS_ENVIRONMENT := $(shell test -x $(BIN)/python && test -x $(BIN)/pip && echo yes)
+ifdef HAS_ENVIRONMENT
+PYTHON ?= $(BIN)/python
+MADE_FOR := $(or $(shell cat $(VENV)/.made-for 2>/dev/null),$(call minor,$(BIN)/python) worker)
+endif
+PYTHON ?= python3
+WORKER ?= $(or $(word 2,$(MADE_FOR)),worker)
+TORCH_INDEX ?= $(word 3,$(MADE_FOR))
+MINOR := $(call minor,$(PYTHON))
+WANTED := $(strip $(MINOR) $(WORKER) $(TORCH_INDEX))
+ifneq ($(WANTED),$(MADE_FOR))
+.PHONY: $(VENV)/.installed
+MAKE_ENVIRONMENT = $(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV)
+else
+MAKE_ENVIRONMENT = test -x $(BIN)/python
+endif
 
 .PHONY: help install demo test quick check bench bench-engine bench-peers bench-quality bench-gpu peers proto clean
 help:
@@ -31,14 +49,15 @@ install: $(VENV)/.installed
 # rest. WORKER=worker-cu12 goes with an index of CUDA 12.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and f'Python 3.11 to 3.14 is needed; $(PYTHON) is {sys.version.split()[0]}: make PYTHON=python3.12')"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
+	$(MAKE_ENVIRONMENT) || { apt-get update -q && apt-get install -qy python3-venv && $(MAKE_ENVIRONMENT); }
+	echo '$(WANTED)' > $(VENV)/.made-for
 	$(BIN)/python -m pip install -q $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX),-c constraints.txt) '$(TORCH)'
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(WORKER),test,dev,bench]'
 	touch $@
 
 # What a router's image holds: no extras, so no torch.
-$(ROUTER_VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.installed
-	test -x $(ROUTER_VENV)/bin/python || $(PYTHON) -m venv $(ROUTER_VENV)
+$(ROUTER_VENV)/.installed: $(VENV)/.installed
+	test -d $(ROUTER_VENV)/lib/python$(MINOR) || $(PYTHON) -m venv --clear $(ROUTER_VENV)
 	$(ROUTER_VENV)/bin/python -m pip install -q -c constraints.txt -e .
 	touch $@
 
