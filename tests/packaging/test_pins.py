@@ -1,0 +1,48 @@
+"""What is installed is what the tests have run with, or near it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.packaging.test_import_cycles import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+INSTALL = re.compile(r"pip install [^`\n]*(?:\.|'\.\[\w+\]')`")
+"""Of this project; as the README has it."""
+
+
+def ranges() -> dict[str, SpecifierSet]:
+    extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
+    wanted = [Requirement(line) for line in sum(extras.values(), PROJECT["dependencies"])]
+    return {canonicalize_name(each.name): each.specifier for each in wanted}
+
+
+def pins() -> dict[str, Version]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    rows = (line.partition("==") for line in lines)
+    return {canonicalize_name(name): Version(version) for name, _, version in rows}
+
+
+def test_every_range_has_its_pin_inside() -> None:
+    pinned = pins()
+    assert {name for name, range_ in ranges().items() if pinned[name] not in range_} == set()
+
+
+def test_a_package_whose_private_class_is_ours_may_be_one_minor_version_newer_at_most() -> None:
+    """router/api/http/protocol.py builds on uvicorn's HttpToolsProtocol, its flow and its cycle."""
+    pinned, allowed = pins()["uvicorn"], ranges()["uvicorn"]
+    near, far = (f"{pinned.major}.{pinned.minor + more}.0" for more in (1, 2))
+    assert near in allowed and far not in allowed
+    assert f"{pinned.major}.{pinned.minor - 1}.9" not in allowed
+
+
+def test_every_install_that_the_readme_tells_of_keeps_to_the_pins() -> None:
+    told = INSTALL.findall((ROOT / "README.md").read_text())
+    assert len(told) >= 2
+    assert [line for line in told if " -c constraints.txt " not in line] == []
