@@ -7,6 +7,7 @@ from collections.abc import Callable
 from cluster.errors import NotReady, SplitserveError
 
 DEFAULT_RETRY_AFTER_S = 1.0
+"""Where an error that waiting helps names no wait of its own."""
 JITTER_SHARE = 0.5
 """Of the wait, at most, on top of it."""
 Draw = Callable[[], float]

@@ -103,7 +103,7 @@ class DecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     def _opened(self) -> DecodeParts:
         if self._parts is None:
-            raise NotReady("this decode worker is still loading", retry_after_s=1.0)
+            raise NotReady("this decode worker is still loading")
         return self._parts
 
     async def _serve(

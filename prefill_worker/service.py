@@ -145,7 +145,7 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
 
     def _opened(self) -> tuple[RunningWorker, KvPeer]:
         if self._worker is None or self._worker.ready.peer is None:
-            raise NotReady("this prefill worker is still loading", retry_after_s=1.0)
+            raise NotReady("this prefill worker is still loading")
         return self._worker, self._worker.ready.peer
 
 

@@ -20,7 +20,6 @@ from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
-from cluster.public_port import PublicPort, public_server
 from cluster.rpc import RpcServer
 from cluster.world import World
 from router.api.http.server import HttpServer
@@ -35,6 +34,7 @@ from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
+from router.grpc_front.public_port import PublicPort, public_server
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""

@@ -31,7 +31,6 @@ _NEXT = {
     ProcessState.DRAINING: {ProcessState.STOPPED},
     ProcessState.STOPPED: set[ProcessState](),
 }
-RETRY_AFTER_S = 1.0
 
 
 class WorkLease:
@@ -111,11 +110,10 @@ class Lifespan:
         """A lease for one more request. Raises Draining, or NotReady before the start is over."""
         if self.is_draining:
             raise Draining(
-                f"this {self._owner} is {self._state} and takes no new requests; use another one",
-                retry_after_s=RETRY_AFTER_S,
+                f"this {self._owner} is {self._state} and takes no new requests; use another one"
             )
         if self._state is ProcessState.STARTING:
-            raise NotReady(f"this {self._owner} is still loading", retry_after_s=RETRY_AFTER_S)
+            raise NotReady(f"this {self._owner} is still loading")
         self._num_admitted += 1
         self._idle.clear()
         return WorkLease(self)

@@ -18,8 +18,8 @@ from types import TracebackType
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, QueueFull
+from cluster.retry_after import DEFAULT_RETRY_AFTER_S
 
-MIN_RETRY_AFTER_S = 1.0
 _HOLD_STEP = 0.1
 """Weight of the newest request in the moving average of how long one holds its place."""
 
@@ -107,7 +107,7 @@ class Admission:
     def _refuse_early(self, remaining_s: float) -> None:
         num_queued = self.num_queued
         expected_s = (num_queued + 1) * self._mean_hold_s / self._max_running
-        retry_after_s = max(MIN_RETRY_AFTER_S, expected_s)
+        retry_after_s = max(DEFAULT_RETRY_AFTER_S, expected_s)
         if num_queued >= self._max_queued:
             raise QueueFull(
                 f"{num_queued} requests wait, which is the limit; try again in "

@@ -9,7 +9,7 @@ from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
 from router.dispatch.room import cut_to, with_room
 from router.dispatch.stream import RoutedRequest
-from router.fleet.fleet import RETRY_AFTER_S, Fleet
+from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.index.prefix_index import PrefixIndex, PrefixMatches
 from router.pricing.estimates import Estimates, link_bytes_per_s
@@ -71,7 +71,7 @@ class RoutingDesk:
     ) -> list[FleetMember]:
         ready = [item for item in self._fleet.ready(Role.DECODE) if item.key not in excluded]
         if not ready:
-            raise NoWorker("no decode worker takes new work", retry_after_s=RETRY_AFTER_S)
+            raise NoWorker("no decode worker takes new work")
         able = with_room(ready, request)
         if not able:  # one that is not trusted now may have the room
             ready = [item for item in self._fleet.open(Role.DECODE) if item.key not in excluded]

@@ -33,7 +33,6 @@ from router.pricing.estimates import Estimates
 
 NO_WORKER_GRACE_S = 3.0
 """How long a request waits for a decode worker: longer than a restarted one takes to join again."""
-RETRY_AFTER_S = 1.0
 
 _log = get_logger("fleet")
 
@@ -133,10 +132,7 @@ class Fleet:
                 await self._is_ready()
         except TimeoutError:
             if (reason := self.why_not_ready()) is not None:
-                raise NoWorker(
-                    f"{reason}; start one, or try again in {RETRY_AFTER_S:.0f} s",
-                    retry_after_s=RETRY_AFTER_S,
-                ) from None
+                raise NoWorker(f"{reason}; start one, or try again later") from None
 
     async def _is_ready(self) -> None:
         while self.why_not_ready() is not None:

@@ -19,7 +19,6 @@ from cluster.deadline import Clock
 from cluster.errors import NotReady, SlowRequest
 from router.front.text_work import LARGE_BODY_BYTES
 
-RETRY_AFTER_S = 1.0
 STANDSTILL_S = 0.5
 """Without PROGRESS_BYTES more, before a body may be dropped for another one's sake."""
 PROGRESS_BYTES = 16 * 1024
@@ -47,8 +46,7 @@ class BodyAccount:
             slowest = min(still, key=lambda body: body.moved_s, default=None)
             if slowest is None or self._clock() - slowest.moved_s < STANDSTILL_S:
                 raise NotReady(
-                    f"bodies of {self._max_bytes} bytes are being received; try again later",
-                    retry_after_s=RETRY_AFTER_S,
+                    f"bodies of {self._max_bytes} bytes are being received; try again later"
                 )
             slowest.drop()
         self.num_bytes += num_bytes

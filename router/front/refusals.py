@@ -8,8 +8,6 @@ from collections.abc import Awaitable
 from cluster.errors import InternalError, NotReady
 from router.front.reader_patience import unread
 
-_RETRY_AFTER_S = 1.0
-
 
 def internal_error() -> InternalError:
     """For a bug of ours, whose trace is in the log and in no answer."""
@@ -18,10 +16,7 @@ def internal_error() -> InternalError:
 
 def crowded(what: str) -> NotReady:
     """Too many of `what`, such as connections, are there already."""
-    return NotReady(
-        f"too many {what} at once; close some or try again later",
-        retry_after_s=_RETRY_AFTER_S,
-    )
+    return NotReady(f"too many {what} at once; close some or try again later")
 
 
 async def within_reader_timeout(write: Awaitable[None], timeout_s: float) -> None:

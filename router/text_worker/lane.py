@@ -24,7 +24,7 @@ from router.front.text_work import ReadBody
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.messages import Setup, Task, pack_task, size_of
 from router.text_worker.spare import SpareProcess
-from router.text_worker.text_process import RETRY_AFTER_S, TextProcess, TextProcessEnded
+from router.text_worker.text_process import TextProcess, TextProcessEnded
 from router.text_worker.vital_signs import kill_when_silent
 from router.text_worker.waiting import Job, WaitingTasks
 
@@ -171,4 +171,4 @@ class TextLane:
 
 
 def _shutting_down() -> NotReady:
-    return NotReady("this router is shutting down", retry_after_s=RETRY_AFTER_S)
+    return NotReady("this router is shutting down")

@@ -37,7 +37,6 @@ START_TIMEOUT_S = 120.0
 TASK_TIMEOUT_S = 120.0
 """Beside the two that end a process long before: its CPU limit while it works, and vital_signs.py
 while it does not."""
-RETRY_AFTER_S = 1.0
 _log = get_logger("router.text_worker")
 
 
@@ -176,7 +175,7 @@ class TextProcessEnded(Exception):
         if self.exit_code == -signal.SIGABRT:
             return RequestTooLarge("the request takes more memory than one may; shorten it")
         message = "the process that read this request was lost; come again"
-        return NotReady(message, retry_after_s=RETRY_AFTER_S)
+        return NotReady(message)
 
 
 async def _spawn(link: socket.socket) -> asyncio.subprocess.Process:

@@ -70,7 +70,7 @@ class WaitingTasks:
         while len(self._jobs) > MAX_WAITING or self._num_bytes > MAX_WAITING_BYTES:
             last = self._jobs[-1]
             self.leave(last)
-            full = QueueFull("too many large requests at once; try again later", retry_after_s=1.0)
+            full = QueueFull("too many large requests at once; try again later")
             if last is job:
                 raise full
             last.fail(full)

@@ -6,6 +6,7 @@ from cluster.errors import Draining, NotReady
 from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.process.lifespan import Lifespan, ProcessState
+from cluster.retry_after import DEFAULT_RETRY_AFTER_S, no_jitter, retry_after_s
 from worker.metrics import WorkerMetrics
 
 
@@ -18,7 +19,7 @@ async def test_work_is_admitted_only_when_ready():
     lifespan.advance(ProcessState.DRAINING)
     with pytest.raises(Draining) as refused:
         lifespan.admit()
-    assert refused.value.retry_after_s
+    assert retry_after_s(refused.value, no_jitter) == DEFAULT_RETRY_AFTER_S
 
 
 async def test_a_drain_waits_for_the_last_lease_and_a_lease_counts_once():

@@ -17,6 +17,7 @@ from cluster.errors import (
 )
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken
 from cluster.identity import Role
+from cluster.retry_after import DEFAULT_RETRY_AFTER_S, no_jitter, retry_after_s
 from router.control.decision_message import decision_to_wire
 from router.dispatch.stream import ChoiceTokens, Completed
 from router.fleet import fleet as fleet_module
@@ -258,7 +259,7 @@ async def test_no_worker_within_the_grace_is_a_503_with_a_time_to_come_back(
     async with router() as plane:
         with pytest.raises(NoWorker, match="no decode worker has joined") as caught:
             await collect(plane, request())
-        assert caught.value.retry_after_s
+        assert retry_after_s(caught.value, no_jitter) == DEFAULT_RETRY_AFTER_S
         assert plane.why_not_ready() == "no decode worker has joined"
 
 

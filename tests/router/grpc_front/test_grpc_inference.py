@@ -17,7 +17,6 @@ from grpc_status import rpc_status
 
 from cluster.errors import QueueFull
 from cluster.process.lifespan import Lifespan, ProcessState
-from cluster.public_port import PublicPort, public_server
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S, JITTER_SHARE
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
@@ -27,6 +26,7 @@ from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
+from router.grpc_front.public_port import PublicPort, public_server
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
     EOS,

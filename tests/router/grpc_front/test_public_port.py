@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from cluster.public_port import MAX_REQUEST_STREAMS, PublicPort, public_server
 from protos import inference_pb2, inference_pb2_grpc
+from router.grpc_front.public_port import MAX_REQUEST_STREAMS, PublicPort, public_server
 
 SERVICE = "splitserve.v1.Inference"
 METHODS = ["/splitserve.v1.Inference/ListModels", "/splitserve.v1.Inference/Generate"]
@@ -51,6 +51,27 @@ async def test_both_kinds_of_methods_answer_as_before() -> None:
         assert await stub.ListModels(inference_pb2.ListModelsRequest()) is not None
         asked = inference_pb2.GenerateRequest(request_id="mine", text="x" * 500_000)
         assert [answer.request_id async for answer in stub.Generate(asked)] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "compression", "code"),
+    [
+        (1 << 19, None, grpc.StatusCode.OK),
+        ((1 << 20) + 100, None, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (8 << 20, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
+        (1 << 10, grpc.Compression.Gzip, grpc.StatusCode.UNIMPLEMENTED),
+    ],
+)
+async def test_a_message_over_the_limit_is_refused_however_small_it_was_packed(
+    num_bytes: int, compression: grpc.Compression | None, code: grpc.StatusCode
+) -> None:
+    async with target_of() as target, own_channel(target) as channel:
+        stub = inference_pb2_grpc.InferenceStub(channel)
+        asked = inference_pb2.GenerateRequest(text="x" * num_bytes)
+        call = stub.Generate(asked, compression=compression)
+        with suppress(grpc.aio.AioRpcError):
+            assert [answer async for answer in call]
+        assert await call.code() is code
 
 
 @pytest.mark.parametrize("method", METHODS)

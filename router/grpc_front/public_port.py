@@ -16,10 +16,11 @@ from typing import Any
 
 import grpc
 
-from cluster.errors import InvalidRequest, NotReady, SlowRequest, SplitserveError
-from cluster.message_gate import MessageGate
+from cluster.errors import InvalidRequest, SlowRequest, SplitserveError
 from cluster.retry_after import Draw
 from cluster.rpc import RpcServer, abort
+from router.front.refusals import crowded
+from router.grpc_front.message_gate import MessageGate
 
 MAX_REQUEST_STREAMS = 8
 """Reflection's, which asks in a stream: each may hold a message besides those of the gate."""
@@ -27,7 +28,6 @@ WINDOW_BYTES = 64 * 1024
 """Of a message that is not received yet."""
 _NO_COMPRESSION = 1
 """The limit of a message is that of its packed form: 60 kB of gzip would be 60 MB here."""
-_RETRY_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class PublicCalls(grpc.aio.ServerInterceptor):
 
         async def answer(requests: Any, context: Any) -> AsyncIterator[Any]:
             if self._num_request_streams >= MAX_REQUEST_STREAMS:
-                await abort(context, _crowded(), self._draw)
+                await abort(context, crowded("calls"), self._draw)
             self._num_request_streams += 1
             try:
                 async with asyncio.timeout(self._limits.receive_timeout_s):
@@ -146,18 +146,12 @@ class PublicCalls(grpc.aio.ServerInterceptor):
     @contextmanager
     def _counted(self) -> Iterator[None]:
         if self._num_streams >= self._limits.max_streams:
-            raise _crowded()
+            raise crowded("calls")
         self._num_streams += 1
         try:
             yield
         finally:
             self._num_streams -= 1
-
-
-def _crowded() -> NotReady:
-    return NotReady(
-        "too many calls at once; close some or try again later", retry_after_s=_RETRY_AFTER_S
-    )
 
 
 def _in_place_of(make: Callable[..., Any], answer: Any, handler: Any) -> Any:

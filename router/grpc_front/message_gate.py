@@ -22,7 +22,6 @@ from cluster.errors import NotReady, SlowRequest
 
 PATIENCE_S = 2.0
 MAX_WAITING = 256
-_RETRY_AFTER_S = 1.0
 _LOOK_AGAIN_S = 0.05
 Message = TypeVar("Message")
 
@@ -105,10 +104,7 @@ class MessageGate:
         del self._waiting[refused]
         if not refused.turn.done():
             refused.turn.set_exception(
-                NotReady(
-                    "too many messages are being received at once; try again later",
-                    retry_after_s=_RETRY_AFTER_S,
-                )
+                NotReady("too many messages are being received at once; try again later")
             )
 
     def _make_room(self) -> None:

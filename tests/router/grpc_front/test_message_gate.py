@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cluster import message_gate
 from cluster.errors import NotReady, SlowRequest
-from cluster.message_gate import MAX_WAITING, MessageGate
 from cluster.process.background import cancel
+from router.grpc_front import message_gate
+from router.grpc_front.message_gate import MAX_WAITING, MessageGate
 
 
 class Senders:
