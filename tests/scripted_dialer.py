@@ -60,6 +60,7 @@ class ScriptedRouter(MembershipLink):
         self.is_there = False
         self.refuses_with: SplitserveError | None = None
         self.asked_s: list[float] = []
+        self.members: list[membership_pb2.Member] = []
         self.num_beats = 0
         self._beat_interval_s = beat_interval_s
         self._clock = clock
@@ -72,6 +73,7 @@ class ScriptedRouter(MembershipLink):
             raise WorkerLost("connection refused")
         if self.refuses_with is not None:
             raise self.refuses_with
+        self.members.append(request.member)
         return membership_pb2.JoinResponse(beat_interval_s=self._beat_interval_s)
 
     async def beat(

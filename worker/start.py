@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from cluster import VERSION
 from cluster.config import WorkerOptions
-from cluster.errors import ConfigError
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member
-from cluster.membership.reach import address_towards, is_wildcard
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
 from cluster.pairing import Pairing
@@ -20,21 +18,6 @@ from engine.contract.spec import EngineSpec, resolve_dtype, resolve_weights
 async def find_model(options: WorkerOptions) -> ModelCard:
     """The model's card, fetched when it is not here. A cancelled fetch is left behind."""
     return await in_thread("model-fetch", lambda: find_card(options.model))
-
-
-async def advertised_host(options: WorkerOptions) -> str:
-    """The address at which the fleet reaches this worker. Raises ConfigError where it cannot be
-    told, and for one that is no address of one machine."""
-    host, router = options.advertise_host or options.host, options.router
-    if not is_wildcard(host):
-        return host
-    if options.advertise_host is not None:
-        raise ConfigError(
-            f"advertise_host is {host}; name one address of this machine", param="advertise_host"
-        )
-    if router is None:
-        return host  # nobody is told
-    return await in_thread("router-address", lambda: address_towards(router))
 
 
 def report_load(progress: LoadProgress) -> None:

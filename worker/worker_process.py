@@ -1,6 +1,7 @@
 """A worker process of either role, from its start to its end.
 
-    gRPC listens (not ready) -> model found -> engine loaded -> metrics, events -> ready -> join
+    gRPC listens (not ready) -> model found -> engine loaded -> own address known (whereabouts.py)
+    -> metrics, events -> ready -> join
     SIGTERM: refuse, finish what runs -> leave -> end streams -> stop the engine -> exit 0
     the engine dies, at any time: health goes down, requests end with WorkerLost -> exit 1
 
@@ -43,7 +44,6 @@ from worker.engine.link import EngineLink
 from worker.metrics import WorkerMetrics
 from worker.role import RoleService, RunningWorker
 from worker.start import (
-    advertised_host,
     facts_of,
     find_model,
     member_of,
@@ -51,6 +51,7 @@ from worker.start import (
     report_load,
     spec_of,
 )
+from worker.whereabouts import Whereabouts
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
@@ -139,21 +140,23 @@ class WorkerProcess:
         """Everything up, in the order in which each needs the former."""
         self._closers.push_async_callback(self._lag.close)
         self._lag.start()
-        host = await advertised_host(self._options)
-        key, address = await self._listen(host)
+        whereabouts = Whereabouts(self._options, self._surroundings.world)
+        port = await self._listen()
         card = await self._surroundings.find_model(self._options)
+        key = await self._key(whereabouts, port)
         spec = spec_of(self._options, card, key)
         engine = EngineHost(self._surroundings.make_link(self._role.entry_module, spec))
-        publisher = self._publisher_for(engine, host)
+        publisher = self._publisher_for(engine)
         self._closers.push_async_callback(publisher.stop)
         self._closers.push_async_callback(engine.stop)  # before the publisher that it feeds
         self._admin.open_for(AdminSubject(key, self._options.role, engine))
         ready = await engine.start(report_load)
         self._background.need("engine", _until_lost(engine))
+        host = await whereabouts.host()  # a router that is not there yet costs no loading time
         metrics = WorkerMetrics(self._options.role, key.worker_id)
         self._lag.publish(metrics.registry)
         metrics_port = self._serve_metrics(metrics)
-        events = await publisher.start()
+        address, events = f"{host}:{port}", await publisher.start(host)
         engine.observe(_telling(publisher, metrics))
         await self._open_role(engine, ready, spec, metrics)
         name = self._options.model.served_name or card.name
@@ -166,13 +169,19 @@ class WorkerProcess:
         report_ready(address, **facts)
         self.address.set_result(address)
 
-    async def _listen(self, advertised: str) -> tuple[WorkerKey, str]:
+    async def _listen(self) -> int:
         self._role.register(self._server)
         self._admin.register(self._server)
         port = await self._server.start()
         self._closers.push_async_callback(self._server.stop, STOP_GRACE_S)
-        name = self._options.worker_id or f"{self._options.role}-{advertised}-{port}"
-        return WorkerKey(name, new_incarnation()), f"{advertised}:{port}"
+        return port
+
+    async def _key(self, whereabouts: Whereabouts, port: int) -> WorkerKey:
+        """A worker without a name of its own is called by its address."""
+        name = self._options.worker_id
+        if name is None:
+            name = f"{self._options.role}-{await whereabouts.host()}-{port}"
+        return WorkerKey(name, new_incarnation())
 
     def _serve_metrics(self, metrics: WorkerMetrics) -> int:
         page = MetricsServer(self._options.host, self._options.metrics_port, metrics.registry)
@@ -181,13 +190,12 @@ class WorkerProcess:
         self._closers.push_async_callback(cancel, (serving,))
         return page.port
 
-    def _publisher_for(self, engine: EngineHost, advertised: str) -> KvEventPublisher:
+    def _publisher_for(self, engine: EngineHost) -> KvEventPublisher:
         return KvEventPublisher(
             self._options.host,
             self._options.kv_events_port,
             self._options.kv_replay_port,
             engine.snapshot,
-            advertised=advertised,
         )
 
     async def _open_role(

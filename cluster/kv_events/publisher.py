@@ -56,13 +56,12 @@ class KvEventPublisher:
         replay_port: int,
         snapshot: Callable[[], Awaitable[list[CachedBlock]]],
         *,
-        advertised: str | None = None,
         buffer: ReplayBuffer | None = None,
         topic: str = "",
     ) -> None:
-        """Listens on `host`, and tells of `advertised` where that is another."""
+        """`start` listens on `host`."""
         self._endpoints = (f"tcp://{host}:{port}", f"tcp://{host}:{replay_port}")
-        self._advertised = advertised or host
+        self._host = host
         self._snapshot = snapshot
         self._topic = topic.encode()
         self._buffer = buffer or ReplayBuffer()
@@ -73,8 +72,9 @@ class KvEventPublisher:
         self._replay = self._contexts[1].socket(zmq.ROUTER)
         self._background = Background(_never_needed)
 
-    async def start(self) -> tuple[str, str]:
-        """Binds and returns (pub address, replay address) as others reach them.
+    async def start(self, advertised: str | None = None) -> tuple[str, str]:
+        """Binds and returns (pub address, replay address) as others reach them: at `advertised`,
+        where that is another host than the one that is listened on.
 
         Raises ConfigError for a taken port.
         """
@@ -85,7 +85,8 @@ class KvEventPublisher:
         replay = self._bind(self._replay, self._endpoints[1])
         self.publish(CacheChange(cleared=True))
         self._background.keep("kv-event-replay", self._serve)
-        return pub, replay
+        host = advertised or self._host
+        return f"tcp://{host}:{pub}", f"tcp://{host}:{replay}"
 
     def publish(self, change: CacheChange) -> None:
         """Numbers a change and sends it to whoever listens; never waits."""
@@ -110,12 +111,12 @@ class KvEventPublisher:
             context.destroy(linger=0)
 
     def _bind(self, socket: zmq.Socket[bytes] | zmq.asyncio.Socket, endpoint: str) -> str:
+        """The port that was taken."""
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as cause:
             raise ConfigError(f"KV events cannot listen on {endpoint} ({cause})") from cause
-        port = socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
-        return f"tcp://{self._advertised}:{port}"
+        return socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
 
     async def _serve(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 import psutil
@@ -36,20 +37,45 @@ def host_of(address: str) -> str:
     return address.rpartition("/")[2].rpartition(":")[0].strip("[]")
 
 
-def address_towards(router: str) -> str:
-    """This machine's address that faces `router`, host:port. No packet is sent, but a name is
-    looked up. Raises ConfigError where there is no way there."""
-    host, _, port = router.rpartition(":")
+@dataclass(frozen=True, slots=True)
+class RouterPlace:
+    """Where a router listens; the name may be one that nobody knows yet."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, router: str) -> RouterPlace:
+        """From host:port. Raises ConfigError for what never names a place that a worker reaches."""
+        host, _, port = router.rpartition(":")
+        is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65_536
+        if not _may_be_known(host) or not is_port:
+            raise ConfigError(
+                f"the router's address is {router!r}; write host:port, with an IPv4 address or a "
+                "name of one",
+                param="router",
+            )
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def address_towards(router: RouterPlace) -> str:
+    """This machine's address that faces `router`. No packet is sent, but a name is looked up: not
+    for an event loop. Raises OSError where there is no way there, or none yet."""
+    found = socket.getaddrinfo(router.host, router.port, socket.AF_INET, socket.SOCK_DGRAM)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(found[0][4])
+        return str(probe.getsockname()[0])
+
+
+def _may_be_known(host: str) -> bool:
+    """Not so of what no name server could be asked for, nor of an IPv6 address."""
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, int(port)))
-            return str(probe.getsockname()[0])
-    except (OSError, ValueError, OverflowError) as cause:
-        raise ConfigError(
-            f"the router's address {router} does not say at which of this machine's addresses the "
-            f"fleet reaches this worker ({cause}); name it with --advertise-host",
-            param="advertise_host",
-        ) from cause
+        return bool(host.encode("idna")) and ":" not in host
+    except UnicodeError:
+        return False
 
 
 def is_of_this_machine(peer: str) -> bool:

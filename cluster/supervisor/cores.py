@@ -12,9 +12,14 @@ from cluster.identity import Role
 from cluster.process.cgroup import OWN_CGROUPS, Cgroups
 
 PREFILL_NICENESS = 2
-"""See `share_cores`. Four streams on two idle cores while 2000-token prompts arrive: p99 of gaps
-over the quiet one, and TTFT over that of engines with equal shares (which had 1.6 to 2.2 and 1):
-1.1 and 1.18 at 10, 1.2 and 1.20 at 5, 1.5 and 1.14 at 2. One run of bench_interference each."""
+"""See `share_cores`. Four streams on two cores while 2000-token prompts arrive, at niceness 2:
+
+    ITL p99, beside the quiet one      28.8 against 19.6 ms, 1.47 times
+    TTFT, beside that of a13fdb1       6539 against 5743 ms, 1.14 times
+
+To repeat: `python -m benchmarks.bench_interference --before a13fdb1 --rounds 3`. One run of it each
+chose the number: the two ratios were 1.1 and 1.18 at 10, 1.2 and 1.20 at 5, 1.5 and 1.14 at 2;
+engines with equal shares had 1.6 to 2.2 and 1."""
 
 
 def available_cores(cgroups: Cgroups = OWN_CGROUPS) -> int:
@@ -39,10 +44,12 @@ def share_cores(num_cores: int, num_prefill: int, num_decode: int) -> dict[Role,
     prefill always has one. A prefill engine gets all of its pool's cores, but steps back wherever
     decode wants one: an idle fleet answers with every core, a busy one keeps its streams even.
 
-    One prefill and one decode worker on 2 cores, SmolLM2-135M, bfloat16, medians of 4 interleaved
-    rounds (smallest..largest), other processes on the machine at the time, in ms:
+    Why so many threads: one prefill and one decode worker on 2 cores, SmolLM2-135M, bfloat16, one
+    stream, medians of 4 interleaved rounds (smallest..largest), other processes on the machine at
+    the time, in ms. PREFILL_NICENESS was 10 then, which the first column had: what the tail is at 2
+    stands there, and the table decides the threads only.
 
-                                          this           1 thread each   2 threads each
+                                          these, at 10   1 thread each   2 threads each
         TTFT, 512 tokens, idle            368 (339..565)  623 (612..632)  371 (335..376)
         ITL p50, idle                    16.4 (16..17)   15.3 (14..16)   14.0 (13..15)
         ITL p99, idle                    20.8 (19..24)   19.7 (18..21)   20.8 (20..23)

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 import warnings
 
 import pytest
@@ -46,6 +47,18 @@ def test_the_stubs_are_those_of_the_protos(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True)
     for made in sorted((tmp_path / "protos").iterdir()):
         assert made.read_text() == (ROOT / "protos" / made.name).read_text(), "run make proto"
+
+
+def test_every_package_and_extra_that_is_promised_is_there():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    tool = project["tool"]
+    packages = {name.rstrip("*") for name in tool["setuptools"]["packages"]["find"]["include"]}
+    packages |= set(tool["ruff"]["lint"]["isort"]["known-first-party"])
+    assert {name for name in packages if not (ROOT / name).is_dir()} == set()
+    offers = "".join((ROOT / name).read_text() for name in ("Makefile", "README.md"))
+    extras = project["project"]["optional-dependencies"]
+    offered = set(re.findall(r"[\w-]+", offers))
+    assert set(extras) - offered == set()
 
 
 def test_every_test_that_the_table_of_findings_names_is_there():

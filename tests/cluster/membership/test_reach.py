@@ -9,6 +9,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.membership.reach import (
+    RouterPlace,
     address_towards,
     host_of,
     is_loopback,
@@ -40,13 +41,29 @@ def test_wildcards_and_loopback_are_known_in_every_spelling(
 
 
 def test_the_address_that_faces_a_router_is_one_of_this_machine_s() -> None:
-    assert address_towards("127.0.0.1:50051") == "127.0.0.1"
+    assert address_towards(RouterPlace.parse("127.0.0.1:50051")) == "127.0.0.1"
 
 
-@pytest.mark.parametrize("router", ["127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999"])
-def test_a_router_that_is_nowhere_leaves_the_choice_to_the_operator(router: str) -> None:
-    with pytest.raises(ConfigError, match="--advertise-host"):
-        address_towards(router)
+@pytest.mark.parametrize("router", ["router:50051", "router.default.svc:50051"])
+def test_a_router_whose_name_is_not_known_yet_is_no_mistake_of_the_operator(
+    router: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody_knows(*asked: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody_knows)
+    with pytest.raises(OSError, match="not known"):
+        address_towards(RouterPlace.parse(router))
+
+
+@pytest.mark.parametrize(
+    "router",
+    ["127.0.0.1", "127.0.0.1:port", "r:99999", "r:0", "r:-1", "r:", ":5", "[::1]:5", "a..b:5"],
+)
+def test_what_names_no_place_is_refused_at_once(router: str) -> None:
+    with pytest.raises(ConfigError, match="write host:port") as refused:
+        RouterPlace.parse(router)
+    assert refused.value.param == "router"
 
 
 def test_who_calls_from_this_machine_is_known_by_its_address() -> None:

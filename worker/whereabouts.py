@@ -1,0 +1,71 @@
+"""At which address the fleet reaches this worker.
+
+    one that is named, or listened on     known at once
+    all addresses of this machine         the one that faces the router, once its name is known
+
+A router's name may come up later than a worker: in a compose start, behind a Service without a
+ready pod, while a name server is away. It is asked for until it is there, as the router is.
+"""
+
+from __future__ import annotations
+
+from cluster.config import WorkerOptions
+from cluster.errors import ConfigError
+from cluster.logs import get_logger
+from cluster.membership.client import FIRST_RETRY_S, LAST_RETRY_S
+from cluster.membership.reach import RouterPlace, address_towards, is_wildcard
+from cluster.process.backoff import Backoff
+from cluster.process.thread_call import in_thread
+from cluster.world import World
+
+_log = get_logger("whereabouts")
+
+
+class Whereabouts:
+    """Of one worker. From the event loop only."""
+
+    def __init__(self, options: WorkerOptions, world: World) -> None:
+        """Raises ConfigError for what will never be the address of one machine, and for a router's
+        address that is none."""
+        self._world = world
+        self._router: RouterPlace | None = None
+        self._host: str | None = options.advertise_host or options.host
+        if not is_wildcard(self._host):
+            return
+        if options.advertise_host is not None:
+            raise ConfigError(
+                f"advertise_host is {options.advertise_host}; name one address of this machine",
+                param="advertise_host",
+            )
+        if options.router is not None:  # else nobody is told
+            self._host, self._router = None, RouterPlace.parse(options.router)
+
+    async def host(self) -> str:
+        """Waits until it is known, and is the same ever after."""
+        if self._host is None:
+            assert self._router is not None, "only a router is waited for"
+            self._host = await self._facing(self._router)
+        return self._host
+
+    async def _facing(self, router: RouterPlace) -> str:
+        backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)
+        is_told = False
+        while True:
+            try:
+                return await in_thread("router-address", lambda: address_towards(router))
+            except OSError as failure:
+                if not is_told:
+                    is_told = True
+                    _tell(router, failure)
+            delay_s = backoff.next_delay_s(healthy_s=0.0)
+            await self._world.sleep(delay_s * (0.5 + self._world.chance.random() / 2))
+
+
+def _tell(router: RouterPlace, failure: OSError) -> None:
+    _log.warning(
+        "no way to the router's address yet, which says at which address of this machine the fleet "
+        "reaches this worker; it is asked for again: where the name is right and stays unknown, "
+        "name this worker's own with --advertise-host",
+        router=str(router),
+        error=str(failure),
+    )
