@@ -27,10 +27,11 @@ else
 MAKE_ENVIRONMENT = test -x $(BIN)/python
 endif
 
-.PHONY: help install demo test quick check bench bench-engine bench-peers bench-quality bench-gpu peers proto clean
+.PHONY: help install demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
+	@echo "make test-gpu   the tests of kernels on a GPU, which all others do not see"
 	@echo "make quick   the tests that take seconds: no fleets, no compilers, nobody killed"
 	@echo "make check   ruff, mypy, import contracts, and that the pins install anywhere"
 	@echo "make bench   the floors of this machine and how near the code comes"
@@ -69,6 +70,9 @@ PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 1); 
 
 test: install $(ROUTER_VENV)/.installed
 	SPLITSERVE_ROUTER_PYTHON=$(CURDIR)/$(ROUTER_VENV)/bin/python $(PYTEST) --durations=10
+
+test-gpu: install
+	$(BIN)/python -m pytest -m gpu
 
 quick: install
 	$(PYTEST) -m "not slow and not compiles and not long"

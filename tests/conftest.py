@@ -7,19 +7,22 @@ import structlog
 import torch
 
 from cluster.supervisor.cores import available_cores
-from cluster.supervisor.devices import VISIBLE_DEVICES, visible_gpus
 from kernels.cpu.team import TEAM
+from tests.hidden_gpus import hide_gpus
 from tests.schedule import FilesInTheirOrder, is_long, put_in_order
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-    if visible_gpus(os.environ):  # a card that torch cannot use: the fleets run on the CPU
-        os.environ[VISIBLE_DEVICES] = ""
 torch.set_num_threads(1)  # tests run beside each other; torch's own threads spin
 TEAM.resize(available_cores())  # of a container's quota, not of the machine
 # With every local variable, as a terminal shows it, a traceback takes half a second.
 _LINES = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 structlog.configure([*structlog.get_config()["processors"][:-1], _LINES])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any kernel is decorated."""
+    hide_gpus(os.environ, config.option.markexpr)
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,10 +22,8 @@ FLOOR = GpuFloor(name="x", copy_bytes_per_s=1e12, bf16_flops_per_s=1e15, launch_
 SMALL = AttentionShape(
     num_seqs=2, context_len=20, num_heads=4, num_kv_heads=2, head_dim=16, kv_dtype=torch.float32
 )
-without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 
 
-@without_gpu
 def test_without_a_device_the_results_say_that_nothing_has_run_and_keep_what_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +54,6 @@ def test_bytes_and_operations_are_those_of_the_visible_tokens() -> None:
     assert windowed.kv_bytes == 30 * 2 * 8 * 132
 
 
-@without_gpu
 def test_inputs_are_layers_that_attention_takes() -> None:
     memory = attention.random_bytes(3 * SMALL.pool_bytes, CPU)
     layers = list(inputs(SMALL, 3, memory))
@@ -69,7 +66,6 @@ def test_inputs_are_layers_that_attention_takes() -> None:
         next(inputs(SMALL, 4, memory))
 
 
-@without_gpu
 @pytest.mark.parametrize("name", norms.CALLS)
 def test_every_kernel_between_matrices_runs_on_its_inputs(name: str) -> None:
     num_bytes, work = norms.CALLS[name](triton_set(), 2, "cpu", torch.float16)
@@ -77,7 +73,6 @@ def test_every_kernel_between_matrices_runs_on_its_inputs(name: str) -> None:
     assert num_bytes >= 2 * norms.ALL_HEADS * norms.HEAD_DIM * 2
 
 
-@without_gpu
 def test_latent_attention_runs_on_its_layers() -> None:
     shape = latent.LatentShape(1, 20, 16)
     memory = attention.random_bytes(2 * shape.kv_bytes * 2, CPU)

@@ -17,10 +17,8 @@ from tests.engine.runner.rerun_graphs import RerunGraphs
 
 CPU = torch.device("cpu")
 FLOOR = GpuFloor(name="x", copy_bytes_per_s=3e12, bf16_flops_per_s=8e14, launch_s=2e-6)
-without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 
 
-@without_gpu
 def test_experts_are_packed_from_weights_that_are_made_when_asked_for() -> None:
     shape = mixture.Shape(name="tiny", num_experts=4, num_chosen=2, hidden=32, size=64)
     torch.manual_seed(0)
@@ -43,7 +41,6 @@ def test_blocks_of_a_benchmarked_weight_reach_the_largest_float() -> None:
     assert float(weight.values.float().abs().max()) == 448.0
 
 
-@without_gpu
 def test_every_kind_of_request_is_sampled() -> None:
     logits = torch.randn(2, 500)
     for draws in sampling.draws_of_kinds(2, CPU).values():
