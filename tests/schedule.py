@@ -25,6 +25,8 @@ LONG = (
     "tests/engine/model/test_families.py",
     "tests/engine/model/layers/test_latent_families.py",
     "tests/engine/model/layers/test_mixture_families.py",
+    "tests/cluster/supervisor/test_supervisor.py",
+    "tests/cluster/process/test_end_limit.py",
     "tests/cli/test_serve.py",
     "tests/cli/test_main.py",
     "tests/cli/test_status.py",
