@@ -6,7 +6,14 @@ import dataclasses
 from collections.abc import Iterator
 
 from cli.option_flags import default_in_words
-from cluster.config import EngineOptions, ModelOptions, RouterOptions, ServeOptions, WorkerOptions
+from cluster.config import (
+    EngineOptions,
+    ModelOptions,
+    PeerOptions,
+    RouterOptions,
+    ServeOptions,
+    WorkerOptions,
+)
 from cluster.option_value import OptionSpec
 from cluster.options import option_specs
 
@@ -19,6 +26,7 @@ as `--max-num-seqs` is also a variable (`SPLITSERVE_MAX_NUM_SEQS`) and a key in 
 _SECTIONS: dict[str, type] = {
     "The model: `serve`, `router` and workers": ModelOptions,
     "A model replica: `serve` and workers": EngineOptions,
+    "Workers among each other: `serve` and workers": PeerOptions,
     "`splitserve prefill-worker` and `decode-worker`": WorkerOptions,
     "`splitserve router`, and `serve`": RouterOptions,
     "`splitserve serve`": ServeOptions,

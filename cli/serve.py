@@ -1,4 +1,4 @@
-"""`splitserve serve`: ports, then the model, then the processes, until Ctrl-C or SIGTERM.
+"""`splitserve serve`: ports, a plan, the model, then the processes, until Ctrl-C or SIGTERM.
 
 exit code 0 after SIGTERM, 130 after Ctrl-C, 1 when a process could not start
 """
@@ -41,12 +41,12 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     """Runs the fleet to its end. Raises SplitserveError for what is wrong before any process."""
     options = _with_claimed_ports(options)
     log_dir = _log_dir(options.log_dir)
+    machine = Machine(available_cores(), visible_gpus(os.environ), free_memory_share())
+    stages = plan_fleet(options, machine)
     with ProgressView() as progress:
         ModelStore().resolve(options.model.model, progress.bytes_of("model"))
-    machine = Machine(available_cores(), visible_gpus(os.environ), free_memory_share())
     if warning := warning_of_shared_gpus(options, machine):
         say(f"warning: {warning}")
-    stages = plan_fleet(options, machine)
     return asyncio.run(FleetRun(options, stages, log_dir).run())
 
 

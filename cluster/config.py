@@ -112,17 +112,29 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerOptions:
+    """How workers reach each other: the same for all that one machine starts."""
+
+    advertise_host: str | None = host_option(
+        None,
+        "address at which the fleet reaches this worker; default: --host, and for 0.0.0.0 the one "
+        "that faces the router",
+    )
+    kv_transport: str = option(
+        "nixl", "nixl, or loopback for tests in one process", choices=("nixl", "loopback")
+    )
+    prefill_progress_timeout_s: float = option(
+        2.5, "silence of a prefill worker after which a decode worker tries the next one", low=0.1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
     """One worker process, either role."""
 
     role: Role = option(Role.DECODE, "prefill or decode")
     worker_id: str | None = option(None, "stable name; default: role, advertised host and port")
     host: str = host_option("127.0.0.1", "address to listen on; 0.0.0.0 is all of this machine's")
-    advertise_host: str | None = host_option(
-        None,
-        "address at which the fleet reaches this worker; default: --host, and for 0.0.0.0 the one "
-        "that faces the router",
-    )
     port: int = port_option(0, "gRPC port; 0 takes a free one")
     metrics_port: int = port_option(0, "Prometheus port; 0 takes a free one")
     kv_events_port: int = port_option(0, "ZMQ port of KV events; 0 takes a free one")
@@ -130,13 +142,8 @@ class WorkerOptions:
         0, "ZMQ port of event replay and snapshot; 0 takes a free one"
     )
     router: str | None = option(None, "host:port of the router's gRPC; none: stand alone")
-    kv_transport: str = option(
-        "nixl", "nixl, or loopback for tests in one process", choices=("nixl", "loopback")
-    )
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
-    prefill_progress_timeout_s: float = option(
-        2.5, "silence of a prefill worker after which a decode worker tries the next one", low=0.1
-    )
+    peers: PeerOptions = option(PeerOptions, "")
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")
 
@@ -188,7 +195,11 @@ class RouterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """`splitserve serve`: a whole fleet on this machine."""
+    """`splitserve serve`: a whole fleet on this machine.
+
+    What WorkerOptions has and this has not belongs to one worker, such as a port, and is refused
+    here wherever it is set.
+    """
 
     prefill: int = option(1, "prefill workers; 0 is a colocated deployment", low=0, high=64)
     decode: int = option(1, "decode workers", low=1, high=64)
@@ -199,5 +210,6 @@ class ServeOptions:
         10.0, "a router or worker that gives no sign of life so long is started again", low=2
     )
     router: RouterOptions = option(RouterOptions, "")
+    peers: PeerOptions = option(PeerOptions, "")
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")

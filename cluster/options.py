@@ -16,7 +16,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,10 +69,18 @@ def load_options(
 
     Raises ConfigError for an unknown or wrong option in any source, with the nearest known name.
     The environment and the file may also hold options of the other processes: a fleet shares them.
+    `splitserve serve` is the whole fleet: there is no other process that they could be for.
     """
     specs = option_specs(cls)
-    values = _from_file(specs, config_file) if config_file is not None else {}
-    values |= _from_environment(specs, os.environ if environ is None else environ)
+    found = list(_in_file(config_file)) if config_file is not None else []
+    found += _in_environment(os.environ if environ is None else environ)
+    if cls is ServeOptions:
+        _refuse_what_is_one_workers(specs, found)
+    values = {
+        given.name: specs[given.name].parse(given.raw, source=given.source)
+        for given in found
+        if given.name in specs
+    }
     for name, raw in (flags or {}).items():
         values[name] = specs[name].parse(raw, source=specs[name].flag)
     return build_options(cls, values)
@@ -135,11 +143,28 @@ def _known_specs() -> dict[str, OptionSpec]:
     return {name: spec for cls in _PROCESSES for name, spec in option_specs(cls).items()}
 
 
-def _from_environment(
-    specs: Mapping[str, OptionSpec], environ: Mapping[str, str]
-) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Given:
+    """What the environment or a file says of some process's option."""
+
+    name: str
+    raw: object
+    source: str
+    """As an operator knows it: the variable, or the file and its key."""
+
+
+def _refuse_what_is_one_workers(specs: Mapping[str, OptionSpec], found: list[_Given]) -> None:
+    for given in found:
+        if given.name not in specs:
+            raise ConfigError(
+                f"{given.source} is an option of one worker, and `splitserve serve` starts several "
+                "and the router: leave it out, or start the processes by hand",
+                param=given.name,
+            )
+
+
+def _in_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
     known = {spec.variable: name for name, spec in _known_specs().items()}
-    values: dict[str, Any] = {}
     for variable, raw in environ.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RUNTIME_VARIABLES:
             continue
@@ -148,9 +173,7 @@ def _from_environment(
         if variable not in known:
             hint = _nearest(variable, known.keys() | RUNTIME_VARIABLES)
             raise ConfigError(f"{variable} in the environment is not an option{hint}")
-        if known[variable] in specs:
-            values[known[variable]] = specs[known[variable]].parse(raw, source=variable)
-    return values
+        yield _Given(known[variable], raw, variable)
 
 
 def _is_service_link(variable: str, raw: str) -> bool:
@@ -158,15 +181,12 @@ def _is_service_link(variable: str, raw: str) -> bool:
     return _SERVICE_LINK.search(variable) is not None or raw.startswith(("tcp://", "udp://"))
 
 
-def _from_file(specs: Mapping[str, OptionSpec], path: Path) -> dict[str, Any]:
+def _in_file(path: Path) -> Iterator[_Given]:
     known = _known_specs()
-    values: dict[str, Any] = {}
     for name, raw in _read_toml(path).items():
         if name not in known:
             raise ConfigError(f"{path}: {name} is not an option{_nearest(name, known.keys())}")
-        if name in specs:
-            values[name] = specs[name].parse(raw, source=f"{path}: {name}")
-    return values
+        yield _Given(name, raw, f"{path}: {name}")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

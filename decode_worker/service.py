@@ -147,5 +147,5 @@ async def _hear_who_is_meant(
 def run(options: WorkerOptions) -> int:
     """Serves until a signal or the engine's death; the process's exit code."""
     world = World()
-    role = DecodeWorker(options.prefill_progress_timeout_s, world)
+    role = DecodeWorker(options.peers.prefill_progress_timeout_s, world)
     return run_worker(options, role, world)

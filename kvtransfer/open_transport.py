@@ -1,4 +1,4 @@
-"""From the name of a transport, as in `WorkerOptions.kv_transport`, to the transport."""
+"""From the name of a transport, as in `PeerOptions.kv_transport`, to the transport."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def spec_of(options: WorkerOptions, card: ModelCard, key: WorkerKey) -> EngineSp
         role=options.role,
         worker_id=key.worker_id,
         incarnation=key.incarnation,
-        kv_transport=options.kv_transport,
+        kv_transport=options.peers.kv_transport,
         options=options.engine,
     )
 

@@ -29,12 +29,13 @@ class Whereabouts:
         address that is none."""
         self._world = world
         self._router: RouterPlace | None = None
-        self._host: str | None = options.advertise_host or options.host
+        advertised = options.peers.advertise_host
+        self._host: str | None = advertised or options.host
         if not is_wildcard(self._host):
             return
-        if options.advertise_host is not None:
+        if advertised is not None:
             raise ConfigError(
-                f"advertise_host is {options.advertise_host}; name one address of this machine",
+                f"advertise_host is {advertised}; name one address of this machine",
                 param="advertise_host",
             )
         if options.router is not None:  # else nobody is told

@@ -84,9 +84,20 @@ def is_of_this_machine(peer: str) -> bool:
     address = _ip_of(host_of(unquote(rest)))
     if kind not in ("ipv4", "ipv6") or address is None or address.is_loopback:
         return True  # what is no internet address comes from here
-    return str(address) in {
-        found.address for interface in psutil.net_if_addrs().values() for found in interface
-    }
+    return str(address) in _own_addresses()
+
+
+def is_elsewhere(host: str) -> bool:
+    """True of an address that is none of this machine's. A name, but for this machine's own, counts
+    as one of another: to look it up would take time."""
+    address = _ip_of(host)
+    if address is None:
+        return host not in ("localhost", socket.gethostname(), "")
+    return not (address.is_loopback or address.is_unspecified or str(address) in _own_addresses())
+
+
+def _own_addresses() -> set[str]:
+    return {found.address for interface in psutil.net_if_addrs().values() for found in interface}
 
 
 def _ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -6,8 +6,10 @@ import dataclasses
 import math
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.launcher.protocol import ProcessSpec
+from cluster.membership.reach import is_loopback, is_wildcard
 from cluster.options import command_line
 from cluster.process.own_python import module_argv, module_environ
 from cluster.supervisor.cores import share_cores
@@ -31,8 +33,11 @@ class Machine:
 def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec]]:
     """Two stages: the router, then all workers. Ports of the router must not be 0.
 
-    Workers listen on the router's host at free ports and keep their names over restarts.
+    Workers listen on the router's host at free ports and keep their names over restarts; where the
+    router is on all addresses, they are on loopback but for an advertised host, at which other
+    machines reach them. Raises ConfigError for one that nobody could reach.
     """
+    _check_advertised(options)
     pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
     members = [(role, index) for role, count in pools for index in range(count)]
     gpus = _gpus(options, machine)
@@ -103,17 +108,36 @@ def _router(options: ServeOptions) -> ProcessSpec:
 
 def _worker(options: ServeOptions, role: Role, index: int, environ: dict[str, str]) -> ProcessSpec:
     name = f"{role}-{index}"
+    near = _reachable(options.router.host)
     worker = WorkerOptions(
         role=role,
         worker_id=name,
-        host=_reachable(options.router.host),
-        router=f"{_reachable(options.router.host)}:{options.router.grpc_port}",
+        host=near if options.peers.advertise_host is None else options.router.host,
+        router=f"{near}:{options.router.grpc_port}",
         drain_timeout_s=options.router.drain_timeout_s,
+        peers=options.peers,
         model=options.model,
         engine=options.engine,
     )
     words = command_line(worker, leave_out=frozenset({"role"}))
     return _process(name, f"{role}-worker", words, environ)
+
+
+def _check_advertised(options: ServeOptions) -> None:
+    host, advertised = options.router.host, options.peers.advertise_host
+    if advertised is None:
+        return
+    if is_wildcard(advertised):
+        raise ConfigError(
+            f"advertise_host is {advertised}; name one address of this machine",
+            param="advertise_host",
+        )
+    if is_loopback(host) and not is_loopback(advertised):
+        raise ConfigError(
+            f"advertise_host is {advertised}, and nobody reaches the fleet there: it listens on "
+            f"{host} only; add --host 0.0.0.0",
+            param="advertise_host",
+        )
 
 
 def _process(name: str, command: str, words: list[str], environ: dict[str, str]) -> ProcessSpec:

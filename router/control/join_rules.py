@@ -7,6 +7,9 @@
 Tokens come from the decode side, and whoever loads "auto" has the format that its device takes: a
 prefill worker of another one is refused, and turned out when decode workers come after it.
 
+A prefill worker at a loopback address and a decode worker on another machine never meet: the one
+that comes second is refused.
+
 Two live processes under one id would take turns in replacing each other. The one that is there
 stays for as long as it is heard; a restarted worker waits until its former self has missed a beat.
 """
@@ -20,7 +23,7 @@ from cluster.deadline import Clock
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member, MemberState
-from cluster.membership.reach import host_of, is_loopback, is_of_this_machine
+from cluster.membership.reach import host_of, is_elsewhere, is_loopback, is_of_this_machine
 from cluster.membership.store import MembershipStore
 
 MISSED_BEATS = 2.0
@@ -56,7 +59,8 @@ class JoinRules:
 
     def check(self, newcomer: Member, peer: str) -> None:
         """Raises PairingMismatch for another model, IdTaken for an id in use, with both values, and
-        InvalidRequest for addresses that are none from here. `peer`: who asks, as gRPC names it."""
+        InvalidRequest for addresses that are none from here, or none for those whom it is to work
+        with. `peer`: who asks, as gRPC names it."""
         _check_reach(newcomer, peer)
         self._check_own_model(newcomer)
         for state in self._store.members():
@@ -64,6 +68,7 @@ class JoinRules:
                 self._check_id(newcomer, state)
             else:
                 _check_same_model(newcomer, state.member)
+                _check_meeting(newcomer, state.member)
 
     def turned_out_by(self, newcomer: Member) -> list[Member]:
         """Prefill members that have to go when this one, which was checked, joins."""
@@ -111,6 +116,24 @@ def _check_reach(newcomer: Member, peer: str) -> None:
                 "--host 0.0.0.0, or with the address at which the fleet reaches it",
                 param=name,
             )
+
+
+def _check_meeting(newcomer: Member, other: Member) -> None:
+    """Decode workers read from prefill workers at the address that the fleet was told: one at a
+    loopback address is read from this router's machine only."""
+    by_role = {newcomer.role: newcomer, other.role: other}
+    prefill, decode = by_role.get(Role.PREFILL), by_role.get(Role.DECODE)
+    if prefill is None or decode is None or not is_loopback(host_of(prefill.address)):
+        return
+    if is_elsewhere(host_of(decode.address)):
+        raise InvalidRequest(
+            f"{newcomer.worker_id} cannot join beside {other.worker_id}: the decode worker "
+            f"{decode.worker_id} is on another machine, at {decode.address}, and would look for "
+            f"the prefill worker {prefill.worker_id} at {prefill.address}, on its own; start "
+            f"{prefill.worker_id} with --host 0.0.0.0 and the router's network address, and a "
+            "fleet of `splitserve serve` with --host 0.0.0.0 and --advertise-host",
+            param="address",
+        )
 
 
 def _check_same_model(newcomer: Member, other: Member) -> None:

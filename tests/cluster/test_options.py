@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.config import PeerOptions, RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.options import (
@@ -19,6 +19,8 @@ from cluster.options import (
     option_values,
     without_options,
 )
+
+ONE_WORKERS = {"kv_events_port", "kv_replay_port", "metrics_port", "role", "router", "worker_id"}
 
 
 def from_words(cls: type, words: list[str]) -> object:
@@ -107,6 +109,31 @@ def test_an_unknown_variable_is_an_error_that_names_the_nearest() -> None:
 def test_a_variable_of_another_process_of_the_fleet_is_no_error() -> None:
     environ = {"SPLITSERVE_MAX_NUM_SEQS": "3", "SPLITSERVE_HOME": "/data"}
     assert load_options(RouterOptions, environ=environ) == RouterOptions()
+
+
+@pytest.mark.parametrize("name", sorted(ONE_WORKERS))
+def test_what_belongs_to_one_worker_is_refused_by_a_whole_fleet(name: str, tmp_path: Path) -> None:
+    spec = option_specs(WorkerOptions)[name]
+    with pytest.raises(ConfigError, match=f"{spec.variable} is an option of one worker") as refused:
+        load_options(ServeOptions, environ={spec.variable: "1"})
+    assert refused.value.param == name
+    file = tmp_path / "fleet.toml"
+    file.write_text(f"{name} = 1\n")
+    with pytest.raises(ConfigError, match=f"fleet.toml: {name} is an option of one worker"):
+        load_options(ServeOptions, environ={}, config_file=file)
+    assert load_options(RouterOptions, environ={spec.variable: "1"}, config_file=file)
+
+
+def test_what_holds_between_all_workers_is_an_option_of_a_whole_fleet(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text('advertise_host = "10.0.0.7"\n')
+    environ = {"SPLITSERVE_PREFILL_PROGRESS_TIMEOUT_S": "10"}
+    options = load_options(
+        ServeOptions, {"kv_transport": "loopback"}, environ=environ, config_file=file
+    )
+    assert options.peers == PeerOptions(
+        advertise_host="10.0.0.7", kv_transport="loopback", prefill_progress_timeout_s=10.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from cluster.config import EngineOptions, ModelOptions, WorkerOptions
+from cluster.config import EngineOptions, ModelOptions, PeerOptions, WorkerOptions
 from cluster.identity import Role
 from cluster.models.card import CheckpointFormat, DecoderConfig, ModelCard
 from cluster.rpc import RpcServer
@@ -123,11 +123,16 @@ class Running:
             return await self.exit_code
 
 
+PEER_OPTIONS = {item.name for item in fields(PeerOptions)}
+
+
 def options_for(role: Role, router: str | None = None, **changes) -> WorkerOptions:
+    """`changes` by name, of the worker's own options or of those among its peers."""
+    peers = {name: changes.pop(name) for name in PEER_OPTIONS & changes.keys()}
     values = {
         "role": role,
         "router": router,
-        "kv_transport": "loopback",
+        "peers": PeerOptions(**{"kv_transport": "loopback"} | peers),
         "drain_timeout_s": 5.0,
         "model": ModelOptions(dtype="float32"),
         "engine": EngineOptions(block_size_tokens=4),

@@ -61,6 +61,37 @@ def test_a_router_on_all_addresses_is_reached_by_its_workers_over_loopback() -> 
     assert "--router=127.0.0.1:50051" in words["decode-0"]
 
 
+def test_what_holds_between_all_workers_reaches_each_of_them() -> None:
+    named = {"prefill_progress_timeout_s": "10", "kv_transport": "loopback"}
+    every = planned(host="0.0.0.0", advertise_host="10.0.0.7", **named)
+    for worker in ("prefill-0", "decode-0"):
+        assert {
+            "--host=0.0.0.0",
+            "--router=127.0.0.1:50051",
+            "--advertise-host=10.0.0.7",
+            "--kv-transport=loopback",
+            "--prefill-progress-timeout-s=10.0",
+        } <= set(every[worker])
+    assert not any("advertise" in word for word in every["router"])
+
+
+@pytest.mark.parametrize(
+    ("host", "advertised", "remedy"),
+    [
+        ("127.0.0.1", "10.0.0.7", "--host 0.0.0.0"),
+        ("127.0.0.1", "node-7", "--host 0.0.0.0"),
+        ("0.0.0.0", "0.0.0.0", "one address of this machine"),
+    ],
+)
+def test_a_fleet_that_nobody_would_reach_where_it_says_is_not_started(
+    host: str, advertised: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError, match=remedy) as refused:
+        planned(host=host, advertise_host=advertised)
+    assert refused.value.param == "advertise_host"
+    assert planned(host="10.0.0.7", advertise_host="node-7")
+
+
 def test_threads_that_the_operator_names_are_not_divided() -> None:
     assert "--num-threads=6" in planned(num_threads="6")["decode-0"]
 
