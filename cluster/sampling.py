@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from cluster.errors import InvalidRequest
@@ -10,6 +9,7 @@ from cluster.errors import InvalidRequest
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20
 MAX_STOP_TOKEN_IDS = 64
+LONGEST_WRITTEN = 10**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,15 @@ class SamplingParams:
 
 
 def _between(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
-    inside = math.isfinite(value) and value <= high and (value > low if low_open else value >= low)
-    if not inside:
-        bracket = "(" if low_open else "["
-        raise InvalidRequest(f"{name} is {value}; allowed: {bracket}{low}, {high}]", param=name)
+    """What is no number is not between any two; an integer may be larger than any float."""
+    if not (value <= high and (value > low if low_open else value >= low)):
+        allowed = f"{'(' if low_open else '['}{low}, {high}]"
+        raise InvalidRequest(f"{name} is {in_words(value)}; allowed: {allowed}", param=name)
+
+
+def in_words(number: float) -> str:
+    """For messages: of a client's integer with more digits than anybody reads, or than Python
+    writes, its size."""
+    if isinstance(number, int) and abs(number) >= LONGEST_WRITTEN:
+        return f"a number of {number.bit_length()} bits"
+    return str(number)

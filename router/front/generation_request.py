@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.errors import InvalidRequest
-from cluster.sampling import SamplingParams
+from cluster.sampling import SamplingParams, in_words
 from router.dispatch.time_limits import TimeLimits
 from router.text.stop_strings import StopStrings
 
@@ -123,7 +123,7 @@ class GenerationRequest:
 def checked_seed(asked: int) -> int:
     """Any 64-bit seed, signed or not, as 0 .. 2**64 - 1. Raises InvalidRequest for others."""
     if not -(2**63) <= asked < SEED_VALUES:
-        raise InvalidRequest(f"seed is {_short(asked)}; allowed: a 64-bit integer", param="seed")
+        raise InvalidRequest(f"seed is {in_words(asked)}; allowed: a 64-bit integer", param="seed")
     return asked % SEED_VALUES
 
 
@@ -170,7 +170,3 @@ def combined_salt(tenant: str, cache_salt: str) -> str:
     if not cache_salt:
         return tenant
     return f"{len(tenant)}:{tenant}:{cache_salt}"
-
-
-def _short(value: int) -> str:
-    return str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"

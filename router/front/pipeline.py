@@ -24,7 +24,7 @@ from cluster.errors import (
     SplitserveError,
 )
 from cluster.process.loop_share import LoopShare
-from cluster.sampling import SamplingParams
+from cluster.sampling import SamplingParams, in_words
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
@@ -177,7 +177,7 @@ class CompletionPipeline:
         if wishes.max_tokens > room:
             raise ContextTooLong(
                 f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
-                f"{wishes.max_tokens}; this model's context is {limit} tokens: "
+                f"{in_words(wishes.max_tokens)}; this model's context is {limit} tokens: "
                 f"ask for at most {room}",
                 param="max_tokens",
             )
@@ -193,7 +193,7 @@ def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
     if count > MAX_PROMPT_LOGPROBS:
         raise InvalidRequest(
             f"{num_prompt_tokens} prompt tokens with {sampling.prompt_logprobs} alternatives each "
-            f"are {count} logprobs; allowed: {MAX_PROMPT_LOGPROBS}: ask for fewer, or send less",
+            f"are {in_words(count)} logprobs; allowed: {MAX_PROMPT_LOGPROBS}: ask for fewer, or send less",
             param="prompt_logprobs",
         )
 

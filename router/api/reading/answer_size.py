@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cluster.errors import InvalidRequest
+from cluster.sampling import in_words
 from router.api.reading.plan import Plan
 
 MAX_ANSWER_LOGPROBS = 1 << 18
@@ -30,8 +31,9 @@ def fitting(plan: Plan) -> Plan:
         return replace(plan, wishes=replace(wishes, default_max_tokens=cut))
     if wishes.max_tokens > max_tokens:
         raise InvalidRequest(
-            f"{wishes.max_tokens} tokens in {len(plan.prompts) * sampling.n} choices with "
-            f"{sampling.logprobs} alternatives each are {wishes.max_tokens * per_token} logprobs; "
+            f"{in_words(wishes.max_tokens)} tokens in {in_words(len(plan.prompts) * sampling.n)} "
+            f"choices with {sampling.logprobs} alternatives each are "
+            f"{in_words(wishes.max_tokens * per_token)} logprobs; "
             f"allowed in one piece: {MAX_ANSWER_LOGPROBS}: stream, or ask for fewer",
             param="logprobs",
         )

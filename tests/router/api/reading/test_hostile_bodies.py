@@ -158,6 +158,42 @@ async def test_a_wrong_parameter_is_named_with_its_limit(
     assert_error(response, 400, "invalid_request", param=param, says=says)
 
 
+MOST_DIGITS = 4300
+"""That a number in a body may have."""
+
+
+@pytest.mark.parametrize("num_digits", [310, MOST_DIGITS])
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": 9}, "n"),
+        ({"n": -9}, "n"),
+        ({"n": 9, "logprobs": 20}, "n"),
+        ({"n": 9, "max_tokens": 9, "logprobs": 20}, "logprobs"),
+        ({"n": 9, "prompt_logprobs": 20}, "prompt_logprobs"),
+        ({"max_tokens": 9}, "max_tokens"),
+        ({"max_tokens": 9, "logprobs": 20}, "logprobs"),
+        ({"min_tokens": 9}, "min_tokens"),
+        ({"top_k": -9}, "top_k"),
+        ({"seed": 9}, "seed"),
+        ({"truncate_prompt_tokens": 9}, "truncate_prompt_tokens"),
+        ({"best_of": 9}, "best_of"),
+        ({"stop_token_ids": [9]}, "stop_token_ids"),
+        ({"logit_bias": {"9": 1}}, "logit_bias"),
+        ({"prompt": [9]}, "prompt"),
+    ],
+    ids=str,
+)
+async def test_a_number_larger_than_any_float_is_refused_like_any_other(
+    http: httpx.AsyncClient, fields: dict[str, object], param: str, num_digits: int
+) -> None:
+    """Every 9 is so long."""
+    given = json.dumps({"prompt": "Hi", **fields}).replace("9", "9" * num_digits)
+    response = await http.post(COMPLETION, content=given, headers=JSON)
+    code = "context_length_exceeded" if param == "max_tokens" else "invalid_request"
+    assert_error(response, 400, code, param=param)
+
+
 async def test_an_overflowing_number_is_refused(http: httpx.AsyncClient) -> None:
     body = b'{"prompt": "a", "temperature": 1e999}'
     response = await http.post(COMPLETION, content=body, headers=JSON)
