@@ -99,10 +99,15 @@ class CompletionPipeline:
             return await self._texts.read(door, body, self._model.max_context_tokens)
 
     async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
-        """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet."""
-        wishes = request.wishes
-        token_ids = await self.encode(request.prompt, request.limits.to_first_token)
-        sampling = self._resolve(wishes, len(token_ids))
+        """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet.
+
+        Workers that leave meanwhile change nothing: routing knows who has room then.
+        """
+        wishes, limit = request.wishes, self._model.max_context_tokens
+        token_ids = await self._encoder.encode(
+            request.prompt, request.limits.to_first_token, max_context_tokens=limit
+        )
+        sampling = self._resolve(wishes, len(token_ids), max_context_tokens=limit)
         sampling.check(self._model.vocab_size)
         routed = RoutedRequest(
             request_id=request.request_id,
@@ -144,9 +149,12 @@ class CompletionPipeline:
 
     async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""
-        return await self._encoder.encode(prompt, deadline)
+        limit = self._model.max_context_tokens
+        return await self._encoder.encode(prompt, deadline, max_context_tokens=limit)
 
-    def _resolve(self, wishes: Wishes, num_prompt_tokens: int) -> SamplingParams:
+    def _resolve(
+        self, wishes: Wishes, num_prompt_tokens: int, *, max_context_tokens: int
+    ) -> SamplingParams:
         """Takes what other servers take and means something plain: top_k of the whole vocabulary is
         off, top_p of nothing leaves the likeliest token."""
         asked, vocab_size = wishes.sampling, self._model.vocab_size
@@ -154,34 +162,34 @@ class CompletionPipeline:
         return replace(
             asked,
             seed=self._chance.getrandbits(SEED_BITS) if wishes.seed is None else wishes.seed,
-            max_tokens=self._max_tokens(wishes, num_prompt_tokens),
+            max_tokens=_max_tokens(wishes, num_prompt_tokens, limit=max_context_tokens),
             min_tokens=0 if wishes.max_tokens == 0 else asked.min_tokens,
             top_k=0 if asked.top_k == -1 or asked.top_k >= vocab_size else asked.top_k,
             top_p=SMALLEST_TOP_P if asked.top_p == 0.0 else asked.top_p,
         )
 
-    def _max_tokens(self, wishes: Wishes, num_prompt_tokens: int) -> int:
-        """Raises InvalidRequest for nothing at all, and ContextTooLong."""
-        limit = self._model.max_context_tokens
-        room = limit - num_prompt_tokens
-        if wishes.max_tokens is None:
-            default = wishes.default_max_tokens
-            return room if default is None else min(default, room)
-        if wishes.max_tokens == 0:
-            if not wishes.tells_prompt:
-                raise InvalidRequest(
-                    "max_tokens is 0, which asks for nothing without echo or prompt_logprobs",
-                    param="max_tokens",
-                )
-            return 1  # the engine gives a first token with the prompt: nobody asked for it
-        if wishes.max_tokens > room:
-            raise ContextTooLong(
-                f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
-                f"{in_words(wishes.max_tokens)}; this model's context is {limit} tokens: "
-                f"ask for at most {room}",
+
+def _max_tokens(wishes: Wishes, num_prompt_tokens: int, *, limit: int) -> int:
+    """Raises InvalidRequest for nothing at all, and ContextTooLong."""
+    room = limit - num_prompt_tokens
+    if wishes.max_tokens is None:
+        default = wishes.default_max_tokens
+        return room if default is None else min(default, room)
+    if wishes.max_tokens == 0:
+        if not wishes.tells_prompt:
+            raise InvalidRequest(
+                "max_tokens is 0, which asks for nothing without echo or prompt_logprobs",
                 param="max_tokens",
             )
-        return wishes.max_tokens
+        return 1  # the engine gives a first token with the prompt: nobody asked for it
+    if wishes.max_tokens > room:
+        raise ContextTooLong(
+            f"the prompt has {num_prompt_tokens} tokens and max_tokens is "
+            f"{in_words(wishes.max_tokens)}; this model's context is {limit} tokens: "
+            f"ask for at most {room}",
+            param="max_tokens",
+        )
+    return wishes.max_tokens
 
 
 def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
@@ -193,7 +201,8 @@ def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
     if count > MAX_PROMPT_LOGPROBS:
         raise InvalidRequest(
             f"{num_prompt_tokens} prompt tokens with {sampling.prompt_logprobs} alternatives each "
-            f"are {in_words(count)} logprobs; allowed: {MAX_PROMPT_LOGPROBS}: ask for fewer, or send less",
+            f"are {in_words(count)} logprobs; allowed: {MAX_PROMPT_LOGPROBS}: "
+            "ask for fewer, or send less",
             param="prompt_logprobs",
         )
 

@@ -22,9 +22,11 @@ async def in_time(deadline: Deadline) -> AsyncIterator[None]:
         async with deadline.bound():
             yield
     except TimeoutError:
-        raise DeadlineExceeded(
-            "the deadline passed before the prompt was tokenized; allow more time"
-        ) from None
+        raise _too_late() from None
+
+
+def _too_late() -> DeadlineExceeded:
+    return DeadlineExceeded("the deadline passed before the prompt was tokenized; allow more time")
 
 
 class PromptEncoder:
@@ -38,19 +40,29 @@ class PromptEncoder:
         self._texts = texts
         self._share = share
 
-    async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
+    async def encode(
+        self, prompt: Prompt, deadline: Deadline, *, max_context_tokens: int
+    ) -> list[int]:
         """Token ids. Raises what `encode_prompt` and `TextWork.encode` raise, and DeadlineExceeded
-        where a text worker has not answered in time."""
-        await self._share.breathe()
+        where its turn, or a text worker's answer, came too late.
+
+        `max_context_tokens`: as it was when the request was looked at first."""
+        await self._turn(deadline)
         if isinstance(prompt, TokenPrompt):
-            return encode_prompt(self._model, prompt)
-        check_length(self._model, prompt)
+            return encode_prompt(self._model, prompt, max_context_tokens=max_context_tokens)
+        check_length(self._model, prompt, max_context_tokens=max_context_tokens)
         text = self._short_text(prompt)
         if text is None:
             async with in_time(deadline):
-                return await self._texts.encode(prompt, self._model.max_context_tokens)
-        await self._share.breathe()  # a chat was rendered
-        return encode_prompt(self._model, text)
+                return await self._texts.encode(prompt, max_context_tokens)
+        if text is not prompt:  # a chat was rendered
+            await self._turn(deadline)
+        return encode_prompt(self._model, text, max_context_tokens=max_context_tokens)
+
+    async def _turn(self, deadline: Deadline) -> None:
+        await self._share.breathe()
+        if deadline.has_passed:
+            raise _too_late()
 
     def _short_text(self, prompt: TextPrompt | ChatPrompt) -> TextPrompt | None:
         """Where it takes next to nothing to have it and to encode it."""

@@ -7,11 +7,11 @@ from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, Toke
 from router.front.served_model import ServedModel
 
 
-def encode_prompt(model: ServedModel, prompt: Prompt) -> list[int]:
+def encode_prompt(model: ServedModel, prompt: Prompt, *, max_context_tokens: int) -> list[int]:
     """Raises InvalidRequest (empty, unknown ids, refused by the template) and ContextTooLong."""
     if isinstance(prompt, TokenPrompt):
-        return checked_ids(model, prompt.token_ids)
-    check_length(model, prompt)
+        return checked_ids(model, prompt.token_ids, max_context_tokens=max_context_tokens)
+    check_length(model, prompt, max_context_tokens=max_context_tokens)
     if isinstance(prompt, TextPrompt):
         token_ids = model.tokenizer.encode(prompt.text, add_special=prompt.add_special)
     else:
@@ -19,17 +19,18 @@ def encode_prompt(model: ServedModel, prompt: Prompt) -> list[int]:
             rendered(model, prompt), add_special=prompt.rendering.add_special
         )
     kept = token_ids if prompt.keep_last is None else token_ids[-prompt.keep_last :]
-    return checked_ids(model, kept)
+    return checked_ids(model, kept, max_context_tokens=max_context_tokens)
 
 
-def check_length(model: ServedModel, prompt: TextPrompt | ChatPrompt) -> None:
+def check_length(
+    model: ServedModel, prompt: TextPrompt | ChatPrompt, *, max_context_tokens: int
+) -> None:
     """Refuses what cannot fit by its length alone: no token has more characters than bytes."""
     num_chars = num_chars_of(prompt)
-    limit = model.max_context_tokens * model.max_token_bytes
-    if num_chars > limit:
+    if num_chars > max_context_tokens * model.max_token_bytes:
         raise ContextTooLong(
             f"the prompt has {num_chars} characters, which is more than "
-            f"{model.max_context_tokens} tokens can hold; shorten it",
+            f"{max_context_tokens} tokens can hold; shorten it",
             param="prompt",
         )
 
@@ -43,11 +44,11 @@ def num_chars_of(prompt: TextPrompt | ChatPrompt) -> int:
     return sum(len(content) for _role, content in prompt.messages)
 
 
-def checked_ids(model: ServedModel, token_ids: list[int]) -> list[int]:
+def checked_ids(model: ServedModel, token_ids: list[int], *, max_context_tokens: int) -> list[int]:
     """The same ids. Their number first: nothing is done with more than fit."""
     if not token_ids:
         raise InvalidRequest("prompt is empty; it needs at least one token", param="prompt")
-    check_num_tokens(model, len(token_ids))
+    check_num_tokens(len(token_ids), max_context_tokens)
     low, high = min(token_ids), max(token_ids)
     if low < 0 or high >= model.vocab_size:
         wrong = low if low < 0 else high
@@ -57,13 +58,12 @@ def checked_ids(model: ServedModel, token_ids: list[int]) -> list[int]:
     return token_ids
 
 
-def check_num_tokens(model: ServedModel, num_tokens: int) -> None:
+def check_num_tokens(num_tokens: int, max_context_tokens: int) -> None:
     """Raises ContextTooLong where no token of an answer would have room."""
-    limit = model.max_context_tokens
-    if num_tokens >= limit:
+    if num_tokens >= max_context_tokens:
         raise ContextTooLong(
-            f"the prompt has {num_tokens} tokens; this model's context is {limit} tokens, "
-            "prompt and completion together: shorten the prompt",
+            f"the prompt has {num_tokens} tokens; this model's context is {max_context_tokens} "
+            "tokens, prompt and completion together: shorten the prompt",
             param="prompt",
         )
 

@@ -77,7 +77,7 @@ def prompt_of(message: inference_pb2.GenerateRequest, model: ServedModel) -> Pro
     if kind == "text":
         return TextPrompt(message.text)
     if kind == "tokens":
-        check_num_tokens(model, len(message.tokens.ids))
+        check_num_tokens(len(message.tokens.ids), model.max_context_tokens)
         return TokenPrompt(list(message.tokens.ids))
     if kind == "chat":
         return _chat(message.chat)

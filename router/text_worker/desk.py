@@ -38,7 +38,7 @@ class TextDesk:
 
     def encode(self, prompt: Prompt, max_context_tokens: int) -> list[int]:
         """Checked ids. Raises InvalidRequest and its kin."""
-        return encode_prompt(self._with_limit(max_context_tokens), prompt)
+        return encode_prompt(self._model, prompt, max_context_tokens=max_context_tokens)
 
     def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
         """Every check that a small body meets, then its prompts as ids. Raises RequestTooLarge
@@ -64,7 +64,7 @@ class TextDesk:
 
 
 def _encoded(model: ServedModel, split: SplitBody, prompt: Prompt) -> TokenPrompt:
-    token_ids = encode_prompt(model, prompt)
+    token_ids = encode_prompt(model, prompt, max_context_tokens=model.max_context_tokens)
     return TokenPrompt(token_ids, _text(model, prompt) if split.is_echoed else None)
 
 

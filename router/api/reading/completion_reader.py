@@ -109,7 +109,11 @@ class CompletionReader:
         """For the echo. Ids that nobody has looked at yet are checked first."""
         if prompt.text is not None:
             return prompt.text
-        return self._model.tokenizer.decode(checked_ids(self._model, prompt.token_ids))
+        model = self._model
+        limit = model.max_context_tokens
+        return model.tokenizer.decode(
+            checked_ids(model, prompt.token_ids, max_context_tokens=limit)
+        )
 
 
 def most(*counts: int | None) -> int | None:

@@ -36,7 +36,7 @@ class DetokenizeReader:
         """See TextReader."""
         request, ignored = decode_known(body, _DECODER, ignores_unknown=self._ignores_unknown)
         self._model.check_name(request.model)
-        check_num_tokens(self._model, len(request.tokens))
+        check_num_tokens(len(request.tokens), self._model.max_context_tokens)
         return SplitBody(b"", (TokenPrompt(request.tokens),), is_echoed=True, ignored=ignored)
 
     async def answer(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> bytes:

@@ -29,6 +29,7 @@ from router.dispatch.time_limits import TimeLimits
 from router.front.events import TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
 from router.front.generation_request import (
+    ChatPrompt,
     GenerationRequest,
     TextPrompt,
     Wishes,
@@ -75,6 +76,23 @@ async def test_the_route_is_told_which_lengths_nobody_asked_for(
     pipeline = pipeline_over(FakeSource(says("a")))
     prepared = await pipeline.prepare(request(max_tokens=asked, default_max_tokens=16))
     assert prepared.routed.is_default_length is is_default
+
+
+async def test_workers_that_leave_while_a_prompt_is_encoded_do_not_make_its_room_negative() -> None:
+    class Leaving(InProcessText):
+        async def encode(
+            self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int
+        ) -> list[int]:
+            limits.append(4)
+            return await super().encode(prompt, max_context_tokens)
+
+    limits = [100]
+    model = replace(byte_model(), context_limit=lambda: limits[-1])
+    pipeline = CompletionPipeline(model, FakeSource(says("ok")), Leaving(model))
+    asked = replace(request(), prompt=ChatPrompt((("user", "Hi"),)))
+    routed = (await pipeline.prepare(asked)).routed
+    assert len(limits) == 2
+    assert len(routed.token_ids) + routed.sampling.max_tokens == 100
 
 
 async def test_a_drain_waits_for_the_running_and_refuses_the_new() -> None:

@@ -30,6 +30,20 @@ ENCODING_S = 0.001
 NEVER = Deadline.never()
 
 
+class Encoder(PromptEncoder):
+    """With the limit that its model has."""
+
+    def __init__(self, model: ServedModel, texts: InProcessText, share: LoopShare) -> None:
+        super().__init__(model, texts, share)
+        self._limit = model.max_context_tokens
+
+    async def encode(
+        self, prompt: Prompt, deadline: Deadline, *, max_context_tokens: int | None = None
+    ) -> list[int]:
+        limit = self._limit if max_context_tokens is None else max_context_tokens
+        return await super().encode(prompt, deadline, max_context_tokens=limit)
+
+
 class NotingText(InProcessText):
     """Remembers what is sent to it."""
 
@@ -45,7 +59,7 @@ class NotingText(InProcessText):
 async def test_long_texts_and_chats_of_unknown_length_are_encoded_elsewhere() -> None:
     model = replace(byte_model(), context_limit=lambda: 100_000)
     texts = NotingText(model)
-    encoder = PromptEncoder(model, texts, LoopShare())
+    encoder = Encoder(model, texts, LoopShare())
     chat = ChatPrompt((("user", "Hi"),))
     await encoder.encode(TextPrompt("x" * MAX_INLINE_BYTES), NEVER)
     await encoder.encode(TokenPrompt([1] * MAX_INLINE_BYTES), NEVER)
@@ -64,16 +78,30 @@ class SilentText(NotingText):
 
 async def test_a_text_worker_that_does_not_answer_ends_at_the_deadline() -> None:
     model = byte_model()
-    encoder = PromptEncoder(model, SilentText(model), LoopShare())
+    encoder = Encoder(model, SilentText(model), LoopShare())
     with pytest.raises(DeadlineExceeded, match="before the prompt was tokenized"):
         await encoder.encode(ChatPrompt((("user", "Hi"),)), Deadline.after(0.01))
+
+
+@pytest.mark.parametrize("prompt", [TextPrompt("Hi"), TokenPrompt([72, 105])], ids=["text", "ids"])
+async def test_what_waited_for_its_turn_past_its_deadline_is_not_worked_on(prompt: Prompt) -> None:
+    tokenizer = SlowTokenizer()
+    model = replace(byte_model(), tokenizer=tokenizer)
+    share = LoopShare(0.0, clock=tokenizer.clock)
+    encoder = Encoder(model, InProcessText(model), share)
+    deadline = Deadline.after(ENCODING_S * 1.5, tokenizer.clock)
+    in_line = [encoder.encode(TextPrompt("Hi"), deadline) for _ in range(8)]
+    told = await asyncio.gather(*in_line, encoder.encode(prompt, deadline), return_exceptions=True)
+    assert told[:2] == [[72, 105]] * 2
+    assert all(isinstance(each, DeadlineExceeded) for each in told[2:])
+    assert tokenizer.now_s == ENCODING_S * 2
 
 
 async def test_a_text_that_is_encoded_on_the_loop_costs_no_timer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = byte_model()
-    encoder = PromptEncoder(model, NotingText(model), LoopShare())
+    encoder = Encoder(model, NotingText(model), LoopShare())
     monkeypatch.setattr(asyncio.get_running_loop(), "call_at", no_timer)
     assert await encoder.encode(TextPrompt("Hi"), Deadline.after(10)) == list(b"Hi")
 
@@ -105,21 +133,21 @@ async def test_a_short_chat_is_encoded_here_where_its_template_is_known_to_be_sh
 ) -> None:
     model = replace(byte_model(), context_limit=lambda: 100_000, template=BriefTemplate())
     texts = NotingText(model)
-    token_ids = await PromptEncoder(model, texts, LoopShare()).encode(chat, NEVER)
+    token_ids = await Encoder(model, texts, LoopShare()).encode(chat, NEVER)
     assert token_ids == await NotingText(model).encode(chat, 100_000)
     assert texts.prompts == ([] if is_here else [chat])
 
 
 async def test_a_base_model_refuses_a_chat() -> None:
     model = replace(byte_model(), template=None)
-    encoder = PromptEncoder(model, InProcessText(model), LoopShare())
+    encoder = Encoder(model, InProcessText(model), LoopShare())
     with pytest.raises(InvalidRequest, match="no chat template"):
         await encoder.encode(ChatPrompt((("user", "Hi"),)), NEVER)
 
 
 async def test_a_prompt_that_cannot_fit_is_refused_without_being_encoded() -> None:
     model = byte_model()
-    encoder = PromptEncoder(model, InProcessText(model), LoopShare())
+    encoder = Encoder(model, InProcessText(model), LoopShare())
     with pytest.raises(ContextTooLong, match="characters"):
         await encoder.encode(TextPrompt("x" * 100_000), NEVER)
     with pytest.raises(ContextTooLong, match="512"):
@@ -140,7 +168,7 @@ class SlowTokenizer(ByteTokenizer):
         return super().encode(text, add_special)
 
 
-async def longest_turn_s(encoders: Sequence[PromptEncoder], tokenizer: SlowTokenizer) -> float:
+async def longest_turn_s(encoders: Sequence[Encoder], tokenizer: SlowTokenizer) -> float:
     """Of the loop, while each of them encodes sixteen texts that came at once."""
     longest_s = 0.0
 
@@ -162,6 +190,6 @@ async def test_texts_that_come_at_once_hold_the_loop_no_longer_than_one_or_two()
     tokenizer = SlowTokenizer()
     model = replace(byte_model(), tokenizer=tokenizer)
     share = LoopShare(BUDGET_S, clock=tokenizer.clock)
-    encoders = [PromptEncoder(model, InProcessText(model), share) for _ in range(4)]
+    encoders = [Encoder(model, InProcessText(model), share) for _ in range(4)]
     longest_s = await longest_turn_s(encoders, tokenizer)
     assert 0 < longest_s <= BUDGET_S + ENCODING_S * 1.5
