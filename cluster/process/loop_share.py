@@ -15,7 +15,12 @@ import time
 from cluster.deadline import Clock
 
 BUDGET_S = 0.002
-"""Streams notice nothing below some 5 ms; a slice that has begun is finished."""
+"""Streams notice nothing below some 5 ms; a slice that has begun is finished.
+
+Who comes first in a turn is given the budget there and then, who waits in line at the beginning of
+a turn: between two looks of a stream may lie two budgets. The longest gaps with slices of 0.8 ms
+were 2.5 ms beside one who works, 3.3 beside 20 and 4.1 beside 200 (2-core machine); where nobody
+was given it there and then 2.5, 2.6 and 3.3 to 4.1, and a short request took more turns."""
 
 
 class LoopShare:

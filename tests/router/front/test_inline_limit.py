@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,33 @@ def test_the_slowest_kind_of_a_text_counts_for_all_of_its_kind() -> None:
     limit = TimedTokenizer(lambda text: 0.002 if text.isspace() else 0.0).limit()
     assert limit.admits("x" * (MAX_INLINE_BYTES // 2 - 1))
     assert not limit.admits("x" * (MAX_INLINE_BYTES // 2 + 1))
+
+
+WORD_S = 1e-6
+
+
+def num_words(text: str) -> int:
+    """As most tokenizers cut: each digit, letters together, spaces together."""
+    return len(re.findall(r"\d| ?[A-Za-z]+| +", text))
+
+
+@pytest.mark.parametrize("text", ["a1", " 1", "1a", "a2b "], ids=repr)
+def test_letters_or_spaces_between_digits_cost_what_they_cost_there(text: str) -> None:
+    """A tokenizer whose time goes to words."""
+    tokenizer = TimedTokenizer(lambda text: num_words(text) * WORD_S)
+    limit, text = tokenizer.limit(), text * (MAX_INLINE_BYTES // len(text))
+    num_admitted = max(n for n in range(len(text)) if limit.admits(text[:n]))
+    assert 0.5 * MAX_INLINE_S < num_words(text[:num_admitted]) * WORD_S <= MAX_INLINE_S
+
+
+def test_one_kind_alone_is_admitted_as_far_as_if_nothing_was_mixed() -> None:
+    limit = TimedTokenizer(lambda text: num_words(text) * WORD_S).limit()
+    pure = replace(limit, pair_s=0.0)
+    assert limit.pair_s > 0.0
+    for text in ("7" * 4000, "\u65e5" * 1300, "x" * 4000):
+        assert [limit.admits(text[:n]) for n in range(len(text))] == [
+            pure.admits(text[:n]) for n in range(len(text))
+        ]
 
 
 @pytest.mark.parametrize("character", ["\u65e5", "\U000e0001", "\u00e9"])
