@@ -66,7 +66,7 @@ demo: install
 	$(BIN)/python -m examples.demo
 
 # A process more than cores, up to four: one is busy with fleets, and the others wait half of their time.
-PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 4 ? n + 1 : 4))) --dist load
+PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); echo $$((n < 4 ? n + 1 : 4))) --dist load
 
 test: install $(ROUTER_VENV)/.installed
 	SPLITSERVE_ROUTER_PYTHON=$(CURDIR)/$(ROUTER_VENV)/bin/python $(PYTEST) --durations=10
