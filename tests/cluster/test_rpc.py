@@ -1,5 +1,7 @@
 """Calls between processes carry typed errors, health and reflection."""
 
+import asyncio
+
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -77,8 +79,10 @@ async def test_a_service_that_is_always_ready_serves_while_the_others_do_not():
         await server.set_ready(False)
         watch = stub.Watch(ask)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-        await server.stop(0)
+        stopping = asyncio.create_task(server.stop(60))  # its watchers hear of it first
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()
+        await stopping
 
 
 async def test_reflection_lists_the_services(server):
