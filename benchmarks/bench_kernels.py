@@ -18,6 +18,7 @@ import torch
 from benchmarks.cpu_floor import CpuFloor, best_of, measure_floor
 from benchmarks.report import Row, print_table, write_json
 from benchmarks.sampling_rows import sampling_work
+from cluster.home import kernels_folder
 from cluster.supervisor.cores import available_cores
 from kernels.cpu.team import TEAM
 from kernels.dispatch.block_digest import block_digest
@@ -149,7 +150,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     TEAM.resize(options.threads)
-    kernels = kernels_for(torch.device("cpu"))
+    kernels = kernels_for(torch.device("cpu"), kernels_folder())
     floor = measure_floor()
     rows = [
         *linear_rows(kernels, floor),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.home import kernels_folder
 from kernels.dispatch.kernel_sets import kernels_for
 
 READ_BYTES = 384 << 20
@@ -48,10 +49,9 @@ def measure_floor(repeats: int = 7) -> CpuFloor:
     words = torch.ones(READ_BYTES // 4)
     x = torch.randn(MATRIX, MATRIX).bfloat16()
     weight = torch.randn(MATRIX, MATRIX).bfloat16()
-    ours = kernels_for(torch.device("cpu")).pack_linear(weight)
-    streamed = kernels_for(torch.device("cpu")).pack_linear(
-        torch.ones(READ_BYTES // 2 // MATRIX, MATRIX).bfloat16()
-    )
+    kernels = kernels_for(torch.device("cpu"), kernels_folder())
+    ours = kernels.pack_linear(weight)
+    streamed = kernels.pack_linear(torch.ones(READ_BYTES // 2 // MATRIX, MATRIX).bfloat16())
     read_s = min(best_of(words.sum, repeats), best_of(lambda: streamed(x[:1]), repeats))
     multiply_s = min(best_of(lambda: x @ weight.T, repeats), best_of(lambda: ours(x), repeats))
     return CpuFloor(READ_BYTES / read_s, 2.0 * MATRIX**3 / multiply_s)

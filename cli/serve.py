@@ -18,9 +18,10 @@ from cli.progress_view import ProgressView
 from cli.terminal import complain, say
 from cluster.config import ServeOptions
 from cluster.errors import DiskFull
+from cluster.home import default_home
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
-from cluster.models.cache.store import ModelStore, default_home
+from cluster.models.cache.store import ModelStore
 from cluster.process.background import Loss, until_one_ends
 from cluster.process.free_memory import free_memory_share
 from cluster.supervisor.child import StartFailed

@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 
+from cluster.home import kernels_folder
 from cluster.models.card import DecoderConfig
 from engine.model.decoder import Decoder
 from engine.model.weights.decoder_weights import (
@@ -50,7 +51,7 @@ def random_decoder(config: DecoderConfig, dtype: torch.dtype, device: torch.devi
     """On the device's own kernels."""
     weights = cast(DecoderWeights, RandomDecoderWeights(config, dtype, device))
     with torch.inference_mode():
-        return Decoder(weights, kernels_for(device))
+        return Decoder(weights, kernels_for(device, kernels_folder()))
 
 
 class RandomDecoderWeights:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cluster.errors import ConfigError
-from cluster.models.cache.store import default_home
+from cluster.home import default_home
 from cluster.process.free_memory import free_memory_bytes
 from cluster.supervisor.cores import available_cores
 from cluster.supervisor.ports import claimed_port

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
+from cluster.home import kernels_folder
 from cluster.options import without_options
 from cluster.process.own_python import module_argv, module_environ
 
@@ -57,10 +58,10 @@ def torch_facts() -> dict[str, Any]:
 
 def cpu_kernel_facts() -> dict[str, Any]:
     """The native library, built if it is not there yet; "reason" says why it cannot be had."""
-    from kernels.cpu.native_library import NativeUnavailable, cache_folder, load_library
+    from kernels.cpu.native_library import NativeUnavailable, load_library
 
     try:
-        load_library(cache_folder())
+        load_library(kernels_folder())
     except NativeUnavailable as reason:
         return {"reason": str(reason)}
     return {"reason": ""}

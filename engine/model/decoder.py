@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import torch
 
+from cluster.home import kernels_folder
 from cluster.models.card import ModelCard
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
@@ -81,8 +82,9 @@ class Decoder:
         progress("open checkpoint", 0.0)
         reader = DecoderWeights(card, dtype, device, weights)
         progress("prepare kernels", 0.0)
-        prepare_kernels(device, lambda fraction: progress("prepare kernels", fraction))
-        kernels = kernels_for(device)
+        folder = kernels_folder()
+        prepare_kernels(device, folder, lambda fraction: progress("prepare kernels", fraction))
+        kernels = kernels_for(device, folder)
         with torch.inference_mode():
             return cls(reader, kernels, progress=progress)
 

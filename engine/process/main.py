@@ -20,6 +20,7 @@ from collections.abc import Callable
 import structlog
 
 from cluster.errors import InternalError, SplitserveError, status_of
+from cluster.home import kernels_folder
 from cluster.logs import configure_logging
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
@@ -33,7 +34,6 @@ from engine.process.threads import core_clock_of, use_threads_to_load, use_threa
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
-from kernels.cpu.native_library import cache_folder
 
 _LOG = structlog.get_logger()
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
@@ -47,7 +47,7 @@ def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_
     launch = EngineLaunch.unpack(sys.stdin.buffer.read())
     die_with_parent()
     configure_logging(f"{launch.spec.worker_id}/engine")
-    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_folder() / "triton"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(kernels_folder() / "triton"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
     channel = ZmqChannel(

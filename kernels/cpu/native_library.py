@@ -1,11 +1,12 @@
 """The AVX-512 library: compiled from `native/` on first use, kept in a folder, called by ctypes.
 
-    <home>/kernels/<digest of sources, flags and compiler>.so
+    <folder>/<digest of sources, flags and compiler>.so
 
-<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. Two free cores compile for about 20 seconds,
-busy ones for minutes, once per machine and version; a build that was ended goes on where it was.
-Where it is impossible (no AVX-512 BF16, no compiler, no folder to write to) one line of log says
-why, and torch does the work.
+`open_library` is told the folder by whoever asks for a set of kernels; from then on the library is
+there for the whole process. Two free cores compile for about 20 seconds, busy ones for minutes,
+once per machine and version; a build that was ended goes on where it was. Where it is impossible
+(no AVX-512 BF16, no compiler, no folder to write to) one line of log says why, and torch does the
+work.
 """
 
 from __future__ import annotations
@@ -93,24 +94,36 @@ _OPTIONAL_SIGNATURES: dict[str, tuple[type, ...]] = {
 }
 
 
+_opened: ctypes.CDLL | None = None
+
+
 class NativeUnavailable(Exception):
     """Why the library cannot be had here."""
 
 
 @functools.cache
-def native_library() -> ctypes.CDLL | None:
-    """The loaded library; None, after one line of log, where it cannot be built."""
+def open_library(folder: Path) -> ctypes.CDLL | None:
+    """The library from `folder`, built where it is not there yet; None, after one line of log,
+    where it cannot be."""
+    global _opened
     try:
-        return load_library(cache_folder())
+        _opened = library = load_library(folder)
     except NativeUnavailable as reason:
         _log.warning("CPU kernels run on torch, several times slower: %s", reason)
         return None
+    return library
 
 
-def prepare_library(report: Report) -> None:
-    """Builds what `native_library` will load, telling how far it is; nothing where it cannot."""
+def native_library() -> ctypes.CDLL | None:
+    """What this process has opened. None: nobody has asked for kernels of a CPU, or they cannot be
+    had here. Builds nothing, so that no request waits for it; any thread may ask."""
+    return _opened
+
+
+def prepare_library(folder: Path, report: Report) -> None:
+    """Builds what `open_library` will load, telling how far it is; nothing where it cannot."""
     with contextlib.suppress(NativeUnavailable):
-        load_library(cache_folder(), report)
+        load_library(folder, report)
 
 
 def load_library(folder: Path, report: Report = lambda _: None) -> ctypes.CDLL:
@@ -131,12 +144,6 @@ def load_library(folder: Path, report: Report = lambda _: None) -> ctypes.CDLL:
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None
     return library
-
-
-def cache_folder() -> Path:
-    """Where built libraries are kept."""
-    home = os.environ.get("SPLITSERVE_HOME")
-    return (Path(home) if home else Path.home() / ".cache" / "splitserve") / "kernels"
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -19,7 +20,7 @@ from kernels.cpu.head_linear import pack_heads
 from kernels.cpu.latent_attention import latent_attention as torch_latent_attention
 from kernels.cpu.native_kernels import NativeKernels
 from kernels.cpu.native_latent import NativeLatent
-from kernels.cpu.native_library import native_library, prepare_library
+from kernels.cpu.native_library import open_library, prepare_library
 from kernels.cpu.step_program import play_natively
 from kernels.cpu.torch_attention import paged_attention as torch_attention
 from kernels.reference.gated_mul import gated_mul
@@ -49,16 +50,17 @@ TORCH_CPU = replace(
 )
 
 
-def prepare_kernels(device: torch.device, report: Callable[[float], None]) -> None:
+def prepare_kernels(device: torch.device, folder: Path, report: Callable[[float], None]) -> None:
     """Does what the first `kernels_for` of a machine would wait for: on a CPU it compiles, which a
     slow machine takes minutes for; `report` is told the fraction done."""
     if device.type == "cpu":
-        prepare_library(report)
+        prepare_library(folder, report)
 
 
-def kernels_for(device: torch.device) -> KernelSet:
-    """The fastest set that runs on this device. The first call on a machine may compile."""
-    library = native_library() if device.type == "cpu" else None
+def kernels_for(device: torch.device, folder: Path) -> KernelSet:
+    """The fastest set that runs on this device. The first call on a machine may compile, and keeps
+    the outcome in `folder`."""
+    library = open_library(folder) if device.type == "cpu" else None
     if library is not None:
         return native_set(library)
     return triton_set() if device.type == "cuda" else TORCH_CPU

@@ -1,4 +1,7 @@
-"""One thread: tensors this small only lose by being shared out over busy cores."""
+"""The native library is open, as after a load on a CPU.
+
+One thread: tensors this small only lose by being shared out over busy cores.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from cluster.home import kernels_folder
+from kernels.cpu.native_library import open_library
 from kernels.cpu.team import TEAM
 
 
@@ -18,3 +23,8 @@ def one_thread() -> Iterator[None]:
     yield
     torch.set_num_threads(torch_threads)
     TEAM.resize(team)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def native_kernels() -> None:
+    open_library(kernels_folder())

@@ -166,7 +166,7 @@ def tell(folder: Path, name: str) -> None:
     family = FAMILIES[name]
     noted: list[str] = []
     note_compiles(noted)
-    decoder_module.kernels_for = lambda _: triton_set()
+    decoder_module.kernels_for = lambda *_: triton_set()
     device_draw.sample = triton_sample
     changes = {"vocab_size": VOCAB, "max_position_embeddings": MAX_CONTEXT, **family.changes}
     card = saved_card(random_model(family.architecture, **changes), folder)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.cpu.native_library import native_library
+from cluster.home import kernels_folder
+from kernels.cpu.native_library import open_library
 from kernels.dispatch.kernel_sets import REFERENCE, TORCH_CPU, native_set
 from kernels.kv_rows import write_rows
 from kernels.paged_queries import KV_SCALE_BYTES, PagedQueryTables
@@ -22,7 +23,7 @@ def cpu_set(name: str) -> KernelSet:
         return REFERENCE
     if name == "torch":
         return TORCH_CPU
-    library = native_library()
+    library = open_library(kernels_folder())
     if library is None:
         pytest.skip("no AVX-512 BF16 or no compiler on this machine")
     return native_set(library)

@@ -49,6 +49,12 @@ def test_the_stubs_are_those_of_the_protos(tmp_path):
         assert made.read_text() == (ROOT / "protos" / made.name).read_text(), "run make proto"
 
 
+def test_the_variable_of_the_home_is_read_in_one_place():
+    reads = re.compile(r"(environ|getenv).*SPLITSERVE_HOME")
+    found = [path.relative_to(ROOT) for path in SOURCES if reads.search(path.read_text())]
+    assert [str(path) for path in found] == ["cluster/home.py"]
+
+
 def test_every_package_and_extra_that_is_promised_is_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     tool = project["tool"]

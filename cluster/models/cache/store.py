@@ -5,16 +5,16 @@
     <home>/models/digests/*.json              SHA-256 of weight files
     <home>/models/locks/                      one per model
 
-<home> is $SPLITSERVE_HOME, else ~/.cache/splitserve. What is cached is used without a network.
+<home>: see cluster/home.py. What is cached is used without a network.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.errors import ChecksumMismatch, ConfigError, UnknownModel
+from cluster.errors import ChecksumMismatch, UnknownModel
+from cluster.home import default_home
 from cluster.models.cache.hub_download import COMPLETE, fetch_hub_model
 from cluster.models.cache.lock import cache_lock
 from cluster.models.cache.source import (
@@ -34,18 +34,6 @@ from cluster.models.files.progress import ByteProgress, silent
 from cluster.models.files.weights_digest import DigestCache
 from cluster.models.gguf.card import card_of_gguf
 from cluster.models.hf.card import card_of_folder
-
-
-def default_home() -> Path:
-    """$SPLITSERVE_HOME, else ~/.cache/splitserve. Raises ConfigError where there is no home."""
-    home = os.environ.get("SPLITSERVE_HOME")
-    try:
-        return Path(home).expanduser() if home else Path.home() / ".cache" / "splitserve"
-    except RuntimeError as cause:
-        raise ConfigError(
-            f"no folder for models and logs: {home or 'HOME is not set, and this user'} has no "
-            "home directory; set SPLITSERVE_HOME to a folder that can be written"
-        ) from cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cli.doctor import examine, machine, probe, software
 from cli.doctor.finding import Check, Finding, Verdict, broken, fine, poor
 from cli.exit_code import ExitCode
 from cluster.errors import ConfigError
-from cluster.models.cache.store import default_home
+from cluster.home import default_home
 from cluster.supervisor.devices import NvidiaHost
 
 FINE = Check("fine", lambda: fine("all is well"))

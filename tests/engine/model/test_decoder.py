@@ -10,8 +10,11 @@ import pytest
 import torch
 import transformers
 
+import engine.model.decoder
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
+from kernels.dispatch.kernel_sets import TORCH_CPU
+from kernels.tape.kernel_set import KernelSet
 from tests.engine.model.tiny_llama import (
     BLOCK_SIZE,
     decoder_config,
@@ -125,6 +128,26 @@ def test_loading_reports_its_progress(tmp_path: Path) -> None:
     assert seen[0] == ("open checkpoint", 0.0)
     assert seen[-1] == ("load weights", 1.0)
     assert [fraction for _, fraction in seen] == sorted(fraction for _, fraction in seen)
+
+
+def test_native_kernels_are_built_in_the_home_that_models_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = saved_card(random_model(tiny_config()), tmp_path)
+    folders: list[Path] = []
+
+    def kernels_in(_: torch.device, folder: Path) -> KernelSet:
+        folders.append(folder)
+        return TORCH_CPU
+
+    monkeypatch.setenv("SPLITSERVE_HOME", "~/ss")
+    monkeypatch.setenv("HOME", "/users/me")
+    monkeypatch.setattr(
+        engine.model.decoder, "prepare_kernels", lambda _, folder, report: folders.append(folder)
+    )
+    monkeypatch.setattr(engine.model.decoder, "kernels_for", kernels_in)
+    Decoder.load(card, torch.float32, "cpu")
+    assert folders == [Path("/users/me/ss/kernels")] * 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

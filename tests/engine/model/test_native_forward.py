@@ -54,7 +54,7 @@ def decoder(
     folder: Path, kernels: KernelSet, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, **c: Any
 ) -> tuple[Decoder, KvPool]:
     model = random_model(tiny_config(**c))
-    monkeypatch.setattr(engine.model.decoder, "kernels_for", lambda _: kernels)
+    monkeypatch.setattr(engine.model.decoder, "kernels_for", lambda *_: kernels)
     layout = KvLayout.of(decoder_config(model.config), BLOCK_SIZE, dtype)
     return Decoder.load(saved_card(model, folder), dtype, "cpu"), KvPool(layout, 64, "cpu")
 
@@ -117,7 +117,7 @@ def test_norms_gates_scales_and_windows_of_families_have_a_native_form(
     kv, other_kv = KvPool(layout, 64, "cpu"), KvPool(layout, 64, "cpu")
     one = Decoder.load(card, dtype, "cpu")
     monkeypatch.setattr(
-        engine.model.decoder, "kernels_for", lambda _: replace(kernels, play_natively=None)
+        engine.model.decoder, "kernels_for", lambda *_: replace(kernels, play_natively=None)
     )
     many = Decoder.load(card, dtype, "cpu")
     assert (one.num_native_calls, many.num_native_calls) == (1, 0)

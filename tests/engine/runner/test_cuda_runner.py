@@ -58,7 +58,7 @@ class Pair:
 @pytest.fixture(params=["avx512 or torch", "reference"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     if request.param == "reference":
-        monkeypatch.setattr("engine.model.decoder.kernels_for", lambda _: REFERENCE)
+        monkeypatch.setattr("engine.model.decoder.kernels_for", lambda *_: REFERENCE)
     model = random_model(tiny_config())
     decoder = Decoder.load(saved_card(model, tmp_path), torch.float32, "cpu")
     return Pair(decoder, KvLayout.of(decoder_config(model.config), BLOCK_SIZE, torch.float32))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import kernels.cpu.native_library as native
+from cluster.home import kernels_folder
 from kernels.dispatch.block_digest import block_digest
 from kernels.dispatch.kernel_sets import TORCH_CPU, kernels_for
 from tests.kernels.kernel_sets import cpu_set, random
@@ -20,34 +21,26 @@ from tests.kernels.kernel_sets import cpu_set, random
 def unbuilt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine that has not built the library yet."""
     cpu_set("avx512")
-    monkeypatch.setenv("SPLITSERVE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "native_library", native.native_library.__wrapped__)
-    return tmp_path
+    monkeypatch.setattr(native, "_opened", None)
+    return tmp_path / "kernels"
 
 
 def test_a_built_library_is_not_built_again(unbuilt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = native.cache_folder()
-    assert built.parent == unbuilt
-    shutil.copytree(_real_cache(monkeypatch), built)
+    shutil.copytree(kernels_folder(), unbuilt, ignore=shutil.ignore_patterns("triton"))
     monkeypatch.setattr(native, "_build", lambda *_: pytest.fail("built again"))
-    assert native.load_library(built).splitserve_gated_mul
-
-
-def _real_cache(monkeypatch: pytest.MonkeyPatch) -> Path:
-    with monkeypatch.context() as real:
-        real.delenv("SPLITSERVE_HOME")
-        native.load_library(native.cache_folder())
-        return native.cache_folder()
+    assert native.native_library() is None
+    assert kernels_for(torch.device("cpu"), unbuilt).name == "avx512"
+    opened = native.native_library()
+    assert opened is not None and opened.splitserve_gated_mul
 
 
 def test_without_a_compiler_torch_does_the_work_and_the_log_says_so(
     unbuilt: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr("kernels.dispatch.kernel_sets.native_library", native.native_library)
-    monkeypatch.setattr("kernels.dispatch.block_digest.native_library", native.native_library)
     with caplog.at_level(logging.WARNING):
-        assert kernels_for(torch.device("cpu")) is TORCH_CPU
+        for _ in range(2):
+            assert kernels_for(torch.device("cpu"), unbuilt) is TORCH_CPU
     assert [record.message for record in caplog.records] == [
         "CPU kernels run on torch, several times slower: no C++ compiler is installed "
         "(g++ 10 or later, or clang++ 11)"
@@ -74,7 +67,7 @@ def test_a_cpu_without_the_instructions_is_named(
 
 
 def test_a_folder_that_cannot_be_written_is_named(unbuilt: Path) -> None:
-    blocked = unbuilt / "file"
+    blocked = unbuilt.with_name("file")
     blocked.write_text("not a folder")
     with pytest.raises(native.NativeUnavailable, match="file/kernels cannot be written"):
         native.load_library(blocked / "kernels")

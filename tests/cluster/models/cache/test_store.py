@@ -26,7 +26,7 @@ from cluster.errors import (
 from cluster.models.cache import wheel_download
 from cluster.models.cache.lock import cache_lock
 from cluster.models.cache.source import ALIASES, HubSource, parse_source
-from cluster.models.cache.store import ModelStore, default_home
+from cluster.models.cache.store import ModelStore
 from cluster.models.cache.wheel_model import SMOLLM2, WheelModel
 from cluster.models.files import disk
 from cluster.models.files.progress import ByteProgress, silent
@@ -293,14 +293,6 @@ def test_a_source_of_no_kind_is_refused_with_the_kinds(source: str) -> None:
 def test_hub_sources_have_a_revision() -> None:
     assert parse_source("hf://a/b") == HubSource("a", "b", "main")
     assert parse_source("hf://a/b@v1.0") == HubSource("a", "b", "v1.0")
-
-
-def test_home_is_the_environments_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPLITSERVE_HOME", "/somewhere")
-    assert default_home() == Path("/somewhere")
-    monkeypatch.delenv("SPLITSERVE_HOME")
-    monkeypatch.setenv("HOME", "/users/me")
-    assert default_home() == Path("/users/me/.cache/splitserve")
 
 
 def test_a_lock_that_is_never_freed_ends_in_an_error(tmp_path: Path) -> None:
