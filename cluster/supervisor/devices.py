@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -11,7 +12,9 @@ from pathlib import Path
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 MIN_DRIVERS = {"12": 525, "13": 580}
 """The oldest NVIDIA driver that runs a program built for a major version of CUDA."""
+_LIST_TIMEOUT_S = 10.0
 _DEVICE_FILE = re.compile(r"nvidia\d+")
+_LISTED = re.compile(r"GPU \d+:")
 _DEVICE_NAME = re.compile(r"\d+|(GPU|MIG)-.+")
 _DRIVER = re.compile(r"\b(\d{3,})\.\d+(\.\d+)?\b")
 
@@ -22,11 +25,27 @@ class NvidiaHost:
 
     device_folder: Path = Path("/dev")
     version_file: Path = Path("/proc/driver/nvidia/version")
+    list_command: tuple[str, ...] = ()
+    """What prints `GPU 0: ...` for each card; asked where no card has a file."""
 
     def num_cards(self) -> int:
         """Those that this container was given, if it is one."""
         names = (path.name for path in self.device_folder.glob("nvidia*"))
-        return sum(_DEVICE_FILE.fullmatch(name) is not None for name in names)
+        num_files = sum(_DEVICE_FILE.fullmatch(name) is not None for name in names)
+        return num_files or self._num_listed()
+
+    def _num_listed(self) -> int:
+        """On WSL 2 the driver serves cards that have no files."""
+        if not self.list_command:
+            return 0
+        try:
+            done = subprocess.run(
+                self.list_command, capture_output=True, text=True, timeout=_LIST_TIMEOUT_S
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return 0
+        lines = done.stdout.splitlines() if done.returncode == 0 else []
+        return sum(_LISTED.match(line) is not None for line in lines)
 
     def driver(self) -> str | None:
         """Its version, such as 580.65.06; None where it does not tell."""
@@ -37,11 +56,11 @@ class NvidiaHost:
         return found[0] if found else None
 
 
-THIS_HOST = NvidiaHost()
+THIS_HOST = NvidiaHost(list_command=("nvidia-smi", "-L"))
 
 
 def visible_gpus(environ: Mapping[str, str], host: NvidiaHost = THIS_HOST) -> tuple[str, ...]:
-    """Names that CUDA_VISIBLE_DEVICES understands: the variable's own, else one per device file.
+    """Names that CUDA_VISIBLE_DEVICES understands: the variable's own, else one per card.
 
     The variable's names end at the first that names no device, such as -1: so CUDA reads it.
     """
