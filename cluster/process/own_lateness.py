@@ -65,10 +65,15 @@ class LateTurn:
         """How late this one is."""
         return max(0.0, self._clock() - self._due_s)
 
+    @property
+    def is_late(self) -> bool:
+        """True when the loop has stood: what has arrived may not be read yet."""
+        return self.late_s > LATE_S
+
     def spares(self) -> bool:
         """True when nobody is to be judged now. Never twice running: a loop that is always late
         has to judge, too."""
-        self._has_spared = self.late_s > LATE_S and not self._has_spared
+        self._has_spared = self.is_late and not self._has_spared
         return self._has_spared
 
     def needs_none(self) -> None:

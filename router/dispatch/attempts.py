@@ -35,7 +35,7 @@ class RetryRule:
 ELSEWHERE: dict[type[SplitserveError], RetryRule] = {
     WorkerLost: RetryRule(2, is_workers_fault=True),
     InternalError: RetryRule(2, is_workers_fault=True),
-    NothingCame: RetryRule(2, is_workers_fault=True),
+    NothingCame: RetryRule(2),  # whether it stands is judged whenever a request leaves a worker
     TransferFailed: RetryRule(2),
     NotReady: RetryRule(3),
     PairingMismatch: RetryRule(3),

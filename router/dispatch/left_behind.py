@@ -10,10 +10,9 @@ counts towards giving older guesses up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
+from router.dispatch.chosen_workers import ChosenWorkers
 from router.dispatch.stream import RoutedRequest
 from router.fleet.member import FleetMember
 from router.index.open_expectations import Expectation
@@ -23,20 +22,9 @@ from router.index.prefix_index import PrefixIndex
 class LeftBehind:
     """Of one request. `expect` when it is sent, `settle` when it is over, whatever came between."""
 
-    def __init__(
-        self,
-        request: RoutedRequest,
-        found: Mapping[WorkerKey, int],
-        decode: FleetMember,
-        prefill: list[FleetMember],
-        index: PrefixIndex,
-    ) -> None:
-        """`found`: tokens of the prompt that each was believed to have when it was decided on.
-        `prefill`: proposed workers, the first of which is to compute the prompt."""
+    def __init__(self, request: RoutedRequest, workers: ChosenWorkers, index: PrefixIndex) -> None:
         self._request = request
-        self._found = found
-        self._decode = decode
-        self._prefill = prefill
+        self._workers = workers
         self._index = index
         self._num_made_tokens = 0
         self._computer: FleetMember | None = None
@@ -47,7 +35,7 @@ class LeftBehind:
 
     def expect(self) -> None:
         """From now on requests that follow find their prefix."""
-        for item in (self._decode, *self._prefill[:1]):
+        for item in self._workers.all[:2]:
             self._expect_at(item)
 
     def made(self, num_tokens: int) -> None:
@@ -57,17 +45,18 @@ class LeftBehind:
     def decoded(self) -> None:
         """The decode worker has made a token of its own: it has all of the prompt's KV, whenever
         the client leaves. Events say it themselves."""
-        if self._decode.guesses is not None:
-            self._holders |= {self._decode.key.worker_id}
+        decode = self._workers.decode
+        if decode.guesses is not None:
+            self._holders |= {decode.key.worker_id}
 
     def ended(self, usage: Usage, timing: Timing) -> None:
         """The request ended well. Whoever computed the prompt has it, and a decode worker that
         went beyond the first token; one that ended with it may have stopped reading."""
-        decode = self._decode.key.worker_id
+        decode = self._workers.decode.key.worker_id
         computer = timing.prefill_worker or decode
         has_decoded = usage.completion_tokens > self._request.sampling.n
         self._holders = frozenset({computer, decode} if has_decoded else {computer})
-        named = (item for item in self._members if item.key.worker_id == computer)
+        named = (item for item in self._workers.all if item.key.worker_id == computer)
         self._computer, self._num_cached_tokens = next(named, None), usage.cached_tokens
         if self._computer is not None and self._computer.guesses is not None:
             self._expect_at(self._computer)  # it may be another than the first one proposed
@@ -78,25 +67,21 @@ class LeftBehind:
 
     def settle(self) -> None:
         """Once, at the end. The newest guess outlives the older ones that its blocks displace."""
-        for item in self._members:
+        for item in self._workers.all:
             if item.key in self._expected:
                 item.note_written(self._num_written_tokens(item))
         for key, expectation in self._expected.items():
             expectation.settle(came_true=key.worker_id in self._holders)
         self._expected = {}
 
-    @property
-    def _members(self) -> tuple[FleetMember, ...]:
-        return (self._decode, *self._prefill)
-
     def _expect_at(self, item: FleetMember) -> None:
         if item.key not in self._expected:
-            root = self._request.root_at(self._decode.pairing_key)
+            root = self._request.root_at(self._workers.decode.pairing_key)
             self._expected[item.key] = self._index.expect([item.key], root, self._request.packed)
 
     def _num_written_tokens(self, item: FleetMember) -> int:
-        found = self._found.get(item.key, 0)
+        found = self._workers.found.get(item.key, 0)
         if item is self._computer:
             found = min(found, self._num_cached_tokens)
-        num_made = self._num_made_tokens if item is self._decode else 0
+        num_made = self._num_made_tokens if item is self._workers.decode else 0
         return len(self._request.token_ids) - found + num_made

@@ -34,6 +34,16 @@ class RoutedRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "packed", pack_tokens(self.token_ids))
 
+    @property
+    def max_answer_tokens(self) -> int:
+        """Over all choices."""
+        return self.sampling.n * self.sampling.max_tokens
+
+    @property
+    def max_scored_tokens(self) -> int:
+        """Of the prompt, that may come back with a logprob: the first has none."""
+        return 0 if self.sampling.prompt_logprobs is None else len(self.token_ids) - 1
+
     def root_at(self, pairing_key: str) -> bytes:
         """Where the names of its blocks begin at workers of one pairing."""
         return cache_root(pairing_key, self.tenant_salt)

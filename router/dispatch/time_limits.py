@@ -24,7 +24,7 @@ HEARING_S = 1.0
 
 
 class NothingCame(DeadlineExceeded):
-    """A limit of the router's own passed, and the worker made no token for anybody meanwhile."""
+    """A limit of the router's own passed, and the worker stands: see `Standstill`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,6 @@ class TimeLimits:
         whole = self.whole
         return Deadline(min(whole.at_s, last_token_s + self.between_tokens_s), self.clock)
 
-    def has_stood(self, since_s: float) -> bool:
-        """True when who has given nothing since then has had the time for it."""
-        return Deadline(since_s + self.between_tokens_s, self.clock).has_passed
-
     def begun_again(self) -> TimeLimits:
         """As much time for the first token from now on; what the client asked for stays."""
         waited_s = self.clock() - self.arrived_s
@@ -90,7 +86,7 @@ class DefaultTimes:
 
 class ProgressWatch:
     """Waits beside a running request; `on_late` is called once, with why, unless it is stopped.
-    `stands`: whether its worker has made no token for anybody for as long as one may take.
+    `stands`: whether its worker has made nothing for anybody for as long as a token may take.
 
     One timer a request, which looks at how far the request has come when it fires: tokens cost
     nothing. A look that is late itself judges nobody by the router's own limits: the loop stood,
@@ -110,11 +106,18 @@ class ProgressWatch:
         self._on_late = on_late
         self._stands = stands
         self._turn = LateTurn(limits.clock)
+        self._ended_blind: bool | None = None
         self._timer = self._armed()
 
     def stop(self) -> None:
         """Idempotent."""
         self._timer.cancel()
+
+    @property
+    def is_blind(self) -> bool:
+        """True when this request can judge nobody: at its end the loop had stood, so that what has
+        arrived may not be read."""
+        return self._turn.is_late if self._ended_blind is None else self._ended_blind
 
     def _armed(self) -> asyncio.TimerHandle:
         limits = self._limits
@@ -133,6 +136,7 @@ class ProgressWatch:
         elif not self._limits.whole.has_passed and self._turn.spares():
             self._timer = self._armed_for(min(self._turn.late_s, HEARING_S))
         else:
+            self._ended_blind = self._limits.whole.has_passed and self._turn.is_late
             self._on_late(self._why(last_token_s))
 
     def _why(self, last_token_s: float | None) -> DeadlineExceeded:

@@ -29,6 +29,7 @@ from router.fleet.event_followers import EventFollowers
 from router.fleet.member import FleetMember
 from router.fleet.mismatches import Mismatches
 from router.fleet.sessions import Sessions
+from router.fleet.standstill import Standstill
 from router.pricing.estimates import Estimates
 
 NO_WORKER_GRACE_S = 3.0
@@ -44,7 +45,7 @@ class FleetTime:
     lease: Lease
     """The store's."""
     rest_clock: Clock
-    """Of those that failed and rest."""
+    """Of those that failed and rest, and of those that stand."""
 
 
 class Fleet:
@@ -225,13 +226,15 @@ class Fleet:
         if item is None:
             return
         was_draining, item.state = item.state.draining, state
+        item.standstill.heard(receives=state.load.num_leases > 0)
         self._estimates.heard(item.key, state.load)
         if state.draining != was_draining:
             self._changed.set()
 
     def _add(self, state: MemberState) -> None:
         member = state.member
-        item = FleetMember(state, cooldown=Cooldown(self._time.rest_clock))
+        clock = self._time.rest_clock
+        item = FleetMember(state, cooldown=Cooldown(clock), standstill=Standstill(clock))
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         self._learn_of_cache(item)

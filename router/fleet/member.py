@@ -14,19 +14,21 @@ from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
 from router.fleet.slow_start import SlowStart
+from router.fleet.standstill import Standstill
 from router.fleet.worker_session import WorkerSession
 
 
 class Assignment:
     """A request's share of a worker: counted until released, once."""
 
-    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens")
+    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens", "_task")
 
     def __init__(self, member: FleetMember, num_tokens: int, prefill_tokens: int) -> None:
         self._member: FleetMember | None = member
         self._num_tokens = num_tokens
         self._prefill_tokens = prefill_tokens
         self._is_probe = member.cooldown.sent()
+        self._task = member.standstill.given(is_elsewhere=not prefill_tokens)
 
     def prefilled(self) -> None:
         """The prompt is computed; idempotent."""
@@ -34,9 +36,11 @@ class Assignment:
             self._member.pending_prefill_tokens -= self._prefill_tokens
             self._member.pending_prompts -= self._prefill_tokens > 0
             self._prefill_tokens = 0
+            self._task.came_back()
 
     def release(self) -> None:
         """The worker has nothing more to do for the request; idempotent."""
+        self._task.left()
         self.prefilled()
         member, self._member = self._member, None
         if member is not None:
@@ -61,13 +65,13 @@ class FleetMember:
     """Whether its work fails: requests at a decode worker, handoffs at a prefill worker."""
     slow_start: SlowStart = field(default_factory=SlowStart)
     """Of a decode worker."""
+    standstill: Standstill = field(default_factory=lambda: Standstill(time.monotonic))
+    """Of a decode worker; nobody asks it of another."""
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0
     pending_prompts: int = 0
     """Whose tokens these are."""
-    last_token_s: float | None = None
-    """When a decode worker's own engine last made a token, for whichever request."""
     key: WorkerKey = field(init=False)
     """The process."""
     pairing_key: str = field(init=False)
@@ -137,7 +141,8 @@ class FleetMember:
             self.guesses.wrote(ceil(num_tokens / size), room_blocks=room_tokens // size)
 
     def assign(self, *, num_tokens: int, prefill_tokens: int) -> Assignment:
-        """Counts a request; `prefill_tokens` are those that it computes here."""
+        """Counts a request; `prefill_tokens` are those that it computes here. None, at a decode
+        worker: its prompt is computed elsewhere."""
         self.num_in_flight += 1
         self.in_flight_tokens += num_tokens
         self.pending_prefill_tokens += prefill_tokens

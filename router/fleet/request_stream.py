@@ -17,6 +17,8 @@ from cluster.errors import InternalError, SplitserveError, from_code
 from protos import worker_pb2
 
 WorkerMessage = worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended
+OnTokens = Callable[[int, int, float], None]
+"""Called with a choice, how many tokens of it have come, and when."""
 _Item = WorkerMessage | SplitserveError
 
 
@@ -30,13 +32,13 @@ class RequestStream:
         max_prompt_tokens: int = 0,
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
-        on_tokens: Callable[[int, int], None] = lambda choice, num_tokens: None,
+        on_tokens: OnTokens = lambda choice, num_tokens, now_s: None,
         on_end: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_tokens`: of a
-        choice so many have come, `on_end`: the worker is through, however far the consumer has
-        read; neither after an error."""
+        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_tokens`: tokens
+        have come, `on_end`: the worker is through, however far the consumer has read; neither
+        after an error."""
         self._tokens_left = max_tokens
         self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
@@ -59,13 +61,13 @@ class RequestStream:
 
     def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
         """New tokens of one choice."""
-        self.last_token_s = self._clock()
+        self.last_token_s = now_s = self._clock()
         self._tokens_left -= len(tokens.tokens)
         if self._tokens_left < 0:
             self.fail(InternalError("the decode worker sent more tokens than were asked for"))
         elif not self._over:
             self._items.put_nowait(tokens)
-            self._on_tokens(tokens.choice, len(tokens.tokens))
+            self._on_tokens(tokens.choice, len(tokens.tokens), now_s)
 
     def end(self, ended: worker_pb2.Ended) -> None:
         """The worker's last word."""

@@ -27,7 +27,7 @@ from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from protos import worker_pb2
-from router.fleet.request_stream import RequestStream
+from router.fleet.request_stream import OnTokens, RequestStream
 
 CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.1
@@ -101,7 +101,7 @@ class WorkerSession:
         *,
         max_tokens: int,
         max_prompt_tokens: int = 0,
-        on_tokens: Callable[[int, int], None] = lambda choice, num_tokens: None,
+        on_tokens: OnTokens = lambda choice, num_tokens, now_s: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> RequestStream:
         """Sends a request that may produce `max_tokens` over all choices, and score

@@ -3,19 +3,29 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
 from cluster.errors import DeadlineExceeded
+from cluster.process.background import cancel
+from protos import worker_pb2
 from router.control.plane import FleetPlane
-from router.dispatch.stream import Completed, RoutedRequest
-from router.dispatch.time_limits import DefaultTimes
+from router.dispatch.stream import Completed, RoutedRequest, StreamEvent
+from router.dispatch.time_limits import DefaultTimes, NothingCame
 from router.fleet.member import FleetMember
 from tests.router.dispatch_bench import collect, is_idle, outcome, request, router
-from tests.router.fake_decode_worker import FakeDecodeWorker, ended_frame, tokens_frame, until
+from tests.router.fake_decode_worker import (
+    FakeDecodeWorker,
+    Frame,
+    ended_frame,
+    tokens_frame,
+    until,
+)
+from tests.router.planes import prefill_member
 
+Handed = tuple[FleetPlane, FakeDecodeWorker, asyncio.Task[list[StreamEvent]]]
 PATIENT_S, WAIT_S, BRIEF_S = 60.0, 0.4, 0.15
 
 
@@ -40,14 +50,12 @@ def is_blamed(plane: FleetPlane, worker: FakeDecodeWorker) -> bool:
 async def silent_then_good() -> AsyncIterator[tuple[FleetPlane, FakeDecodeWorker]]:
     """The request of the block meets the silent one first: the other joins while it waits."""
     silent, good = FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1", answer_at_once=True)
-    async with router(silent) as plane:
-        await good.start()
+    async with good, router(silent) as plane:
         await plane.store.join(good.member())
         await until(lambda: all(not item.is_cut_off for item in plane.fleet.members))
         for item in plane.fleet.members:
             prefer(item, item.key.worker_id == "decode-0")
         yield plane, silent
-    await good.stop()
 
 
 def prefer(item: FleetMember, is_preferred: bool) -> None:
@@ -97,10 +105,56 @@ async def test_a_worker_that_makes_tokens_of_others_has_a_long_queue_and_is_not_
     await other.stop()
 
 
-async def test_a_limit_that_the_client_asked_for_is_nobodys_fault() -> None:
+async def test_a_clients_own_deadline_is_final_and_the_worker_that_stands_is_noted() -> None:
     async with silent_then_good() as (plane, silent):
         with pytest.raises(DeadlineExceeded, match="deadline of 0.4 s passed"):
             await collect(plane, waiting(asked_s=WAIT_S))
+        assert [submit.request_id for submit in silent.submitted] == ["r1"]
+        assert outcome(plane, "deadline_exceeded") == 1
+        assert is_blamed(plane, silent)
+
+
+async def test_of_many_requests_with_deadlines_of_their_own_a_silent_worker_meets_few() -> None:
+    """While the other is busy the silent one is idle: by load alone it looks best."""
+    silent, good = FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1", answer_at_once=True)
+    async with router(silent, good) as plane:
+
+        async def client(name: int) -> None:
+            for number in range(10):
+                asked = waiting(f"c{name}-{number}", asked_s=WAIT_S)
+                with suppress(DeadlineExceeded):
+                    await collect(plane, asked)
+
+        await asyncio.gather(*(client(name) for name in range(4)))
+        assert is_blamed(plane, silent)
+        assert len(silent.submitted) <= 4
+        assert outcome(plane, "ok") == 40 - len(silent.submitted)
+
+
+async def test_deadlines_that_are_shorter_than_a_tokens_limit_add_up() -> None:
+    async with silent_then_good() as (plane, silent):
+        for number in range(2):
+            asked = waiting(f"r{number}", between_tokens_s=1.5 * BRIEF_S, asked_s=BRIEF_S)
+            with pytest.raises(DeadlineExceeded):
+                await collect(plane, asked)
+            assert is_blamed(plane, silent) is (number == 1)
+
+
+async def test_a_client_that_leaves_has_seen_its_worker_stand() -> None:
+    async with silent_then_good() as (plane, silent):
+        left = asyncio.create_task(collect(plane, waiting(first_token_s=PATIENT_S)))
+        await until(lambda: bool(silent.submitted))
+        await asyncio.sleep(2 * BRIEF_S)
+        await cancel([left])
+        assert is_blamed(plane, silent)
+
+
+async def test_a_client_that_leaves_a_loop_that_stood_has_seen_nothing() -> None:
+    async with silent_then_good() as (plane, silent):
+        left = asyncio.create_task(collect(plane, waiting(asked_s=PATIENT_S)))
+        await until(lambda: bool(silent.submitted))
+        time.sleep(3 * BRIEF_S)  # the loop stands; nobody knows yet what has arrived
+        await cancel([left])
         assert not is_blamed(plane, silent)
 
 
@@ -121,3 +175,57 @@ async def test_a_stream_that_stands_still_with_all_others_is_held_against_its_wo
         with pytest.raises(DeadlineExceeded, match="no token came for 0.15 s"):
             await running
         assert is_blamed(plane, worker)
+
+
+@asynccontextmanager
+async def handed_over(**limits: float) -> AsyncIterator[Handed]:
+    """A request whose prompt a prefill worker computes, sent to the decode worker of the block."""
+    async with silent_then_good() as (plane, silent):
+        await plane.store.join(prefill_member())
+        asked = replace(waiting(**limits), token_ids=list(range(400)))
+        answer = asyncio.create_task(collect(plane, asked))
+        await until(lambda: bool(silent.submitted))
+        assert silent.submitted[0].prefill
+        yield plane, silent, answer
+
+
+def receives(num_requests: int) -> Frame:
+    return Frame(load=worker_pb2.EngineLoad(num_leases=num_requests, total_blocks=99))
+
+
+async def test_a_slow_prefill_is_not_held_against_the_worker_that_waits_for_it() -> None:
+    async with handed_over() as (plane, waits, answer):
+        waits.send(receives(1))
+        with pytest.raises(DeadlineExceeded) as caught:
+            await answer
+        assert not isinstance(caught.value, NothingCame)
+        assert not is_blamed(plane, waits)
+        assert plane.registry.get_sample_value("splitserve_retries_total") == 0
+
+
+async def test_a_worker_that_never_asks_for_a_prompt_stands_and_another_one_does() -> None:
+    async with handed_over() as (plane, silent, answer):
+        assert isinstance((await answer)[-1], Completed)
+        assert is_blamed(plane, silent)
+
+
+async def test_a_worker_that_hands_on_the_first_token_and_makes_no_other_stands() -> None:
+    """It may receive other prompts meanwhile, and hand on their first tokens."""
+    async with handed_over(first_token_s=PATIENT_S) as (plane, silent, answer):
+        silent.send(receives(1))
+        silent.send(tokens_frame("r1", 5))
+        with pytest.raises(DeadlineExceeded, match="no token came for 0.15 s"):
+            await answer
+        assert is_blamed(plane, silent)
+
+
+async def test_a_good_end_counts_where_one_token_is_all_that_is_asked() -> None:
+    """No token is ever the decode worker's own; it is judged by what came after the last end."""
+    async with handed_over(first_token_s=PATIENT_S, between_tokens_s=PATIENT_S) as handed:
+        plane, worker, answer = handed
+        [item] = [item for item in plane.fleet.members if item.key.worker_id == worker.worker_id]
+        await until(lambda: item.standstill.has_lasted(BRIEF_S))
+        worker.send(tokens_frame("r1", 5, last=True))
+        worker.send(ended_frame("r1"))
+        await answer
+        assert not item.standstill.has_lasted(BRIEF_S)

@@ -1,0 +1,76 @@
+"""The workers that a route names, as they are in the moment that its request is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cluster.errors import WorkerLost
+from cluster.identity import WorkerKey
+from cluster.wire import sampling_to_wire
+from protos import worker_pb2
+from router.dispatch.stream import RoutedRequest
+from router.fleet.fleet import Fleet
+from router.fleet.member import Assignment, FleetMember
+from router.fleet.worker_session import WorkerSession
+from router.pricing.route import Route, RoutingView
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenWorkers:
+    """Of one request at one decode worker."""
+
+    decode: FleetMember
+    session: WorkerSession
+    """The decode worker's."""
+    prefill: list[FleetMember]
+    """Best first: the first is to compute the prompt. Empty: the decode worker does."""
+    found: Mapping[WorkerKey, int]
+    """Tokens of the prompt that each was believed to have when it was decided on."""
+
+    @classmethod
+    def of(cls, view: RoutingView, route: Route, fleet: Fleet) -> ChosenWorkers:
+        """Raises WorkerLost when the decode worker has gone since; of the others, who is left."""
+        decode = fleet.find(route.decode)
+        if decode is None or decode.session is None:
+            raise WorkerLost(f"decode worker {route.decode.worker_id} left; try again")
+        prefill = [item for key in route.prefill if (item := fleet.find(key)) is not None]
+        found = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
+        return cls(decode, decode.session, prefill, found)
+
+    @property
+    def all(self) -> tuple[FleetMember, ...]:
+        """The decode worker first."""
+        return (self.decode, *self.prefill)
+
+    def assign(self, request: RoutedRequest) -> Iterator[Assignment]:
+        """The decode worker's share first, then the first prefill worker's; each counts at once."""
+        num_prompt = len(request.token_ids)
+        total = num_prompt + request.max_answer_tokens
+        local_tokens = 0 if self.prefill else self._uncached(self.decode, num_prompt)
+        yield self.decode.assign(num_tokens=total, prefill_tokens=local_tokens)
+        for item in self.prefill[:1]:
+            uncached = self._uncached(item, num_prompt)
+            yield item.assign(num_tokens=num_prompt, prefill_tokens=uncached)
+
+    def submission(self, request: RoutedRequest) -> worker_pb2.Submit:
+        """What the decode worker is sent."""
+        return worker_pb2.Submit(
+            request_id=request.request_id,
+            token_ids=request.token_ids,
+            sampling=sampling_to_wire(request.sampling),
+            prefill=[
+                worker_pb2.PrefillTarget(
+                    worker_id=item.key.worker_id,
+                    incarnation=item.key.incarnation,
+                    address=item.member.address,
+                )
+                for item in self.prefill
+            ],
+            cache_root=request.root_at(self.decode.pairing_key),
+            timeout_ms=max(1.0, request.limits.whole.remaining_ms),
+            asked_s=request.limits.asked_s,
+        )
+
+    def _uncached(self, item: FleetMember, num_prompt_tokens: int) -> int:
+        return max(1, num_prompt_tokens - self.found.get(item.key, 0))

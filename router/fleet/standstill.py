@@ -1,0 +1,98 @@
+"""For how long a decode worker has made nothing of what it could have done.
+
+    given, prompt and all ------------------------> its turn --> left, answered or not
+    given, prefill workers named --> elsewhere --first token--^
+
+Time counts while it is the worker's turn with any request, and from zero again with every token
+that it makes itself and every good end. A request that leaves unanswered takes nothing back: who
+gives up after a second has seen the worker stand for that second. What waits elsewhere is the
+worker's turn, too, unless it says that it receives: it has yet to ask for the prompt's blocks.
+"""
+
+from __future__ import annotations
+
+from cluster.deadline import Clock
+
+
+class Task:
+    """One request at the worker. Both methods are idempotent."""
+
+    __slots__ = ("_is_elsewhere", "_is_over", "_standstill")
+
+    def __init__(self, standstill: Standstill, *, is_elsewhere: bool) -> None:
+        self._standstill = standstill
+        self._is_elsewhere = is_elsewhere
+        self._is_over = False
+
+    def came_back(self) -> None:
+        """The prompt is computed: the rest is the worker's."""
+        if self._is_elsewhere and not self._is_over:
+            self._is_elsewhere = False
+            self._standstill.changed(num_own=1, num_elsewhere=-1)
+
+    def left(self) -> None:
+        """The worker has nothing more to do for it."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._is_elsewhere:
+            self._standstill.changed(num_elsewhere=-1)
+        else:
+            self._standstill.changed(num_own=-1)
+
+
+class Standstill:
+    """Of one process. `clock` gives monotonic seconds, as do the moments that `made` is told."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._num_own = 0
+        self._num_elsewhere = 0
+        self._receives = False
+        self._since_s: float | None = None
+        """While time counts: from when, as if it had never paused."""
+        self._counted_s = 0.0
+        """While it does not."""
+
+    def has_lasted(self, limit_s: float) -> bool:
+        """True when it has had so much time, and made nothing for anybody."""
+        if self._since_s is None:
+            return self._counted_s >= limit_s
+        return self._clock() >= self._since_s + limit_s
+
+    def given(self, *, is_elsewhere: bool) -> Task:
+        """A request is sent there; `is_elsewhere`: others were named who compute its prompt."""
+        task = Task(self, is_elsewhere=is_elsewhere)
+        self.changed(num_own=int(not is_elsewhere), num_elsewhere=int(is_elsewhere))
+        return task
+
+    def changed(self, *, num_own: int = 0, num_elsewhere: int = 0) -> None:
+        """So many more are its turn, or elsewhere. By `Task` only."""
+        self._num_own += num_own
+        self._num_elsewhere += num_elsewhere
+        self._count()
+
+    def heard(self, *, receives: bool) -> None:
+        """The worker's own word: whether it waits for blocks of prompts that others compute."""
+        if receives != self._receives:
+            self._receives = receives
+            self._count()
+
+    def made(self, now_s: float) -> None:
+        """A token of its own. Called with every one."""
+        self._counted_s = 0.0
+        if self._since_s is not None:
+            self._since_s = now_s
+
+    def ended_well(self) -> None:
+        """A request is complete, whoever made its tokens: the engine has closed it."""
+        self.made(self._clock())
+
+    def _count(self) -> None:
+        """Starts or stops the time, as things are now."""
+        has_turn = self._num_own > 0 or (self._num_elsewhere > 0 and not self._receives)
+        if has_turn and self._since_s is None:
+            self._since_s = self._clock() - self._counted_s
+        elif not has_turn and self._since_s is not None:
+            self._counted_s = self._clock() - self._since_s
+            self._since_s = None
