@@ -11,7 +11,7 @@ cancels the request on its workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from random import Random
@@ -229,10 +229,10 @@ class _Run:
                 if isinstance(event, PromptTokens):
                     self._prompt.take(event)
                     continue
-                delta = self._push(event)
+                deltas = self._push(event)
                 if (scored := self._prompt.whole()) is not None:
                     yield scored
-                if delta is not None:
+                for delta in deltas:
                     yield delta
         raise InternalError("the generation ended without a result")
 
@@ -253,7 +253,7 @@ class _Run:
             includes_stop=prepared.text.includes_stop,
         )
 
-    def _push(self, event: ChoiceTokens) -> TextDelta | None:
+    def _push(self, event: ChoiceTokens) -> Iterator[TextDelta]:
         if not self._choices:
             self._choices = [self._new_choice(*each) for each in enumerate(self.counts)]
         if not 0 <= event.choice < len(self._choices):

@@ -9,6 +9,11 @@ from typing import Any, Protocol
 class TokenStream(Protocol):
     """The text of one choice, token by token. One owner, called in order from one thread."""
 
+    @property
+    def is_holding(self) -> bool:
+        """True while some of what it was given may still become text."""
+        ...
+
     def step(self, token_id: int) -> str:
         """New text; empty while the bytes of a character are incomplete or the token is special."""
         ...

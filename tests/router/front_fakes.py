@@ -46,6 +46,10 @@ class ByteStream:
         self._shows_special = shows_special
         self._held = b""
 
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held)
+
     def step(self, token_id: int) -> str:
         if token_id >= EOS:
             return "<eos>" if self._shows_special else ""

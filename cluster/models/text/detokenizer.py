@@ -59,6 +59,11 @@ class IncrementalDetokenizer:
         self._held: list[int] = []
         self._stream = self._new_stream()
 
+    @property
+    def is_holding(self) -> bool:
+        """True while there are tokens whose text is held back."""
+        return bool(self._held)
+
     def step(self, token_id: int) -> str:
         """The text that this token completes; "" while it is held back. Never raises for an id."""
         is_hidden = token_id in self._tokenizer.special_ids and not self._shows_special

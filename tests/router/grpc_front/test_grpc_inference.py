@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +16,12 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from cluster.errors import QueueFull
+from cluster.generation import FinishReason, GeneratedToken
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S, JITTER_SHARE
 from cluster.rpc import RpcServer, open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from router.dispatch.stream import ChoiceTokens, RoutedRequest, StreamEvent
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
@@ -27,6 +29,7 @@ from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
 from router.grpc_front.public_port import PublicPort, public_server
+from router.text.choice import MAX_DELTA_LOGPROBS
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
     EOS,
@@ -34,6 +37,7 @@ from tests.router.front_fakes import (
     FakeSource,
     Script,
     byte_model,
+    completed,
     fails,
     hangs,
     says,
@@ -138,6 +142,25 @@ async def test_stop_strings_work_as_over_http() -> None:
         assert (complete.usage.completion_tokens, complete.usage.cached_tokens) == (5, 3)
         assert (complete.timing.ttft_ms, complete.timing.queue_ms) == (12.5, 2.0)
         await until(lambda: front.source.num_closed == 1, "the generation is closed")
+
+
+async def test_however_many_tokens_are_let_go_at_once_a_message_has_few_of_them() -> None:
+    top = tuple((65 + rank, -0.5) for rank in range(20))
+
+    async def holds_back(request: RoutedRequest) -> AsyncGenerator[StreamEvent, None]:
+        ids = [97] + [EOS] * 200
+        yield ChoiceTokens(0, [GeneratedToken(each, -0.5, top) for each in ids])
+        yield ChoiceTokens(0, [GeneratedToken(99, -0.5, top)], FinishReason.LENGTH)
+        yield completed(request, 202)
+
+    async with running_grpc(holds_back) as front:
+        answers = [answer async for answer in front.stub.Generate(text_request(stop=["ab"]))]
+    chunks = [answer.chunk for answer in answers if answer.HasField("chunk")]
+    assert max(len(chunk.tokens) for chunk in chunks) * 21 <= MAX_DELTA_LOGPROBS
+    assert sum(len(chunk.tokens) for chunk in chunks) == 202
+    assert "".join(chunk.text for chunk in chunks) == "ac"
+    assert [answer.HasField("choice_end") for answer in answers].count(True) == 1
+    assert answers[-1].complete.usage.completion_tokens == 202
 
 
 @pytest.mark.parametrize(

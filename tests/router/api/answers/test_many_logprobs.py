@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -24,9 +26,13 @@ from router.api.reading.answer_size import MAX_ANSWER_LOGPROBS
 from router.api.reading.plan import AnswerOptions
 from router.dispatch.stream import Completed
 from router.front.fan_out import IndexedEvent
-from router.text.choice import ShownToken, TextDelta
+from router.text.choice import MAX_DELTA_LOGPROBS, ChoiceText, ShownToken, TextDelta
+from router.text.choice_count import ChoiceCount
+from router.text.stop_strings import StopAutomaton
 from tests.router.front_fakes import (
+    EOS,
     MODEL,
+    ByteStream,
     ByteTokenizer,
     Front,
     running_front,
@@ -55,12 +61,24 @@ class NotingTokenizer(ByteTokenizer):
 
 
 class HeldReply:
-    """An exchange that keeps what it is given."""
+    """An exchange that keeps what it is given, and never waits."""
 
-    body = b""
+    def __init__(self) -> None:
+        self.body = b""
+        self.events: list[bytes] = []
+        self.clock = time.monotonic
 
     async def reply(self, body: bytes) -> None:
         self.body = body
+
+    async def start_stream(self) -> None:
+        pass
+
+    async def send_event(self, data: bytes) -> None:
+        self.events.append(data)
+
+    async def end_stream(self) -> None:
+        pass
 
 
 async def all_at_once() -> AsyncGenerator[IndexedEvent, None]:
@@ -74,22 +92,59 @@ async def all_at_once() -> AsyncGenerator[IndexedEvent, None]:
     yield 0, Completed(Usage(1, NUM_TOKENS * NUM_CHOICES, 0), Timing())
 
 
-@pytest.mark.parametrize("kind", ["chat", "completion"])
-async def test_no_turn_of_the_loop_puts_more_than_a_delta_into_words(kind: str) -> None:
-    tokenizer = NotingTokenizer()
+async def let_go_at_once() -> AsyncGenerator[IndexedEvent, None]:
+    """Every choice is held back to its last token: all but the first are without text."""
+    top = tuple((65 + rank, -0.5 - rank) for rank in range(TOP))
+    for choice in range(NUM_CHOICES):
+        count = ChoiceCount()
+        count.gave(NUM_TOKENS)
+        text = ChoiceText(choice, count, ByteStream(), StopAutomaton(["ab"]), keep_tokens=True)
+        ids = [97] + [EOS] * (NUM_TOKENS - 1)
+        tokens = [GeneratedToken(token_id, -0.5, top) for token_id in ids]
+        assert not list(text.push(tokens, None))
+        for delta in text.push([], FinishReason.LENGTH):
+            yield 0, delta
+    yield 0, Completed(Usage(1, NUM_TOKENS * NUM_CHOICES, 0), Timing())
+
+
+def generation_of(
+    kind: str, tokenizer: ByteTokenizer, events: AsyncGenerator[IndexedEvent, None], *, stream: bool
+) -> Generation:
     wishes = CompletionWishes(logprobs=TOP, prompt_logprobs=None, num_choices=NUM_CHOICES)
     chat = ChatShape(tokenizer, logprobs=True, prompt_logprobs=None)
     shape: AnswerShape = chat if kind == "chat" else CompletionShape(tokenizer, wishes, echoes=())
-    generation = Generation(
-        events=all_at_once(),
+    return Generation(
+        events=events,
         shape=shape,
         envelope=Envelope(id="x", model=MODEL, fingerprint="fp"),
         tally=Tally([1]),
         num_choices=NUM_CHOICES,
         num_prompts=1,
-        options=NOT_ASKED,
+        options=replace(NOT_ASKED, stream=stream, include_usage=stream),
         share=LoopShare(0.0),
     )
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+@pytest.mark.parametrize("stream", [False, True], ids=["in one piece", "stream"])
+async def test_however_many_tokens_are_let_go_no_turn_puts_many_into_words(
+    kind: str, stream: bool
+) -> None:
+    tokenizer, held = NotingTokenizer(), HeldReply()
+    noting = asyncio.ensure_future(tokenizer.note_turns())
+    generation = generation_of(kind, tokenizer, let_go_at_once(), stream=stream)
+    await generation.answer(cast(Exchange, held))
+    await cancel([noting])
+    bodies = [json.loads(each) for each in held.events or [held.body]]
+    assert sum(tokenizer.named) == NUM_TOKENS * NUM_CHOICES * (1 + TOP)
+    assert max(tokenizer.named) <= 2 * MAX_DELTA_LOGPROBS
+    assert bodies[-1]["usage"]["completion_tokens"] == NUM_TOKENS * NUM_CHOICES
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+async def test_no_turn_of_the_loop_puts_more_than_a_delta_into_words(kind: str) -> None:
+    tokenizer = NotingTokenizer()
+    generation = generation_of(kind, tokenizer, all_at_once(), stream=False)
     held = HeldReply()
     noting = asyncio.ensure_future(tokenizer.note_turns())
     await generation.answer(cast(Exchange, held))
