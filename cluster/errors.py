@@ -7,6 +7,7 @@
     |  |- UnknownPath              404: no such endpoint
     |  '- MethodNotAllowed         405
     |- RequestTooLarge             413
+    |  '- HeadTooLarge             431
     |- SlowRequest                 408: the client did not finish sending
     |- NotReady                    429 / 503, with a Retry-After
     |  |- QueueFull
@@ -68,7 +69,11 @@ class MethodNotAllowed(InvalidRequest):
 
 
 class RequestTooLarge(SplitserveError):
-    """The body or the head of the request is larger than the limit."""
+    """The body of the request is larger than the limit."""
+
+
+class HeadTooLarge(RequestTooLarge):
+    """The head of the request has too many bytes or headers."""
 
 
 class SlowRequest(SplitserveError):
@@ -185,6 +190,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     RequestTooLarge: ErrorStatus(
         "request_too_large", 413, "RESOURCE_EXHAUSTED", "invalid_request_error"
     ),
+    HeadTooLarge: ErrorStatus("head_too_large", 431, "RESOURCE_EXHAUSTED", "invalid_request_error"),
     NotReady: ErrorStatus("not_ready", 503, "UNAVAILABLE", "server_error"),
     QueueFull: ErrorStatus("queue_full", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),

@@ -23,6 +23,9 @@ class DoorLimits:
     request_timeout_s: float
     """For the head of a request, and again for its body."""
     max_head_bytes: int = 32 * 1024
+    max_headers: int = 100
+    max_ahead_bytes: int = 64 * 1024
+    """Of requests that a client sends while it is being answered."""
     max_connections: int = 4096
     """Over this many, only health and metrics are answered."""
     reserved_connections: int = 64

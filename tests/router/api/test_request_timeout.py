@@ -60,7 +60,7 @@ async def test_a_request_arrives_with_its_first_byte_and_not_when_it_is_understo
     writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n")
     await until(lambda: front.server.num_connections == 1, "the connection is there")
     (connection,) = front.server._server.server_state.connections
-    await until(lambda: connection._head_bytes > 0, "the head's first bytes are read")
+    await until(lambda: connection._bare_bytes > 0, "the head's first bytes are read")
     rest_sent_s = time.monotonic()
     head = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)

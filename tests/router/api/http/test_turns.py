@@ -1,0 +1,144 @@
+"""Requests that a client sends ahead: answered in order, one at a time, none of them read early."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.router.api.http.wire import Wire
+from tests.router.front_fakes import hangs, running_front, until
+
+GET = b"GET /get HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def post(path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def chunked(path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+AHEAD = (
+    post("/a", b"one\r\n\r\ntwo") + GET + b"\r\n\r\n" + post("/b", b"") + GET + post("/c", b"three")
+)
+ANSWERS = [b"/a one\r\n\r\ntwo", b"/get ", b"/b ", b"/get ", b"/c three"]
+
+
+@pytest.mark.parametrize("first", range(0, len(AHEAD), 10))
+async def test_requests_sent_ahead_are_answered_in_order_wherever_reads_cut_them(
+    first: int,
+) -> None:
+    for cut in range(first, min(first + 10, len(AHEAD))):
+        wire = Wire()
+        wire.protocol.data_received(AHEAD[:cut])
+        await wire.turns()
+        wire.protocol.data_received(AHEAD[cut:])
+        wire.may_answer.set()
+        await wire.settle()
+        assert wire.answers == ANSWERS
+        assert not wire.transport.is_closing()
+
+
+async def test_requests_that_come_byte_by_byte_are_answered_in_order() -> None:
+    wire = Wire()
+    wire.may_answer.set()
+    for at in range(len(AHEAD)):
+        wire.protocol.data_received(AHEAD[at : at + 1])
+    await wire.settle()
+    assert wire.answers == ANSWERS
+
+
+async def test_what_is_ahead_of_its_turn_is_not_parsed() -> None:
+    wire = Wire()
+    wire.protocol.data_received(GET * 1000)
+    assert len(wire.protocol.pipeline) == 0
+    wire.protocol.data_received(GET * 1000)
+    await wire.turns()
+    assert len(wire.protocol.pipeline) == 0
+    assert wire.started == ["/get"]
+
+
+async def test_a_client_that_sends_too_much_ahead_gets_the_answer_under_way_and_a_close() -> None:
+    wire = Wire()
+    wire.protocol.data_received(post("/a", b"one") + GET * 1000)
+    for _ in range(10):
+        wire.protocol.data_received(GET * 1000)
+    assert len(wire.protocol._ahead) <= 64 * 1024
+    wire.may_answer.set()
+    await wire.settle()
+    assert wire.answers == [b"/a one"]
+    assert b"connection: close" in wire.transport.written
+    assert wire.transport.is_closing()
+
+
+async def test_who_sends_on_in_the_read_of_a_chunked_body_is_told_of_the_close() -> None:
+    wire = Wire()
+    wire.protocol.data_received(chunked("/a", b"one") + GET)
+    wire.may_answer.set()
+    await wire.settle()
+    assert wire.answers == [b"/a one"]
+    assert b"connection: close" in wire.transport.written
+    assert wire.transport.is_closing()
+
+
+async def test_chunked_requests_one_after_the_other_keep_their_connection() -> None:
+    wire = Wire()
+    wire.may_answer.set()
+    for _ in range(3):
+        wire.protocol.data_received(chunked("/a", b"one"))
+        await wire.settle()
+    assert wire.answers == [b"/a one"] * 3
+    assert not wire.transport.is_closing()
+
+
+async def test_a_connection_lost_with_requests_ahead_ends_the_one_under_way() -> None:
+    wire = Wire()
+    wire.protocol.data_received(post("/a", b"one") + GET)
+    await wire.turns()
+    wire.lose()
+    await wire.settle()
+    assert (wire.started, wire.left) == (["/a"], ["/a"])
+
+
+async def test_a_client_that_leaves_requests_behind_frees_everything() -> None:
+    body = b'{"prompt": "Hi"}'
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+    with capture_logs() as logs:
+        async with running_front(hangs()) as front:
+            _reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+            writer.write(request + request + GET)
+            await until(lambda: len(front.source.requests) == 1, "the first is dispatched")
+            writer.transport.abort()
+            await until(lambda: front.source.num_closed == 1, "it is cancelled", 5.0)
+            await until(lambda: front.in_flight.num_admitted == 0, "nothing is in flight")
+            assert len(front.source.requests) == 1
+    assert not [line for line in logs if "failed inside" in line["event"]]
+
+
+async def test_a_request_sent_while_a_stream_runs_is_answered_after_it() -> None:
+    wire = Wire()
+    wire.protocol.data_received(GET)
+    await wire.turns()
+    wire.protocol.data_received(post("/next", b"one"))
+    await wire.turns()
+    assert wire.answers == []
+    wire.may_answer.set()
+    await wire.settle()
+    assert wire.answers == [b"/get ", b"/next one"]
+
+
+async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
+    wire = Wire()
+    wire.may_answer.set()
+    wire.protocol.data_received(GET)
+    await wire.settle()
+    wire.protocol.data_received(b"\r\n" * 100)
+    assert wire.protocol.timeout_keep_alive_task is not None
+    wire.protocol.data_received(GET)
+    assert wire.protocol.timeout_keep_alive_task is None
