@@ -34,7 +34,8 @@ from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
-from router.grpc_front.public_port import PublicPort, public_server
+from router.grpc_front.public_port import PublicPort
+from router.grpc_front.public_server import public_server
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
@@ -111,6 +112,7 @@ class RouterProcess:
             options.host,
             options.grpc_port,
             _port_of(options, descriptors),
+            clients=(SERVICE_NAME,),
             draw=world.chance.random,
         )
         self._door = DoorContext(

@@ -78,11 +78,17 @@ def _may_be_known(host: str) -> bool:
         return False
 
 
-def is_of_this_machine(peer: str) -> bool:
-    """Of a caller as gRPC names it, such as ipv4:10.0.0.7:4711."""
+def ip_of_peer(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Of a caller as gRPC names it, such as ipv4:10.0.0.7:4711; None where that is no internet
+    address."""
     kind, _, rest = peer.partition(":")
-    address = _ip_of(host_of(unquote(rest)))
-    if kind not in ("ipv4", "ipv6") or address is None or address.is_loopback:
+    return _ip_of(host_of(unquote(rest))) if kind in ("ipv4", "ipv6") else None
+
+
+def is_of_this_machine(peer: str) -> bool:
+    """Of a caller as gRPC names it."""
+    address = ip_of_peer(peer)
+    if address is None or address.is_loopback:
         return True  # what is no internet address comes from here
     return str(address) in _own_addresses()
 

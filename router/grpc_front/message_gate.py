@@ -6,29 +6,44 @@
 
 gRPC gathers a message before anybody sees it, as large as its limit allows, and only once it is
 asked for: what is not asked for yet is a window of 64 KiB at most. So who asks bounds the bytes.
-Where places are short, the peer with the most of them gives way, its oldest first; among equals,
-whoever has had a place for PATIENCE_S.
+Where places are short, who has most of them gives way, the oldest first (`fair_turns`); among
+equals, whoever has had a place for as long as others are asked to be patient.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from cluster.errors import NotReady, SlowRequest
+from router.grpc_front.caller import Caller
+from router.grpc_front.fair_turns import last_in_turn, next_in_turn, who_gives_way
 
-PATIENCE_S = 2.0
-MAX_WAITING = 256
-_LOOK_AGAIN_S = 0.05
+_LOOK_S = 0.05
+_LOOKS_PER_PATIENCE = 4
 Message = TypeVar("Message")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateLimits:
+    """Of one gate."""
+
+    max_receiving: int
+    """Places."""
+    max_waiting: int
+    """For a place; over it somebody is refused."""
+    timeout_s: float
+    """For one message, from its place on."""
+    patience_s: float
+    """Of those who wait, with who has a place and no more of them than they."""
 
 
 @dataclass(slots=True, eq=False)
 class _Receipt:
-    peer: str
+    caller: Caller
     turn: asyncio.Future[None]
     began_s: float = 0.0
     limit: asyncio.Timeout | None = None
@@ -44,12 +59,12 @@ class _Receipt:
 class MessageGate:
     """All calls from the event loop's thread."""
 
-    def __init__(self, max_receiving: int, timeout_s: float) -> None:
-        """`timeout_s`: for one message, from its place on."""
-        self._max_receiving = max_receiving
-        self._timeout_s = timeout_s
+    def __init__(self, limits: GateLimits) -> None:
+        self._limits = limits
+        self._look_s = min(_LOOK_S, limits.patience_s / _LOOKS_PER_PATIENCE)
         self._receiving: dict[_Receipt, None] = {}
         self._waiting: dict[_Receipt, None] = {}
+        self._overdue: set[_Receipt] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -57,37 +72,36 @@ class MessageGate:
         """Messages that have a place."""
         return len(self._receiving)
 
-    async def receive(self, peer: str, read: Callable[[], Awaitable[Message]]) -> Message:
+    async def receive(self, caller: Caller, read: Callable[[], Awaitable[Message]]) -> Message:
         """Reads one message in its turn. Raises SlowRequest and NotReady."""
-        receipt = _Receipt(peer, asyncio.get_running_loop().create_future())
+        receipt = _Receipt(caller, asyncio.get_running_loop().create_future())
         self._enter(receipt)
         try:
             await receipt.turn
-            async with asyncio.timeout(self._timeout_s) as receipt.limit:
+            async with asyncio.timeout(self._limits.timeout_s) as receipt.limit:
                 return await read()
         except TimeoutError:
             raise SlowRequest(
-                f"the message did not arrive within {self._timeout_s:g} s, or too many others "
-                "came meanwhile; send it faster"
+                f"the message did not arrive within {self._limits.timeout_s:g} s, or too many "
+                "others came meanwhile; send it faster"
             ) from None
         finally:
             self._leave(receipt)
 
     def _enter(self, receipt: _Receipt) -> None:
-        if len(self._receiving) < self._max_receiving:
+        if len(self._receiving) < self._limits.max_receiving:
             self._grant(receipt)
             return
         self._waiting[receipt] = None
-        if len(self._waiting) > MAX_WAITING:
+        if len(self._waiting) > self._limits.max_waiting:
             self._refuse_one()
         self._make_room()
 
     def _leave(self, receipt: _Receipt) -> None:
         self._receiving.pop(receipt, None)
         self._waiting.pop(receipt, None)
-        while self._waiting and len(self._receiving) < self._max_receiving:
-            held = _num_of_peers(self._receiving)
-            self._grant(min(self._waiting, key=lambda each: held[each.peer]))
+        while self._waiting and len(self._receiving) < self._limits.max_receiving:
+            self._grant(next_in_turn(self._waiting, self._receiving))
         self._make_room()
 
     def _grant(self, receipt: _Receipt) -> None:
@@ -98,9 +112,7 @@ class MessageGate:
             receipt.turn.set_result(None)
 
     def _refuse_one(self) -> None:
-        """The last to come of the peer that has the most in line."""
-        waiting = _num_of_peers(self._waiting)
-        refused = max(reversed(self._waiting), key=lambda each: waiting[each.peer])
+        refused = last_in_turn(self._waiting)
         del self._waiting[refused]
         if not refused.turn.done():
             refused.turn.set_exception(
@@ -108,29 +120,32 @@ class MessageGate:
             )
 
     def _make_room(self) -> None:
-        """While somebody waits, somebody is asked to leave, or it looks again when that is due."""
+        """While somebody waits, who has too many places is asked to leave one, and a look is due
+        at the others."""
+        if not self._waiting:
+            self._stop_looking()
+            return
+        loop = asyncio.get_running_loop()
+        if (greedy := who_gives_way(self._receiving, self._waiting)) is not None:
+            greedy.end(loop.time())
+        if self._timer is None:
+            self._timer = loop.call_later(self._look_s, self._look)
+
+    def _look(self) -> None:
+        """Who is overdue at two looks running is ended: between them is read what had arrived
+        while our own loop stood."""
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        latest_s = now_s - self._limits.patience_s
+        oldest = islice(self._receiving, len(self._waiting))
+        overdue = {receipt for receipt in oldest if receipt.began_s <= latest_s}
+        for receipt in overdue & self._overdue:
+            receipt.end(now_s)
+        self._overdue = overdue
+        self._make_room()
+
+    def _stop_looking(self) -> None:
+        self._overdue.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._waiting:
-            return
-        loop = asyncio.get_running_loop()
-        due_s = loop.time() - PATIENCE_S
-        oldest = next(iter(self._receiving))
-        if (heaviest := self._heaviest()) is not None:
-            heaviest.end(loop.time())
-        elif oldest.began_s <= due_s:
-            oldest.end(loop.time())
-        wait_s = max(oldest.began_s - due_s, _LOOK_AGAIN_S)
-        self._timer = loop.call_later(wait_s, self._make_room)
-
-    def _heaviest(self) -> _Receipt | None:
-        """The oldest of the peer with most places, where that is more than who waits has."""
-        held = _num_of_peers(self._receiving)
-        heaviest = max(self._receiving, key=lambda each: held[each.peer])
-        least = min(held[each.peer] for each in self._waiting)
-        return heaviest if held[heaviest.peer] > least + 1 else None
-
-
-def _num_of_peers(receipts: Iterable[_Receipt]) -> Counter[str]:
-    return Counter(each.peer for each in receipts)

@@ -1,31 +1,32 @@
-"""What strangers may do to a gRPC port, and how it is held to.
+"""What strangers may do to the router's gRPC port, in numbers.
 
-    a call comes -> counted -> its message is received in its turn (MessageGate) -> its method runs
-
-Over the wire nothing differs: a method with one request message reads it itself, as one with a
-stream of them would, so that no message is gathered before there is a place for it.
+Workers and operators call at the same port as clients. Their messages are small and come with the
+call, so they have places of their own, in which nobody stays: whatever clients do, and however few
+places their large messages leave, a beat is heard.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import grpc
+from router.grpc_front.message_gate import GateLimits
 
-from cluster.errors import InvalidRequest, SlowRequest, SplitserveError
-from cluster.retry_after import Draw
-from cluster.rpc import RpcServer, abort
-from router.front.refusals import crowded
-from router.grpc_front.message_gate import MessageGate
-
-MAX_REQUEST_STREAMS = 8
-"""Reflection's, which asks in a stream: each may hold a message besides those of the gate."""
 WINDOW_BYTES = 64 * 1024
 """Of a message that is not received yet."""
+PATIENCE_S = 2.0
+"""With a client that has a place while others wait."""
+MAX_WAITING = 256
+
+CONTROL_MESSAGE_BYTES = WINDOW_BYTES
+"""As much as is there before it is asked for; a Join has a few hundred bytes."""
+CONTROL_PATIENCE_S = 0.01
+CONTROL_TIMEOUT_S = 2.0
+"""As long as a worker waits for its answer."""
+CONTROL_WAITING_PER_PLACE = 32
+"""Each for the patience and two looks, 15 ms: who is last in line waits for half a second."""
+MIN_CONTROL_PLACES = 2
+_CLIENT_PLACES_PER_CONTROL_PLACE = 4
+
 _NO_COMPRESSION = 1
 """The limit of a message is that of its packed form: 60 kB of gzip would be 60 MB here."""
 
@@ -38,7 +39,8 @@ class PublicPort:
     """A larger one ends its call with RESOURCE_EXHAUSTED, unread; a compressed one with
     UNIMPLEMENTED."""
     max_receiving: int = 28
-    """Messages that are received at once; others wait, or take the place of a slow one."""
+    """Messages of clients that are received at once; others wait, or take the place of a slow
+    one."""
     receive_timeout_s: float = 10.0
     """For one message."""
     max_streams: int = 4096
@@ -51,6 +53,28 @@ class PublicPort:
     max_ping_strikes: int = 8
     """Pings that come sooner than half a second after the last, before the connection is closed.
     Our own workers ping once a second."""
+
+    @property
+    def for_clients(self) -> GateLimits:
+        """Of the messages of clients."""
+        return GateLimits(
+            max_receiving=self.max_receiving,
+            max_waiting=MAX_WAITING,
+            timeout_s=self.receive_timeout_s,
+            patience_s=PATIENCE_S,
+        )
+
+    @property
+    def for_control(self) -> GateLimits:
+        """Of those of workers, operators and probes. A stranger may send one as large as a
+        client's before it is refused, so places are bytes here, too."""
+        num_places = max(MIN_CONTROL_PLACES, self.max_receiving // _CLIENT_PLACES_PER_CONTROL_PLACE)
+        return GateLimits(
+            max_receiving=num_places,
+            max_waiting=num_places * CONTROL_WAITING_PER_PLACE,
+            timeout_s=CONTROL_TIMEOUT_S,
+            patience_s=CONTROL_PATIENCE_S,
+        )
 
     @property
     def options(self) -> list[tuple[str, int]]:
@@ -66,97 +90,3 @@ class PublicPort:
             ("grpc.server_handshake_timeout_ms", int(self.receive_timeout_s * 1000)),
             ("grpc.http2.max_ping_strikes", self.max_ping_strikes),
         ]
-
-
-def public_server(host: str, port: int, limits: PublicPort, *, draw: Draw) -> RpcServer:
-    """A server that clients reach, not only our own processes; `draw` of how long the refused are
-    to wait."""
-    return RpcServer(host, port, limits=limits.options, guards=[PublicCalls(limits, draw)])
-
-
-class PublicCalls(grpc.aio.ServerInterceptor):
-    """Stands before every method of one port. Calls from the event loop's thread."""
-
-    def __init__(self, limits: PublicPort, draw: Draw) -> None:
-        self._limits = limits
-        self._draw = draw
-        self._gate = MessageGate(limits.max_receiving, limits.receive_timeout_s)
-        self._num_streams = 0
-        self._num_request_streams = 0
-
-    async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
-    ) -> Any:
-        """The method behind its limits; None for one that is not there."""
-        handler = await continuation(details)
-        if handler is None:
-            return None
-        if handler.request_streaming:
-            return self._with_request_stream(handler)
-        return self._with_stream(handler) if handler.response_streaming else self._short(handler)
-
-    def _short(self, handler: Any) -> Any:
-        """One message, one answer."""
-
-        async def answer(_requests: Any, context: Any) -> Any:
-            return await handler.unary_unary(await self._message(context), context)
-
-        return _in_place_of(grpc.stream_unary_rpc_method_handler, answer, handler)
-
-    def _with_stream(self, handler: Any) -> Any:
-        """One message, a stream of answers, which the method writes to its context."""
-
-        async def answer(_requests: Any, context: Any) -> None:
-            try:
-                with self._counted():
-                    await handler.unary_stream(await self._message(context), context)
-            except SplitserveError as error:
-                await abort(context, error, self._draw)
-
-        return _in_place_of(grpc.stream_stream_rpc_method_handler, answer, handler)
-
-    def _with_request_stream(self, handler: Any) -> Any:
-        """A short dialogue."""
-
-        async def answer(requests: Any, context: Any) -> AsyncIterator[Any]:
-            if self._num_request_streams >= MAX_REQUEST_STREAMS:
-                await abort(context, crowded("calls"), self._draw)
-            self._num_request_streams += 1
-            try:
-                async with asyncio.timeout(self._limits.receive_timeout_s):
-                    async for response in handler.stream_stream(requests, context):
-                        yield response
-            except TimeoutError:
-                await abort(context, SlowRequest("the dialogue took too long; ask again"))
-            finally:
-                self._num_request_streams -= 1
-
-        return _in_place_of(grpc.stream_stream_rpc_method_handler, answer, handler)
-
-    async def _message(self, context: Any) -> Any:
-        """The one request. Ends the call where it does not come."""
-        try:
-            message = await self._gate.receive(context.peer(), context.read)
-            if message is grpc.aio.EOF:
-                raise InvalidRequest("the call ended without a message")
-        except SplitserveError as error:
-            await abort(context, error, self._draw)
-        return message
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        if self._num_streams >= self._limits.max_streams:
-            raise crowded("calls")
-        self._num_streams += 1
-        try:
-            yield
-        finally:
-            self._num_streams -= 1
-
-
-def _in_place_of(make: Callable[..., Any], answer: Any, handler: Any) -> Any:
-    return make(
-        answer,
-        request_deserializer=handler.request_deserializer,
-        response_serializer=handler.response_serializer,
-    )

@@ -28,7 +28,8 @@ from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
-from router.grpc_front.public_port import PublicPort, public_server
+from router.grpc_front.public_port import PublicPort
+from router.grpc_front.public_server import public_server
 from router.text.choice import MAX_DELTA_LOGPROBS
 from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import (
@@ -79,7 +80,7 @@ async def running_grpc(
     public = PublicPort(
         max_message_bytes=1 << 20, max_streams=int(door.door_limits.max_connections)
     )
-    server = public_server("127.0.0.1", 0, public, draw=door.chance.random)
+    server = public_server("127.0.0.1", 0, public, clients=(SERVICE_NAME,), draw=door.chance.random)
     server.add(add_inference, service, SERVICE_NAME)
     port = await server.start()
     channel = open_channel(f"127.0.0.1:{port}")

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from cluster.errors import NotReady, SlowRequest
 from cluster.process.background import cancel
-from router.grpc_front import message_gate
-from router.grpc_front.message_gate import MAX_WAITING, MessageGate
+from router.grpc_front.caller import Caller
+from router.grpc_front.message_gate import GateLimits, MessageGate
+from tests.manual_clock import ManualClock
+
+MAX_WAITING = 20
+FOREVER_S = 600.0
+LOOK_S = 0.05
+
+
+def gate_of(
+    num_places: int, *, patience_s: float = FOREVER_S, timeout_s: float = FOREVER_S
+) -> MessageGate:
+    return MessageGate(
+        GateLimits(
+            max_receiving=num_places,
+            max_waiting=MAX_WAITING,
+            timeout_s=timeout_s,
+            patience_s=patience_s,
+        )
+    )
 
 
 class Senders:
@@ -23,14 +42,16 @@ class Senders:
         self.tasks: list[asyncio.Task[bytes]] = []
 
     async def begins(self, peer: str) -> tuple[asyncio.Task[bytes], asyncio.Future[bytes]]:
-        """A message and what completes it."""
+        """A message and what completes it. `peer` as address:port, or an address alone."""
         message: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         async def read() -> bytes:
             self.asked.append(peer)
             return await message
 
-        self.tasks.append(asyncio.ensure_future(self.gate.receive(peer, read)))
+        self.tasks.append(
+            asyncio.ensure_future(self.gate.receive(Caller(peer.partition(":")[0], peer), read))
+        )
         await turns()
         return self.tasks[-1], message
 
@@ -40,12 +61,34 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+async def pass_s(clock: ManualClock, seconds: float) -> None:
+    """Time in which the loop turns."""
+    for _ in range(round(seconds / LOOK_S)):
+        clock.advance(LOOK_S)
+        await turns()
+
+
 @pytest.fixture
-async def senders(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Senders]:
-    monkeypatch.setattr(message_gate, "PATIENCE_S", 600.0)
-    made = Senders(MessageGate(2, timeout_s=60.0))
-    yield made
-    await cancel([task for task in made.tasks if not task.done()])
+async def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The loop's own: its timers are due by it."""
+    turned_by_hand = ManualClock()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", turned_by_hand)
+    return turned_by_hand
+
+
+@pytest.fixture
+async def senders() -> AsyncIterator[Senders]:
+    async with sending(gate_of(2)) as made:
+        yield made
+
+
+@asynccontextmanager
+async def sending(gate: MessageGate) -> AsyncIterator[Senders]:
+    made = Senders(gate)
+    try:
+        yield made
+    finally:
+        await cancel([task for task in made.tasks if not task.done()])
 
 
 async def test_no_more_are_asked_for_than_there_are_places(senders: Senders) -> None:
@@ -73,26 +116,65 @@ async def test_the_oldest_of_the_peer_with_most_places_gives_way(senders: Sender
     assert not younger.done()
 
 
-async def test_among_equals_the_oldest_gives_way_when_its_patience_is_over(
-    senders: Senders, monkeypatch: pytest.MonkeyPatch
+async def test_an_address_with_many_connections_is_one_that_has_many_places(
+    senders: Senders,
 ) -> None:
-    oldest, _ = await senders.begins("a")
-    await senders.begins("b")
-    late, _ = await senders.begins("c")
-    assert not oldest.done()
-    monkeypatch.setattr(message_gate, "PATIENCE_S", 0.0)
-    await senders.begins("d")
+    oldest, _ = await senders.begins("greedy:1")
+    younger, _ = await senders.begins("greedy:2")
+    in_line, _ = await senders.begins("greedy:3")
+    _, message = await senders.begins("modest:1")
     with pytest.raises(SlowRequest):
         await oldest
     await turns()
-    assert senders.asked[:3] == ["a", "b", "c"]
-    assert not late.done()
+    assert senders.asked == ["greedy:1", "greedy:2", "modest:1"]
+    message.set_result(b"came in")
+    assert await senders.tasks[-1] == b"came in"
+    assert not younger.done()
+    assert not in_line.done()
+
+
+async def test_among_equals_the_oldest_gives_way_when_its_patience_is_over(
+    clock: ManualClock,
+) -> None:
+    async with sending(gate_of(2, patience_s=2.0)) as senders:
+        oldest, _ = await senders.begins("a")
+        await pass_s(clock, 1.0)
+        younger, _ = await senders.begins("b")
+        late, _ = await senders.begins("c")
+        await pass_s(clock, 0.9)
+        assert not oldest.done()
+        await pass_s(clock, 0.2)
+        with pytest.raises(SlowRequest):
+            await oldest
+        await turns()
+        assert senders.asked == ["a", "b", "c"]
+        assert not younger.done()
+        assert not late.done()
+
+
+async def test_nobody_gives_way_while_nobody_waits(clock: ManualClock) -> None:
+    async with sending(gate_of(2, patience_s=2.0)) as senders:
+        first, _ = await senders.begins("a")
+        second, _ = await senders.begins("b")
+        await pass_s(clock, 30.0)
+        assert not first.done()
+        assert not second.done()
+
+
+async def test_what_arrived_while_our_own_loop_stood_is_received(clock: ManualClock) -> None:
+    async with sending(gate_of(1, patience_s=2.0)) as senders:
+        first, message = await senders.begins("a")
+        await senders.begins("b")
+        clock.advance(30.0)  # and nothing has turned meanwhile
+        await turns()
+        message.set_result(b"was there")
+        assert await first == b"was there"
 
 
 async def test_a_message_has_so_long_and_no_longer() -> None:
-    gate = MessageGate(1, timeout_s=0.01)
+    gate = gate_of(1, timeout_s=0.01)
     with pytest.raises(SlowRequest, match="within 0.01 s"):
-        await gate.receive("a", asyncio.Event().wait)
+        await gate.receive(Caller("a", "a"), asyncio.Event().wait)
     assert gate.num_receiving == 0
 
 

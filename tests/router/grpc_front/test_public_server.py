@@ -14,7 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from protos import inference_pb2, inference_pb2_grpc
-from router.grpc_front.public_port import MAX_REQUEST_STREAMS, PublicPort, public_server
+from router.grpc_front import public_port
+from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
+from router.grpc_front.public_server import MAX_REQUEST_STREAMS, public_server
 
 SERVICE = "splitserve.v1.Inference"
 METHODS = ["/splitserve.v1.Inference/ListModels", "/splitserve.v1.Inference/Generate"]
@@ -32,7 +34,7 @@ class Inference(inference_pb2_grpc.InferenceServicer):
 @asynccontextmanager
 async def target_of(**limits: Any) -> AsyncIterator[str]:
     port = PublicPort(**{**ANY_PORT, **limits})
-    server = public_server("127.0.0.1", 0, port, draw=Random(1).random)
+    server = public_server("127.0.0.1", 0, port, clients=(SERVICE,), draw=Random(1).random)
     server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Inference(), SERVICE)
     try:
         yield f"127.0.0.1:{await server.start()}"
@@ -93,6 +95,41 @@ async def test_a_peer_with_many_unfinished_messages_keeps_nobody_out(method: str
                 await stub.ListModels(inference_pb2.ListModelsRequest())
         for call in silent:
             call.cancel()
+
+
+async def test_a_probe_takes_no_place_of_a_client_and_ends_no_upload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(public_port, "PATIENCE_S", 0.0)
+    async with target_of(max_receiving=1) as target, own_channel(target) as uploading:
+        upload = uploading.stream_stream(METHODS[1])()
+        await upload.wait_for_connection()
+        async with own_channel(target) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            for _ in range(20):
+                await stub.Check(health_pb2.HealthCheckRequest())
+        assert not upload.done()
+        await upload.write(inference_pb2.GenerateRequest(request_id="mine").SerializeToString())
+        answer = inference_pb2.GenerateResponse.FromString(await upload.read())
+        assert answer.request_id == "mine"
+
+
+async def test_messages_of_workers_and_operators_are_small() -> None:
+    async with target_of() as target, own_channel(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        fits = health_pb2.HealthCheckRequest(service="x" * (CONTROL_MESSAGE_BYTES - 100))
+        too_large = health_pb2.HealthCheckRequest(service="x" * CONTROL_MESSAGE_BYTES)
+        assert await stub.Check(fits).code() is grpc.StatusCode.NOT_FOUND
+        refused = stub.Check(too_large)
+        assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert str(CONTROL_MESSAGE_BYTES) in await refused.details()
+
+
+@pytest.mark.parametrize("method", ["/grpc.health.v1.Health/Check", METHODS[0]])
+async def test_what_is_no_message_of_its_method_is_the_caller_s_fault(method: str) -> None:
+    async with target_of() as target, own_channel(target) as channel:
+        call = channel.unary_unary(method)(b"\xff\xff\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_watchers_count_among_the_calls_of_the_port() -> None:

@@ -1,0 +1,32 @@
+"""Who calls, as a door counts its callers: by address, and at one address by connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv6Network
+
+from cluster.membership.reach import ip_of_peer
+
+_HOST_BITS = 64
+"""Of an IPv6 address, whoever has a network of its own may choose as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One connection."""
+
+    address: str
+    """Without the port, which is another one for each connection; of IPv6 the network. What is no
+    internet address, such as a Unix socket's path, is itself."""
+    connection: str
+
+
+def caller_of(peer: str) -> Caller:
+    """Of a peer as gRPC names it: ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711, unix:/run/router."""
+    ip = ip_of_peer(peer)
+    if ip is None:
+        return Caller(peer, peer)
+    if ip.version == 4:
+        return Caller(str(ip), peer)
+    network = IPv6Network((int(ip) >> _HOST_BITS << _HOST_BITS, 128 - _HOST_BITS))
+    return Caller(str(network), peer)
