@@ -11,7 +11,7 @@ cancels the request on its workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from random import Random
@@ -253,7 +253,7 @@ class _Run:
             includes_stop=prepared.text.includes_stop,
         )
 
-    def _push(self, event: ChoiceTokens) -> Iterator[TextDelta]:
+    def _push(self, event: ChoiceTokens) -> Iterable[TextDelta]:
         if not self._choices:
             self._choices = [self._new_choice(*each) for each in enumerate(self.counts)]
         if not 0 <= event.choice < len(self._choices):

@@ -10,7 +10,7 @@ held back. However many are let go together, one delta brings few of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cluster.generation import FinishReason, GeneratedToken
@@ -71,13 +71,13 @@ class SilentChoice:
 
     def push(
         self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
-    ) -> Iterator[TextDelta]:
+    ) -> Iterable[TextDelta]:
         """See ChoiceText."""
         self._count.take_back(len(tokens))
         if reason is None or self.finish_reason is not None:
-            return iter(())
+            return ()
         self.finish_reason = FinishReason.LENGTH
-        return iter((TextDelta(self._choice, "", (), self.finish_reason, 0),))
+        return (TextDelta(self._choice, "", (), self.finish_reason, 0),)
 
 
 class ChoiceText:
@@ -117,14 +117,15 @@ class ChoiceText:
 
     def push(
         self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
-    ) -> Iterator[TextDelta]:
+    ) -> Iterable[TextDelta]:
         """Takes the next tokens and, with the last of them, the engine's finish reason.
 
-        Gives what there is to tell, to be read to its end before the next push: each delta is made
-        when it is asked for. Nothing comes once the choice is over.
+        Gives what there is to tell, to be read once and to its end before the next push: where
+        there are several deltas, each is made when it is asked for. Nothing comes once the choice
+        is over.
         """
         if self.finish_reason is not None:
-            return iter(())
+            return ()
         text = self._read(tokens, stops_at_last=reason is FinishReason.STOP)
         if reason is not None and not self._matcher.matched:
             text += self._finish()
@@ -171,7 +172,8 @@ class ChoiceText:
         if may_become_text and len(self._unread) < MAX_UNREAD_TOKENS:
             self._unread.append(item)
         else:
-            self._settle()
+            if self._unread:
+                self._settle()
             self._pending.append(item)
 
     def _settle(self) -> None:
@@ -181,16 +183,23 @@ class ChoiceText:
             self._pending.append(replace(item, end_chars=end))
         self._unread.clear()
 
-    def _told(self, text: str) -> Iterator[TextDelta]:
+    def _told(self, text: str) -> Iterable[TextDelta]:
         """`text`, and the tokens that are out with it, each with the last character of its text."""
+        items = self._release() if self._pending else []
+        if self._pending and self._next_is_out():
+            return self._in_parts(text, items)
+        if text or items or self.finish_reason is not None:
+            return (self._delta(text, items, self.finish_reason),)
+        return ()
+
+    def _in_parts(self, text: str, items: list[_Pending]) -> Iterator[TextDelta]:
+        """`items` first."""
         first, told = self._shown_chars - len(text), 0
-        items = self._release()
         while self._next_is_out():
             end = items[-1].end_chars - first
             yield self._delta(text[told:end], items, None)
             items, told = self._release(), end
-        if text or items or self.finish_reason is not None:
-            yield self._delta(text[told:], items, self.finish_reason)
+        yield self._delta(text[told:], items, self.finish_reason)
 
     def _release(self) -> list[_Pending]:
         """Of those that are out, as many as one delta may bring; one at least."""
@@ -213,7 +222,7 @@ class ChoiceText:
         self, text: str, items: Sequence[_Pending], reason: FinishReason | None
     ) -> TextDelta:
         shown = tuple(
-            ShownToken(item.token, item.start_chars, self._is_shown(item)) for item in items
+            [ShownToken(item.token, item.start_chars, self._is_shown(item)) for item in items]
         )
         return TextDelta(self._choice, text, shown, reason, self._count.num_tokens)
 

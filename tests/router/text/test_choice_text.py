@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -41,7 +41,7 @@ class Choice(ChoiceText):
 
     def push(
         self, tokens: Sequence[GeneratedToken], reason: FinishReason | None
-    ) -> Iterator[TextDelta]:
+    ) -> Iterable[TextDelta]:
         if not self.stops_heard:
             self.count.gave(len(tokens))
         return super().push(tokens, reason)
