@@ -56,7 +56,10 @@ class TurnProtocol(HttpToolsProtocol):
             if self._part is NOTHING and not (data := data.lstrip(b"\r\n")):
                 return  # empty lines between requests are no sign of life, and no end of a head
             cut = self._cut(data)
-            super().data_received(data[:cut])
+            if self._part is BODY and self.parser.should_upgrade():
+                self._take(data[:cut])
+            else:
+                super().data_received(data[:cut])
             data = data[cut:]
 
     def on_message_begin(self) -> None:
@@ -76,6 +79,8 @@ class TurnProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade() and self._num_left():
+            return  # the parser leaves the body to the other protocol, and we speak none
         self._part = NOTHING
         super().on_message_complete()
 
@@ -93,16 +98,25 @@ class TurnProtocol(HttpToolsProtocol):
         """Bytes of `data` to the end of the head or body; of a chunked body all, for only the
         parser knows its end: a request that follows in the same read is not answered."""
         if self._part is BODY:
-            length = header_of(self.scope, b"content-length")  # type: ignore[arg-type]
-            if length is None:
-                return len(data)
-            return max(1, int(length) - (self._body_bytes - self._body_start))
+            left = self._num_left()
+            return len(data) if left is None else max(1, left)
         head = self._head_tail + data
         end = head.find(_END_OF_HEAD)
         if end < 0:
             self._head_tail = head[-3:]
             return len(data)
         return end + len(_END_OF_HEAD) - len(self._head_tail)
+
+    def _num_left(self) -> int | None:
+        """Bytes of the body that are still to come, where the head tells."""
+        length = header_of(self.scope, b"content-length")  # type: ignore[arg-type]
+        return None if length is None else int(length) - (self._body_bytes - self._body_start)
+
+    def _take(self, data: bytes) -> None:
+        """A piece of a body, past the parser."""
+        self.on_body(data)
+        if not self._num_left():
+            self.on_message_complete()
 
     def _set_aside(self, data: bytes) -> None:
         if len(self._ahead) + len(data) <= self.limits.max_ahead_bytes:

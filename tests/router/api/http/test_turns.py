@@ -142,3 +142,16 @@ async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
     assert wire.protocol.timeout_keep_alive_task is not None
     wire.protocol.data_received(GET)
     assert wire.protocol.timeout_keep_alive_task is None
+
+
+async def test_a_body_whose_head_offers_another_protocol_is_read_all_the_same() -> None:
+    head = b"POST /a HTTP/1.1\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n"
+    request = head + b"http2-settings: AAEAAA\r\ncontent-length: 5\r\n\r\nthree"
+    for cut in range(len(request)):
+        wire = Wire()
+        wire.may_answer.set()
+        wire.protocol.data_received(request[:cut])
+        await wire.turns()
+        wire.protocol.data_received(request[cut:] + GET)
+        await wire.settle()
+        assert wire.answers == [b"/a three", b"/get "]
