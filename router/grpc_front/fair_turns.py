@@ -20,6 +20,10 @@ class Claim(Protocol):
     def caller(self) -> Caller:
         """Whose it is."""
 
+    @property
+    def is_known(self) -> bool:
+        """Its connection comes before others that have no more: see HeardBefore."""
+
 
 SomeClaim = TypeVar("SomeClaim", bound=Claim)
 
@@ -31,10 +35,11 @@ class Shares:
         self._addresses = Counter(claim.caller.address for claim in claims)
         self._connections = Counter(claim.caller.connection for claim in claims)
 
-    def of(self, claim: Claim) -> tuple[int, int]:
-        """Those of its address, and of its connection."""
+    def of(self, claim: Claim) -> tuple[int, int, bool]:
+        """Those of its address, and of its connection; between equals, a stranger has more."""
         caller = claim.caller
-        return self._addresses[caller.address], self._connections[caller.connection]
+        of_address = self._addresses[caller.address]
+        return of_address, self._connections[caller.connection], not claim.is_known
 
 
 def next_in_turn(waiting: Iterable[SomeClaim], placed: Collection[Claim]) -> SomeClaim:
@@ -55,7 +60,7 @@ def who_gives_way(placed: Collection[SomeClaim], waiting: Collection[Claim]) -> 
     fewest_at = _fewest_at_each_address(waiting, shares)
 
     def has_too_many(claim: Claim) -> bool:
-        of_address, of_connection = shares.of(claim)
+        of_address, of_connection, _ = shares.of(claim)
         of_rival = fewest_at.get(claim.caller.address, of_connection)
         return of_address > fewest + 1 or of_connection > of_rival + 1
 

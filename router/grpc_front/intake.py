@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -30,12 +31,13 @@ class Intake:
         """The request, as bytes where there is no `parse`. Ends the call where it does not come,
         or is none."""
         try:
-            raw = await self._gate.receive(caller_of(context.peer()), context.read)
-            return self._checked(raw, parse)
+            caller, read = caller_of(context.peer()), partial(self._read, context)
+            return _parsed(await self._gate.receive(caller, read), parse)
         except SplitserveError as error:
             await abort(context, error, self._draw)
 
-    def _checked(self, raw: Any, parse: Parse | None) -> Any:
+    async def _read(self, context: Any) -> bytes:
+        raw: Any = await context.read()
         if raw is grpc.aio.EOF:
             raise InvalidRequest("the call ended without a message")
         if len(raw) > self._max_message_bytes:
@@ -43,7 +45,12 @@ class Intake:
                 f"the message has {len(raw)} bytes, and those of this method at most "
                 f"{self._max_message_bytes}; send less"
             )
-        try:
-            return raw if parse is None else parse(raw)
-        except DecodeError:
-            raise InvalidRequest("the message is not what this method takes") from None
+        message: bytes = raw
+        return message
+
+
+def _parsed(raw: bytes, parse: Parse | None) -> Any:
+    try:
+        return raw if parse is None else parse(raw)
+    except DecodeError:
+        raise InvalidRequest("the message is not what this method takes") from None

@@ -21,6 +21,7 @@ from typing import TypeVar
 from cluster.errors import NotReady, SlowRequest
 from router.grpc_front.caller import Caller
 from router.grpc_front.fair_turns import last_in_turn, next_in_turn, who_gives_way
+from router.grpc_front.heard_before import HeardBefore
 
 _LOOK_S = 0.05
 _LOOKS_PER_PATIENCE = 4
@@ -39,11 +40,16 @@ class GateLimits:
     """For one message, from its place on."""
     patience_s: float
     """Of those who wait, with who has a place and no more of them than they."""
+    max_known: int = 0
+    """Connections that are remembered for messages that came whole: they are next before others
+    that have no more places, and refused after them. For messages that take no time: elsewhere
+    newcomers would never have their turn."""
 
 
 @dataclass(slots=True, eq=False)
 class _Receipt:
     caller: Caller
+    is_known: bool
     turn: asyncio.Future[None]
     began_s: float = 0.0
     limit: asyncio.Timeout | None = None
@@ -65,6 +71,7 @@ class MessageGate:
         self._receiving: dict[_Receipt, None] = {}
         self._waiting: dict[_Receipt, None] = {}
         self._overdue: set[_Receipt] = set()
+        self._heard = HeardBefore(limits.max_known)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -74,12 +81,15 @@ class MessageGate:
 
     async def receive(self, caller: Caller, read: Callable[[], Awaitable[Message]]) -> Message:
         """Reads one message in its turn. Raises SlowRequest and NotReady."""
-        receipt = _Receipt(caller, asyncio.get_running_loop().create_future())
+        turn = asyncio.get_running_loop().create_future()
+        receipt = _Receipt(caller, self._heard.spend(caller), turn)
         self._enter(receipt)
         try:
             await receipt.turn
             async with asyncio.timeout(self._limits.timeout_s) as receipt.limit:
-                return await read()
+                message = await read()
+            self._heard.note(caller)
+            return message
         except TimeoutError:
             raise SlowRequest(
                 f"the message did not arrive within {self._limits.timeout_s:g} s, or too many "

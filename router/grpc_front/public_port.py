@@ -74,6 +74,7 @@ class PublicPort:
             max_waiting=num_places * CONTROL_WAITING_PER_PLACE,
             timeout_s=CONTROL_TIMEOUT_S,
             patience_s=CONTROL_PATIENCE_S,
+            max_known=self.max_connections,
         )
 
     @property

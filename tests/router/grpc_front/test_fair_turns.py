@@ -13,6 +13,7 @@ from router.grpc_front.fair_turns import Shares, last_in_turn, next_in_turn, who
 class Asked:
     name: str
     caller: Caller
+    is_known: bool = False
 
 
 def claims(*names: str) -> list[Asked]:
@@ -45,6 +46,15 @@ def test_the_address_with_most_places_gives_way_however_few_each_connection_has(
 def test_at_one_address_the_connection_with_most_gives_way() -> None:
     assert giving_way(claims("b1", "a1", "a2", "a2"), claims("a3")) == "a2"
     assert giving_way(claims("a2", "a2", "b1", "b2"), claims("a3")) == "a2"
+
+
+def test_between_equals_who_is_known_comes_first_and_is_refused_last() -> None:
+    known = Asked("known", Caller("a", "a9"), is_known=True)
+    strangers = claims("a1", "a2")
+    assert next_in_turn([*strangers, known], claims("a3")) is known
+    assert last_in_turn([*strangers, known]).name == "a2"
+    assert next_in_turn([known, *claims("b1")], claims("a3")).name == "b1"
+    assert next_in_turn([known, *strangers], claims("a9")).name == "a1"
 
 
 def test_nobody_gives_way_to_who_would_then_have_more() -> None:

@@ -20,7 +20,11 @@ LOOK_S = 0.05
 
 
 def gate_of(
-    num_places: int, *, patience_s: float = FOREVER_S, timeout_s: float = FOREVER_S
+    num_places: int,
+    *,
+    patience_s: float = FOREVER_S,
+    timeout_s: float = FOREVER_S,
+    max_known: int = 0,
 ) -> MessageGate:
     return MessageGate(
         GateLimits(
@@ -28,6 +32,7 @@ def gate_of(
             max_waiting=MAX_WAITING,
             timeout_s=timeout_s,
             patience_s=patience_s,
+            max_known=max_known,
         )
     )
 
@@ -203,3 +208,35 @@ async def test_who_leaves_gives_its_place_back_wherever_it_stands(senders: Sende
     _, message = await senders.begins("e")
     message.set_result(b"whole")
     assert await senders.tasks[-1] == b"whole"
+
+
+async def test_who_has_sent_whole_messages_comes_before_strangers_of_its_own_address() -> None:
+    async with sending(gate_of(1, max_known=8)) as senders:
+        _, beat = await senders.begins("a:worker")
+        beat.set_result(b"whole")
+        await turns()
+        for port in range(MAX_WAITING + 1):
+            await senders.begins(f"a:{port}")
+        worker, again = await senders.begins("a:worker")
+        assert not worker.done()
+        senders.tasks[1].cancel()  # the stranger that has the place
+        await turns()
+        again.set_result(b"whole again")
+        assert await worker == b"whole again"
+
+
+async def test_a_message_that_does_not_come_makes_a_stranger_again(clock: ManualClock) -> None:
+    async with sending(gate_of(1, timeout_s=1.0, max_known=8)) as senders:
+        _, first = await senders.begins("a:1")
+        first.set_result(b"whole")
+        await turns()
+        silent, _ = await senders.begins("a:1")
+        await pass_s(clock, 2.0)
+        with pytest.raises(SlowRequest):
+            await silent
+        await senders.begins("a:2")
+        await senders.begins("a:3")
+        await senders.begins("a:1")
+        senders.tasks[2].cancel()
+        await turns()
+        assert senders.asked[-1] == "a:3"

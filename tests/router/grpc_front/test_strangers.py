@@ -110,12 +110,12 @@ async def worker(address: str) -> AsyncIterator[None]:
         await client.leave()
 
 
-@pytest.mark.parametrize("method", [GENERATE, CHECK, BEAT])
+@pytest.mark.parametrize(("method", "num_strangers"), [(GENERATE, 60), (CHECK, 60), (BEAT, 120)])
 @pytest.mark.parametrize("max_body_bytes", [ROOMY, ONE_PLACE])
 async def test_a_worker_joins_and_beats_whatever_strangers_have_open(
-    max_body_bytes: int, method: str
+    max_body_bytes: int, method: str, num_strangers: int
 ) -> None:
-    async with running(max_body_bytes) as router, strangers(router.address, method, 60):
+    async with running(max_body_bytes) as router, strangers(router.address, method, num_strangers):
         async with worker(router.address):
             await until(lambda: len(router.heard_s) >= 10, "ten beats have come")
         gaps_s = [later - earlier for earlier, later in pairwise(router.heard_s)]
