@@ -1,8 +1,9 @@
 """Standard error as a process's log is written to it: by a thread, so that nobody waits for it.
 
     write -> queue of at most MAX_WAITING_BYTES -> thread -> standard error
-                 '- full: the line is lost       '- a bug of ours: what it held is lost
-                    both are told by the next line that gets through
+                 '- full: the line is lost       '- a full disk, or a bug of ours: what it held is
+                                                    lost
+                                all of them are told by the next line that gets through
 
 A pipe that nobody reads (a supervisor that was stopped, a collector that hangs) takes 64 KiB and
 then blocks whoever writes; here that is a thread that has nothing else to do. It is needed before
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Iterator
 
-import msgspec
+from cluster.log_batch import LogBatch, told_of
 
 MAX_WAITING_BYTES = 4 * 1024 * 1024
 """About ten thousand lines."""
@@ -39,6 +41,8 @@ class LogWriter:
         self._num_lost = 0
         self._fault = ""
         """Of the thread, not told yet."""
+        self._is_torn = False
+        """A line has been written in part, and is no more."""
         self._is_writing = self._is_idle = self._is_hurried = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -84,18 +88,19 @@ class LogWriter:
                 self._is_writing = False
                 self._changed.notify_all()
 
-    def _take(self) -> bytes:
+    def _take(self) -> LogBatch:
         with self._changed:
             if not self._waiting:
                 self._is_idle = True
                 self._changed.wait_for(lambda: bool(self._waiting))
                 self._changed.wait_for(lambda: self._is_hurried, GATHER_S)
             self._is_writing, self._is_hurried = True, False
-            data = b"".join(self._batch())
-            self._num_bytes -= len(data)
-            lost = _told(num_lost=self._num_lost, fault=self._fault)
-            self._num_lost, self._fault = 0, ""
-        return lost + data
+            lines = b"".join(self._batch())
+            self._num_bytes -= len(lines)
+            num_lost, self._num_lost = self._num_lost, 0
+            told = told_of(num_lost=num_lost, fault=self._fault)
+            self._fault = ""
+        return LogBatch(lines, b"\n" * self._is_torn + told, num_lost)
 
     def _batch(self) -> Iterator[bytes]:
         """One line, and more as long as they are short."""
@@ -105,29 +110,26 @@ class LogWriter:
             num_bytes += len(line)
             yield line
 
-    def _emit(self, data: bytes) -> None:
-        """What cannot be written at all, as to a full disk, is lost."""
+    def _emit(self, batch: LogBatch) -> None:
+        """What cannot be written, as to a full disk, is lost and counted."""
+        num_written = 0
         try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+            while num_written < batch.num_bytes:
+                num_written += self._write(batch.piece(num_written))
+            self._is_torn = False
         except OSError:
-            return
+            self._is_torn = batch.is_torn_at(num_written) or (self._is_torn and not num_written)
+            with self._changed:
+                self._num_lost += batch.num_lost_after(num_written)
 
-
-def _told(*, num_lost: int, fault: str) -> bytes:
-    """Lines about lines."""
-    told = b""
-    if num_lost:
-        lost = "log lines were lost: standard error was not read"
-        told += _line({"level": "warning", "event": lost, "num_lost": num_lost})
-    if fault:
-        unwritten = "a log line could not be written"
-        told += _line({"level": "error", "event": unwritten, "cause": fault})
-    return told
-
-
-def _line(event: dict[str, object]) -> bytes:
-    return msgspec.json.encode(event) + b"\n"
+    def _write(self, data: bytes) -> int:
+        """How much of it was written. Waits for room, also where the descriptor does not block:
+        whoever shares it may have set it so."""
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
 
 
 STANDARD_ERROR = LogWriter(2)

@@ -61,14 +61,17 @@ class _ToOwnLines(logging.Handler):
     """Gives records of the standard library's loggers the shape of ours, and their reader."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises for what the record holds."""
+        """Never raises: a package that logs has other work to do."""
         try:
-            text = record.getMessage()
-        except (TypeError, ValueError):
+            logger = get_logger(record.name.removeprefix(f"{_OURS}."))
+            logger.log(_known(record.levelno), record.getMessage(), exc_info=record.exc_info)
+        except Exception:
             self.handleError(record)
-            return
-        logger = get_logger(record.name.removeprefix(f"{_OURS}."))
-        logger.log(record.levelno, text, exc_info=record.exc_info)
+
+
+def _known(level: int) -> int:
+    """The level at or below it that has a name; below all of them the lowest."""
+    return min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
 
 
 class _QueuedLines:

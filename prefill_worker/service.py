@@ -124,8 +124,8 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
             clock=self._clock,
         )
         self._exports[export] = None
-        worker.engine.submit(body, export)
         try:
+            worker.engine.submit(body, export)
             await _relay(export, context)
         except SplitserveError:
             raise

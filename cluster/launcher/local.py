@@ -71,8 +71,7 @@ class LocalProcess:
         if at_once:
             self._kill_group()
         else:
-            with suppress(ProcessLookupError):
-                self._child.send_signal(signal.SIGTERM)
+            self._ask()
 
     async def _follow(self, report_pipe: IO[bytes]) -> None:
         """To its end, which is told whatever happens here."""
@@ -100,6 +99,12 @@ class LocalProcess:
             await exit_of(self._child, before_reaping=self._kill_group)
             await asyncio.wait(following, timeout=_OUTPUT_GRACE_S)
             await cancel(following)  # somebody who left the group still holds the pipe
+
+    def _ask(self) -> None:
+        """`send_signal` would reap a child that has ended, before its group is killed."""
+        if self._child.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
 
     def _kill_group(self) -> None:
         """Once the child is reaped its pid, and that of the group, may be another's."""

@@ -133,22 +133,25 @@ class Child:
         self.state = ChildState.STOPPED
 
     async def stop(self, grace_s: float) -> None:
-        """Asks the process to finish; what still runs after `grace_s` is killed."""
+        """Asks the process to finish; what still runs after `grace_s` is killed. One that is killed
+        before, by whomever, is not waited for longer than KILL_TIMEOUT_S; one that was given up,
+        not at all."""
         self._stopping.set()
-        if self._handle is None:
-            return
-        self._handle.stop()
-        try:
-            await asyncio.wait_for(self._handle.wait(), grace_s)
-        except TimeoutError:
-            self.kill()
-            await self._end_of(self._handle)
+        if (handle := self._handle) is not None:
+            handle.stop()
+            await until_one_ends(self._end_of(handle), self._kill_after(grace_s))
         self.state = ChildState.STOPPED
 
     def kill(self) -> None:
         """Ends the process and all it started, now."""
         self._stopping.set()
         self._kill_process()
+
+    async def _kill_after(self, grace_s: float) -> None:
+        """Never returns."""
+        await self._sleep(grace_s)
+        self.kill()
+        await asyncio.Event().wait()
 
     def _kill_process(self) -> None:
         if self._handle is not None:
@@ -237,12 +240,19 @@ class Child:
         """How the process ends, whenever that is; once it was killed, within KILL_TIMEOUT_S."""
         if await until_one_ends(handle.wait(), self._late_death()) == 0:
             return await handle.wait()
+        self._give_up(handle)
+        return ProcessExit(status=-signal.SIGKILL)
+
+    def _give_up(self, handle: ProcessHandle) -> None:
+        """Once, however many wait for its end."""
+        if handle is not self._handle:
+            return
+        self._handle = None
         _log.error(
             "a process cannot be killed and is given up; it may still hold its port and its memory",
             process=self.spec.name,
             process_pid=handle.pid,
         )
-        return ProcessExit(status=-signal.SIGKILL)
 
     async def _late_death(self) -> None:
         await self._is_killed.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import zmq
@@ -15,7 +16,7 @@ from cluster.identity import WorkerKey
 from cluster.kv_events.subscriber import EventAddresses, KvEventSubscriber
 from cluster.membership.member import Member
 from cluster.membership.memory import MAX_MEMBERS
-from cluster.process.background import Background, cancel
+from cluster.process.background import Background, Work, cancel
 from cluster.process.loop_share import LoopShare
 from router.fleet.guessed_cache import GuessedCache
 from router.index.prefix_index import PrefixIndex
@@ -56,18 +57,15 @@ class EventFollowers:
         self._share = LoopShare()
         self._context: zmq.asyncio.Context | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._has_departed = asyncio.Event()
 
     def follow(self, member: Member) -> asyncio.Task[None]:
         """From now on the index knows what this worker has cached. Cancel the task to stop it; a
         follower that fails starts again, and learns everything anew."""
         self._index.add_worker(member.key, member.pairing.block_size_tokens)
         context = self._open_context()
-        task = self._background.keep(
-            f"kv-events-{member.worker_id}", lambda: self._follow(member, context)
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._keep(f"kv-events-{member.worker_id}", lambda: self._follow(member, context))
 
     def guess(self, member: Member) -> GuessedCache:
         """A worker that has a cache and no events: what it serves is all that the index learns."""
@@ -91,13 +89,27 @@ class EventFollowers:
         self._start_sweep()
 
     def _start_sweep(self) -> None:
-        """One more beside a sweep that is under way ends at once."""
-        if self._index.needs_sweep:
-            self._background.once("index-sweep", self._sweep())
+        """One task for all, however many depart; where it fails it begins again."""
+        if not self._index.needs_sweep:
+            return
+        self._has_departed.set()
+        if self._sweeper is None:
+            self._sweeper = self._keep("index-sweep", self._sweep)
 
     async def _sweep(self) -> None:
-        for _ in self._index.sweep():
-            await self._share.breathe()
+        """Never returns."""
+        while True:
+            with closing(self._index.sweep()) as slices:
+                for _ in slices:
+                    await self._share.breathe()
+            self._has_departed.clear()
+            await self._has_departed.wait()
+
+    def _keep(self, name: str, make: Callable[[], Work]) -> asyncio.Task[None]:
+        task = self._background.keep(name, make)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
         listener = _Listener(member.key, self._index, self._metrics, self._start_sweep)

@@ -10,7 +10,7 @@ One tree per block size; the names inside tell models and tenants apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from cluster.block_hash import pack_tokens
@@ -79,7 +79,7 @@ class PrefixIndex:
         """True while something was forgotten whose room is still taken."""
         return bool(self._retired)
 
-    def sweep(self) -> Iterator[None]:
+    def sweep(self) -> Generator[None, None, None]:
         """Takes out what was forgotten, all but what is expected, under a millisecond until each
         yield; what is called in between finds the index whole. A second sweep beside one has
         nothing to do."""

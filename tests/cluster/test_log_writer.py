@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,9 +94,9 @@ class CountingWriter(LogWriter):
 
     num_writes = 0
 
-    def _emit(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> int:
         self.num_writes += 1
-        super()._emit(data)
+        return super()._write(data)
 
 
 def test_lines_that_come_one_after_the_other_are_written_together(pipe: tuple[int, int]) -> None:
@@ -110,11 +113,11 @@ class BuggyWriter(LogWriter):
 
     num_lines = 0
 
-    def _emit(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> int:
         self.num_lines += 1
         if self.num_lines == 1:
             raise KeyError("a bug of ours")
-        super()._emit(data)
+        return super()._write(data)
 
 
 def test_a_bug_in_the_logs_thread_costs_what_it_held_and_is_told_by_the_next(
@@ -148,3 +151,63 @@ def test_a_log_whose_thread_is_gone_gets_another_one() -> None:
         [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, timeout=DEADLINE_S
     )
     assert (done.returncode, done.stderr) == (0, b"before\nafter\n")
+
+
+def test_a_full_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -> None:
+    """Whoever shares the descriptor may have set it so."""
+    os.set_blocking(pipe[1], False)
+    writer = LogWriter(pipe[1])
+    lines = [b"%07d\n" % number for number in range(MORE_THAN_A_PIPE_HOLDS // 8)]
+    for line in lines:
+        writer.write(line)
+    assert not writer.flush(0.1)
+    found = b""
+    while len(found) < MORE_THAN_A_PIPE_HOLDS:
+        ready, _, _ = select.select([pipe[0]], [], [], DEADLINE_S)
+        assert ready, "the rest never came"
+        found += os.read(pipe[0], 65536)
+    assert found == b"".join(lines)
+
+
+class FullDisk(LogWriter):
+    """Takes so many bytes, then no more until there is room again."""
+
+    room_bytes = 0
+
+    def _write(self, data: bytes) -> int:
+        if not self.room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = super()._write(data[: self.room_bytes])
+        self.room_bytes -= taken
+        return taken
+
+
+def test_lines_that_a_full_disk_does_not_take_are_counted_and_none_is_torn(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        writer = FullDisk(file.fileno())
+        writer.room_bytes = len(b"whole\nha")
+        writer.write(b"whole\n")
+        writer.write(b"half\n")
+        assert writer.flush(DEADLINE_S)
+        writer.write(b"none\n")
+        assert writer.flush(DEADLINE_S)
+        writer.room_bytes = 10_000
+        writer.write(b"again\n")
+        assert writer.flush(DEADLINE_S)
+    whole, torn, told, again = (tmp_path / "log").read_bytes().splitlines()
+    assert (whole, torn, again) == (b"whole", b"ha", b"again")
+    assert b'"num_lost":2' in told
+
+
+def test_lines_of_two_processes_on_one_pipe_are_not_mixed(pipe: tuple[int, int]) -> None:
+    """A pipe takes up to PIPE_BUF bytes at once, and more in parts."""
+    writers = [LogWriter(pipe[1]), LogWriter(pipe[1])]
+    lines = [bytes([letter]) * 99 + b"\n" for letter in b"ab"]
+    num_lines = MORE_THAN_A_PIPE_HOLDS // 100
+    for _ in range(num_lines):
+        for writer, line in zip(writers, lines, strict=True):
+            writer.write(line)
+    found = b""
+    while len(found) < 2 * num_lines * 100:
+        found += os.read(pipe[0], 65536)
+    assert set(found.splitlines(keepends=True)) == set(lines)

@@ -47,6 +47,7 @@ class Bench:
     link: ScriptedLink
     engine: EngineHost
     worker: RunningWorker
+    service: PrefillWorker
     server: RpcServer
     channel: grpc.aio.Channel
     stub: handoff_pb2_grpc.PrefillWorkerStub
@@ -99,7 +100,7 @@ async def running_prefill_worker(
     channel = open_channel(f"127.0.0.1:{await server.start()}")
     stub = handoff_pb2_grpc.PrefillWorkerStub(channel)
     try:
-        yield Bench(link, engine, worker, server, channel, stub)
+        yield Bench(link, engine, worker, service, server, channel, stub)
     finally:
         await channel.close()
         await server.stop(0)

@@ -344,3 +344,12 @@ async def test_what_cannot_be_served_is_refused_before_the_engine_sees_it(bench,
     bench.compute_prompt(await bench.submitted())
     await read_until_done(call)
     call.cancel()
+
+
+async def test_an_export_that_cannot_be_submitted_leaves_nothing_behind(bench, monkeypatch):
+    def full(*request: object) -> None:
+        raise MemoryError("no room for one more")
+
+    monkeypatch.setattr(bench.engine, "submit", full)
+    await failure_of(bench.stub.Prefill(prefill_request()))
+    assert not bench.service._exports

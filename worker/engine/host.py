@@ -97,8 +97,12 @@ class EngineHost:
         if self._lost.done():
             self._listeners.end_one(request.request_id, self._lost.result())
             self._tell_observers(Frame())
-        else:
+            return
+        try:
             self.send(Submit(request))
+        except BaseException:
+            self._listeners.drop(request.request_id)
+            raise
 
     def send(self, command: Command) -> None:
         """Queues a command, in order; dropped when the engine is gone."""

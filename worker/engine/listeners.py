@@ -62,6 +62,10 @@ class Listeners:
         """From now on `listener` gets this request's events."""
         self._listeners[engine_id] = listener
 
+    def drop(self, engine_id: str) -> None:
+        """The engine has never heard of it: no event will come, nor an end."""
+        self._listeners.pop(engine_id, None)
+
     def route(self, frame: Frame) -> list[str]:
         """Hands out a frame's events; those of unknown requests are dropped.
 

@@ -243,3 +243,19 @@ def test_a_child_whose_parent_is_already_gone_does_not_start() -> None:
         [sys.executable, "-c", source], env=environ, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
+
+
+async def test_a_process_that_ended_before_it_was_asked_to_leaves_nothing_that_it_started(
+    launched: list[LocalProcess],
+) -> None:
+    """Whoever asks it must not reap it: its group could not be ended any more."""
+    process = await start(program(STARTS_ANOTHER), launched)
+    (ready,) = await first_reports(process, 1)
+    assert isinstance(ready, StartupReady)
+    other = psutil.Process(int(ready.facts["other"]))
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # the loop has not heard of it
+    process.stop()
+    await process.wait()
+    await asyncio.to_thread(other.wait, 10)
+    assert not other.is_running()

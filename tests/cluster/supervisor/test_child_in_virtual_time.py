@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from cluster.launcher.protocol import Launcher, ProcessExit, ProcessHandle, ProcessSpec
 from cluster.process.backoff import Backoff
@@ -141,9 +143,9 @@ async def test_a_process_that_cannot_be_killed_is_given_up_and_another_one_serve
 async def test_a_stop_does_not_wait_for_a_process_that_cannot_be_killed(stage: Stage) -> None:
     stage.launcher.processes[0].is_kept = True
     stopping = asyncio.create_task(stage.supervisor.stop(0.0))
-    await asyncio.wait((stopping,), timeout=0.1)  # the grace is in real time
+    await stage.time.advance(KILL_TIMEOUT_S - 0.5)
     assert not stopping.done()
-    await stage.time.advance(KILL_TIMEOUT_S)
+    await stage.time.advance(0.5)
     stage.launcher.processes[0].is_kept = False
     assert stopping.done()
 
@@ -179,3 +181,34 @@ async def test_a_start_that_waits_for_a_core_or_a_page_is_excused_for_a_minute(
     assert task.done()
     with pytest.raises(StartFailed, match="made no progress"):
         await task
+
+
+def given_up(said: list[EventDict]) -> int:
+    return sum("is given up" in line["event"] for line in said)
+
+
+async def test_a_stop_that_turns_into_a_kill_waits_out_no_grace(stage: Stage) -> None:
+    kept = stage.launcher.processes[0]
+    kept.is_kept = True
+    with capture_logs() as said:
+        stopping = asyncio.create_task(stage.supervisor.stop(1000.0))
+        await settle()
+        stage.supervisor.kill()
+        await stage.time.advance(KILL_TIMEOUT_S)
+        kept.is_kept = False
+    assert stopping.done()
+    assert given_up(said) == 1
+
+
+async def test_a_stop_does_not_wait_for_a_process_that_was_given_up_before(stage: Stage) -> None:
+    kept = stage.launcher.processes[0]
+    kept.say(StillAlive())
+    kept.is_kept = True
+    with capture_logs() as said:
+        while not stage.restarts:
+            await stage.time.advance(0.5)
+        assert len(stage.launcher.processes) == 1, "the next start comes a second later"
+        stopping = asyncio.create_task(stage.supervisor.stop(1000.0))
+        await settle()
+        is_done, kept.is_kept = stopping.done(), False
+    assert is_done and given_up(said) == 1

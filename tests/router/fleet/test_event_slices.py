@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
@@ -209,3 +209,24 @@ async def test_a_worker_that_leaves_in_the_middle_of_its_snapshot_leaves_nothing
         await plane.store.join(successor)
         await until(lambda: plane.index.num_blocks_of(successor.key) == 3)
         await until(lambda: plane.index.num_blocks == 3)
+
+
+async def test_a_sweep_that_fails_by_a_bug_is_begun_again_without_another_departure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = FakeDecodeWorker("decode-1")
+    async with router(worker) as plane:
+        index, num_sweeps = plane.index, list[int]()
+        key = plane.fleet.members[0].key
+        index.apply(key, CacheChange(stored=[CachedBlock(names_of([1])[0], None, [1] * 4)]))
+
+        def fails_once() -> Iterator[None]:
+            num_sweeps.append(1)
+            if len(num_sweeps) == 1:
+                raise KeyError("a bug of ours")
+            return PrefixIndex.sweep(index)
+
+        monkeypatch.setattr(index, "sweep", fails_once)
+        await plane.store.leave(key)
+        await until(lambda: not index.needs_sweep)
+        assert len(num_sweeps) > 1 and index.num_blocks == 0

@@ -141,3 +141,15 @@ async def test_commands_that_cannot_be_sent_end_the_engine_for_everybody(
     async with asyncio.timeout(30):
         assert "no socket" in (await host.lost).message
     assert listener.events[-1].error_code == "worker_lost"
+
+
+async def test_a_request_that_cannot_be_sent_to_the_engine_is_no_request_of_it(
+    host, monkeypatch
+) -> None:
+    def full(command) -> None:
+        raise MemoryError("no room for one more")
+
+    monkeypatch.setattr(host, "send", full)
+    with pytest.raises(MemoryError):
+        submit(host, Listener())
+    assert host.num_requests == 0
