@@ -14,7 +14,7 @@ from __future__ import annotations
 from cluster.deadline import Clock
 
 
-class Task:
+class GivenRequest:
     """One request at the worker. Both methods are idempotent."""
 
     __slots__ = ("_is_elsewhere", "_is_over", "_standstill")
@@ -60,14 +60,14 @@ class Standstill:
             return self._counted_s >= limit_s
         return self._clock() >= self._since_s + limit_s
 
-    def given(self, *, is_elsewhere: bool) -> Task:
+    def given(self, *, is_elsewhere: bool) -> GivenRequest:
         """A request is sent there; `is_elsewhere`: others were named who compute its prompt."""
-        task = Task(self, is_elsewhere=is_elsewhere)
+        given = GivenRequest(self, is_elsewhere=is_elsewhere)
         self.changed(num_own=int(not is_elsewhere), num_elsewhere=int(is_elsewhere))
-        return task
+        return given
 
     def changed(self, *, num_own: int = 0, num_elsewhere: int = 0) -> None:
-        """So many more are its turn, or elsewhere. By `Task` only."""
+        """So many more are its turn, or elsewhere. By `GivenRequest` only."""
         self._num_own += num_own
         self._num_elsewhere += num_elsewhere
         self._count()

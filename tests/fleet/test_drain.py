@@ -9,6 +9,7 @@ import signal
 import httpx
 import pytest
 
+from cluster.process.background import cancel
 from tests.fleet.support import wait_for
 from tests.fleet.test_faults import prefill_has_begun
 from tests.fleet.test_load import body, is_quiet
@@ -59,16 +60,26 @@ async def ask(client, reference, index, **options):
     return None if text == expected else f"{index}: {text!r}, expected {expected!r}"
 
 
+async def busy_one_of(workers):
+    """The first of these that has begun to compute."""
+    watching = {asyncio.create_task(prefill_has_begun(one["address"])): one for one in workers}
+    ended, others = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+    await cancel(others)
+    first = ended.pop()
+    first.result()
+    return watching[first]
+
+
 async def test_a_prefill_worker_that_is_asked_to_stop_finishes_its_exports(fleet, reference):
-    worker_id = worker_ids(fleet, "prefill")[0]
-    victim = member(fleet, worker_id)
+    workers = [member(fleet, worker_id) for worker_id in worker_ids(fleet, "prefill")]
     indices = range(8, 8 + NUM_AT_ONCE)  # 127 to 512 tokens
     async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
         asked = [asyncio.create_task(ask(client, reference, index)) for index in indices]
-        await prefill_has_begun(victim["address"])
+        victim = await busy_one_of(workers)
         os.kill(victim["pid"], signal.SIGTERM)
         faults = await asyncio.gather(*asked)
     assert faults == [None] * NUM_AT_ONCE
+    worker_id = victim["worker_id"]
     await restarted(fleet, worker_id, victim["incarnation"])
     assert events(fleet, worker_id, "draining")[0]["num_requests"] > 0, "it came too late"
     assert events(fleet, worker_id, "stopping")[0]["num_requests_cut_off"] == 0
