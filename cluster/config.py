@@ -80,7 +80,7 @@ class EngineOptions:
     max_step_ms: float | None = option(
         None,
         "longest step in which a prompt may be computed beside sequences that decode; "
-        "default: 3 of the slower decode steps, as measured, and at least 48 tokens",
+        "default: 3 of the slower decode steps, as measured, and at least 16 tokens",
         low=0.1,
     )
     max_context_tokens: int | None = option(

@@ -18,6 +18,9 @@ from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
 
+MAX_STEP_MS = 60_000.0
+"""Nobody reads along: beside decodes, too, prompts are computed in the largest chunks there are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineSetup:
@@ -40,6 +43,7 @@ class OfflineSetup:
             num_threads=self.num_threads,
             prefix_cache=self.prefix_cache,
             max_batch_tokens=self.max_batch_tokens,
+            max_step_ms=MAX_STEP_MS,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.offline.replica import OfflineSetup
 from engine.step.planning.chunk_budget import FEWEST, LEAST_TAIL, STEP_FACTOR
 from engine.step.planning.plan import Budget, Chunk, ChunkLimit, StepPlan
 from engine.step.planning.scheduler import schedule
@@ -54,6 +55,12 @@ def test_beside_decodes_a_chunk_is_as_long_as_the_step_may_take(
     if plan.chunks[0].num_tokens > FEWEST:  # more than what is always given
         assert step_ms(plan) <= limit_ms
         assert step_ms(plan) + 2 * COST.token_ms > limit_ms
+
+
+def test_where_nobody_reads_along_a_chunk_beside_decodes_is_as_long_as_any() -> None:
+    budget = long_budget(seats_taken=4, max_step_ms=OfflineSetup().options.max_step_ms)
+    plan = schedule([decode(i) for i in range(4)], [waiting(99, 2000)], budget)
+    assert plan.chunks == (Chunk((99, 0), 512 - 4),)
 
 
 def test_chunks_get_shorter_as_the_context_of_their_prompt_grows() -> None:
