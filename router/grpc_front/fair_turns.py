@@ -1,7 +1,10 @@
-"""Whose turn it is at a door, and whose is over: callers who have least come first.
+"""Whose turn it is at a door: callers who have least come first, and nobody may have everything.
 
 Addresses are equals, whatever connections they make; at one address, which may be that of a proxy
-or of a whole network, its connections are. Pure policy: claims come in order, the oldest first.
+or of a whole network, its connections are. What a caller may have is measured by what is free, as
+buffers of a switch are shared (Choudhury and Hahne, Dynamic queue length thresholds, 1998): a
+newcomer finds a place, and nobody has to be sent away for it. Pure policy: claims come in order,
+the oldest first.
 """
 
 from __future__ import annotations
@@ -11,6 +14,11 @@ from collections.abc import Collection, Iterable
 from typing import Protocol, TypeVar
 
 from router.grpc_front.caller import Caller
+
+PLACES_PER_FREE_OF_ADDRESS = 3
+"""Alone it has three quarters of all places."""
+PLACES_PER_FREE_OF_CONNECTION = 1
+"""Alone it has half of them."""
 
 
 class Claim(Protocol):
@@ -24,53 +32,84 @@ class Claim(Protocol):
     def is_known(self) -> bool:
         """Its connection comes before others that have no more: see HeardBefore."""
 
+    @property
+    def is_doubted(self) -> bool:
+        """It comes after all that are not: see LostTime."""
+
 
 SomeClaim = TypeVar("SomeClaim", bound=Claim)
 
 
-class Shares:
-    """How many of some claims each caller has."""
+class Tally:
+    """How many each caller has of something."""
 
-    def __init__(self, claims: Collection[Claim]) -> None:
-        self._addresses = Counter(claim.caller.address for claim in claims)
-        self._connections = Counter(claim.caller.connection for claim in claims)
+    def __init__(self, callers: Iterable[Caller] = ()) -> None:
+        self._addresses: Counter[str] = Counter()
+        self._connections: Counter[str] = Counter()
+        self.num = 0
+        """Of all callers."""
+        for caller in callers:
+            self.add(caller)
 
-    def of(self, claim: Claim) -> tuple[int, int, bool]:
-        """Those of its address, and of its connection; between equals, a stranger has more."""
-        caller = claim.caller
-        of_address = self._addresses[caller.address]
-        return of_address, self._connections[caller.connection], not claim.is_known
+    def add(self, caller: Caller) -> None:
+        """One more of it."""
+        self.num += 1
+        self._addresses[caller.address] += 1
+        self._connections[caller.connection] += 1
+
+    def remove(self, caller: Caller) -> None:
+        """One that was added."""
+        self.num -= 1
+        _take_one(self._addresses, caller.address)
+        _take_one(self._connections, caller.connection)
+
+    def of_address(self, caller: Caller) -> int:
+        """Those of its address."""
+        return self._addresses[caller.address]
+
+    def of_connection(self, caller: Caller) -> int:
+        """Those of its connection."""
+        return self._connections[caller.connection]
 
 
-def next_in_turn(waiting: Iterable[SomeClaim], placed: Collection[Claim]) -> SomeClaim:
-    """The first in line of who has the fewest places."""
-    return min(waiting, key=Shares(placed).of)
+def has_place_for(caller: Caller, taken: Tally, num_places: int) -> bool:
+    """Whether it may have another one: what is left after it bounds what it has. Who has none may
+    take the last one."""
+    num_left = num_places - taken.num - 1
+    if num_left < 0:
+        return False
+    of_address = max(1, num_left * PLACES_PER_FREE_OF_ADDRESS)
+    of_connection = max(1, num_left * PLACES_PER_FREE_OF_CONNECTION)
+    return taken.of_address(caller) < of_address and taken.of_connection(caller) < of_connection
+
+
+def next_in_turn(waiting: Iterable[SomeClaim], taken: Tally, num_places: int) -> SomeClaim | None:
+    """The first in line of who has the fewest places; None where there is one for nobody."""
+    admitted = (claim for claim in waiting if has_place_for(claim.caller, taken, num_places))
+    return min(admitted, key=lambda claim: _rank(claim, taken), default=None)
 
 
 def last_in_turn(waiting: Collection[SomeClaim]) -> SomeClaim:
     """The last to come of who has the most in line."""
-    return max(reversed(list(waiting)), key=Shares(waiting).of)
+    in_line = Tally(claim.caller for claim in waiting)
+    return max(reversed(list(waiting)), key=lambda claim: _rank(claim, in_line))
 
 
-def who_gives_way(placed: Collection[SomeClaim], waiting: Collection[Claim]) -> SomeClaim | None:
-    """The oldest of who has most places, where that is two more than somebody who waits has; None
-    among equals."""
-    shares = Shares(placed)
-    fewest = min(shares.of(claim)[0] for claim in waiting)
-    fewest_at = _fewest_at_each_address(waiting, shares)
-
-    def has_too_many(claim: Claim) -> bool:
-        of_address, of_connection, _ = shares.of(claim)
-        of_rival = fewest_at.get(claim.caller.address, of_connection)
-        return of_address > fewest + 1 or of_connection > of_rival + 1
-
-    return max(filter(has_too_many, placed), key=shares.of, default=None)
+def may_give_way(
+    placed: Iterable[SomeClaim], waiting: Collection[Claim], taken: Tally
+) -> list[SomeClaim]:
+    """Those whose addresses have no fewer places than somebody's who waits."""
+    fewest = min(taken.of_address(claim.caller) for claim in waiting)
+    return [claim for claim in placed if taken.of_address(claim.caller) >= fewest]
 
 
-def _fewest_at_each_address(waiting: Iterable[Claim], shares: Shares) -> dict[str, int]:
-    """Places of the connection that has fewest, of those that wait."""
-    fewest: dict[str, int] = {}
-    for claim in waiting:
-        address, num_places = claim.caller.address, shares.of(claim)[1]
-        fewest[address] = min(num_places, fewest.get(address, num_places))
-    return fewest
+def _rank(claim: Claim, tally: Tally) -> tuple[bool, int, int, bool]:
+    """The lowest is first; between equals, a stranger has more than who is known."""
+    of_address, of_connection = tally.of_address(claim.caller), tally.of_connection(claim.caller)
+    return claim.is_doubted, of_address, of_connection, not claim.is_known
+
+
+def _take_one(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

@@ -1,5 +1,8 @@
 """What strangers may do to the router's gRPC port, in numbers.
 
+Whoever has a place for a client's message keeps it for its time; an address that held places and
+sent nothing whole has half of it, while others wait.
+
 Workers and operators call at the same port as clients. Their messages are small and come with the
 call, so they have places of their own, in which nobody stays: whatever clients do, and however few
 places their large messages leave, a beat is heard.
@@ -9,12 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from router.grpc_front.lost_time import LostTimeLimits
 from router.grpc_front.message_gate import GateLimits
 
 WINDOW_BYTES = 64 * 1024
 """Of a message that is not received yet."""
-PATIENCE_S = 2.0
-"""With a client that has a place while others wait."""
+PATIENCE_PER_TIMEOUT = 0.5
+"""With the doubted: an upload that takes less comes in from their address all the same."""
+DOUBT_S = 60.0
 MAX_WAITING = 256
 
 CONTROL_MESSAGE_BYTES = WINDOW_BYTES
@@ -39,17 +44,20 @@ class PublicPort:
     """A larger one ends its call with RESOURCE_EXHAUSTED, unread; a compressed one with
     UNIMPLEMENTED."""
     max_receiving: int = 28
-    """Messages of clients that are received at once; others wait, or take the place of a slow
-    one."""
+    """Messages of clients that are received at once; others wait for their turn."""
     receive_timeout_s: float = 10.0
     """For one message."""
     max_streams: int = 4096
-    """Calls that answer in a stream (Generate, Health.Watch), over all connections."""
+    """Calls of clients that answer in a stream (Generate), over all connections. Of these and of
+    the next, an address has three quarters at most, and a connection half."""
+    max_watches: int = 256
+    """Calls of Health.Watch, which cost nothing and last for ever."""
     max_calls_per_connection: int = 128
     max_connections: int = 1024
     """More are closed as they come."""
-    idle_s: float = 300.0
-    """A connection without a call is closed after so long; its client opens another when needed."""
+    idle_s: float = 60.0
+    """A connection without a call is closed after so long; its client opens another when needed.
+    gRPC counts connections, but not whose they are, and closes none of those that it has."""
     max_ping_strikes: int = 8
     """Pings that come sooner than half a second after the last, before the connection is closed.
     Our own workers ping once a second."""
@@ -57,11 +65,13 @@ class PublicPort:
     @property
     def for_clients(self) -> GateLimits:
         """Of the messages of clients."""
+        patience_s = self.receive_timeout_s * PATIENCE_PER_TIMEOUT
         return GateLimits(
             max_receiving=self.max_receiving,
             max_waiting=MAX_WAITING,
             timeout_s=self.receive_timeout_s,
-            patience_s=PATIENCE_S,
+            patience_s=patience_s,
+            lost_time=LostTimeLimits(forgiven_s=patience_s, doubt_s=DOUBT_S),
         )
 
     @property

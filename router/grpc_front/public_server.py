@@ -10,8 +10,7 @@ stream of them would, so that no message is gathered before there is a place for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
 import grpc
@@ -20,6 +19,8 @@ from cluster.errors import SlowRequest, SplitserveError
 from cluster.retry_after import Draw
 from cluster.rpc import RpcServer, abort
 from router.front.refusals import crowded
+from router.grpc_front.call_places import CallPlaces
+from router.grpc_front.caller import caller_of
 from router.grpc_front.intake import Intake
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
 
@@ -45,7 +46,8 @@ class PublicCalls(grpc.aio.ServerInterceptor):
         self._draw = draw
         self._of_clients = Intake(limits.for_clients, limits.max_message_bytes, draw)
         self._of_control = Intake(limits.for_control, CONTROL_MESSAGE_BYTES, draw)
-        self._num_streams = 0
+        self._streams = CallPlaces(limits.max_streams)
+        self._watches = CallPlaces(limits.max_watches)
         self._num_request_streams = 0
 
     async def intercept_service(
@@ -57,15 +59,16 @@ class PublicCalls(grpc.aio.ServerInterceptor):
             return None
         if handler.request_streaming:
             return self._with_request_stream(handler)
-        intake = self._intake_of(details.method)
+        intake, streams = self._of_control, self._watches
+        if self._is_for_clients(details.method):
+            intake, streams = self._of_clients, self._streams
         if handler.response_streaming:
-            return self._with_stream(handler, intake)
+            return self._with_stream(handler, intake, streams)
         return self._short(handler, intake)
 
-    def _intake_of(self, method: str) -> Intake:
+    def _is_for_clients(self, method: str) -> bool:
         """`method` as /service/method."""
-        service = method.strip("/").partition("/")[0]
-        return self._of_clients if service in self._clients else self._of_control
+        return method.strip("/").partition("/")[0] in self._clients
 
     def _short(self, handler: Any, intake: Intake) -> Any:
         """One message, one answer."""
@@ -76,12 +79,12 @@ class PublicCalls(grpc.aio.ServerInterceptor):
 
         return _in_place_of(grpc.stream_unary_rpc_method_handler, answer, handler)
 
-    def _with_stream(self, handler: Any, intake: Intake) -> Any:
+    def _with_stream(self, handler: Any, intake: Intake, places: CallPlaces) -> Any:
         """One message, a stream of answers, which the method writes to its context."""
 
         async def answer(_requests: Any, context: Any) -> None:
             try:
-                with self._counted():
+                with places.taken_by(caller_of(context.peer())):
                     message = await intake.message(context, handler.request_deserializer)
                     await handler.unary_stream(message, context)
             except SplitserveError as error:
@@ -110,16 +113,6 @@ class PublicCalls(grpc.aio.ServerInterceptor):
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        if self._num_streams >= self._limits.max_streams:
-            raise crowded("calls")
-        self._num_streams += 1
-        try:
-            yield
-        finally:
-            self._num_streams -= 1
 
 
 def _in_place_of(make: Callable[..., Any], answer: Any, handler: Any) -> Any:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+import pytest
+
 from router.grpc_front.caller import Caller
-from router.grpc_front.fair_turns import Shares, last_in_turn, next_in_turn, who_gives_way
+from router.grpc_front.fair_turns import (
+    Tally,
+    has_place_for,
+    last_in_turn,
+    may_give_way,
+    next_in_turn,
+)
+
+PLENTY = 100
 
 
 @dataclass(frozen=True)
@@ -14,6 +24,7 @@ class Asked:
     name: str
     caller: Caller
     is_known: bool = False
+    is_doubted: bool = False
 
 
 def claims(*names: str) -> list[Asked]:
@@ -21,15 +32,18 @@ def claims(*names: str) -> list[Asked]:
     return [Asked(name, Caller(name[0], name)) for name in names]
 
 
-def giving_way(placed: list[Asked], waiting: list[Asked]) -> str | None:
-    found = who_gives_way(placed, waiting)
+def tally(*names: str) -> Tally:
+    return Tally(claim.caller for claim in claims(*names))
+
+
+def following(waiting: list[Asked], *taken: str, num_places: int = PLENTY) -> str | None:
+    found = next_in_turn(waiting, tally(*taken), num_places)
     return None if found is None else found.name
 
 
 def test_the_first_in_line_of_who_has_fewest_places_is_next() -> None:
-    placed = claims("a1", "a2", "b1")
-    assert next_in_turn(claims("a3", "b2", "c1", "c2"), placed).name == "c1"
-    assert next_in_turn(claims("b1", "b2"), placed).name == "b2"
+    assert following(claims("a3", "b2", "c1", "c2"), "a1", "a2", "b1") == "c1"
+    assert following(claims("b1", "b2"), "a1", "a2", "b1") == "b2"
 
 
 def test_the_last_to_come_of_who_has_most_in_line_is_refused() -> None:
@@ -38,45 +52,86 @@ def test_the_last_to_come_of_who_has_most_in_line_is_refused() -> None:
     assert last_in_turn(claims("a1", "b1", "c1")).name == "c1"
 
 
-def test_the_address_with_most_places_gives_way_however_few_each_connection_has() -> None:
-    assert giving_way(claims("b1", "a1", "a2", "a3"), claims("c1")) == "a1"
-    assert giving_way(claims("b1", "a1", "a2", "a3"), claims("b2")) == "a1"
+@pytest.mark.parametrize(
+    ("num_places", "of_connection", "of_address"),
+    [(1, 1, 1), (2, 1, 1), (3, 1, 2), (4, 2, 3), (7, 3, 5), (28, 14, 21)],
+)
+def test_whoever_fills_the_places_leaves_some_to_newcomers(
+    num_places: int, of_connection: int, of_address: int
+) -> None:
+    taken = Tally()
+    assert num_taken(taken, Caller("a", "a1"), num_places) == of_connection
+    for port in range(2, 50):
+        num_taken(taken, Caller("a", f"a{port}"), num_places)
+    assert taken.num == of_address
+    assert has_place_for(Caller("b", "b1"), taken, num_places) == (of_address < num_places)
 
 
-def test_at_one_address_the_connection_with_most_gives_way() -> None:
-    assert giving_way(claims("b1", "a1", "a2", "a2"), claims("a3")) == "a2"
-    assert giving_way(claims("a2", "a2", "b1", "b2"), claims("a3")) == "a2"
+def num_taken(taken: Tally, caller: Caller, num_places: int) -> int:
+    while has_place_for(caller, taken, num_places):
+        taken.add(caller)
+    return taken.of_connection(caller)
+
+
+def test_many_addresses_fill_all_places_with_one_each() -> None:
+    taken = Tally()
+    for name in "abcdefgh":
+        assert has_place_for(Caller(name, name), taken, 8)
+        taken.add(Caller(name, name))
+    assert not has_place_for(Caller("z", "z"), taken, 8)
+
+
+def test_who_may_have_no_more_keeps_nobody_in_line_from_its_turn() -> None:
+    assert following(claims("a1", "b9"), "a1", "b1", "b2", num_places=5) == "b9"
+    assert following(claims("a1"), "a1", "b1", "b2", num_places=5) is None
+
+
+def test_what_is_given_back_is_forgotten() -> None:
+    taken = tally("a1", "a2")
+    taken.remove(Caller("a", "a1"))
+    assert taken.num == 1
+    assert taken.of_address(Caller("a", "a1")) == 1
+    assert taken.of_connection(Caller("a", "a1")) == 0
 
 
 def test_between_equals_who_is_known_comes_first_and_is_refused_last() -> None:
     known = Asked("known", Caller("a", "a9"), is_known=True)
     strangers = claims("a1", "a2")
-    assert next_in_turn([*strangers, known], claims("a3")) is known
+    assert following([*strangers, known], "a3") == "known"
     assert last_in_turn([*strangers, known]).name == "a2"
-    assert next_in_turn([known, *claims("b1")], claims("a3")).name == "b1"
-    assert next_in_turn([known, *strangers], claims("a9")).name == "a1"
+    assert following([known, *claims("b1")], "a3") == "b1"
+    assert following([known, *strangers], "a9") == "a1"
 
 
-def test_nobody_gives_way_to_who_would_then_have_more() -> None:
-    assert giving_way(claims("a1"), claims("b1")) is None
-    assert giving_way(claims("a1", "b1", "b2"), claims("a2")) is None
-    assert giving_way(claims("a1", "a2"), claims("a3")) is None
+def test_the_doubted_come_after_all_others_and_are_refused_before_them() -> None:
+    doubted = replace(claims("d1")[0], is_doubted=True)
+    assert following([doubted, *claims("a2")], "a1") == "a2"
+    assert following([doubted], "a1") == "d1"
+    assert last_in_turn([doubted, *claims("a1", "a1")]) is doubted
 
 
-def test_gates_of_any_callers_come_to_rest_with_everybody_s_share() -> None:
+def test_nobody_gives_way_to_who_has_more() -> None:
+    placed = claims("a1", "a2", "b1")
+    taken = tally("a1", "a2", "b1")
+    names = [claim.name for claim in may_give_way(placed, claims("a3"), taken)]
+    assert names == ["a1", "a2"]
+    assert may_give_way(placed, claims("b2"), taken) == placed
+    assert may_give_way(placed, claims("c1"), taken) == placed
+
+
+def test_whoever_comes_and_goes_everybody_is_served_in_the_end() -> None:
     chance = Random(7)
-    for _ in range(300):
-        names = [chance.choice("abc") + chance.choice("12") for _ in range(12)]
-        placed, waiting = claims(*names[:5]), claims(*names[5:])
-        for _ in range(50):
-            if (ended := who_gives_way(placed, waiting)) is None:
-                break
-            placed.remove(ended)
-            placed.append(next_in_turn(waiting, placed))
-            waiting.remove(placed[-1])
-            if not waiting:
-                break
-        else:
-            raise AssertionError(f"{names}: it never comes to rest")
-        fewest = min((Shares(placed).of(claim)[0] for claim in waiting), default=5)
-        assert max(Shares(placed).of(claim)[0] for claim in placed) <= fewest + 1
+    for num_places in (1, 2, 3, 5):
+        for _ in range(60):
+            waiting = claims(*(chance.choice("abc") + chance.choice("12") for _ in range(12)))
+            placed: list[Asked] = []
+            taken = Tally()
+            while waiting or placed:
+                claim = next_in_turn(waiting, taken, num_places)
+                if claim is None:
+                    taken.remove(placed.pop(chance.randrange(len(placed))).caller)
+                    continue
+                waiting.remove(claim)
+                placed.append(claim)
+                taken.add(claim.caller)
+                assert len(placed) == taken.num <= num_places

@@ -1,22 +1,24 @@
-"""Messages of strangers are received a few at a time, and nobody keeps a place for long."""
+"""Messages of strangers are received a few at a time, each in its turn and within its time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from cluster.errors import NotReady, SlowRequest
 from cluster.process.background import cancel
 from router.grpc_front.caller import Caller
+from router.grpc_front.lost_time import LostTimeLimits
 from router.grpc_front.message_gate import GateLimits, MessageGate
 from tests.manual_clock import ManualClock
 
 MAX_WAITING = 20
 FOREVER_S = 600.0
 LOOK_S = 0.05
+CLIENT_S = 10.0
 
 
 def gate_of(
@@ -25,6 +27,7 @@ def gate_of(
     patience_s: float = FOREVER_S,
     timeout_s: float = FOREVER_S,
     max_known: int = 0,
+    lost_time: LostTimeLimits | None = None,
 ) -> MessageGate:
     return MessageGate(
         GateLimits(
@@ -33,12 +36,19 @@ def gate_of(
             timeout_s=timeout_s,
             patience_s=patience_s,
             max_known=max_known,
+            lost_time=lost_time,
         )
     )
 
 
+def clients_gate(num_places: int) -> MessageGate:
+    """One that trusts, as that of clients."""
+    lost_time = LostTimeLimits(forgiven_s=CLIENT_S / 2, doubt_s=60.0)
+    return gate_of(num_places, timeout_s=CLIENT_S, patience_s=CLIENT_S / 2, lost_time=lost_time)
+
+
 class Senders:
-    """Peers that send when they are told to."""
+    """Peers, as address:port or an address alone, that send when they are told to."""
 
     def __init__(self, gate: MessageGate) -> None:
         self.gate = gate
@@ -47,18 +57,31 @@ class Senders:
         self.tasks: list[asyncio.Task[bytes]] = []
 
     async def begins(self, peer: str) -> tuple[asyncio.Task[bytes], asyncio.Future[bytes]]:
-        """A message and what completes it. `peer` as address:port, or an address alone."""
+        """A message and what completes it."""
         message: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         async def read() -> bytes:
             self.asked.append(peer)
             return await message
 
-        self.tasks.append(
-            asyncio.ensure_future(self.gate.receive(Caller(peer.partition(":")[0], peer), read))
-        )
+        self.tasks.append(asyncio.ensure_future(self.gate.receive(caller(peer), read)))
         await turns()
         return self.tasks[-1], message
+
+    async def uploads(self, peer: str, took_s: float) -> asyncio.Task[bytes]:
+        """A message that arrives steadily, so long after it was asked for."""
+
+        async def read() -> bytes:
+            await asyncio.sleep(took_s)
+            return b"whole"
+
+        self.tasks.append(asyncio.ensure_future(self.gate.receive(caller(peer), read)))
+        await turns()
+        return self.tasks[-1]
+
+
+def caller(peer: str) -> Caller:
+    return Caller(peer.partition(":")[0], peer)
 
 
 async def turns() -> None:
@@ -94,6 +117,7 @@ async def sending(gate: MessageGate) -> AsyncIterator[Senders]:
         yield made
     finally:
         await cancel([task for task in made.tasks if not task.done()])
+        await asyncio.gather(*made.tasks, return_exceptions=True)
 
 
 async def test_no_more_are_asked_for_than_there_are_places(senders: Senders) -> None:
@@ -110,35 +134,116 @@ async def test_no_more_are_asked_for_than_there_are_places(senders: Senders) -> 
     assert senders.gate.num_receiving == 1
 
 
-async def test_the_oldest_of_the_peer_with_most_places_gives_way(senders: Senders) -> None:
-    oldest, _ = await senders.begins("greedy")
-    younger, _ = await senders.begins("greedy")
-    await senders.begins("modest")
-    with pytest.raises(SlowRequest):
-        await oldest
-    await turns()
-    assert senders.asked == ["greedy", "greedy", "modest"]
-    assert not younger.done()
-
-
-async def test_an_address_with_many_connections_is_one_that_has_many_places(
-    senders: Senders,
+@pytest.mark.parametrize("took_s", [3.0, 8.0])
+async def test_slow_uploads_of_more_senders_than_places_come_in_in_their_turn(
+    clock: ManualClock, took_s: float
 ) -> None:
-    oldest, _ = await senders.begins("greedy:1")
-    younger, _ = await senders.begins("greedy:2")
-    in_line, _ = await senders.begins("greedy:3")
-    _, message = await senders.begins("modest:1")
-    with pytest.raises(SlowRequest):
-        await oldest
-    await turns()
-    assert senders.asked == ["greedy:1", "greedy:2", "modest:1"]
-    message.set_result(b"came in")
-    assert await senders.tasks[-1] == b"came in"
-    assert not younger.done()
-    assert not in_line.done()
+    async with sending(clients_gate(4)) as senders:
+        uploads = [await senders.uploads(f"a{i}", took_s) for i in range(12)]
+        for wave in (1, 2, 3):
+            await pass_s(clock, took_s + LOOK_S)
+            assert [task.done() for task in uploads] == [i < 4 * wave for i in range(12)]
+        assert await asyncio.gather(*uploads) == [b"whole"] * 12
 
 
-async def test_among_equals_the_oldest_gives_way_when_its_patience_is_over(
+async def test_uploads_of_one_connection_lose_nothing_to_others_who_need_not_wait(
+    clock: ManualClock,
+) -> None:
+    async with sending(clients_gate(28)) as senders:
+        proxied = [await senders.uploads("proxy:1", 3.0) for _ in range(28)]
+        for i in range(10):
+            assert await senders.gate.receive(caller(f"a{i}"), quick) == b"quick"
+        assert not any(task.done() for task in proxied)
+        await pass_s(clock, 7.0)
+        assert await asyncio.gather(*proxied) == [b"whole"] * 28
+
+
+async def test_an_address_that_fills_its_share_keeps_out_no_newcomer(
+    clock: ManualClock,
+) -> None:
+    async with sending(clients_gate(4)) as senders:
+        for port in range(10):
+            await senders.begins(f"greedy:{port}")
+        assert senders.gate.num_receiving == 3
+        assert await senders.gate.receive(caller("modest"), quick) == b"quick"
+        assert not any(task.done() for task in senders.tasks)
+
+
+async def test_who_let_its_time_run_out_gives_way_the_next_time_and_is_told_to_wait(
+    clock: ManualClock,
+) -> None:
+    async with sending(clients_gate(1)) as senders:
+        first, _ = await senders.begins("drips")
+        await pass_s(clock, CLIENT_S + LOOK_S)
+        with pytest.raises(SlowRequest, match="within 10 s"):
+            await first
+        second, _ = await senders.begins("drips")
+        waits = await senders.uploads("steady", 8.0)
+        await pass_s(clock, CLIENT_S / 2 - LOOK_S)
+        assert not second.done()
+        await pass_s(clock, 3 * LOOK_S)
+        with pytest.raises(NotReady, match="others wait"):
+            await second
+        await pass_s(clock, 8.0 + LOOK_S)
+        assert await waits == b"whole"
+
+
+async def test_who_let_its_time_run_out_comes_after_all_others_in_line(
+    clock: ManualClock,
+) -> None:
+    async with sending(clients_gate(1)) as senders:
+        await senders.begins("drips")
+        again, _ = await senders.begins("drips")
+        steady = [await senders.uploads(name, 2.0) for name in "ab"]
+        await pass_s(clock, CLIENT_S + 4.0 + 3 * LOOK_S)
+        assert all(task.done() for task in steady)
+        assert senders.asked == ["drips", "drips"]
+        assert not again.done()
+
+
+async def test_a_call_that_is_taken_back_again_and_again_is_lost_time_as_well(
+    clock: ManualClock,
+) -> None:
+    async with sending(clients_gate(1)) as senders:
+        for _ in range(2):
+            held, _ = await senders.begins("drips")
+            await pass_s(clock, 3.0)
+            held.cancel()
+            await turns()
+        await senders.begins("first")
+        await senders.begins("drips")
+        await senders.begins("steady")
+        senders.tasks[2].cancel()
+        await turns()
+        assert senders.asked[-1] == "steady"
+
+
+async def test_among_crowds_that_drip_steady_uploads_come_in_and_none_is_refused(
+    clock: ManualClock,
+) -> None:
+    async with sending(clients_gate(4)) as senders:
+        drips = [asyncio.ensure_future(opens_again(senders.gate, f"d{i}")) for i in range(12)]
+        try:
+            for _ in range(3):
+                uploads = [await senders.uploads(f"a{i}", 8.0) for i in range(4)]
+                await pass_s(clock, 4 * CLIENT_S)
+                assert await asyncio.gather(*uploads) == [b"whole"] * 4
+        finally:
+            await cancel(drips)
+
+
+async def opens_again(gate: MessageGate, peer: str) -> None:
+    """Messages that never come."""
+    while True:
+        with suppress(SlowRequest, NotReady):
+            await gate.receive(caller(peer), asyncio.Event().wait)
+
+
+async def quick() -> bytes:
+    return b"quick"
+
+
+async def test_where_all_are_doubted_the_oldest_gives_way_when_its_patience_is_over(
     clock: ManualClock,
 ) -> None:
     async with sending(gate_of(2, patience_s=2.0)) as senders:
@@ -149,7 +254,7 @@ async def test_among_equals_the_oldest_gives_way_when_its_patience_is_over(
         await pass_s(clock, 0.9)
         assert not oldest.done()
         await pass_s(clock, 0.2)
-        with pytest.raises(SlowRequest):
+        with pytest.raises(NotReady):
             await oldest
         await turns()
         assert senders.asked == ["a", "b", "c"]

@@ -14,7 +14,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from protos import inference_pb2, inference_pb2_grpc
-from router.grpc_front import public_port
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
 from router.grpc_front.public_server import MAX_REQUEST_STREAMS, public_server
 
@@ -97,10 +96,7 @@ async def test_a_peer_with_many_unfinished_messages_keeps_nobody_out(method: str
             call.cancel()
 
 
-async def test_a_probe_takes_no_place_of_a_client_and_ends_no_upload(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(public_port, "PATIENCE_S", 0.0)
+async def test_a_probe_takes_no_place_of_a_client_and_ends_no_upload() -> None:
     async with target_of(max_receiving=1) as target, own_channel(target) as uploading:
         upload = uploading.stream_stream(METHODS[1])()
         await upload.wait_for_connection()
@@ -132,17 +128,33 @@ async def test_what_is_no_message_of_its_method_is_the_caller_s_fault(method: st
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_watchers_count_among_the_calls_of_the_port() -> None:
-    async with target_of(max_streams=2) as target, own_channel(target) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
+async def test_watchers_have_a_count_of_their_own_and_take_no_place_of_a_stream() -> None:
+    async with target_of(max_watches=4, max_streams=1) as target, own_channel(target) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
         ask = health_pb2.HealthCheckRequest(service=SERVICE)
-        watches = [stub.Watch(ask) for _ in range(2)]
+        watches = [health.Watch(ask) for _ in range(2)]
         for watch in watches:
             await watch.read()
-        assert await stub.Watch(ask).code() is grpc.StatusCode.UNAVAILABLE
-        assert (await stub.Check(ask)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await health.Watch(ask).code() is grpc.StatusCode.UNAVAILABLE
+        assert (await health.Check(ask)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        clients = inference_pb2_grpc.InferenceStub(channel)
+        asked = inference_pb2.GenerateRequest(request_id="mine")
+        assert [answer.request_id async for answer in clients.Generate(asked)] == ["mine"]
         watches[0].cancel()
         watches[1].cancel()
+
+
+async def test_who_watches_on_one_connection_keeps_no_other_from_it() -> None:
+    async with target_of(max_watches=4) as target, own_channel(target) as greedy:
+        ask = health_pb2.HealthCheckRequest(service=SERVICE)
+        watches = [health_pb2_grpc.HealthStub(greedy).Watch(ask) for _ in range(20)]
+        await asyncio.gather(*(watch.read() for watch in watches), return_exceptions=True)
+        async with own_channel(target) as channel:
+            another = health_pb2_grpc.HealthStub(channel).Watch(ask)
+            assert (await another.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            another.cancel()
+        for watch in watches:
+            watch.cancel()
 
 
 async def test_dialogues_are_few() -> None:
