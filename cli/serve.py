@@ -123,6 +123,8 @@ def _with_claimed_ports(options: ServeOptions) -> ServeOptions:
     router = options.router
     port = claimed_port(router.host, router.port, flag="--port")
     grpc_port = claimed_port(router.host, router.grpc_port, flag="--grpc-port")
+    if router.fleet_port is not None:
+        claimed_port(router.host, router.fleet_port, flag="--fleet-port")
     router = dataclasses.replace(router, port=port, grpc_port=grpc_port)
     return dataclasses.replace(options, router=router)
 

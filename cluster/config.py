@@ -155,6 +155,13 @@ class RouterOptions:
     host: str = host_option("127.0.0.1", "address to listen on")
     port: int = port_option(8000, "HTTP port")
     grpc_port: int = port_option(50051, "gRPC port: clients and membership")
+    fleet_port: int | None = option(
+        None,
+        "gRPC port for workers, operators and probes alone, which clients do not reach; "
+        "default: they share --grpc-port",
+        low=1,
+        high=65_535,
+    )
     max_queued_requests: int = option(256, "requests waiting for a worker, at most", low=1)
     max_running_requests: int = option(1024, "requests dispatched at once, at most", low=1)
     default_timeout_s: float = option(
@@ -186,6 +193,11 @@ class RouterOptions:
     worker_lease_s: float = option(3.0, "silence after which a worker is removed", low=0.01)
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     model: ModelOptions = option(ModelOptions, "")
+
+    @property
+    def workers_port(self) -> int:
+        """Where workers join."""
+        return self.grpc_port if self.fleet_port is None else self.fleet_port
 
     @property
     def ignores_unknown_fields(self) -> bool:

@@ -130,10 +130,13 @@ class RpcServer:
         *,
         limits: Sequence[tuple[str, int]] = _OWN_PORT,
         guards: Sequence[grpc.aio.ServerInterceptor] = (),
+        more_ports: Sequence[int] = (),
     ) -> None:
-        """`limits` and `guards` of a port that strangers reach: those of PublicPort."""
+        """`limits` and `guards` of a port that strangers reach: those of PublicPort. At
+        `more_ports` the same is answered, and connections are counted apart at each."""
         self._host = host
         self._port = port
+        self._more_ports = more_ports
         options = dict([*_SERVER_OPTIONS, *limits])  # of a name given twice gRPC takes the first
         self._server = grpc.aio.server(options=list(options.items()), interceptors=guards)
         self._names: list[str] = []
@@ -157,21 +160,27 @@ class RpcServer:
         (self._always_ready if always_ready else self._names).append(name)
 
     async def start(self) -> int:
-        """Listens and returns the port. Raises ConfigError when the port cannot be had."""
+        """Listens and returns the port. Raises ConfigError when a port cannot be had."""
         added = (*self._names, *self._always_ready)
         names = (*added, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        try:
-            port: int = self._server.add_insecure_port(f"{self._host}:{self._port}")
-        except RuntimeError as cause:
-            raise ConfigError(
-                f"gRPC cannot listen on {self._host}:{self._port}; choose a free port"
-            ) from cause
+        port = self._listen(self._port)
+        for another in self._more_ports:
+            self._listen(another)
         await self._server.start()
         for name in ("", *self._always_ready):
             self._health.set(name, serving=True)
         await self.set_ready(False)
         return port
+
+    def _listen(self, port: int) -> int:
+        try:
+            bound: int = self._server.add_insecure_port(f"{self._host}:{port}")
+        except RuntimeError as cause:
+            raise ConfigError(
+                f"gRPC cannot listen on {self._host}:{port}; choose a free port"
+            ) from cause
+        return bound
 
     async def set_ready(self, ready: bool) -> None:
         """Sets the health of every added service that is not always ready; whoever watches one

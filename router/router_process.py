@@ -110,7 +110,7 @@ class RouterProcess:
         descriptors = shared_descriptors()
         self._server = public_server(
             options.host,
-            options.grpc_port,
+            _grpc_ports(options),
             _port_of(options, descriptors),
             clients=(SERVICE_NAME,),
             draw=world.chance.random,
@@ -208,6 +208,11 @@ class RouterProcess:
         return f"{self._options.host}:{port}"
 
 
+def _grpc_ports(options: RouterOptions) -> list[int]:
+    fleet = options.fleet_port
+    return [options.grpc_port] if fleet is None else [options.grpc_port, fleet]
+
+
 def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
     """As many bytes of messages as of bodies, and as many calls as connections."""
     max_message_bytes = options.max_body_bytes + SLACK_BYTES
@@ -216,7 +221,7 @@ def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
         max_receiving=max(1, options.max_bodies_bytes // max_message_bytes),
         receive_timeout_s=options.header_timeout_s,
         max_streams=descriptors.http,
-        max_connections=descriptors.grpc,
+        max_connections=descriptors.grpc // len(_grpc_ports(options)),
     )
 
 

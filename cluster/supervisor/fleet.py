@@ -113,7 +113,7 @@ def _worker(options: ServeOptions, role: Role, index: int, environ: dict[str, st
         role=role,
         worker_id=name,
         host=near if options.peers.advertise_host is None else options.router.host,
-        router=f"{near}:{options.router.grpc_port}",
+        router=f"{near}:{options.router.workers_port}",
         drain_timeout_s=options.router.drain_timeout_s,
         peers=options.peers,
         model=options.model,

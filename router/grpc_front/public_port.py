@@ -54,7 +54,7 @@ class PublicPort:
     """Calls of Health.Watch, which cost nothing and last for ever."""
     max_calls_per_connection: int = 128
     max_connections: int = 1024
-    """More are closed as they come."""
+    """More are closed as they come; where there are several ports, at each of them."""
     idle_s: float = 60.0
     """A connection without a call is closed after so long; its client opens another when needed.
     gRPC counts connections, but not whose they are, and closes none of those that it has."""

@@ -10,7 +10,7 @@ stream of them would, so that no message is gathered before there is a place for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import grpc
@@ -29,12 +29,19 @@ MAX_REQUEST_STREAMS = 8
 
 
 def public_server(
-    host: str, port: int, limits: PublicPort, *, clients: Collection[str], draw: Draw
+    host: str,
+    ports: Sequence[int],
+    limits: PublicPort,
+    *,
+    clients: Collection[str],
+    draw: Draw,
 ) -> RpcServer:
-    """`clients`: the full names of the services that are theirs; any other is the fleet's own.
-    `draw` of how long the refused are to wait."""
+    """`ports`: the first is everybody's, others are for those whom connections there must not
+    keep out. `clients`: the full names of the services that are theirs; any other is the fleet's
+    own. `draw` of how long the refused are to wait."""
     guard = PublicCalls(limits, clients, draw)
-    return RpcServer(host, port, limits=limits.options, guards=[guard])
+    port, *more = ports
+    return RpcServer(host, port, limits=limits.options, guards=[guard], more_ports=more)
 
 
 class PublicCalls(grpc.aio.ServerInterceptor):

@@ -135,7 +135,7 @@ async def test_a_drain_is_bounded() -> None:
         assert router.workers.source.num_closed == 1
 
 
-@pytest.mark.parametrize("name", ["port", "grpc_port"])
+@pytest.mark.parametrize("name", ["port", "grpc_port", "fleet_port"])
 async def test_a_taken_port_is_one_clear_error(name: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]

@@ -35,6 +35,12 @@ def test_a_deployment_without_prefill_workers_is_one_router_and_decode_workers()
     assert list(planned(prefill="0")) == ["router", "decode-0"]
 
 
+def test_workers_join_at_the_port_that_clients_do_not_reach_where_there_is_one() -> None:
+    words = planned(grpc_port="7000", fleet_port="7001")
+    assert {"--grpc-port=7000", "--fleet-port=7001"} <= set(words["router"])
+    assert "--router=127.0.0.1:7001" in words["decode-0"]
+
+
 def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> None:
     words = planned(model="m", dtype="float32", grpc_port="7000", max_num_seqs="3")["prefill-0"]
     assert words[0] == "prefill-worker"

@@ -80,7 +80,9 @@ async def running_grpc(
     public = PublicPort(
         max_message_bytes=1 << 20, max_streams=int(door.door_limits.max_connections)
     )
-    server = public_server("127.0.0.1", 0, public, clients=(SERVICE_NAME,), draw=door.chance.random)
+    server = public_server(
+        "127.0.0.1", [0], public, clients=(SERVICE_NAME,), draw=door.chance.random
+    )
     server.add(add_inference, service, SERVICE_NAME)
     port = await server.start()
     channel = open_channel(f"127.0.0.1:{port}")

@@ -13,12 +13,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from cluster.supervisor.ports import claimed_port
 from protos import inference_pb2, inference_pb2_grpc
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
 from router.grpc_front.public_server import MAX_REQUEST_STREAMS, public_server
 
 SERVICE = "splitserve.v1.Inference"
 METHODS = ["/splitserve.v1.Inference/ListModels", "/splitserve.v1.Inference/Generate"]
+OK = grpc.StatusCode.OK
 ANY_PORT: dict[str, Any] = {"max_message_bytes": 1 << 20, "receive_timeout_s": 30.0}
 
 
@@ -31,9 +33,11 @@ class Inference(inference_pb2_grpc.InferenceServicer):
 
 
 @asynccontextmanager
-async def target_of(**limits: Any) -> AsyncIterator[str]:
+async def target_of(*more_ports: int, **limits: Any) -> AsyncIterator[str]:
     port = PublicPort(**{**ANY_PORT, **limits})
-    server = public_server("127.0.0.1", 0, port, clients=(SERVICE,), draw=Random(1).random)
+    server = public_server(
+        "127.0.0.1", [0, *more_ports], port, clients=(SERVICE,), draw=Random(1).random
+    )
     server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Inference(), SERVICE)
     try:
         yield f"127.0.0.1:{await server.start()}"
@@ -179,6 +183,20 @@ async def test_a_connection_over_the_limit_gets_no_answer() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as failure:
             await stub.ListModels(inference_pb2.ListModelsRequest())
         assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+        for channel in channels:
+            await channel.close()
+
+
+async def test_who_has_a_port_apart_is_kept_out_by_no_connections_to_the_other() -> None:
+    apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
+    async with target_of(apart, max_connections=2) as target:
+        channels = [own_channel(target) for _ in range(2)]
+        for channel in channels:
+            await channel.channel_ready()
+        async with own_channel(target) as late, own_channel(f"127.0.0.1:{apart}") as fleet:
+            ask = health_pb2.HealthCheckRequest()
+            assert await health_pb2_grpc.HealthStub(late).Check(ask).code() is not OK
+            assert await health_pb2_grpc.HealthStub(fleet).Check(ask).code() is OK
         for channel in channels:
             await channel.close()
 
