@@ -10,7 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("worker", "decoder", "kernels", "index", "router", "stalls", "transfer")
+BENCHMARKS = (
+    "worker",
+    "decoder",
+    "kernels",
+    "collectives",
+    "index",
+    "router",
+    "stalls",
+    "transfer",
+)
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -16,7 +16,9 @@
     |- DeadlineExceeded            504
     |- Cancelled                   the client left: 499
     |- WorkerLost                  the decode worker died: 502
-    |  '- WrongWorker              another process answers at its address
+    |  |- WrongWorker              another process answers at its address
+    |  '- RankLost                 a part of its replica died or stands still
+    |     '- WrongGeneration       a rank belongs to a group that is gone
     |- IdTaken                     another live process has this worker's id
     |- NoProgress                  a worker is there and does nothing
     |- PairingMismatch             two workers do not fit together
@@ -112,6 +114,31 @@ class WrongWorker(WorkerLost):
     """Another process than the one that was meant answers; the message names both."""
 
 
+class RankLost(WorkerLost):
+    """Ranks of a replica are dead or stand still: the others cannot go on without them.
+
+    `ranks` are they, as far as known; `ending` is an exit code or a signal in words, `last_lines`
+    what they wrote last: both are empty where nobody has seen the process end.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        ranks: tuple[int, ...] = (),
+        ending: str = "",
+        last_lines: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+        self.ending = ending
+        self.last_lines = last_lines
+
+
+class WrongGeneration(RankLost):
+    """A rank belongs to another generation of its group; the message names both."""
+
+
 class IdTaken(SplitserveError):
     """A worker cannot join under an id that another live process has; the message names both."""
 
@@ -199,6 +226,8 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     Cancelled: ErrorStatus("cancelled", 499, "CANCELLED", "server_error"),
     WorkerLost: ErrorStatus("worker_lost", 502, "UNAVAILABLE", "server_error"),
     WrongWorker: ErrorStatus("wrong_worker", 502, "FAILED_PRECONDITION", "server_error"),
+    RankLost: ErrorStatus("rank_lost", 502, "UNAVAILABLE", "server_error"),
+    WrongGeneration: ErrorStatus("wrong_generation", 502, "FAILED_PRECONDITION", "server_error"),
     IdTaken: ErrorStatus("id_taken", 409, "ALREADY_EXISTS", "server_error"),
     NoProgress: ErrorStatus("no_progress", 504, "UNAVAILABLE", "server_error"),
     PairingMismatch: ErrorStatus("pairing_mismatch", 503, "FAILED_PRECONDITION", "server_error"),

@@ -127,23 +127,29 @@ def prepare_library(folder: Path, report: Report) -> None:
 
 
 def load_library(folder: Path, report: Report = lambda _: None) -> ctypes.CDLL:
-    """Builds into `folder` unless it is there already. Raises NativeUnavailable."""
-    missing = [flag for flag in _NEEDED if flag not in _cpu_flags()]
-    if missing:
-        raise NativeUnavailable(f"this CPU lacks {', '.join(missing)}")
-    compiler = _compiler()
-    path = folder / f"{_digest(compiler)}.so"
-    if not path.exists():
-        _build(compiler, path, report)
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise NativeUnavailable(f"{path} cannot be loaded ({error}); delete it") from error
+    """The kernels, built into `folder` unless they are there. Raises NativeUnavailable."""
+    library = load_sources(_SOURCES, folder, report)
     built = {name: args for name, args in _OPTIONAL_SIGNATURES.items() if hasattr(library, name)}
     for name, arguments in (_SIGNATURES | built).items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None
     return library
+
+
+def load_sources(sources: Path, folder: Path, report: Report = lambda _: None) -> ctypes.CDLL:
+    """A library of all C++ files in the folder `sources`, which may use AVX-512; built into
+    `folder` unless it is there already. Raises NativeUnavailable."""
+    missing = [flag for flag in _NEEDED if flag not in _cpu_flags()]
+    if missing:
+        raise NativeUnavailable(f"this CPU lacks {', '.join(missing)}")
+    compiler = _compiler()
+    path = folder / f"{_digest(compiler, sources)}.so"
+    if not path.exists():
+        _build(compiler, sources, path, report)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeUnavailable(f"{path} cannot be loaded ({error}); delete it") from error
 
 
 def _cpu_flags() -> frozenset[str]:
@@ -168,17 +174,17 @@ def _flags() -> tuple[str, ...]:
     return (*_FLAGS, *(option for flag, option in _OPTIONAL.items() if flag in present))
 
 
-def _digest(compiler: str) -> str:
+def _digest(compiler: str, sources: Path) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=60, check=False)
     digest = hashlib.sha256(repr((_flags(), version.stdout)).encode())
-    for path in sorted(_SOURCES.iterdir()):
+    for path in sorted(sources.iterdir()):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
 
 
-def _build(compiler: str, target: Path, report: Report) -> None:
+def _build(compiler: str, sources: Path, target: Path, report: Report) -> None:
     try:
-        build(compiler, _flags(), list(_SOURCES.glob("*.cpp")), target, report)
+        build(compiler, _flags(), list(sources.glob("*.cpp")), target, report)
     except BuildFailed as error:
         raise NativeUnavailable(str(error)) from error
     except OSError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -24,3 +25,27 @@ class Collective(Protocol):
 
     def all_gather(self, rows: torch.Tensor) -> torch.Tensor:
         """[num_rows, width] of each rank -> [num_rows, world_size * width], rank by rank."""
+
+
+class ReceivedRows(NamedTuple):
+    """What the other ranks, and this one, had for this rank: their rows, rank by rank."""
+
+    rows: torch.Tensor
+    """[sum of num_rows, width]"""
+    num_rows: list[int]
+    """Of each rank."""
+
+
+class ExpertCollective(Collective, Protocol):
+    """What the ranks do besides where each has some of the routed experts.
+
+    A decoder without them asks for nothing of this.
+    """
+
+    def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
+        """Sums rows [sum of num_rows, width] over the ranks: each gets its own [num_rows of it,
+        width], of the rows in the order of the ranks. Contiguous; unchanged."""
+
+    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+        """Rows [sum of num_rows, width] to the ranks that they are for, in that order; contiguous.
+        Ranks may differ in their numbers, not in the width."""

@@ -16,6 +16,7 @@ PACKAGES = [
     "worker",
     "kvtransfer",
     "kernels",
+    "ranks",
     "engine",
     "cluster",
     "cli",

@@ -1,0 +1,113 @@
+"""Sums over two ranks in shared memory, beside gloo and beside copying the same bytes.
+
+    python -m benchmarks.bench_collectives [--rounds 7] [--direct-bytes N] [--json PATH]
+
+Two processes, each pinned to a core of its own, sum rows of 576 (SmolLM2-135M's width). Shared
+memory, gloo and copies take turns within a round. The floor is what no sum through a segment can go
+without: both ranks at once copy their rows into it, and then the other's out of it; their waiting
+for each other is not counted. A figure is the median of all calls of rank 0, from Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.collective_rank import Schedule, Times
+from benchmarks.goals import ALL_REDUCE_1_ROW_US, ALL_REDUCE_512_ROWS_FACTOR
+from benchmarks.report import Row, exit_code, percentile, print_table, write_json
+from cluster.home import kernels_folder
+from kernels.cpu.native_library import NativeUnavailable
+from ranks.collectives.native_calls import load_collectives
+from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, Rendezvous
+from ranks.collectives.segment import DIRECT_BYTES, SharedSegment
+
+NUM_RANKS = 2
+LIMIT_S = 600.0
+
+
+def shared_place(direct_bytes: int) -> MeetingPlace:
+    """As the conductor opens it, with that switch between the two ways to sum."""
+    segment = SharedSegment.create(NUM_RANKS, 1, direct_bytes=direct_bytes)
+    found = Rendezvous(
+        kind=CollectiveKind.SHARED_MEMORY,
+        generation=1,
+        world_size=NUM_RANKS,
+        segment_fd=segment.fd,
+    )
+    return MeetingPlace(found, segment, None)
+
+
+def measured(rounds: int, direct_bytes: int, cores: list[int]) -> Times:
+    """Rank 0's times, in microseconds, by name of the work."""
+    shared, gloo = shared_place(direct_bytes), MeetingPlace.open(CollectiveKind.GLOO, NUM_RANKS, 1)
+    fd, port = shared.rendezvous.segment_fd, gloo.rendezvous.store_port
+    assert fd is not None
+    processes = []
+    for rank, core in enumerate(cores):
+        schedule = Schedule(rank=rank, core=core, segment_fd=fd, store_port=port, rounds=rounds)
+        command = [sys.executable, "-m", "benchmarks.collective_rank", schedule.as_word()]
+        processes.append(subprocess.Popen(command, pass_fds=[fd], stdout=subprocess.PIPE))
+    outputs = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
+    gloo.close()
+    shared.close()
+    if any(process.returncode for process in processes):
+        raise RuntimeError(f"a rank failed: {[process.returncode for process in processes]}")
+    times: Times = json.loads(outputs[0].splitlines()[-1])  # gloo prints, too
+    return times
+
+
+def rows_of(times: Times) -> list[Row]:
+    """Median and p99 of each size and dtype, beside gloo's median."""
+    rows = []
+    for work in sorted({name.split("/")[1] for name in times}, key=_size_and_dtype):
+        num_rows = _size_and_dtype(work)[1]
+        ours, gloo = times[f"shared/{work}"], times[f"gloo/{work}"]
+        floor = statistics.median(times[f"copies/{work}"])
+        goal = {1: ALL_REDUCE_1_ROW_US, 512: floor * ALL_REDUCE_512_ROWS_FACTOR}.get(num_rows)
+        rows += [
+            Row(f"{work}", statistics.median(ours), "us", floor, goal),
+            Row(f"{work}, p99", percentile(ours, 99), "us", floor),
+            Row(f"{work}, gloo", statistics.median(gloo), "us", floor),
+            Row(f"{work}, gloo, p99", percentile(gloo, 99), "us", floor),
+        ]
+    return rows
+
+
+def _size_and_dtype(work: str) -> tuple[str, int]:
+    """Of "512 rows, bfloat16"."""
+    num_rows, dtype = work.split(" rows, ")
+    return dtype, int(num_rows)
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--direct-bytes", type=int, default=DIRECT_BYTES)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < NUM_RANKS:
+        print("collectives: not measured; two ranks need a core each, and there is one")
+        return 0
+    try:
+        load_collectives(kernels_folder())
+    except NativeUnavailable as reason:
+        print(f"collectives: not measured; ranks of this machine meet over gloo: {reason}")
+        return 0
+    load = os.getloadavg()[0]
+    times = measured(options.rounds, options.direct_bytes, cores[:NUM_RANKS])
+    rows = rows_of(times)
+    print_table(f"all_reduce of rows of 576, two ranks, load {load:.1f} before", rows)
+    write_json(options.json, "collectives", rows, {"load_before": load, "rounds": options.rounds})
+    return exit_code(rows)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

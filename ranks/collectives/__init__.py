@@ -1,0 +1,1 @@
+"""What the ranks of a group compute together, by three ways of meeting."""

@@ -1,0 +1,64 @@
+"""What a rank of a group can do with the others, beyond what a recorded decoder asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from cluster.sharding import Rank
+from kernels.tape.collective import ExpertCollective
+
+REDUCED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+"""What can be summed: in float32, rounded once."""
+
+
+class GroupCollective(ExpertCollective, Protocol):
+    """A rank's way to its group, from joining it to `close`.
+
+    One thread at a time. A call that raises RankLost was the last one: all that come after raise it
+    as well, and the group is formed anew, in another generation.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This one, from 0."""
+
+    def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
+        """See Collective; `widths` are the columns of each rank, where they differ."""
+
+    def broadcast(self, rows: torch.Tensor, root: int) -> None:
+        """The rows of `root` to all others, in place; contiguous, of one shape at every rank."""
+
+    def meet(self, deadline_s: float) -> None:
+        """Returns when all ranks have called it: at the start, when some still load weights.
+        Raises RankLost for those that have not come by then."""
+
+    def close(self) -> None:
+        """Leaves; idempotent, and allowed after RankLost. Waits for nobody."""
+
+
+def require_rows(rows: torch.Tensor, *, is_summed: bool = False) -> None:
+    """At the door of every call. Raises ValueError."""
+    if rows.dim() != 2 or not rows.is_contiguous():
+        shape, strides = tuple(rows.shape), rows.stride()
+        raise ValueError(f"rows of shape {shape} and strides {strides}; needed: contiguous, 2-d")
+    if is_summed and rows.dtype not in REDUCED_DTYPES:
+        raise ValueError(f"rows of {rows.dtype} cannot be summed; needed: {REDUCED_DTYPES}")
+
+
+def require_widths(rows: torch.Tensor, widths: Sequence[int], rank: Rank) -> Sequence[int]:
+    """Of all ranks: those named, or the own one for each. Raises ValueError."""
+    width = rows.shape[1]
+    if not widths:
+        return [width] * rank.world_size
+    if len(widths) != rank.world_size or widths[rank.index] != width:
+        raise ValueError(f"widths {list(widths)} where {rank} has {width} columns")
+    return widths
+
+
+def require_counts(name: str, counts: Sequence[int], world_size: int, total: int) -> None:
+    """One count for each rank, `total` in all. Raises ValueError."""
+    if len(counts) != world_size or sum(counts) != total or min(counts) < 0:
+        raise ValueError(f"{name} {list(counts)}; needed: {world_size} that make {total}")

@@ -1,0 +1,28 @@
+"""What is said of ranks that are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster.errors import RankLost
+
+
+def rank_lost(lost: Sequence[int], own: int, generation: int, deadline_s: float) -> RankLost:
+    """`lost` as this rank, `own`, knows them; empty where nobody can tell."""
+    if own in lost:
+        return RankLost(
+            f"rank {own} of generation {generation} was given up by its group: it stood still, or "
+            "its process was seen to end; the group is started anew",
+            ranks=tuple(lost),
+        )
+    return RankLost(
+        f"{_named(lost)} of generation {generation} did not come within {deadline_s:g} s, or "
+        "ended; the group is started anew",
+        ranks=tuple(lost),
+    )
+
+
+def _named(lost: Sequence[int]) -> str:
+    if not lost:
+        return "a rank"
+    return f"rank{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost))}"

@@ -1,0 +1,120 @@
+"""Collectives of ranks with a GPU each, by NCCL. UNTRIED: written from documentation.
+
+No machine with two GPUs was at hand. A call is enqueued on the current stream and returns: nothing
+here waits for a device. A rank that is lost shows when the step's results are read: NCCL's watchdog
+gives a collective `deadline_s`, and `raise_if_lost` says what it found. A CUDA graph may capture
+every call but `all_to_all`, whose numbers the host has to know.
+
+Sums are NCCL's: every rank gets the same bits, in an order that NCCL chooses, bfloat16 rounded at
+every hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import BroadcastOptions, ProcessGroupNCCL, Store
+
+from cluster.errors import RankLost
+from cluster.sharding import Rank
+from kernels.tape.collective import ReceivedRows
+from ranks.collectives.group_collective import require_counts, require_rows, require_widths
+from ranks.collectives.loss import rank_lost
+from ranks.collectives.store import claim
+
+DEADLINE_S = 10.0
+
+
+class NcclCollective:
+    """A GroupCollective; one rank's, of the current CUDA device."""
+
+    def __init__(
+        self, store: Store, rank: Rank, generation: int, *, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """Raises ConfigError where another process is this rank already."""
+        self._rank, self._generation, self._deadline_s = rank, generation, deadline_s
+        self._store = claim(store, rank.index, generation)
+        options = ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=deadline_s)
+        self._nccl: Any = ProcessGroupNCCL(self._store, rank.index, rank.world_size, options)
+        self._last: Any = None
+
+    @property
+    def rank(self) -> int:
+        """See GroupCollective."""
+        return self._rank.index
+
+    @property
+    def world_size(self) -> int:
+        """See Collective."""
+        return self._rank.world_size
+
+    def all_reduce(self, rows: torch.Tensor) -> None:
+        """See Collective."""
+        require_rows(rows, is_summed=True)
+        self._enqueued(self._nccl.allreduce([rows]))
+
+    def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
+        """See GroupCollective."""
+        require_rows(rows)
+        widths = require_widths(rows, widths, self._rank)
+        parts = [rows.new_empty((rows.shape[0], width)) for width in widths]
+        self._enqueued(self._nccl.allgather([parts], [rows]))
+        return torch.cat(parts, dim=1)
+
+    def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
+        """See ExpertCollective."""
+        require_rows(rows, is_summed=True)
+        require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
+        out = rows.new_empty((num_rows[self.rank], rows.shape[1]))
+        self._enqueued(self._nccl.reduce_scatter([out], [list(torch.split(rows, list(num_rows)))]))
+        return out
+
+    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+        """See ExpertCollective: the numbers first, for which the host waits, then the rows."""
+        require_rows(rows)
+        require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
+        sent = torch.tensor([list(num_rows)], device=rows.device)
+        mine: list[int] = self.all_gather(sent).view(-1, self.world_size)[:, self.rank].tolist()
+        out = rows.new_empty((sum(mine), rows.shape[1]))
+        self._enqueued(self._nccl.alltoall_base(out, rows, mine, list(num_rows)))
+        return ReceivedRows(out, mine)
+
+    def broadcast(self, rows: torch.Tensor, root: int) -> None:
+        """See GroupCollective."""
+        require_rows(rows)
+        options = BroadcastOptions()
+        options.rootRank, options.rootTensor = root, 0
+        self._enqueued(self._nccl.broadcast([rows], options))
+
+    def meet(self, deadline_s: float) -> None:
+        """See GroupCollective; by the store, so that a rank that still loads times out no
+        collective."""
+        limit = timedelta(seconds=deadline_s)
+        self._store.set(f"met-{self.rank}", "yes")
+        try:
+            self._store.wait([f"met-{at}" for at in range(self.world_size)], limit)
+        except RuntimeError as error:
+            here = [at for at in range(self.world_size) if self._store.check([f"met-{at}"])]
+            lost = [at for at in range(self.world_size) if at not in here]
+            raise rank_lost(lost, self.rank, self._generation, deadline_s) from error
+
+    def raise_if_lost(self) -> None:
+        """Raises RankLost when the last collective has failed; asked when results are read."""
+        error = None if self._last is None else self._last.exception()
+        if error is not None:
+            raise RankLost(f"NCCL gave a collective up ({error}); the group is started anew")
+
+    def close(self) -> None:
+        """See GroupCollective: aborts, since destroying would wait for the dead."""
+        if self._nccl is not None:
+            self._nccl.abort()
+            self._nccl = None
+
+    def _enqueued(self, work: Any) -> None:
+        """What comes next on the current stream waits for it; the host does not."""
+        work.wait()
+        self._last = work

@@ -1,0 +1,168 @@
+"""Collectives of ranks on one host, through a segment that all of them have mapped.
+
+    join -> call, call, call ... -> close
+              '-> RankLost: no call after it; the group ends
+
+The native code writes, posts, waits and adds (`native/segment.h` says why nobody overwrites what
+another still reads). A wait spins for 50 microseconds, then gives its core away, then sleeps, and
+has a deadline. Sums are made in float32, in the order of the ranks, and rounded once, so that all
+ranks hold equal bits. The interpreter's lock is free meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from cluster.errors import ConfigError, InternalError, RankLost
+from cluster.sharding import Rank
+from kernels.tape.collective import ReceivedRows
+from ranks.collectives import native_calls
+from ranks.collectives.group_collective import require_counts, require_rows, require_widths
+from ranks.collectives.loss import rank_lost
+from ranks.collectives.native_calls import VALUE_TYPES, RankViewRecord, longs
+from ranks.collectives.segment import SharedSegment
+
+DEADLINE_S = 10.0
+"""How long a rank waits in one call for others that nobody has given up."""
+
+
+class SharedMemoryCollective:
+    """A GroupCollective; one rank's."""
+
+    def __init__(
+        self,
+        segment: SharedSegment,
+        rank: Rank,
+        library: ctypes.CDLL,
+        *,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """Takes the segment over, also when it fails.
+
+        Raises ConfigError where another process is this rank already.
+        """
+        self._segment, self._rank, self._deadline_s = segment, rank, deadline_s
+        self._library: Any = library
+        self._view = RankViewRecord(
+            segment=segment.address(),
+            rank=rank.index,
+            num_ranks=rank.world_size,
+            tray_bytes=segment.tray_bytes,
+            direct_bytes=segment.direct_bytes,
+            deadline_ns=int(deadline_s * 1e9),
+        )
+        self._at = ctypes.addressof(self._view)
+        if library.splitserve_join(self._at) != native_calls.DONE:
+            self.close()
+            raise ConfigError(
+                f"rank {rank.index} of generation {segment.generation} is another process already; "
+                "start each rank of a generation once"
+            )
+
+    @property
+    def rank(self) -> int:
+        """See GroupCollective."""
+        return self._rank.index
+
+    @property
+    def world_size(self) -> int:
+        """See Collective."""
+        return self._rank.world_size
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that this rank has waited for others, in all: the ranks' skew."""
+        return float(self._view.waited_ns) / 1e9
+
+    def all_reduce(self, rows: torch.Tensor) -> None:
+        """See Collective. Raises RankLost."""
+        if rows.dtype not in VALUE_TYPES or not rows.is_contiguous():
+            require_rows(rows, is_summed=True)
+        outcome = self._library.splitserve_all_reduce(
+            self._at, VALUE_TYPES[rows.dtype], rows.data_ptr(), rows.numel()
+        )
+        if outcome:
+            self._fail(outcome)
+
+    def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
+        """See GroupCollective. Raises RankLost."""
+        require_rows(rows)
+        widths = require_widths(rows, widths, self._rank)
+        out = rows.new_empty((rows.shape[0], sum(widths)))
+        starts = _starts(widths, rows.element_size())
+        self._call("all_gather", rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
+        return out
+
+    def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
+        """See ExpertCollective. Raises RankLost."""
+        require_rows(rows, is_summed=True)
+        require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
+        out = rows.new_empty((num_rows[self.rank], rows.shape[1]))
+        starts = _starts(num_rows, rows.shape[1])
+        kind = VALUE_TYPES[rows.dtype]
+        self._call("reduce_scatter", kind, rows.data_ptr(), starts, out.data_ptr())
+        return out
+
+    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+        """See ExpertCollective: the numbers first, then the rows. Raises RankLost."""
+        require_rows(rows)
+        require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
+        numbers = self.all_gather(torch.tensor([list(num_rows)])).view(-1, self.world_size)
+        mine = numbers[:, self.rank].tolist()
+        out = rows.new_empty((sum(mine), rows.shape[1]))
+        row_bytes = rows.shape[1] * rows.element_size()
+        self._call("all_to_all", rows.data_ptr(), row_bytes, numbers.data_ptr(), out.data_ptr())
+        return ReceivedRows(out, mine)
+
+    def broadcast(self, rows: torch.Tensor, root: int) -> None:
+        """See GroupCollective. Raises RankLost."""
+        require_rows(rows)
+        if not 0 <= root < self.world_size:
+            raise ValueError(f"rank {root} of {self.world_size}")
+        self._call("broadcast", root, rows.data_ptr(), rows.nbytes)
+
+    def meet(self, deadline_s: float) -> None:
+        """See GroupCollective."""
+        usual, self._deadline_s = self._deadline_s, deadline_s
+        self._view.deadline_ns = int(deadline_s * 1e9)
+        try:
+            self._call("meet")
+        finally:
+            self._deadline_s = usual
+            self._view.deadline_ns = int(usual * 1e9)
+
+    def close(self) -> None:
+        """See GroupCollective."""
+        self._library = _Left()  # the record points to memory that is ours no more
+        self._segment.close()
+
+    def _call(self, name: str, *arguments: object) -> None:
+        outcome = getattr(self._library, f"splitserve_{name}")(self._at, *arguments)
+        if outcome:
+            self._fail(outcome)
+
+    def _fail(self, outcome: int) -> None:
+        if outcome == native_calls.DIFFERENT_CALL:
+            raise InternalError(
+                f"the ranks of generation {self._segment.generation} run different operations, or "
+                f"with other shapes (seen by rank {self.rank}); the group is started anew"
+            )
+        segment = self._segment
+        raise rank_lost(segment.lost, self.rank, segment.generation, self._deadline_s)
+
+
+class _Left:
+    """In the library's place once this rank has left."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        raise RankLost("this rank has left its group; form a group anew")
+
+
+def _starts(counts: Sequence[int], unit: int) -> ctypes.Array[ctypes.c_int64]:
+    """Where each rank's part begins, and the end: multiples of `unit`."""
+    return longs([unit * start for start in itertools.accumulate(counts, initial=0)])

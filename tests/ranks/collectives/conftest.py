@@ -1,0 +1,20 @@
+"""The native collectives, where this machine can have them."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from cluster.home import kernels_folder
+from kernels.cpu.native_library import NativeUnavailable
+from ranks.collectives.native_calls import load_collectives
+
+
+@pytest.fixture(scope="session")
+def native_collectives() -> ctypes.CDLL:
+    """Built if need be, before ranks start that would all build it."""
+    try:
+        return load_collectives(kernels_folder())
+    except NativeUnavailable as reason:
+        pytest.skip(str(reason))

@@ -1,0 +1,90 @@
+"""Ranks that meet over TCP: the same sums and bits as in shared memory, the same errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+
+from cluster.errors import ConfigError, RankLost, WrongGeneration
+from cluster.home import kernels_folder
+from cluster.sharding import Rank
+from ranks.collectives.gloo import GlooCollective
+from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, join
+from ranks.collectives.store import claim, join_store, open_store
+from tests.ranks.collectives import every_operation, rank_work
+from tests.ranks.collectives.every_operation import DTYPES
+from tests.ranks.collectives.rank_processes import LIMIT_S, RankProcesses, rank_processes
+
+SHORT_S = 2.0
+ONE_ROW = partial(rank_work.reduced, shape=(1, 576), dtype=torch.float32)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def group(request: pytest.FixtureRequest) -> Iterator[RankProcesses]:
+    with rank_processes(
+        MeetingPlace.open(CollectiveKind.GLOO, request.param, generation=7)
+    ) as processes:
+        yield processes
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 576), (512, 576), (1, 1), (1023, 77)], ids=str)
+def test_all_ranks_get_the_sum_in_the_order_of_the_ranks(
+    group: RankProcesses, shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    every_operation.check_sums(group, shape, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_and_columns_go_where_they_are_for(group: RankProcesses, dtype: torch.dtype) -> None:
+    every_operation.check_gathers(group, 40, dtype)
+    every_operation.check_scattered_sums(group, dtype)
+    every_operation.check_swaps(group, dtype)
+    every_operation.check_broadcasts(group, dtype)
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_a_rank_that_goes_is_named_by_all_others_and_ends_the_group(end: str) -> None:
+    place = MeetingPlace.open(CollectiveKind.GLOO, 3, generation=5)
+    with rank_processes(place, SHORT_S) as group:
+        group.run(partial(rank_work.met, deadline_s=LIMIT_S))
+        group.ranks[1].kill() if end == "killed" else group.ranks[1].stop()
+        left = (group.ranks[0], group.ranks[2])
+        for _ in range(2):
+            for rank in left:
+                rank.send(ONE_ROW)
+            errors = [rank.outcome() for rank in left]
+            assert all(isinstance(error, RankLost) for error in errors)
+            assert [error.ranks for error in errors] == [(1,), (1,)]
+
+
+def test_a_rank_of_another_generation_is_refused() -> None:
+    place = MeetingPlace.open(CollectiveKind.GLOO, 2, generation=8)
+    meeting = place.rendezvous
+    with pytest.raises(WrongGeneration, match="generation 7; .* generation 8"):
+        join_store(meeting.store_host, meeting.store_port, 7, timeout_s=LIMIT_S)
+
+
+def test_a_rank_is_one_process() -> None:
+    store = open_store("127.0.0.1", 4)
+    claim(store, 1, 4)
+    with pytest.raises(ConfigError, match="rank 1 of generation 4 is another process"):
+        GlooCollective(store, Rank(1, 2), 4, deadline_s=SHORT_S)
+
+
+def test_where_no_store_answers_the_address_is_named() -> None:
+    place = MeetingPlace.open(CollectiveKind.GLOO, 2, generation=8)
+    meeting = place.rendezvous
+    place.close()
+    with pytest.raises(RankLost, match=f"127.0.0.1:{meeting.store_port}"):
+        join_store(meeting.store_host, meeting.store_port, 8, timeout_s=0.2)
+
+
+def test_a_rank_whose_others_do_not_come_says_who() -> None:
+    place = MeetingPlace.open(CollectiveKind.GLOO, 2, generation=8)
+    with pytest.raises(RankLost) as caught:
+        join(place.rendezvous, 0, kernels_folder(), deadline_s=0.5)
+    assert caught.value.ranks == (1,)

@@ -1,0 +1,52 @@
+"""What ranks meet by is chosen once, by the machine, and said."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernels.cpu.native_library as native
+from cluster.errors import ConfigError
+from cluster.home import kernels_folder
+from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, choose_kind, join
+
+CPU = torch.device("cpu")
+
+
+def test_ranks_of_one_host_meet_in_shared_memory(native_collectives: object) -> None:
+    assert choose_kind(CPU, kernels_folder(), is_one_host=True) is CollectiveKind.SHARED_MEMORY
+
+
+def test_ranks_of_several_hosts_meet_over_tcp_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert choose_kind(CPU, kernels_folder(), is_one_host=False) is CollectiveKind.GLOO
+    assert "they are on several hosts" in caplog.text
+
+
+def test_without_the_instructions_ranks_of_one_host_meet_over_tcp_and_the_log_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx2"}))
+    with caplog.at_level(logging.WARNING):
+        assert choose_kind(CPU, tmp_path, is_one_host=True) is CollectiveKind.GLOO
+    assert "this CPU lacks avx512f" in caplog.text
+
+
+def test_ranks_with_gpus_meet_by_nccl() -> None:
+    cuda = torch.device("cuda")
+    assert choose_kind(cuda, kernels_folder(), is_one_host=True) is CollectiveKind.NCCL
+
+
+def test_a_rank_that_cannot_have_what_the_conductor_chose_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = MeetingPlace.open(CollectiveKind.SHARED_MEMORY, 2, generation=1)
+    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx2"}))
+    with pytest.raises(ConfigError, match="rank 1 cannot meet the others .*lacks avx512f"):
+        join(place.rendezvous, 1, tmp_path, deadline_s=1.0)
+    place.close()
