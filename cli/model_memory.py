@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cluster.errors import ConfigError
 from cluster.models.card import ModelCard
 from cluster.models.footprint import Footprint, footprint, parameters
+from cluster.models.model_split import ModelSplit
 from cluster.process.free_memory import free_memory_bytes
 
 KV_FORMATS = ("auto", "int8", "fp8")
@@ -69,7 +70,11 @@ def num_parameters(card: ModelCard) -> int:
 
 def _row(card: ModelCard, memory_bytes: int, *, dtype: str, weights: str, kv: str) -> MemoryRow:
     needs = footprint(
-        card.config, dtype=dtype, weights=weights, kv=kv, stored_bytes=card.stored_bytes
+        ModelSplit(config=card.config),
+        dtype=dtype,
+        weights=weights,
+        kv=kv,
+        stored_bytes=card.stored_bytes,
     )
     return MemoryRow(
         weights=dtype if weights == "full" else weights,

@@ -1,4 +1,5 @@
-"""What a model takes in memory, from its shape alone: parameters, KV per token, workspace.
+"""What a rank's part of a model takes in memory, from its shape alone: parameters, KV per token,
+workspace. A model on one device is a group of one rank; of several, none holds more than the last.
 
 No torch: `splitserve models show` prints it, the engine plans with it before it reads a weight.
 """
@@ -6,11 +7,11 @@ No torch: `splitserve models show` prints it, the engine plans with it before it
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 
 from cluster.kv_shape import ITEM_BYTES
-from cluster.models.card import DecoderConfig, MixtureConfig
+from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
 from cluster.models.tensors import EMBEDDING, LM_HEAD, expected_shapes, is_router
 
 LOGIT_ROWS = 64
@@ -23,7 +24,7 @@ _GROUP_BITS = {"int8": 8 + 1, "int4": 4 + 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How many numbers a model is made of."""
+    """How many numbers a model, or a rank's part of one, is made of."""
 
     matrices: int
     """In the layers; what low-bit formats make small."""
@@ -58,7 +59,7 @@ class Footprint:
 
 
 def footprint(
-    config: DecoderConfig,
+    split: ModelSplit,
     *,
     dtype: str,
     weights: str,
@@ -68,20 +69,21 @@ def footprint(
 ) -> Footprint:
     """`weights` is resolved (full, stored, int8, int4, fp8); `stored_bytes` are the files'."""
     return Footprint(
-        weight_bytes=weight_bytes(config, dtype=dtype, weights=weights, stored_bytes=stored_bytes),
-        kv_bytes_per_token=config.kv_shape.token_bytes(dtype=dtype, kv=kv),
-        workspace_bytes=workspace_bytes(config, dtype=dtype, max_batch_tokens=max_batch_tokens),
+        weight_bytes=weight_bytes(split, dtype=dtype, weights=weights, stored_bytes=stored_bytes),
+        kv_bytes_per_token=split.kv_shape.token_bytes(dtype=dtype, kv=kv),
+        workspace_bytes=workspace_bytes(split, dtype=dtype, max_batch_tokens=max_batch_tokens),
     )
 
 
 def weight_bytes(
-    config: DecoderConfig, *, dtype: str, weights: str, stored_bytes: int | None = None
+    split: ModelSplit, *, dtype: str, weights: str, stored_bytes: int | None = None
 ) -> int:
-    """All matrices in their format, vectors in float32. A stored format takes what its files do."""
+    """All matrices in their format, vectors in float32. A stored format takes what its files do; a
+    rank's part of it as much of that as it has of the numbers."""
+    counted = held_parameters(split)
     if weights == "stored" and stored_bytes is not None:
-        return stored_bytes
+        return stored_bytes * counted.total // parameters(split.config).total
     item = ITEM_BYTES[dtype]
-    counted = parameters(config)
     if weights == "fp8":
         return counted.matrices + counted.ends * item + counted.vectors * 4
     if weights in _GROUP_BITS:
@@ -90,25 +92,39 @@ def weight_bytes(
     return (counted.matrices + counted.ends) * item + counted.vectors * 4
 
 
-def workspace_bytes(config: DecoderConfig, *, dtype: str, max_batch_tokens: int) -> int:
+def workspace_bytes(split: ModelSplit, *, dtype: str, max_batch_tokens: int) -> int:
     """Activations of one step.
 
     Live at once at most: the residual (float32), a norm's output and the widest product of a layer
     with what is made of it; logits are wanted for at most one row per sequence, and for a few of
-    a prompt whose own tokens are scored.
+    a prompt whose own tokens are scored. Of several ranks each has its own logits and all of them.
     """
-    widest = max(3 * _widest_feed_forward(config), _widest_attention(config))
+    config, rows = split.config, LOGIT_ROWS + SCORED_ROWS
+    widest = max(3 * _widest_feed_forward(split), _widest_attention(split))
     per_token = 4 * config.hidden_size + ITEM_BYTES[dtype] * (2 * config.hidden_size + widest)
-    return max_batch_tokens * per_token + (LOGIT_ROWS + SCORED_ROWS) * config.vocab_size * 4
+    logits = config.vocab_size + (0 if split.rank.is_alone else split.vocab_height)
+    return max_batch_tokens * per_token + rows * logits * 4
 
 
-@functools.lru_cache(maxsize=16)
 def parameters(config: DecoderConfig) -> Parameters:
-    """All numbers of the checkpoint, tensor by tensor."""
+    """All numbers of the checkpoint."""
+    return held_parameters(ModelSplit(config=config))
+
+
+@functools.lru_cache(maxsize=64)
+def held_parameters(split: ModelSplit) -> Parameters:
+    """A rank's numbers, tensor by tensor; rows that fill up its vocabulary are among them."""
     counted = {"matrices": 0, "ends": 0, "vectors": 0}
-    for name, shape in expected_shapes(config).items():
-        counted[_kind(name, shape)] += math.prod(shape)
+    for name, shape in expected_shapes(split.config).items():
+        counted[_kind(name, shape)] += _num_held(split, name, shape)
     return Parameters(**counted)
+
+
+def _num_held(split: ModelSplit, name: str, shape: tuple[int, ...]) -> int:
+    if name in (EMBEDDING, LM_HEAD):
+        return split.vocab_height * shape[1]
+    part = split.part(name)
+    return 0 if part is None else part.num_values(shape)
 
 
 def _kind(name: str, shape: tuple[int, ...]) -> str:
@@ -118,18 +134,20 @@ def _kind(name: str, shape: tuple[int, ...]) -> str:
     return "vectors" if len(shape) == 1 or is_router(name) else "matrices"
 
 
-def _widest_attention(config: DecoderConfig) -> int:
+def _widest_attention(split: ModelSplit) -> int:
     """Values of a token at once: queries, keys and values, and what attention gives. A latent's
     queries come as heads and again in latent space."""
+    config, heads = split.config, len(split.heads)
     if config.latent is not None:
-        return config.num_heads * (config.head_dim + 2 * config.latent.row_dim)
-    return (config.num_heads * 2 + config.num_kv_heads * 2) * config.head_dim
+        return heads * (config.head_dim + 2 * config.latent.row_dim)
+    return (heads + len(split.kv_heads)) * 2 * config.head_dim
 
 
-def _widest_feed_forward(config: DecoderConfig) -> int:
-    """Intermediate values of a token at once."""
-    mixture: MixtureConfig | None = config.mixture
+def _widest_feed_forward(split: ModelSplit) -> int:
+    """Intermediate values of a token at once; all the experts it chose may be of one rank."""
+    mixture, dense = split.config.mixture, len(split.columns(split.config.intermediate_size))
     if mixture is None:
-        return config.intermediate_size
-    routed = mixture.num_experts_per_token * mixture.expert_size
-    return max(config.intermediate_size, mixture.shared_size, routed)
+        return dense
+    sharers = split.rank.world_size // split.expert_groups
+    routed = mixture.num_experts_per_token * -(-mixture.expert_size // sharers)
+    return max(dense, mixture.shared_size, routed)

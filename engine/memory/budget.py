@@ -37,13 +37,13 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
     else:
         available = int(available * request.memory_share)
     weights = weight_bytes(
-        request.config,
+        request.split,
         dtype=request.dtype_name,
         weights=request.weights,
         stored_bytes=request.stored_bytes,
     )
     workspace = workspace_bytes(
-        request.config, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
+        request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
     )
     headroom = int(available * HEADROOM_SHARE)
     room = available - weights - workspace - headroom

@@ -21,6 +21,8 @@ import torch
 from cluster.errors import ConfigError
 from cluster.kv_shape import KV_SCALE_BYTES, KvShape
 from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import ALONE, Rank
 
 WORD_BYTES = 8
 QUANTIZED_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
@@ -48,9 +50,12 @@ class KvLayout:
             )
 
     @classmethod
-    def of(cls, config: DecoderConfig, block_size: int, dtype: torch.dtype) -> KvLayout:
-        """The blocks of a model."""
-        return cls(shape=config.kv_shape, block_size=block_size, dtype=dtype)
+    def of(
+        cls, config: DecoderConfig, block_size: int, dtype: torch.dtype, rank: Rank = ALONE
+    ) -> KvLayout:
+        """The blocks of a model, or a rank's part of each: the same ids, its own KV heads."""
+        shape = ModelSplit(config=config, rank=rank).kv_shape
+        return cls(shape=shape, block_size=block_size, dtype=dtype)
 
     @property
     def kv(self) -> str:

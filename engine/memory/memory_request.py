@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import ALONE, Rank
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout
 
@@ -27,6 +29,19 @@ class MemoryRequest:
     weights: WeightFormat = WeightFormat.FULL
     stored_bytes: int | None = None
     """Size of the weight files: what weights in their stored format take."""
+    rank: Rank = ALONE
+    """Which part of the model the memory is for; `layout` is of that part."""
+    expert_parallel_size: int | None = None
+
+    @property
+    def split(self) -> ModelSplit:
+        """What the rank holds."""
+        return self.split_over(self.rank)
+
+    def split_over(self, rank: Rank) -> ModelSplit:
+        """What another one would."""
+        experts = self.expert_parallel_size
+        return ModelSplit(config=self.config, rank=rank, expert_parallel_size=experts)
 
     @property
     def compute_dtype(self) -> torch.dtype:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.errors import ConfigError
 from cluster.models.footprint import Footprint, footprint
+from cluster.sharding import Rank
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 
 MIB = 1 << 20
@@ -55,26 +57,26 @@ def _try(request: MemoryRequest) -> list[_Change]:
 
 
 def _split(request: MemoryRequest, available: int) -> list[str]:
-    """The fewest devices of this size that hold it, weights and KV heads divided among them."""
+    """The fewest devices of this size that hold it, the same heads at each; none has more to hold
+    than the last one."""
     if request.device.type != "cuda":
         return []
     plain = _Change("", request.dtype_name, request.weights.value, request.kv)
-    whole, wanted = _footprint(request, plain), request.max_context_tokens
-    counts = (n for n in range(2, MAX_DEVICES + 1) if request.config.num_kv_heads % n == 0)
-    for count in counts:
-        part = Footprint(
-            weight_bytes=whole.weight_bytes // count,
-            kv_bytes_per_token=whole.kv_bytes_per_token // count,
-            workspace_bytes=whole.workspace_bytes,
-        )
+    wanted = request.max_context_tokens
+    more = range(request.rank.world_size + 1, MAX_DEVICES + 1)
+    for count in (n for n in more if request.config.num_heads % n == 0):
+        try:
+            part = _footprint(request, plain, Rank(count - 1, count))
+        except ConfigError:  # it cannot be shared by so many
+            continue
         if part.largest_context(available, wanted) == wanted:
             return [f"split it over {count} such devices"]
     return []
 
 
-def _footprint(request: MemoryRequest, change: _Change) -> Footprint:
+def _footprint(request: MemoryRequest, change: _Change, rank: Rank | None = None) -> Footprint:
     return footprint(
-        request.config,
+        request.split if rank is None else request.split_over(rank),
         dtype=change.dtype,
         weights=change.weights,
         kv=change.kv,

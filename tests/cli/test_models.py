@@ -8,6 +8,7 @@ import pytest
 
 from cluster.models.cache.store import ModelStore
 from cluster.models.footprint import footprint, parameters
+from cluster.models.model_split import ModelSplit
 from tests.cli.run_cli import cli
 
 
@@ -47,7 +48,8 @@ def test_rows_follow_from_the_models_shape() -> None:
     assert first["kv_bytes_per_token"] == 30 * 2 * 3 * 64 * 2
     assert first["weight_bytes"] == pytest.approx(2 * parameters(card.config).total, rel=1e-3)
     assert 0 < first["max_context_tokens"] < 2048  # little is left beside 257 MiB of weights
-    needs = footprint(card.config, dtype="bfloat16", weights="int4", kv="int8", stored_bytes=None)
+    split = ModelSplit(config=card.config)
+    needs = footprint(split, dtype="bfloat16", weights="int4", kv="int8", stored_bytes=None)
     assert rows[3]["batches"]["2048"] == needs.largest_batch(300 << 20, 2048) > 0
 
 

@@ -28,6 +28,14 @@ def name_of(type_id: int) -> str:
         raise UnsupportedModel(f"GGUF tensor type {type_id} is unknown") from error
 
 
+def block_of(type_name: str) -> tuple[int, int]:
+    """Values of a block, and the bytes that it is stored in."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    values, num_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[type_name]]
+    return int(values), int(num_bytes)
+
+
 def bytes_of(type_id: int, num_elements: int, *, tensor: str) -> int:
     """Stored size; raises BadCheckpoint where the elements do not fill whole quantized blocks."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType

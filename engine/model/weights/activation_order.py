@@ -6,37 +6,51 @@ matrix is dequantized, since a grouped weight has no order of its own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from engine.model.weights.stored_matrix import StoredMatrix
+from kernels.weight_parts import group_part
 from kernels.weights import GroupedWeight, Weight
 
 
-def grouped_weight(
-    stored: StoredMatrix,
-    values: torch.Tensor,
-    scales: torch.Tensor,
-    minimums: torch.Tensor,
-    *,
-    bits: int,
-    group_index: str,
-) -> Weight:
-    """values uint8 [out, in], scales and minimums float32 [out, groups]; exact either way.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroups:
+    """Some columns of a matrix, with the scales of all of them."""
+
+    values: torch.Tensor  # uint8 [out, len(columns)]
+    scales: torch.Tensor  # float32 [out, groups]
+    minimums: torch.Tensor  # float32 [out, groups]
+    bits: int
+    columns: range
+    num_inputs: int
+    """Of the whole matrix."""
+
+    def in_runs(self) -> GroupedWeight:
+        """Where groups are equal runs of the inputs."""
+        group = self.num_inputs // self.scales.shape[1]
+        return GroupedWeight(
+            values=self.values.contiguous(),
+            scales=group_part(self.scales, group, self.columns).contiguous(),
+            minimums=group_part(self.minimums, group, self.columns).contiguous(),
+            bits=self.bits,
+            dtype=torch.float32,
+        )
+
+
+def grouped_weight(stored: StoredMatrix, groups: StoredGroups, group_index: str) -> Weight:
+    """Exact either way.
 
     `group_index` names the part, int32 [in], that says which group each input is in, if it is
     there. Raises BadCheckpoint where it does not fit.
     """
-    num_groups = scales.shape[1]
-    group_of = _group_of_inputs(stored, group_index, values.shape[1], num_groups)
-    if group_of is not None:
-        return values * scales[:, group_of] + minimums[:, group_of]
-    return GroupedWeight(
-        values=values.contiguous(),
-        scales=scales.contiguous(),
-        minimums=minimums.contiguous(),
-        bits=bits,
-        dtype=torch.float32,
-    )
+    num_groups = groups.scales.shape[1]
+    group_of = _group_of_inputs(stored, group_index, groups.num_inputs, num_groups)
+    if group_of is None:
+        return groups.in_runs()
+    own = group_of[groups.columns.start : groups.columns.stop]
+    return groups.values * groups.scales[:, own] + groups.minimums[:, own]
 
 
 def _group_of_inputs(

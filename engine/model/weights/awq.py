@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.models.tensor_part import WHOLE, TensorPart, inside_units, units_of
+from engine.model.weights.activation_order import StoredGroups
 from engine.model.weights.stored_matrix import StoredMatrix, unpacked
-from kernels.weights import GroupedWeight, Weight
+from kernels.weights import Weight
 
 _BITS, _PER_WORD = 4, 8
 _NIBBLE_OF_OUTPUT = [0, 4, 1, 5, 2, 6, 3, 7]
@@ -35,22 +37,43 @@ class AwqLayout:
         inputs, words = stored.matrix_shape("qweight")
         return words * _PER_WORD, inputs
 
-    def read(self, stored: StoredMatrix) -> Weight:
+    def group(self, stored: StoredMatrix) -> int | None:
         """See StoredLayout."""
-        outputs, inputs = self.shape(stored)
-        num_groups, _ = stored.matrix_shape("scales")
+        (_, inputs), (num_groups, _) = self.shape(stored), stored.matrix_shape("scales")
         if num_groups < 1 or inputs % num_groups:
             raise stored.bad(f"{inputs} inputs in {num_groups} groups")
-        words = outputs // _PER_WORD
-        scales = stored.read("scales", num_groups, outputs).t().float().contiguous()
-        zeros = _in_order(stored.integers("qzeros", num_groups, words)).t().float()
-        return GroupedWeight(
-            values=_in_order(stored.integers("qweight", inputs, words)).t().contiguous(),
+        return inputs // num_groups
+
+    def read(self, stored: StoredMatrix, part: TensorPart = WHOLE) -> Weight:
+        """See StoredLayout."""
+        outputs, inputs = self.shape(stored)
+        rows, columns = part.within((outputs, inputs))
+        num_groups, _ = stored.matrix_shape("scales")
+        self.group(stored)  # raises where they do not fit
+        scales = stored.read("scales", num_groups, outputs, some=TensorPart(columns=rows))
+        scales = scales.t().float().contiguous()
+        zeros = _outputs(stored, "qzeros", (num_groups, outputs), TensorPart(columns=rows)).float()
+        values = _outputs(stored, "qweight", (inputs, outputs), TensorPart(columns, rows))
+        groups = StoredGroups(
+            values=values,
             scales=scales,
             minimums=-zeros * scales,
             bits=_BITS,
-            dtype=torch.float32,
+            columns=columns,
+            num_inputs=inputs,
         )
+        return groups.in_runs()
+
+
+def _outputs(
+    stored: StoredMatrix, name: str, shape: tuple[int, int], part: TensorPart
+) -> torch.Tensor:
+    """Some of [n, out], which is packed along the outputs: uint8 [outputs, n]."""
+    count, outputs = shape
+    _, rows = part.within(shape)
+    some = TensorPart(part.rows, units_of(rows, _PER_WORD))
+    words = stored.integers(name, count, outputs // _PER_WORD, some=some)
+    return _in_order(words)[:, inside_units(rows, _PER_WORD)].t()
 
 
 def _in_order(words: torch.Tensor) -> torch.Tensor:

@@ -13,12 +13,14 @@ floats are in `fp8`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from engine.model.weights.activation_order import grouped_weight
+from cluster.models.tensor_part import WHOLE, TensorPart, inside_units, units_of
+from engine.model.weights.activation_order import StoredGroups, grouped_weight
 from engine.model.weights.stored_matrix import StoredMatrix, unpacked
 from kernels.weights import Weight
 
@@ -55,22 +57,37 @@ class CompressedTensorsLayout:
             raise stored.bad(f"its weight_shape says {outputs} outputs, {inputs} inputs")
         return outputs, inputs
 
-    def read(self, stored: StoredMatrix) -> Weight:
+    def group(self, stored: StoredMatrix) -> int | None:
+        """See StoredLayout."""
+        (_, inputs), scales = self.shape(stored), stored.shape("weight_scale")
+        num_groups = scales[1] if len(scales) == 2 else 1
+        return None if num_groups < 1 or inputs % num_groups else inputs // num_groups
+
+    def read(self, stored: StoredMatrix, part: TensorPart = WHOLE) -> Weight:
         """Groups where they are runs of inputs; in activation order the matrix is dequantized."""
         outputs, inputs = self.shape(stored)
-        values, bits = _values(stored, outputs, inputs)
-        scales = _per_output(stored, "weight_scale", outputs)
-        zeros = _zeros(stored, bits, outputs, scales.shape[1])
-        minimums = -(zeros + 2 ** (bits - 1)) * scales
-        return grouped_weight(
-            stored, values, scales, minimums, bits=bits, group_index="weight_g_idx"
+        rows, columns = part.within((outputs, inputs))
+        values, bits = _values(stored, (outputs, inputs), rows, columns)
+        scales = _per_output(stored, "weight_scale", outputs, rows)
+        zeros = _zeros(stored, bits, outputs, rows, scales.shape[1])
+        groups = StoredGroups(
+            values=values,
+            scales=scales,
+            minimums=-(zeros + 2 ** (bits - 1)) * scales,
+            bits=bits,
+            columns=columns,
+            num_inputs=inputs,
         )
+        return grouped_weight(stored, groups, "weight_g_idx")
 
 
-def _values(stored: StoredMatrix, outputs: int, inputs: int) -> tuple[torch.Tensor, int]:
-    """uint8 [out, in] around 2 ** (bits - 1), and bits."""
+def _values(
+    stored: StoredMatrix, shape: tuple[int, int], rows: range, columns: range
+) -> tuple[torch.Tensor, int]:
+    """Some uint8 [rows, columns] around 2 ** (bits - 1), and bits."""
+    outputs, inputs = shape
     if "weight_packed" not in stored:
-        values = stored.read("weight", outputs, inputs)
+        values = stored.read("weight", outputs, inputs, some=TensorPart(rows, columns))
         if values.dtype is not torch.int8:
             raise stored.bad(f"it has scales and is {values.dtype}; needed: int8")
         return values.contiguous().view(torch.uint8) ^ 0x80, 8
@@ -78,30 +95,42 @@ def _values(stored: StoredMatrix, outputs: int, inputs: int) -> tuple[torch.Tens
     widths = [bits for bits in _WIDTHS if words == -(-inputs * bits // 32)]
     if not widths:
         raise stored.bad(f"{inputs} inputs in {words} words are neither of 4 bits nor of 8")
-    packed = stored.integers("weight_packed", outputs, words)
-    return unpacked(packed, widths[0])[:, :inputs].contiguous(), widths[0]
+    per_word = 32 // widths[0]
+    some = TensorPart(rows, units_of(columns, per_word))
+    packed = stored.integers("weight_packed", outputs, words, some=some)
+    values = unpacked(packed, widths[0])[:, inside_units(columns, per_word)]
+    return values.contiguous(), widths[0]
 
 
-def _per_output(stored: StoredMatrix, part: str, outputs: int) -> torch.Tensor:
-    """The part as float32 [out, groups]: it is one value, [out] or that."""
-    tensor = stored.read(part, *stored.shape(part)).float()
-    if tensor.numel() == 1:
-        return tensor.view(1, 1).expand(outputs, 1)
-    if tensor.dim() not in (1, 2) or tensor.shape[0] != outputs or not tensor.numel():
-        raise stored.bad(f"its {part} has shape {tuple(tensor.shape)}; it has {outputs} outputs")
-    return tensor.view(outputs, -1)
+def _per_output(stored: StoredMatrix, part: str, outputs: int, rows: range) -> torch.Tensor:
+    """Some outputs of the part as float32 [rows, groups]: it is one value, [out] or that."""
+    shape = stored.shape(part)
+    if math.prod(shape) == 1:
+        return stored.read(part, *shape).float().view(1, 1).expand(len(rows), 1)
+    if len(shape) not in (1, 2) or shape[0] != outputs or not math.prod(shape):
+        raise stored.bad(f"its {part} has shape {shape}; it has {outputs} outputs")
+    return stored.read(part, *shape, some=TensorPart(rows)).float().view(len(rows), -1)
 
 
-def _zeros(stored: StoredMatrix, bits: int, outputs: int, num_groups: int) -> torch.Tensor:
-    """Signed zero points, float32 [out, groups] or [1, 1]."""
+def _zeros(
+    stored: StoredMatrix, bits: int, outputs: int, rows: range, num_groups: int
+) -> torch.Tensor:
+    """Signed zero points of some outputs, float32 [rows, groups] or [1, 1]."""
     part = "weight_zero_point"
     if part not in stored:
         return torch.zeros(1, 1)
-    if stored.read(part, *stored.shape(part)).dtype is torch.int32:
-        words = stored.integers(part, -(-outputs * bits // 32), num_groups)
+    if _is_packed(stored, part):
+        per_word, num_words = 32 // bits, -(-outputs * bits // 32)
+        some = TensorPart(units_of(rows, per_word))
+        words = stored.integers(part, num_words, num_groups, some=some)
         around: int = 2 ** (bits - 1)
-        return unpacked(words.t(), bits)[:, :outputs].t().float() - around
-    zeros = _per_output(stored, part, outputs)
+        return unpacked(words.t(), bits)[:, inside_units(rows, per_word)].t().float() - around
+    zeros = _per_output(stored, part, outputs, rows)
     if zeros.shape[1] not in (1, num_groups):
         raise stored.bad(f"{zeros.shape[1]} zero points and {num_groups} scales for an output")
     return zeros
+
+
+def _is_packed(stored: StoredMatrix, part: str) -> bool:
+    """Whether the part holds words; one row of it tells."""
+    return stored.read(part, *stored.shape(part), some=TensorPart(range(1))).dtype is torch.int32

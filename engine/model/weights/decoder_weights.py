@@ -1,4 +1,4 @@
-"""The weights of a decoder, layer by layer, fused as the decoder multiplies them."""
+"""The weights of a rank's decoder, layer by layer, fused as the decoder multiplies them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from cluster.errors import BadCheckpoint
 from cluster.models.card import DecoderConfig, ModelCard
+from cluster.models.model_split import ModelSplit
 from cluster.models.tensors import (
     ATTENTION_POST_NORM,
     EMBEDDING,
@@ -21,8 +22,10 @@ from cluster.models.tensors import (
     is_prediction_layer,
     layer_prefix,
 )
+from cluster.sharding import ALONE, Rank
 from engine.contract.weight_format import WeightFormat
 from engine.model.weights.checkpoint import Checkpoint
+from engine.model.weights.column_unit import fitting_split
 from engine.model.weights.latent_weights import LatentWeights, latent_weights
 from engine.model.weights.mixture_weights import MixtureWeights, mixture_weights
 from engine.model.weights.open_checkpoint import open_checkpoint
@@ -35,7 +38,8 @@ _IGNORED_SUFFIX = "rotary_emb.inv_freq"  # old checkpoints store what the config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionWeights:
-    """Of grouped-query attention. Matrices are [out, in], norms float32 with their offset."""
+    """Of grouped-query attention, a rank's heads. Matrices are [out, in], norms float32 with their
+    offset."""
 
     qkv: Weight  # [(num_heads + 2 * num_kv_heads) * head_dim, hidden]
     qkv_bias: torch.Tensor | None
@@ -81,19 +85,28 @@ class DecoderWeights:
         dtype: torch.dtype,
         device: torch.device,
         form: WeightFormat = WeightFormat.FULL,
+        *,
+        rank: Rank = ALONE,
+        expert_parallel_size: int | None = None,
     ) -> None:
+        """Of `rank` only its part is read; see ModelSplit for that and for the experts.
+
+        Raises ConfigError for more ranks than the heads, columns or groups go round for.
+        """
         self.config = card.config
         self.dtype, self.device = dtype, device
         self._checkpoint = open_checkpoint(card)
         check_tensors(self._checkpoint, card.config)
-        self._reader = WeightReader(self._checkpoint, form, dtype=dtype, device=device)
+        asked = ModelSplit(config=card.config, rank=rank, expert_parallel_size=expert_parallel_size)
+        self.split = fitting_split(self._checkpoint, asked, form)
+        self._reader = WeightReader(self._checkpoint, form, self.split, dtype=dtype, device=device)
 
     def embedding(self) -> Weight:
-        """[vocab, hidden]."""
+        """[vocab, hidden]; of a rank its tokens', [vocab_height, hidden]."""
         return self._reader.end(EMBEDDING)
 
     def lm_head(self) -> Weight | None:
-        """[vocab, hidden]; None when it is the embedding."""
+        """As the embedding; None when it is the embedding."""
         return None if self.config.tie_word_embeddings else self._reader.end(LM_HEAD)
 
     def final_norm(self) -> torch.Tensor:
@@ -150,15 +163,14 @@ class DecoderWeights:
         """Matrices on the same input, one below the other."""
         return self._reader.matrix(*(f"{prefix}{name}_proj.weight" for name in names))
 
-    def _biases(self, prefix: str, names: tuple[str, ...]) -> torch.Tensor:
-        parts = [self._checkpoint.read(f"{prefix}{name}_proj.bias") for name in names]
-        return torch.cat(parts).to(device=self.device, dtype=self.dtype)
+    def _biases(self, prefix: str, names: tuple[str, ...]) -> torch.Tensor | None:
+        return self._reader.biases(*(f"{prefix}{name}_proj.bias" for name in names))
 
     def _norm_if(self, is_there: bool, name: str) -> torch.Tensor | None:
         return self._norm(name) if is_there else None
 
     def _norm(self, name: str) -> torch.Tensor:
-        return self._checkpoint.read(name).to(self.device).float() + self.config.norm_offset
+        return self._reader.exact(name) + self.config.norm_offset
 
 
 def check_tensors(checkpoint: Checkpoint, config: DecoderConfig) -> None:

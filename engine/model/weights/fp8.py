@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.models.tensor_part import WHOLE, TensorPart
 from engine.model.weights.stored_matrix import StoredMatrix
+from kernels.weight_parts import block_part
 from kernels.weights import Fp8Weight, Weight
 
 _SCALES = ("weight_scale", "weight_scale_inv")
@@ -35,13 +37,21 @@ class Fp8Layout:
         """See StoredLayout."""
         return stored.matrix_shape("weight")
 
-    def read(self, stored: StoredMatrix) -> Weight:
+    def group(self, stored: StoredMatrix) -> int | None:
+        """See StoredLayout."""
+        _, inputs = self.shape(stored)
+        return inputs if self.block is None else min(inputs, self.block[1])
+
+    def read(self, stored: StoredMatrix, part: TensorPart = WHOLE) -> Weight:
         """See StoredLayout."""
         outputs, inputs = self.shape(stored)
-        values = stored.read("weight", outputs, inputs)
+        rows, columns = part.within((outputs, inputs))
+        values = stored.read("weight", outputs, inputs, some=TensorPart(rows, columns))
         if values.dtype is not torch.float8_e4m3fn:
             raise stored.bad(f"it has scales and is {values.dtype}; needed: float8_e4m3fn")
         scales, block = self._scales(stored, outputs, inputs)
+        if not part.is_all_of((outputs, inputs)):
+            scales, block = block_part(scales, block, rows, columns)
         return Fp8Weight(
             values=values,
             scales=scales,

@@ -15,10 +15,13 @@ import torch
 
 from cluster.errors import BadCheckpoint, UnsupportedModel
 from cluster.models.card import DecoderConfig
-from cluster.models.gguf.header import read_gguf_header
+from cluster.models.gguf.header import GgufTensor, read_gguf_header
 from cluster.models.gguf.tensor_names import from_gguf_name
+from cluster.models.gguf.types import GROUPS, block_of
+from cluster.models.tensor_part import WHOLE, TensorPart, inside_units, times, units_of
 from engine.model.weights.dequantize import dequantize
 from engine.model.weights.gguf_blocks import FORMATS, grouped
+from kernels.weight_parts import take_columns
 from kernels.weight_rows import take_rows
 from kernels.weights import Weight
 
@@ -49,43 +52,73 @@ class GgufCheckpoint:
         """Rows first."""
         return self._tensors[name].shape
 
-    def read(self, name: str) -> torch.Tensor:
+    def group(self, name: str) -> int | None:
+        """Of the tensor's type."""
+        type_name = self._tensors[name].type_name
+        return GROUPS[type_name][1] if type_name in FORMATS else None
+
+    def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
         """Float32. Raises UnsupportedModel for a quantization that nothing here can read."""
-        place, raw = self._tensors[name], self._raw(name)
+        place = self._tensors[name]
         try:
-            values = dequantize(raw, place.type_name)
+            values = dequantize(self._raw(place, part), place.type_name)
         except NotImplementedError as error:
             raise UnsupportedModel(
                 f"{self._path}: {name} is quantized as {place.type_name}, which cannot be read; "
                 f"use a file of {', '.join(FORMATS)}, F16, BF16 or F32"
             ) from error
-        tensor = values.view(place.shape)
-        order = self._half_order(name)
+        tensor = _shaped(values, place, part)
+        order = self._half_order(name, part)
         return tensor if order is None else tensor[order]
 
-    def read_weight(self, name: str) -> Weight:
+    def read_weight(self, name: str, part: TensorPart = WHOLE) -> Weight:
         """Groups where the type has them (`gguf_blocks.FORMATS`); others as `read`."""
         place = self._tensors[name]
         if place.type_name not in FORMATS or len(place.shape) != 2:
-            return self.read(name)
-        weight = grouped(self._raw(name), place.type_name, (place.shape[0], place.shape[1]))
-        order = self._half_order(name)
+            return self.read(name, part)
+        rows, columns = part.within(place.shape)
+        block = FORMATS[place.type_name].block
+        held, inside = times(units_of(columns, block), block), inside_units(columns, block)
+        weight = grouped(self._raw(place, part), place.type_name, (len(rows), len(held)))
+        weight = take_columns(weight, range(inside.start, inside.stop))
+        order = self._half_order(name, part)
         return weight if order is None else take_rows(weight, order)
 
-    def _raw(self, name: str) -> torch.Tensor:
-        place = self._tensors[name]
-        return self._bytes[place.offset : place.offset + place.num_bytes].clone()
+    def _raw(self, place: GgufTensor, part: TensorPart) -> torch.Tensor:
+        """uint8 [num_bytes], as stored: the blocks that hold the part, row by row."""
+        stored = self._bytes[place.offset : place.offset + place.num_bytes]
+        if part.is_all_of(place.shape):
+            return stored.clone()
+        rows, *columns = part.within(place.shape)
+        by_row = stored.view(place.shape[0], -1)[rows.start : rows.stop]
+        if columns:
+            num_values, num_bytes = block_of(place.type_name)
+            blocks = times(units_of(columns[0], num_values), num_bytes)
+            by_row = by_row[:, blocks.start : blocks.stop]
+        return by_row.clone(memory_format=torch.contiguous_format).flatten()
 
-    def _half_order(self, name: str) -> torch.Tensor | None:
-        """How the rows of this tensor are to be put in order; None: they are."""
+    def _half_order(self, name: str, part: TensorPart) -> torch.Tensor | None:
+        """How the rows that were read, whole heads, are to be put in order; None: they are."""
         if not self._has_paired_rows:
             return None
-        num_rows = self._tensors[name].shape[0]
+        shape = self._tensors[name].shape
+        num_rows = len(part.within(shape)[0])
         if ".q_proj." in name:
-            return half_order(num_rows, self._config.num_heads)
+            return half_order(num_rows, num_rows * self._config.num_heads // shape[0])
         if ".k_proj." in name:
-            return half_order(num_rows, self._config.num_kv_heads)
+            return half_order(num_rows, num_rows * self._config.num_kv_heads // shape[0])
         return None
+
+
+def _shaped(values: torch.Tensor, place: GgufTensor, part: TensorPart) -> torch.Tensor:
+    """The values of the blocks that hold a part -> the part."""
+    if part.is_all_of(place.shape):
+        return values.view(place.shape)
+    rows, *columns = part.within(place.shape)
+    if not columns:
+        return values
+    num_values, _ = block_of(place.type_name)
+    return values.view(len(rows), -1)[:, inside_units(columns[0], num_values)].contiguous()
 
 
 def half_order(num_rows: int, num_heads: int) -> torch.Tensor:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.model.weights.activation_order import grouped_weight
+from cluster.models.tensor_part import WHOLE, TensorPart, inside_units, units_of
+from engine.model.weights.activation_order import StoredGroups, grouped_weight
 from engine.model.weights.stored_matrix import StoredMatrix, unpacked
 from kernels.weights import Weight
 
@@ -36,20 +37,39 @@ class GptqLayout:
         words, outputs = stored.matrix_shape("qweight")
         return outputs, words * 32 // self.bits
 
-    def read(self, stored: StoredMatrix) -> Weight:
+    def group(self, stored: StoredMatrix) -> int | None:
+        """See StoredLayout."""
+        (_, inputs), (num_groups, _) = self.shape(stored), stored.matrix_shape("scales")
+        return None if num_groups < 1 or inputs % num_groups else inputs // num_groups
+
+    def read(self, stored: StoredMatrix, part: TensorPart = WHOLE) -> Weight:
         """Groups where they are runs of inputs; in activation order the matrix is dequantized."""
         outputs, inputs = self.shape(stored)
+        rows, columns = part.within((outputs, inputs))
         num_groups, _ = stored.matrix_shape("scales")
-        words = stored.integers("qweight", inputs * self.bits // 32, outputs)
-        values = unpacked(words.t(), self.bits)
-        scales = stored.read("scales", num_groups, outputs).t().float()
-        minimums = -self._zeros(stored, num_groups, outputs) * scales
-        return grouped_weight(stored, values, scales, minimums, bits=self.bits, group_index="g_idx")
+        per_word = 32 // self.bits
+        packed = TensorPart(units_of(columns, per_word), rows)
+        words = stored.integers("qweight", inputs * self.bits // 32, outputs, some=packed)
+        scales = stored.read("scales", num_groups, outputs, some=TensorPart(columns=rows))
+        scales = scales.t().float()
+        groups = StoredGroups(
+            values=unpacked(words.t(), self.bits)[:, inside_units(columns, per_word)],
+            scales=scales,
+            minimums=-self._zeros(stored, num_groups, outputs, rows) * scales,
+            bits=self.bits,
+            columns=columns,
+            num_inputs=inputs,
+        )
+        return grouped_weight(stored, groups, "g_idx")
 
-    def _zeros(self, stored: StoredMatrix, num_groups: int, outputs: int) -> torch.Tensor:
-        """Float32 [out, groups]."""
-        words = stored.integers("qzeros", num_groups, -(-outputs * self.bits // 32))
-        zeros = unpacked(words, self.bits)[:, :outputs]
+    def _zeros(
+        self, stored: StoredMatrix, num_groups: int, outputs: int, rows: range
+    ) -> torch.Tensor:
+        """Of some outputs: float32 [rows, groups]."""
+        per_word = 32 // self.bits
+        some = TensorPart(columns=units_of(rows, per_word))
+        words = stored.integers("qzeros", num_groups, -(-outputs * self.bits // 32), some=some)
+        zeros = unpacked(words, self.bits)[:, inside_units(rows, per_word)]
         if self.zeros_less_one:
             zeros = (zeros + 1) & (2**self.bits - 1)
         return zeros.t().float()

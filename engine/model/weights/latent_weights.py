@@ -32,7 +32,7 @@ from kernels.weights import Weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentWeights:
-    """Matrices are [out, in]; norms float32. Queries are heads of [nope | rope]."""
+    """Matrices are [out, in]; norms float32. Queries are heads of [nope | rope], a rank's own."""
 
     down: Weight  # [query_rank + row_dim, hidden]; without rank [num_heads * head_dim + row_dim, h]
     query_norm: torch.Tensor | None  # [query_rank]
@@ -47,15 +47,16 @@ def latent_weights(
     reader: WeightReader, prefix: str, config: DecoderConfig, latent: LatentConfig
 ) -> LatentWeights:
     """Of the attention whose tensors' names begin with `prefix`."""
+    num_heads = len(reader.split.heads)
     has_rank = latent.query_rank is not None
     query = _rows_apart(
         reader.matrix(prefix + (QUERY_UP if has_rank else QUERY)),
         config,
-        config.num_heads,
+        num_heads,
         latent.nope_dim,
     )
     kv = _rows_apart(reader.matrix(prefix + KV_DOWN), config, 1, latent.kv_rank)
-    key_up, value_up = _by_head(reader.plain(prefix + KV_UP), config, latent)
+    key_up, value_up = _by_head(reader.plain(prefix + KV_UP), num_heads, latent)
     return LatentWeights(
         down=concat_rows([reader.matrix(prefix + QUERY_DOWN) if has_rank else query, kv]),
         query_norm=reader.exact(prefix + QUERY_NORM) if has_rank else None,
@@ -85,9 +86,9 @@ def _rows_apart(weight: Weight, config: DecoderConfig, num_blocks: int, plain_di
 
 
 def _by_head(
-    kv_up: torch.Tensor, config: DecoderConfig, latent: LatentConfig
+    kv_up: torch.Tensor, num_heads: int, latent: LatentConfig
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """kv_up [num_heads * (nope + value), rank] -> [num_heads, rank, nope], [.., value, rank]."""
-    heads = kv_up.view(config.num_heads, latent.nope_dim + latent.value_dim, latent.kv_rank)
+    heads = kv_up.view(num_heads, latent.nope_dim + latent.value_dim, latent.kv_rank)
     keys, values = heads[:, : latent.nope_dim], heads[:, latent.nope_dim :]
     return keys.transpose(1, 2).contiguous(), values.contiguous()

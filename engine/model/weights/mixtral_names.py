@@ -6,6 +6,7 @@ import re
 
 import torch
 
+from cluster.models.tensor_part import WHOLE, TensorPart
 from engine.model.weights.checkpoint import Checkpoint
 from kernels.weights import Weight
 
@@ -40,10 +41,14 @@ class MixtralNames:
         """See Checkpoint."""
         return self._stored.shape(self._names[name])
 
-    def read(self, name: str) -> torch.Tensor:
+    def group(self, name: str) -> int | None:
         """See Checkpoint."""
-        return self._stored.read(self._names[name])
+        return self._stored.group(self._names[name])
 
-    def read_weight(self, name: str) -> Weight:
+    def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
         """See Checkpoint."""
-        return self._stored.read_weight(self._names[name])
+        return self._stored.read(self._names[name], part)
+
+    def read_weight(self, name: str, part: TensorPart = WHOLE) -> Weight:
+        """See Checkpoint."""
+        return self._stored.read_weight(self._names[name], part)

@@ -42,30 +42,35 @@ class SharedWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureWeights:
-    """Matrices are [out, in]."""
+    """Matrices are [out, in]. Experts are the rank's own."""
 
     router: torch.Tensor  # [num_experts, hidden], of the replica's dtype
     router_bias: torch.Tensor | None  # float32 [num_experts]
     gate_up: Sequence[Weight]  # of each expert [2 * expert_size, hidden]
     down: Sequence[Weight]  # of each expert [hidden, expert_size]
+    first_expert: int | None
+    """The id of the first of these; None: there are no others."""
     shared: SharedWeights | None
 
 
 def mixture_weights(reader: WeightReader, prefix: str, mixture: MixtureConfig) -> MixtureWeights:
     """Of the layer whose tensors' names begin with `prefix`."""
 
+    own = reader.split.experts
+
     def gate_up(index: int) -> Weight:
-        expert = prefix + expert_prefix(index)
+        expert = prefix + expert_prefix(own[index])
         return reader.matrix(f"{expert}gate_proj.weight", f"{expert}up_proj.weight")
 
     def down(index: int) -> Weight:
-        return reader.matrix(f"{prefix}{expert_prefix(index)}down_proj.weight")
+        return reader.matrix(f"{prefix}{expert_prefix(own[index])}down_proj.weight")
 
     return MixtureWeights(
         router=reader.plain(prefix + ROUTER),
         router_bias=reader.exact(prefix + ROUTER_BIAS) if mixture.has_score_bias else None,
-        gate_up=ExpertWeights(gate_up, mixture.num_experts),
-        down=ExpertWeights(down, mixture.num_experts),
+        gate_up=ExpertWeights(gate_up, len(own)),
+        down=ExpertWeights(down, len(own)),
+        first_expert=None if len(own) == mixture.num_experts else own.start,
         shared=_shared(reader, prefix + SHARED) if mixture.shared_size else None,
     )
 

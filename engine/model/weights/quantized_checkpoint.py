@@ -14,6 +14,7 @@ from collections.abc import Collection
 import torch
 
 from cluster.models.card import QuantizationConfig, QuantMethod
+from cluster.models.tensor_part import WHOLE, TensorPart
 from engine.model.weights.awq import AwqLayout
 from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.compressed_tensors import CompressedTensorsLayout
@@ -49,14 +50,21 @@ class QuantizedCheckpoint:
         matrix = self._matrices.get(name)
         return self._stored.shape(name) if matrix is None else self._layout.shape(matrix)
 
-    def read(self, name: str) -> torch.Tensor:
-        """Dequantized matrices are float32."""
-        return plain(self.read_weight(name))
+    def group(self, name: str) -> int | None:
+        """Of the stored scales."""
+        matrix = self._matrices.get(name)
+        return None if matrix is None else self._layout.group(matrix)
 
-    def read_weight(self, name: str) -> Weight:
+    def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
+        """Dequantized matrices are float32."""
+        return plain(self.read_weight(name, part))
+
+    def read_weight(self, name: str, part: TensorPart = WHOLE) -> Weight:
         """In the checkpoint's groups or 8-bit floats."""
         matrix = self._matrices.get(name)
-        return self._stored.read(name) if matrix is None else self._layout.read(matrix)
+        if matrix is None:
+            return self._stored.read(name, part)
+        return self._layout.read(matrix, part)
 
     def _find_matrices(self) -> dict[str, StoredMatrix]:
         """By plain name."""

@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from cluster.errors import BadCheckpoint
+from cluster.models.tensor_part import WHOLE, TensorPart
 from kernels.weights import Weight
 
 
@@ -29,17 +30,30 @@ class SafetensorsCheckpoint:
         """From the header."""
         return tuple(self._owner[name].get_slice(name).get_shape())
 
-    def read(self, name: str) -> torch.Tensor:
+    def group(self, name: str) -> int | None:
+        """Nothing here is quantized."""
+        return None
+
+    def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
         """In the file's dtype."""
         try:
-            tensor: torch.Tensor = self._owner[name].get_tensor(name)
+            tensor = self._read(name, part)
         except SafetensorError as error:
             raise BadCheckpoint(f"tensor {name} cannot be read: {error}") from error
         return tensor
 
-    def read_weight(self, name: str) -> Weight:
+    def read_weight(self, name: str, part: TensorPart = WHOLE) -> Weight:
         """As `read`: nothing here is quantized."""
-        return self.read(name)
+        return self.read(name, part)
+
+    def _read(self, name: str, part: TensorPart) -> torch.Tensor:
+        file, shape = self._owner[name], self.shape(name)
+        if part.is_all_of(shape):
+            whole: torch.Tensor = file.get_tensor(name)
+            return whole
+        runs = tuple(slice(run.start, run.stop) for run in part.within(shape))
+        tensor: torch.Tensor = file.get_slice(name)[runs]
+        return tensor
 
 
 def _open(path: Path) -> Any:

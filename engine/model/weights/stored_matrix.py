@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from cluster.errors import BadCheckpoint
+from cluster.models.tensor_part import WHOLE, TensorPart
 from engine.model.weights.checkpoint import Checkpoint
 from kernels.weights import Weight
 
@@ -30,16 +31,17 @@ class StoredMatrix:
         """Raises BadCheckpoint when the part is missing."""
         return self.checkpoint.shape(self._name(part))
 
-    def read(self, part: str, *shape: int) -> torch.Tensor:
-        """The tensor; raises BadCheckpoint when it is missing or not of this shape."""
-        tensor = self.checkpoint.read(self._name(part))
-        if tensor.shape != shape:
-            raise self.bad(f"its {part} has shape {tuple(tensor.shape)}; needed: {shape}")
-        return tensor
+    def read(self, part: str, *shape: int, some: TensorPart = WHOLE) -> torch.Tensor:
+        """The tensor, or some of it; raises BadCheckpoint when it is missing or not of this
+        shape."""
+        found = self.shape(part)
+        if found != shape:
+            raise self.bad(f"its {part} has shape {found}; needed: {shape}")
+        return self.checkpoint.read(self._name(part), some)
 
-    def integers(self, part: str, *shape: int) -> torch.Tensor:
+    def integers(self, part: str, *shape: int, some: TensorPart = WHOLE) -> torch.Tensor:
         """As `read`, of int32."""
-        tensor = self.read(part, *shape)
+        tensor = self.read(part, *shape, some=some)
         if tensor.dtype is not torch.int32:
             raise self.bad(f"its {part} is {tensor.dtype}; needed: torch.int32")
         return tensor
@@ -74,14 +76,21 @@ class StoredLayout(Protocol):
     def shape(self, stored: StoredMatrix) -> tuple[int, int]:
         """[out, in], without reading the matrix. Raises BadCheckpoint."""
 
-    def read(self, stored: StoredMatrix) -> Weight:
-        """Exactly what is stored. Raises BadCheckpoint when the parts do not fit together."""
+    def group(self, stored: StoredMatrix) -> int | None:
+        """Inputs that share a scale; None: no number of them, in activation order."""
+
+    def read(self, stored: StoredMatrix, part: TensorPart = WHOLE) -> Weight:
+        """Exactly what is stored, of a part of the matrix.
+
+        Raises BadCheckpoint when what it is stored as does not fit together.
+        """
 
 
 def unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
     """Integers packed into 32-bit words: int32 [rows, words] -> uint8 [rows, words * 32 / bits],
     a word's lowest bits first."""
-    octets = words.contiguous().view(torch.uint8)  # little-endian: a word's lowest byte first
+    dense = words.clone(memory_format=torch.contiguous_format)  # also of one word
+    octets = dense.view(torch.uint8)  # little-endian: a word's lowest byte first
     if bits == 8:
         return octets
     return torch.stack((octets & 15, octets >> 4), -1).flatten(-2)

@@ -11,6 +11,8 @@ from cluster.errors import ConfigError, OutOfBlocks
 from cluster.kv_shape import KvShape
 from cluster.models.card import DecoderConfig
 from cluster.models.footprint import weight_bytes
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory, shared_bytes
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
@@ -135,6 +137,15 @@ def test_the_error_names_how_many_devices_would_hold_it() -> None:
         plan_memory(wanted, 1500 << 20)
 
 
+def test_a_rank_plans_with_its_part_of_the_weights_and_blocks_of_its_own_heads() -> None:
+    rank = Rank(0, 2)  # one KV head of three
+    layout = KvLayout.of(SMOLLM2, 16, torch.bfloat16, rank)
+    whole = plan_memory(request(), 64 * GIB)
+    own = plan_memory(replace(request(), rank=rank, layout=layout), 64 * GIB)
+    assert own.num_blocks == GIB // (30 * 2 * 1 * 16 * 64 * 2)
+    assert 0.45 * whole.weight_bytes < own.weight_bytes < 0.5 * whole.weight_bytes
+
+
 def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match="no KV block fits beside 256 MiB of weights"):
         plan_memory(request(), 200 << 20)
@@ -155,7 +166,7 @@ def test_weights_are_counted_to_the_byte() -> None:
         model = random_model(tiny_config(**changes))
         counted = sum(parameter.nbytes for parameter in model.parameters())
         config = decoder_config(model.config)
-        assert weight_bytes(config, dtype="float32", weights="full") == counted
+        assert weight_bytes(ModelSplit(config=config), dtype="float32", weights="full") == counted
 
 
 def test_a_pool_is_page_aligned_contiguous_and_zero() -> None:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from cluster.errors import BadCheckpoint
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
+from cluster.models.tensor_part import WHOLE, TensorPart
 from engine.contract.weight_format import resolve_weights
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
@@ -50,6 +51,7 @@ class Tensors:
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = dict(tensors)
+        self.num_bytes_read = 0
 
     def names(self) -> frozenset[str]:
         return frozenset(self._tensors)
@@ -57,11 +59,17 @@ class Tensors:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensors[name].shape)
 
-    def read(self, name: str) -> torch.Tensor:
-        return self._tensors[name]
+    def group(self, name: str) -> int | None:
+        return None
 
-    def read_weight(self, name: str) -> Weight:
-        return self._tensors[name]
+    def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
+        runs = part.within(self.shape(name))
+        tensor = self._tensors[name][tuple(slice(run.start, run.stop) for run in runs)]
+        self.num_bytes_read += tensor.nbytes
+        return tensor.clone()
+
+    def read_weight(self, name: str, part: TensorPart = WHOLE) -> Weight:
+        return self.read(name, part)
 
 
 def checkpoint_of(parts: Mapping[str, torch.Tensor], quantization: Any) -> QuantizedCheckpoint:

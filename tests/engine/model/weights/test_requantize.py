@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cluster.models.model_split import ModelSplit
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
@@ -125,7 +126,8 @@ def test_embedding_and_head_keep_more_bits() -> None:
 def test_a_reader_fuses_quantizes_and_keeps_small_tensors_exact(tmp_path: Path) -> None:
     card = saved_card(random_model(tiny_config()), tmp_path)
     checkpoint = open_checkpoint(card)
-    reader = WeightReader(checkpoint, INT4, dtype=torch.bfloat16, device=CPU)
+    split = ModelSplit(config=card.config)
+    reader = WeightReader(checkpoint, INT4, split, dtype=torch.bfloat16, device=CPU)
     names = [f"model.layers.1.self_attn.{part}_proj.weight" for part in "qkv"]
     fused = reader.matrix(*names)
     assert isinstance(fused, GroupedWeight)

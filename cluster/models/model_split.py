@@ -1,0 +1,198 @@
+"""Which part of each tensor of a model a rank holds: the one table of it.
+
+    by heads            Q, K, V and what expands a latent by rows; attention's output by columns
+    by inner columns    gate and up by rows, down by columns; shared experts too
+    by vocabulary       embedding and LM head: ceil(vocab / ranks) rows each, the last one's padded
+    by experts          a run of routed experts to a group of ranks, which share their inner columns
+    whole everywhere    norms, routers, the projections down to latents
+    rank 0's            biases of outputs that are summed over the ranks
+
+The loader slices by it, the planner counts by it. No torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.errors import ConfigError
+from cluster.kv_shape import KvShape
+from cluster.models.card import DecoderConfig, MixtureConfig
+from cluster.models.tensor_part import WHOLE, TensorPart, times
+from cluster.models.tensors import EMBEDDING, LM_HEAD
+from cluster.sharding import ALONE, HeadSplit, Rank, columns_of, run_of
+
+_WIDEST_UNIT = 256
+"""Columns that are kept together where shares stay even: a block of GGUF's K formats."""
+_PANEL = 32
+"""Rows that kernels multiply together; shares that cannot be even are made of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSplit:
+    """A rank's part of a model. Raises ConfigError where there are too few heads or experts."""
+
+    config: DecoderConfig
+    rank: Rank = ALONE
+    expert_parallel_size: int | None = None
+    """Groups of ranks that routed experts are dealt out to; a divisor of the ranks. None: as many
+    as there are experts for. 1: every rank has a part of each expert."""
+    column_unit: int = 1
+    """Inner columns that stay together: what shares a scale."""
+
+    def __post_init__(self) -> None:
+        _ = self._head_split  # raises where there are too few
+        if self.config.mixture is not None:
+            _check_groups(self.config.mixture, self.rank, self.expert_groups)
+
+    @property
+    def heads(self) -> range:
+        """Query heads that this rank computes."""
+        return self._head_split.heads(self.rank.index)
+
+    @property
+    def kv_heads(self) -> range:
+        """KV heads that it keeps; of a latent, the heads that are expanded here."""
+        return self._head_split.kv_heads(self.rank.index)
+
+    @property
+    def kv_shape(self) -> KvShape:
+        """What its pool keeps of a token. A latent is whole at every rank."""
+        whole = self.config.kv_shape
+        heads = whole.num_kv_heads if self.config.latent is not None else len(self.kv_heads)
+        return KvShape(
+            num_layers=whole.num_layers,
+            num_planes=whole.num_planes,
+            num_kv_heads=heads,
+            head_dim=whole.head_dim,
+        )
+
+    @property
+    def vocab_height(self) -> int:
+        """Rows of its embedding and head, those that only fill up the last rank's among them."""
+        return -(-self.config.vocab_size // self.rank.world_size)
+
+    @property
+    def tokens(self) -> range:
+        """Ids of the tokens that it has rows for."""
+        first, size = self.rank.index * self.vocab_height, self.config.vocab_size
+        return range(min(first, size), min(first + self.vocab_height, size))
+
+    @property
+    def expert_groups(self) -> int:
+        """Groups of ranks that each have other experts."""
+        mixture, ranks = self.config.mixture, self.rank.world_size
+        if mixture is None:
+            return 1
+        if self.expert_parallel_size is not None:
+            return self.expert_parallel_size
+        return max(n for n in range(1, ranks + 1) if ranks % n == 0 and n <= mixture.num_experts)
+
+    @property
+    def experts(self) -> range:
+        """Routed experts that it has, or has columns of."""
+        mixture = self.config.mixture
+        groups = self.expert_groups
+        at = self.rank.index // (self.rank.world_size // groups)
+        return run_of(0 if mixture is None else mixture.num_experts, Rank(at, groups))
+
+    def columns(self, width: int) -> range:
+        """Its columns of a feed-forward of this inner width."""
+        return _shared(width, self.column_unit, self.rank)
+
+    def part(self, name: str) -> TensorPart | None:
+        """Of the tensor of this name (Hugging Face's); None: it is another rank's."""
+        if self.rank.is_alone:
+            return WHOLE
+        if name in (EMBEDDING, LM_HEAD):
+            return TensorPart(rows=self.tokens)
+        *_, layer = name.split(".", 3)
+        block, _, tensor = layer.partition(".")
+        if block == "self_attn":
+            return self._of_attention(tensor)
+        return self._of_feed_forward(tensor) if block == "mlp" else WHOLE
+
+    def _of_attention(self, tensor: str) -> TensorPart | None:
+        latent, head_dim = self.config.latent, self.config.head_dim
+        match tensor.partition(".")[0]:
+            case "q_proj" | "q_b_proj":
+                return TensorPart(rows=times(self.heads, head_dim))
+            case "k_proj" | "v_proj":
+                return TensorPart(rows=times(self.kv_heads, head_dim))
+            case "kv_b_proj" if latent is not None:
+                return TensorPart(rows=times(self.heads, latent.nope_dim + latent.value_dim))
+            case "o_proj":
+                return self._summed(tensor, times(self.heads, value_dim(self.config)))
+        return WHOLE
+
+    def _of_feed_forward(self, tensor: str) -> TensorPart | None:
+        block, _, rest = tensor.partition(".")
+        mixture = self.config.mixture
+        if block == "gate":  # a router
+            return WHOLE
+        if block == "experts" and mixture is not None:
+            index, _, matrix = rest.partition(".")
+            return self._of_expert(int(index), matrix, mixture)
+        if block == "shared_experts" and mixture is not None:
+            return self._gated(rest, self.columns(mixture.shared_size))
+        return self._gated(tensor, self.columns(self.config.intermediate_size))
+
+    def _of_expert(self, index: int, matrix: str, mixture: MixtureConfig) -> TensorPart | None:
+        if index not in self.experts:
+            return None
+        sharers = self.rank.world_size // self.expert_groups
+        own = Rank(self.rank.index % sharers, sharers)
+        return self._gated(matrix, _shared(mixture.expert_size, self.column_unit, own))
+
+    def _gated(self, tensor: str, inner: range) -> TensorPart | None:
+        is_down = tensor.startswith("down_proj.")
+        return self._summed(tensor, inner) if is_down else TensorPart(rows=inner)
+
+    def _summed(self, tensor: str, columns: range) -> TensorPart | None:
+        """Of a projection whose outputs the ranks add up."""
+        if tensor.endswith(".weight"):
+            return TensorPart(columns=columns)
+        return WHOLE if self.rank.index == 0 else None
+
+    @property
+    def _head_split(self) -> HeadSplit:
+        return HeadSplit(
+            num_heads=self.config.num_heads,
+            num_kv_heads=self.config.num_kv_heads,
+            world_size=self.rank.world_size,
+        )
+
+
+def value_dim(config: DecoderConfig) -> int:
+    """Columns of attention's output for a head."""
+    return config.head_dim if config.latent is None else config.latent.value_dim
+
+
+def inner_unit(width: int, least: int, world_size: int) -> int:
+    """Inner columns that stay together: many where all ranks still get the same, else few."""
+    units = [least]
+    while width % (2 * units[-1]) == 0 and 2 * units[-1] <= _WIDEST_UNIT:
+        units.append(2 * units[-1])
+    even = [unit for unit in units if width // unit % world_size == 0]
+    enough = [unit for unit in units if unit <= _PANEL and width // unit >= world_size]
+    return (even or enough or units[:1])[-1]
+
+
+def _shared(width: int, least: int, rank: Rank) -> range:
+    """Raises ConfigError where the columns do not go round."""
+    if rank.is_alone:
+        return range(width)
+    return columns_of(width, inner_unit(width, least, rank.world_size), rank)
+
+
+def _check_groups(mixture: MixtureConfig, rank: Rank, groups: int) -> None:
+    if groups < 1 or rank.world_size % groups or groups > mixture.num_experts:
+        fitting = [
+            n
+            for n in range(1, rank.world_size + 1)
+            if rank.world_size % n == 0 and n <= mixture.num_experts
+        ]
+        raise ConfigError(
+            f"{mixture.num_experts} experts cannot be dealt out to {groups} groups of "
+            f"{rank.world_size} ranks; use one of {', '.join(map(str, fitting))}",
+            param="expert_parallel_size",
+        )
