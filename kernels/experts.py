@@ -61,18 +61,22 @@ class Experts(Protocol):
         ids      int64 [num_rows, k], of a row all different
         weights  float32 [num_rows, k]
 
-        Returns [num_rows, hidden] in the dtype of x; the sum itself is made in float32.
+        Ids of experts that are not held here add nothing. Returns [num_rows, hidden] in the dtype
+        of x; the sum itself is made in float32.
         """
 
 
 class PackExperts(Protocol):
-    """Takes gate_up[e] [2 * size, hidden], gate first, and down[e] [hidden, size] of each expert.
+    """Takes gate_up[e] [2 * size, hidden], gate first, and down[e] [hidden, size] of each expert;
+    of a rank's own, those from `first_expert` on. None: there are no others.
 
     The sequences may read a weight when it is asked for: each item is to be asked for once, packed
     and dropped, so that a layer is never held twice.
     """
 
-    def __call__(self, gate_up: Sequence[Weight], down: Sequence[Weight]) -> Experts: ...
+    def __call__(
+        self, gate_up: Sequence[Weight], down: Sequence[Weight], first_expert: int | None = None
+    ) -> Experts: ...
 
 
 RouteExpertsKernel = Callable[

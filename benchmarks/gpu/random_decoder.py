@@ -8,6 +8,7 @@ import torch
 
 from cluster.home import kernels_folder
 from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
 from engine.model.decoder import Decoder
 from engine.model.weights.decoder_weights import (
     AttentionWeights,
@@ -59,6 +60,7 @@ class RandomDecoderWeights:
 
     def __init__(self, config: DecoderConfig, dtype: torch.dtype, device: torch.device) -> None:
         self.config, self.dtype, self.device = config, dtype, device
+        self.split = ModelSplit(config=config)
 
     def embedding(self) -> torch.Tensor:
         """[vocab, hidden]."""

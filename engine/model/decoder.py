@@ -14,6 +14,7 @@ import torch
 
 from cluster.home import kernels_folder
 from cluster.models.card import ModelCard
+from cluster.sharding import ALONE, Rank
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
 from engine.model.layers.build import LayerBuilder
@@ -27,12 +28,12 @@ from kernels.tape.collective import Collective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
 from kernels.tape.recording import Recording
-from kernels.tape.rows import Rows
+from kernels.tape.rows import Rows, VocabularyPart
 from kernels.tape.tape import Tape
 
 
 class Decoder:
-    """One replica's model. Not thread-safe: one step at a time."""
+    """One replica's model, or a rank's part of it. Not thread-safe: one step at a time."""
 
     def __init__(
         self,
@@ -43,13 +44,14 @@ class Decoder:
         progress: PhaseProgress = silent,
     ) -> None:
         """`collective`: of the ranks that share the matrices; None: this rank has all of them."""
-        self.config = weights.config
+        _check_ranks(weights.split.rank, collective)
+        self.config, self.split = weights.config, weights.split
         self.dtype, self.device = weights.dtype, weights.device
         self._kernels = kernels
         self._embedding = kernels.pack_linear(weights.embedding())
         self._embedding_scale = torch.tensor(self.config.embedding_scale).to(self.dtype).item()
         rope = RopeTables.of(self.config, weights.rope_divisors(), self.device)
-        builder = LayerBuilder(config=self.config, kernels=kernels, rope=rope)
+        builder = LayerBuilder(split=self.split, kernels=kernels, rope=rope)
         self._layers: list[DecoderLayer] = []
         for index in range(self.config.num_layers):
             self._layers.append(builder.layer(index, weights.layer(index)))
@@ -69,8 +71,15 @@ class Decoder:
         *,
         weights: WeightFormat = WeightFormat.FULL,
         max_context_tokens: int | None = None,
+        rank: Rank = ALONE,
+        expert_parallel_size: int | None = None,
+        collective: Collective | None = None,
     ) -> Decoder:
-        """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
+        """Reads the card's checkpoint. Raises BadCheckpoint, UnsupportedModel or, where a group has
+        more ranks than there are parts, ConfigError.
+
+        Of a `rank` only its part is read, and its steps run together with the others', which
+        `collective` ties to it; for `expert_parallel_size` see ModelSplit.
 
         `weights` is resolved, and what this device has kernels for (engine/runner/gpu_formats.py).
         Positions from `max_context_tokens` on are never used: their rotations are not kept.
@@ -80,13 +89,15 @@ class Decoder:
             config = replace(card.config, max_context_tokens=max_context_tokens)
             card = replace(card, config=config)
         progress("open checkpoint", 0.0)
-        reader = DecoderWeights(card, dtype, device, weights)
+        reader = DecoderWeights(
+            card, dtype, device, weights, rank=rank, expert_parallel_size=expert_parallel_size
+        )
         progress("prepare kernels", 0.0)
         folder = kernels_folder()
         prepare_kernels(device, folder, lambda fraction: progress("prepare kernels", fraction))
         kernels = kernels_for(device, folder)
         with torch.inference_mode():
-            return cls(reader, kernels, progress=progress)
+            return cls(reader, kernels, collective=collective, progress=progress)
 
     @property
     def num_native_calls(self) -> int:
@@ -119,7 +130,7 @@ class Decoder:
     def _record(self, tape: Tape) -> Recording:
         """The forward. The last layer's feed-forward runs for rows with wanted logits only."""
         eps, last = self.config.rms_norm_eps, len(self._layers) - 1
-        residual = tape.embed(self._embedding)
+        residual = self._embed(tape)
         if self._embedding_scale != 1.0:
             tape.scale(residual, self._embedding_scale)  # rounded to the dtype, as in training
         x = tape.rms_norm(residual, self._layers[0].input_norm, eps)
@@ -134,9 +145,25 @@ class Decoder:
             x = tape.add_rms_norm(branch, residual, after, eps)
         return tape.finish(self._logits(tape, x))
 
+    def _embed(self, tape: Tape) -> Rows:
+        """Summed over the ranks, where each has a part of the vocabulary."""
+        if self.split.rank.is_alone:
+            return tape.embed(self._embedding)
+        part = VocabularyPart(
+            first_token=self.split.tokens.start, vocab_size=self.config.vocab_size
+        )
+        return tape.embed_part(self._embedding, part)
+
     def _logits(self, tape: Tape, x: Rows) -> Rows:
-        """Of all ranks, where each has a part of the head."""
+        """Of all ranks, where each has a part of the head; what only fills it up is cut off."""
         logits = tape.logits(self._lm_head, x)
-        if logits.width == self.config.vocab_size:
+        if self.split.rank.is_alone:
             return logits
-        return tape.all_gather(logits, "gathered logits")
+        return tape.all_gather(logits, "gathered logits", self.config.vocab_size)
+
+
+def _check_ranks(rank: Rank, collective: Collective | None) -> None:
+    """A rank's parts are worth nothing without the others'."""
+    tied = 1 if collective is None else collective.world_size
+    if not rank.is_alone and tied != rank.world_size:
+        raise ValueError(f"rank {rank.index} of {rank.world_size} in a collective of {tied}")

@@ -3,8 +3,8 @@
     ids [num_rows, k] -> order: places (row, j) by expert | 3 3 | 5 | 9 9 9 |
     x[row of place]  -> gate-up, SiLU-mul, down by the expert of each run -> back to (row, j)
 
-Experts that no row chose are not read. A row's result has the same bits in every batch where those
-of the products have.
+Experts that no row chose are not read; those of other ranks stand for a row of zeros. A row's
+result has the same bits in every batch where those of the products have.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class SortedExperts:
         gated_mul: GatedMulKernel,
         gate_up: Sequence[Weight],
         down: Sequence[Weight],
+        first_expert: int | None = None,
     ) -> None:
         require(len(gate_up) == len(down) > 0, f"{len(gate_up)} gates for {len(down)} downs")
-        self._gated_mul = gated_mul
+        self._gated_mul, self._first_expert = gated_mul, first_expert or 0
         self._experts = [  # one expert at a time: see PackExperts
             (pack_linear(first), pack_linear(second))
             for first, second in zip(gate_up, down, strict=True)
@@ -47,15 +48,20 @@ class SortedExperts:
         check_experts(x, ids, weights, x.shape[1])
         num_rows, num_chosen = ids.shape
         by_expert = ids.flatten().argsort(stable=True)  # places row * k + j
-        counts = torch.bincount(ids.flatten(), minlength=len(self._experts)).tolist()
-        branches = self._branches(x[by_expert // num_chosen], counts)
-        places = torch.empty_like(by_expert)
+        first, end = self._first_expert, self._first_expert + len(self._experts)
+        counts = torch.bincount(ids.flatten(), minlength=end).tolist()
+        own = slice(sum(counts[:first]), sum(counts[:end]))
+        by_expert = by_expert[own]
+        branches = self._branches(x[by_expert // num_chosen], counts[first:end])
+        places = torch.full((num_rows * num_chosen,), len(by_expert))  # of others: the row of zeros
         places[by_expert] = torch.arange(len(by_expert))
         return _weighted_sum(branches, places.view(num_rows, num_chosen), weights).to(x.dtype)
 
     def _branches(self, x: torch.Tensor, counts: list[int]) -> torch.Tensor:
-        """Each run of rows through its expert: [num_rows * k, hidden] -> the same shape."""
-        out = torch.empty_like(x)
+        """Each run of rows through its expert: [num_pairs, hidden] -> the same, and a row of
+        zeros."""
+        out = x.new_empty((len(x) + 1, x.shape[1]))
+        out[-1] = 0
         start = 0
         for expert, count in enumerate(counts):
             if count:

@@ -20,7 +20,7 @@ from kernels.cpu.team import TEAM
 from kernels.door import require_contiguous, require_dtype, require_shape
 from kernels.linear import Linear
 from kernels.reference.grouped_linear import MOST_INPUTS, SPAN, CentredGroups, centre
-from kernels.tape.rows import Rows
+from kernels.tape.rows import Rows, VocabularyPart
 from kernels.weights import GroupedWeight, Weight
 
 PANEL: Final = 32
@@ -42,7 +42,10 @@ class GroupedRowsRecord(OperationRecord):
     function = "splitserve_run_grouped_rows"
     writes = ("out",)
     by_rows = False
-    _fields_ = [("matrix", _POINTER), ("out", _LONG)]
+    _fields_ = [
+        ("matrix", _POINTER),
+        *((name, _LONG) for name in ("first_token", "vocab_size", "out")),
+    ]
 
 
 class GroupedLinearRecord(OperationRecord):
@@ -145,9 +148,14 @@ class NativeGroupedLinear:
             out=out.place,
         )
 
-    def rows_record(self, out: Rows) -> GroupedRowsRecord:
+    def rows_record(self, out: Rows, part: VocabularyPart | None = None) -> GroupedRowsRecord:
         """See NativeMatrix."""
-        return GroupedRowsRecord(matrix=ctypes.addressof(self._matrix), out=out.place)
+        return GroupedRowsRecord(
+            matrix=ctypes.addressof(self._matrix),
+            first_token=0 if part is None else part.first_token,
+            vocab_size=self._out_features if part is None else part.vocab_size,
+            out=out.place,
+        )
 
     def _multiply(self, x: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
         num_rows = x.shape[0]

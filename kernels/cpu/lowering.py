@@ -33,9 +33,9 @@ _NOTHING: Final = -1
 
 def native_form(recording: Recording) -> NativeForm:
     """Raises NoNativeForm."""
-    operations, logits, gathered_by = recording.operations, recording.logits, None
+    operations, logits, gather = recording.operations, recording.logits, None
     if isinstance(last := operations[-1], ops.AllGather):
-        operations, logits, gathered_by = operations[:-1], last.rows, last.collective
+        operations, logits, gather = operations[:-1], last.rows, last
     lowering = Lowering(logits)
     for operation in operations:
         lower(operation, lowering)
@@ -45,7 +45,7 @@ def native_form(recording: Recording) -> NativeForm:
         kv=lowering.kv(),
         num_layers=lowering.num_layers,
         vocab_size=logits.width,
-        gathered_by=gathered_by,
+        gather=gather,
         kept=recording,
     )
 
@@ -105,6 +105,11 @@ def lower(op: ops.Operation, to: Lowering) -> None:
 @lower.register
 def _embed(op: ops.Embed, to: Lowering) -> None:
     to.lines.append(_native(op.matrix).rows_record(to.rows(op.out)))
+
+
+@lower.register
+def _embed_part(op: ops.EmbedPart, to: Lowering) -> None:
+    to.lines.append(_native(op.matrix).rows_record(to.rows(op.out), op.part))
 
 
 @lower.register

@@ -15,6 +15,7 @@ import torch
 
 from kernels.cpu.step_records import KeepWantedRecord, OperationRecord
 from kernels.tape.collective import Collective
+from kernels.tape.operations import AllGather
 from kernels.tape.rows import Rows
 
 
@@ -60,7 +61,7 @@ class NativeForm:
     num_layers: int
     vocab_size: int
     """Of this rank's head."""
-    gathered_by: Collective | None
+    gather: AllGather | None
     """Puts the ranks' logits side by side; None: they are whole."""
     kept: object
     """Owns what the records point to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from kernels.cpu.step_records import OperationRecord
-from kernels.tape.rows import Rows
+from kernels.tape.rows import Rows, VocabularyPart
 
 
 @runtime_checkable
@@ -16,5 +16,6 @@ class NativeMatrix(Protocol):
     def product_record(self, x: Rows, out: Rows) -> OperationRecord:
         """out = x @ weight.T + bias. Raises NoNativeForm."""
 
-    def rows_record(self, out: Rows) -> OperationRecord:
-        """out = rows of the weight, by the step's token ids. Raises NoNativeForm."""
+    def rows_record(self, out: Rows, part: VocabularyPart | None = None) -> OperationRecord:
+        """out = rows of the weight, by the step's token ids; zeros for those of other parts.
+        Raises NoNativeForm."""

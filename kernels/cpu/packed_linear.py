@@ -18,7 +18,7 @@ from kernels.cpu.step_records import PanelLinearRecord, PanelRowsRecord
 from kernels.cpu.team import TEAM
 from kernels.door import require, require_contiguous, require_dtype, require_shape
 from kernels.tape.recording import NoNativeForm
-from kernels.tape.rows import Rows
+from kernels.tape.rows import Rows, VocabularyPart
 from kernels.weights import Weight, plain
 
 PANEL = 32
@@ -80,7 +80,7 @@ class PackedLinear:
             out=out.place,
         )
 
-    def rows_record(self, out: Rows) -> PanelRowsRecord:
+    def rows_record(self, out: Rows, part: VocabularyPart | None = None) -> PanelRowsRecord:
         """See NativeMatrix."""
         self._require_whole_words()
         return PanelRowsRecord(
@@ -88,6 +88,8 @@ class PackedLinear:
             dtype=self._code,
             num_steps=self._panels.shape[1],
             num_rows=self._out_features,
+            first_token=0 if part is None else part.first_token,
+            vocab_size=self._out_features if part is None else part.vocab_size,
             out=out.place,
         )
 

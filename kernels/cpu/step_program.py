@@ -91,8 +91,8 @@ class StepProgram:
             if step.num_unknown_tokens:
                 raise IndexError(f"{step.num_unknown_tokens} token ids are not in the vocabulary")
             self._reduce(call.segment)
-        gathered_by = self._form.gathered_by
-        return logits if gathered_by is None else gathered_by.all_gather(logits)
+        gather = self._form.gather
+        return logits if gather is None else gather.gathered(logits)
 
     def _reduce(self, segment: Segment) -> None:
         """What the cut behind the segment asks for, on a view of the workspace."""

@@ -36,12 +36,16 @@ class OperationRecord(ctypes.Structure):
 
 
 class PanelRowsRecord(OperationRecord):
-    """Rows of a packed matrix, by the step's token ids."""
+    """Rows of a packed matrix, by the step's token ids: those of the tokens from `first_token` on;
+    zeros for the others of the vocabulary."""
 
     function = "splitserve_run_panel_rows"
     writes = ("out",)
     by_rows = False
-    _fields_ = [*_pointers("panels"), *_longs("dtype", "num_steps", "num_rows", "out")]
+    _fields_ = [
+        *_pointers("panels"),
+        *_longs("dtype", "num_steps", "num_rows", "first_token", "vocab_size", "out"),
+    ]
 
 
 class RmsNormRecord(OperationRecord):

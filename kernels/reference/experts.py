@@ -17,10 +17,13 @@ from kernels.weights import Weight, plain
 class ReferenceExperts:
     """A `kernels.experts.Experts` on any device."""
 
-    def __init__(self, gate_up: Sequence[Weight], down: Sequence[Weight]) -> None:
+    def __init__(
+        self, gate_up: Sequence[Weight], down: Sequence[Weight], first_expert: int | None = None
+    ) -> None:
         require(len(gate_up) == len(down) > 0, f"{len(gate_up)} gates for {len(down)} downs")
         self._gate_up = [plain(weight) for weight in gate_up]
         self._down = [plain(weight) for weight in down]
+        self._first_expert = first_expert or 0
         self._hidden_size, size = self._down[0].shape
         for first, second in zip(self._gate_up, self._down, strict=True):
             require_shape("gate_up", first, (2 * size, self._hidden_size))
@@ -35,7 +38,8 @@ class ReferenceExperts:
         """See Experts."""
         check_experts(x, ids, weights, self._hidden_size)
         out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-        for expert, (gate_up, down) in enumerate(zip(self._gate_up, self._down, strict=True)):
+        held = enumerate(zip(self._gate_up, self._down, strict=True), self._first_expert)
+        for expert, (gate_up, down) in held:
             rows, places = (ids == expert).nonzero(as_tuple=True)
             gated = gated_mul(F.linear(x[rows], gate_up), GateActivation.SILU)
             branch = F.linear(gated, down).float()

@@ -17,7 +17,7 @@ from kernels.door import require, require_contiguous, require_dtype, require_sha
 from kernels.gated_mul import GateActivation, gated_width
 from kernels.linear import Linear
 from kernels.tape.collective import Collective
-from kernels.tape.rows import QkvHeads, Rows
+from kernels.tape.rows import QkvHeads, Rows, VocabularyPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,15 @@ class Embed(Operation):
     """Rows of the embedding, by the step's token ids, in float32."""
 
     matrix: Linear
+    out: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedPart(Operation):
+    """As `Embed`, of a rank that has some of the rows; other ranks' tokens become zeros."""
+
+    matrix: Linear
+    part: VocabularyPart
     out: Rows
 
 
@@ -199,11 +208,19 @@ class AllReduce(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather(Operation):
-    """The columns of all ranks side by side."""
+    """The columns of all ranks side by side; those behind the width of `out` are dropped."""
 
     collective: Collective
     rows: Rows
     out: Rows
+
+    def __post_init__(self) -> None:
+        gathered = self.rows.width * self.collective.world_size
+        require(self.out.width <= gathered, f"{self.out.width} columns of {gathered}")
+
+    def gathered(self, rows: torch.Tensor) -> torch.Tensor:
+        """[num_rows, width of `rows`] of this rank -> [num_rows, width of `out`], contiguous."""
+        return self.collective.all_gather(rows)[:, : self.out.width].contiguous()
 
 
 def _require_norm_weight(weight: torch.Tensor, width: int) -> None:

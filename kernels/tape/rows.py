@@ -27,6 +27,15 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularyPart:
+    """A rank's rows of an embedding: those of the tokens from `first_token` on."""
+
+    first_token: int
+    vocab_size: int
+    """Of all ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QkvHeads:
     """How a row of Q, K and V is divided: all heads of Q, then of K, then of V."""
 

@@ -8,6 +8,7 @@ from functools import singledispatch
 
 import torch
 
+from kernels.reference.embed_part import embed_part
 from kernels.tape import latent_operations as latent_ops
 from kernels.tape import mixture_operations as mixture_ops
 from kernels.tape import operations as ops
@@ -48,6 +49,14 @@ def take(op: ops.Operation, step: PlayedStep) -> None:
 @take.register
 def _embed(op: ops.Embed, step: PlayedStep) -> None:
     step[op.out] = op.matrix.rows(step.batch.token_ids)
+
+
+@take.register
+def _embed_part(op: ops.EmbedPart, step: PlayedStep) -> None:
+    part, token_ids = op.part, step.batch.token_ids
+    step[op.out] = embed_part(
+        op.matrix, token_ids, first_token=part.first_token, vocab_size=part.vocab_size
+    )
 
 
 @take.register
@@ -118,7 +127,7 @@ def _all_reduce(op: ops.AllReduce, step: PlayedStep) -> None:
 
 @take.register
 def _all_gather(op: ops.AllGather, step: PlayedStep) -> None:
-    step[op.out] = op.collective.all_gather(step[op.rows])
+    step[op.out] = op.gathered(step[op.rows])
 
 
 @take.register

@@ -19,7 +19,7 @@ from kernels.linear import Linear
 from kernels.tape import operations as ops
 from kernels.tape.collective import Collective
 from kernels.tape.recording import Recording
-from kernels.tape.rows import QkvHeads, Rows
+from kernels.tape.rows import QkvHeads, Rows, VocabularyPart
 
 
 class Tape:
@@ -47,6 +47,12 @@ class Tape:
         residual = self.rows("residual", embedding.shape[1], torch.float32)
         self.add(ops.Embed(matrix=embedding, out=residual))
         return residual
+
+    def embed_part(self, embedding: Linear, part: VocabularyPart) -> Rows:
+        """As `embed`, where each rank has some of the rows: their sum over the ranks."""
+        residual = self.rows("residual", embedding.shape[1], torch.float32)
+        self.add(ops.EmbedPart(matrix=embedding, part=part, out=residual))
+        return self.all_reduce(residual)
 
     def scale(self, rows: Rows, scale: float) -> None:
         """Multiplies float32 rows in place."""
@@ -131,12 +137,13 @@ class Tape:
             self.add(ops.AllReduce(collective=self._collective, rows=rows))
         return rows
 
-    def all_gather(self, rows: Rows, out: str) -> Rows:
-        """The columns of all ranks side by side. The rows themselves where there is one rank."""
+    def all_gather(self, rows: Rows, out: str, width: int | None = None) -> Rows:
+        """The first `width` columns of all ranks side by side; None: all of them. The rows
+        themselves where there is one rank."""
         if self._collective is None:
             return rows
-        width = rows.width * self._collective.world_size
-        made = self.rows(out, width, rows.dtype)
+        gathered = rows.width * self._collective.world_size
+        made = self.rows(out, gathered if width is None else width, rows.dtype)
         self.add(ops.AllGather(collective=self._collective, rows=rows, out=made))
         return made
 

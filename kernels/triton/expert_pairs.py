@@ -71,13 +71,16 @@ class PairAssignment:
     sorted: PairTiles | None
     """None: few rows."""
     num_experts: int
+    has_others: bool = False
+    """Whether there are pairs of experts that are not held, which have the id `num_experts`: then
+    programs stand for experts, and these pairs have none."""
 
     @property
     def num_programs(self) -> int:
         """First side of the grids."""
         if self.sorted is not None:
             return self.sorted.experts.shape[0]
-        return min(self.ids.numel(), self.num_experts)
+        return self.ids.numel() if self._is_by_pair else self.num_experts
 
     def arguments(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """ids, sorted pairs and their experts; the last two are not read when rows are few."""
@@ -85,11 +88,15 @@ class PairAssignment:
             return self.ids, self.ids, self.ids
         return self.ids, self.sorted.pairs, self.sorted.experts
 
+    @property
+    def _is_by_pair(self) -> bool:
+        return self.ids.numel() <= self.num_experts and not self.has_others
+
     def constants(self, weight: StackedWeights) -> dict[str, int | bool]:
         """Of a launch with these weights."""
         return {
             "IS_FEW": self.sorted is None,
-            "BY_PAIR": self.ids.numel() <= self.num_experts,
+            "BY_PAIR": self._is_by_pair,
             "PAIRS": 1 if self.sorted is not None else next_power_of_2(self.ids.numel()),
             "BITS": weight.bits,
             "WIDTH": weight.width,

@@ -43,7 +43,9 @@ def _sum_pairs(branches, weights, out, num_chosen, hidden, COLUMNS: tl.constexpr
 class TritonExperts:
     """A `kernels.experts.Experts`: plain weights, 4 or 8 bits in groups, or 8-bit floats."""
 
-    def __init__(self, gate_up: Sequence[Weight], down: Sequence[Weight]) -> None:
+    def __init__(
+        self, gate_up: Sequence[Weight], down: Sequence[Weight], first_expert: int | None = None
+    ) -> None:
         require(len(gate_up) == len(down) > 0, f"{len(gate_up)} gates for {len(down)} downs")
         self._gate_up, self._down = stack(gate_up), stack(down)
         self._hidden_size, self._size = self._down.shape
@@ -51,7 +53,7 @@ class TritonExperts:
             self._gate_up.shape == (2 * self._size, self._hidden_size),
             f"gate_up is {self._gate_up.shape} for a down of {self._down.shape}",
         )
-        self._num_experts = len(down)
+        self._num_experts, self._first_expert = len(down), first_expert
 
     @property
     def num_bytes(self) -> int:
@@ -70,24 +72,33 @@ class TritonExperts:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         if x.shape[0]:
             with on_device_of(x):
-                self._run(x, ids, weights, out)
+                self._run(x, self._held(ids), weights, out)
         return out
+
+    def _held(self, ids: torch.Tensor) -> torch.Tensor:
+        """Counted from the first expert that is held; the number of these for all others."""
+        if self._first_expert is None:
+            return ids
+        own = ids - self._first_expert
+        return own.where((own >= 0) & (own < self._num_experts), self._num_experts)
 
     def _run(
         self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, out: torch.Tensor
     ) -> None:
-        num_rows, num_pairs = x.shape[0], ids.numel()
+        num_rows, num_pairs, has_others = x.shape[0], ids.numel(), self._first_expert is not None
         is_packed = self._gate_up.bits < 16 or self._down.bits < 16
         tiles = expert_tiles(num_rows, num_pairs, self._num_experts, is_packed=is_packed)
         is_few = num_rows <= FEW_ROWS
         work = PairAssignment(
             ids=ids,
             tiles=tiles,
-            sorted=None if is_few else align_pairs(ids, self._num_experts, tiles.rows),
+            sorted=None if is_few else align_pairs(ids, self._num_experts + has_others, tiles.rows),
             num_experts=self._num_experts,
+            has_others=has_others,
         )
         inner = x.new_empty((num_pairs, self._size))
-        branches = x.new_empty((num_pairs, self._hidden_size))
+        make = x.new_zeros if has_others else x.new_empty  # nobody writes the pairs of others
+        branches = make((num_pairs, self._hidden_size))
         self._launch_gate_up(x, work, inner)
         self._launch_down(inner, work, branches)
         grid = (num_rows, triton.cdiv(self._hidden_size, _SUM_COLUMNS))

@@ -143,3 +143,24 @@ def test_the_reference_takes_weights_of_every_kind() -> None:
         REFERENCE.pack_experts(gate_up, grouped)(x, ids, weights),
         REFERENCE.pack_experts(gate_up, plain)(x, ids, weights),
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("num_rows", "k"), [(1, 1), (1, 4), (40, 3), (0, 2)])
+@pytest.mark.parametrize("name", ["reference", *CPU_SETS])
+def test_experts_of_several_ranks_add_up_and_skip_those_of_others(
+    name: str, num_rows: int, k: int, dtype: torch.dtype
+) -> None:
+    gate_up, down = matrices(dtype)
+    x = random(num_rows, HIDDEN, dtype=dtype)
+    ids, weights = choice(num_rows, k)
+    runs = [slice(0, 1), slice(1, 4), slice(4, 6)]
+    shares = [
+        cpu_set(name).pack_experts(gate_up[run], down[run], run.start)(x, ids, weights)
+        for run in runs
+    ]
+    for run, share in zip(runs, shares, strict=True):
+        chose = ((ids >= run.start) & (ids < run.stop)).any(1)
+        assert not share[~chose].any()
+    expected = packed("reference", dtype)(x, ids, weights)
+    torch.testing.assert_close(sum(shares), expected, **tolerance(dtype))

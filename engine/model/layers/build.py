@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
 from engine.model.layers.attention import Attention
 from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.layers.feed_forward import FeedForward, GatedMlp
@@ -26,11 +27,16 @@ from kernels.tape.rows import QkvHeads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBuilder:
-    """Makes the layers of one decoder. Takes weights over; the caller keeps no reference."""
+    """Makes the layers of a rank's decoder. Takes weights over; the caller keeps no reference."""
 
-    config: DecoderConfig
+    split: ModelSplit
     kernels: KernelSet
     rope: RopeTables
+
+    @property
+    def config(self) -> DecoderConfig:
+        """Of the whole model."""
+        return self.split.config
 
     def layer(self, index: int, weights: LayerWeights) -> DecoderLayer:
         """The layer at `index`, counted from the embedding."""
@@ -56,7 +62,7 @@ class LayerBuilder:
     def _bare_attention(self, index: int, weights: AttentionWeights | LatentWeights) -> Attention:
         if isinstance(weights, AttentionWeights):
             return self._grouped_query_attention(index, weights)
-        return build_latent_attention(self.kernels, weights, self.config, self.rope.plain)
+        return build_latent_attention(self.kernels, weights, self.split, self.rope.plain)
 
     def _bare_feed_forward(self, weights: MlpWeights | MixtureWeights) -> FeedForward:
         if isinstance(weights, MlpWeights):
@@ -90,11 +96,11 @@ class LayerBuilder:
         )
 
     def _heads(self) -> QkvHeads:
-        config = self.config
+        """Of the rank."""
         return QkvHeads(
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
+            num_heads=len(self.split.heads),
+            num_kv_heads=len(self.split.kv_heads),
+            head_dim=self.config.head_dim,
         )
 
     def _mlp(self, weights: MlpWeights) -> GatedMlp:

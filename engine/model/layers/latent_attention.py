@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import DecoderConfig, LatentConfig, YarnRopeScaling
+from cluster.models.model_split import ModelSplit
 from engine.model.layers.rope_table import yarn_mscale
 from engine.model.weights.latent_weights import LatentWeights
 from kernels.latent import HeadLinear, LatentNorm
@@ -55,6 +56,7 @@ class LatentAttention:
 
     config: LatentConfig
     num_heads: int
+    """Of the rank; each has the whole latents."""
     down: Linear
     query_up: QueryUp | None
     kv_norm: LatentNorm
@@ -137,16 +139,17 @@ def take_columns(tape: Tape, rows: Rows, span: tuple[int, int], name: str) -> Ro
 
 
 def build_latent_attention(
-    kernels: KernelSet, weights: LatentWeights, config: DecoderConfig, cos_sin: torch.Tensor
+    kernels: KernelSet, weights: LatentWeights, split: ModelSplit, cos_sin: torch.Tensor
 ) -> LatentAttention:
     """Takes the weights over. The configuration has a latent."""
+    config = split.config
     assert config.latent is not None
     query_up = None
     if weights.query_up is not None and weights.query_norm is not None:
         query_up = QueryUp(norm=weights.query_norm, up=kernels.pack_linear(weights.query_up))
     return LatentAttention(
         config=config.latent,
-        num_heads=config.num_heads,
+        num_heads=len(split.heads),
         down=kernels.pack_linear(weights.down),
         query_up=query_up,
         kv_norm=LatentNorm(weights.kv_norm, NORM_EPS),

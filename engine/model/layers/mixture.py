@@ -59,7 +59,7 @@ def build_mixture(kernels: KernelSet, weights: MixtureWeights, config: MixtureCo
         router=kernels.pack_linear(weights.router),
         router_bias=weights.router_bias,
         rule=routing_rule(config),
-        experts=kernels.pack_experts(weights.gate_up, weights.down),
+        experts=kernels.pack_experts(weights.gate_up, weights.down, weights.first_expert),
         shared=None if weights.shared is None else _shared(kernels, weights.shared),
     )
 

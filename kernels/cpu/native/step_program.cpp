@@ -13,8 +13,8 @@ namespace splitserve {
 namespace {
 
 struct PanelRows {
-  const Word* panels;  // [vocab / 32][num_steps][32]
-  int64_t dtype, num_steps, num_rows, out;
+  const Word* panels;  // [num_rows / 32][num_steps][32], of the tokens from first_token on
+  int64_t dtype, num_steps, num_rows, first_token, vocab_size, out;
 };
 
 struct RmsNorm {
@@ -91,13 +91,15 @@ extern "C" void splitserve_run_panel_rows(const void* record, Run& run) {
   const auto& op = as<PanelRows>(record);
   const int64_t width = op.dtype == kFloat32 ? op.num_steps : 2 * op.num_steps;
   for (int64_t row = 0; row < run.num_rows; ++row) {
-    const int64_t id = run.step.token_ids[row];
-    if (id < 0 || id >= op.num_rows) {
+    const int64_t token = run.step.token_ids[row], id = token - op.first_token;
+    float* out = run.at<float>(op.out) + row * width;
+    if (token < 0 || token >= op.vocab_size)
       ++run.step.num_unknown_tokens;
-      continue;
-    }
-    widen_row(op.panels + (id / kPanel * op.num_steps) * kPanel + id % kPanel, op.num_steps,
-              op.dtype, run.at<float>(op.out) + row * width);
+    else if (id < 0 || id >= op.num_rows)
+      std::memset(out, 0, width * sizeof(float));
+    else
+      widen_row(op.panels + (id / kPanel * op.num_steps) * kPanel + id % kPanel, op.num_steps,
+                op.dtype, out);
   }
 }
 

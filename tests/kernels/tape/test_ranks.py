@@ -15,16 +15,18 @@ from kernels.tape.collective import Collective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import KernelPlayer, player_of
 from kernels.tape.recording import Player, Recording
-from kernels.tape.rows import QkvHeads
+from kernels.tape.rows import QkvHeads, VocabularyPart
 from kernels.tape.tape import Tape
+from kernels.weight_parts import with_height
 from tests.kernels.cpu.test_step_program import STEPS, step
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
 from tests.kernels.ranks import ThreadRank, run_ranks
 
 RANKS = 2
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, HEADS, HEAD_DIM = 4, 64, 2, 6, 32
-HIDDEN, INNER, VOCAB, EPS = 96, 80, 64, 1e-5
-EMBEDDED = 61  # ids of `step` are below
+HIDDEN, INNER, EPS = 96, 80, 1e-5
+EMBEDDED = 61  # ids of `step` are below; an odd number, so that the last rank's part is filled up
+HELD = 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +44,9 @@ class Weights:
     head: torch.Tensor
 
     def of_rank(self, rank: int) -> Weights:
-        """Heads, inner columns and words of the vocabulary are shared out; nothing else is."""
+        """Heads, inner columns and words of the vocabulary are shared out."""
         return Weights(
-            embedding=self.embedding,
+            embedding=with_height(self.embedding, RANKS * HELD)[rank * HELD : (rank + 1) * HELD],
             q=self.q.chunk(RANKS)[rank],
             k=self.k.chunk(RANKS)[rank],
             v=self.v.chunk(RANKS)[rank],
@@ -52,7 +54,7 @@ class Weights:
             gate=self.gate.chunk(RANKS)[rank],
             up=self.up.chunk(RANKS)[rank],
             down=self.down.chunk(RANKS, dim=1)[rank],
-            head=self.head.chunk(RANKS)[rank],
+            head=with_height(self.head, RANKS * HELD)[rank * HELD : (rank + 1) * HELD],
         )
 
 
@@ -69,18 +71,24 @@ def weights(dtype: torch.dtype) -> Weights:
         gate=matrix(INNER, HIDDEN, 6),
         up=matrix(INNER, HIDDEN, 7),
         down=matrix(HIDDEN, INNER, 8),
-        head=matrix(VOCAB, HIDDEN, 9),
+        head=matrix(EMBEDDED, HIDDEN, 9),
     )
 
 
-def record(own: Weights, kernels: KernelSet, collective: Collective | None) -> Recording:
+def record(
+    own: Weights, kernels: KernelSet, collective: Collective | None, rank: int = 0
+) -> Recording:
     tape, norm = Tape(own.q.dtype, collective), random(HIDDEN, dtype=torch.float32, seed=10)
     heads = QkvHeads(
         num_heads=len(own.q) // HEAD_DIM, num_kv_heads=len(own.k) // HEAD_DIM, head_dim=HEAD_DIM
     )
     cos_sin = random(256, 2, HEAD_DIM // 2, dtype=torch.float32, seed=11)
     pack = kernels.pack_linear
-    residual = tape.embed(pack(own.embedding))
+    if collective is None:
+        residual = tape.embed(pack(own.embedding))
+    else:
+        part = VocabularyPart(first_token=rank * HELD, vocab_size=EMBEDDED)
+        residual = tape.embed_part(pack(own.embedding), part)
     x = tape.rms_norm(residual, norm, EPS)
     qkv = tape.linear(pack(torch.cat((own.q, own.k, own.v))), x, "qkv")
     attended = tape.paged_attention(tape.rope_write_kv(qkv, heads, cos_sin, 0), heads, 0, 0.2)
@@ -91,7 +99,7 @@ def record(own: Weights, kernels: KernelSet, collective: Collective | None) -> R
     gate_up = tape.linear(pack(torch.cat((own.gate, own.up))), x, "gate_up")
     branch = tape.linear(pack(own.down), tape.gated_mul(gate_up, GateActivation.SILU), "branch")
     x = tape.add_rms_norm(tape.all_reduce(branch), residual, norm, EPS)
-    return tape.finish(tape.all_gather(tape.logits(pack(own.head), x), "all logits"))
+    return tape.finish(tape.all_gather(tape.logits(pack(own.head), x), "all logits", EMBEDDED))
 
 
 def pool(num_kv_heads: int, dtype: torch.dtype) -> torch.Tensor:
@@ -105,7 +113,7 @@ def logits_of_ranks(
     kernels, whole = cpu_set("avx512"), weights(dtype)
 
     def work(rank: int, collective: ThreadRank) -> list[torch.Tensor]:
-        player = play(record(whole.of_rank(rank), kernels, collective), kernels)
+        player = play(record(whole.of_rank(rank), kernels, collective, rank), kernels)
         kv = pool(KV_HEADS // RANKS, dtype)
         return [player(batch, kv) for batch in batches]
 
@@ -135,14 +143,18 @@ def test_a_rank_makes_one_native_call_more_per_collective() -> None:
     kernels, whole = cpu_set("avx512"), weights(torch.float32)
 
     def work(rank: int, collective: ThreadRank) -> int:
-        return player_of(record(whole.of_rank(rank), kernels, collective), kernels).num_native_calls
+        recording = record(whole.of_rank(rank), kernels, collective, rank)
+        return player_of(recording, kernels).num_native_calls
 
-    assert run_ranks(RANKS, work) == [3, 3]
+    assert run_ranks(RANKS, work) == [4, 4]
     assert player_of(record(whole, kernels, None), kernels).num_native_calls == 1
 
 
-def test_an_unknown_token_is_an_error_before_any_collective() -> None:
+@pytest.mark.parametrize("play", [player_of, KernelPlayer])
+def test_an_unknown_token_is_an_error_before_any_collective(
+    play: Callable[[Recording, KernelSet], Player],
+) -> None:
     batch = step([(3, 3)])
-    batch.token_ids[1] = EMBEDDED
+    batch.token_ids[1] = EMBEDDED  # of a row that only fills up the last part
     with pytest.raises(IndexError, match="1 token ids are not in the vocabulary"):
-        logits_of_ranks(player_of, [batch], torch.float32)
+        logits_of_ranks(play, [batch], torch.float32)

@@ -154,6 +154,21 @@ def check(num_rows: int, kind: str, place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", ["plain", "int4"])
+@pytest.mark.parametrize("num_rows", [1, 5, 75])
+def test_a_rank_gives_the_share_of_its_own_experts(num_rows: int, kind: str, place: Place) -> None:
+    gate_up, down = experts_of(kind, place)
+    x, ids, weights = routed(num_rows, place)
+    for run in (slice(0, 2), slice(2, 6), slice(4, 5)):  # the last one's nobody chose
+        share = gate_up[run], down[run], run.start
+        expected = ReferenceExperts(*share)(x, ids, weights)
+        ours = TritonExperts(*share)(x, ids, weights)
+        scale = float(expected.abs().max())
+        tolerance = 1e-5 if kind == "plain" and x.dtype is torch.float32 else 1e-2
+        torch.testing.assert_close(ours, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_weights_that_have_no_packed_form_are_dequantized(place: Place) -> None:
     device, dtype = place
     gate_up = [quantize_fp8(random(40, 24, dtype=torch.float32).to(device), dtype=dtype)] * 2

@@ -1,0 +1,55 @@
+"""The decoders of a group's ranks, each on a thread of one process."""
+
+from __future__ import annotations
+
+import torch
+
+from cluster.models.card import ModelCard
+from cluster.sharding import Rank
+from engine.contract.weight_format import WeightFormat
+from engine.model.decoder import Decoder
+from tests.engine.model.parity import CLOSE, generate
+from tests.kernels.ranks import ThreadRank, run_ranks
+
+Answers = list[tuple[list[int], torch.Tensor]]
+"""Of each prompt: its tokens after greedy decoding, and the logits of all but the last."""
+
+
+def answers_of_ranks(
+    card: ModelCard,
+    prompts: list[list[int]],
+    num_ranks: int,
+    *,
+    chunk_tokens: int = 13,
+    dtype: torch.dtype = torch.float32,
+    weights: WeightFormat = WeightFormat.FULL,
+    expert_parallel_size: int | None = None,
+) -> list[Answers]:
+    """Of every rank: each decodes by the logits that it gathered itself."""
+
+    def work(index: int, collective: ThreadRank) -> Answers:
+        decoder = Decoder.load(
+            card,
+            dtype,
+            "cpu",
+            weights=weights,
+            rank=Rank(index, num_ranks),
+            expert_parallel_size=expert_parallel_size,
+            collective=collective,
+        )
+        return generate(decoder, prompts, chunk_tokens)
+
+    return run_ranks(num_ranks, work)
+
+
+def assert_one_decoder(
+    ranks: list[Answers], alone: Answers, close: dict[str, float] | None = None
+) -> None:
+    """All ranks have the same bits, and near those of one decoder; the tokens are the same."""
+    for answers in ranks[1:]:
+        for (tokens, logits), (first_tokens, first) in zip(answers, ranks[0], strict=True):
+            assert tokens == first_tokens
+            assert torch.equal(logits, first)
+    for (tokens, logits), (expected_tokens, expected) in zip(ranks[0], alone, strict=True):
+        assert tokens == expected_tokens
+        torch.testing.assert_close(logits, expected, **(CLOSE if close is None else close))

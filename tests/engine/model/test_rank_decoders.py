@@ -1,0 +1,189 @@
+"""A group of ranks against one decoder of the same weights: every family, in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cluster.errors import ConfigError
+from cluster.models.tensor_part import WHOLE, TensorPart
+from cluster.models.tensors import expected_shapes
+from cluster.sharding import Rank
+from engine.model.decoder import Decoder
+from engine.model.weights import decoder_weights
+from engine.model.weights.checkpoint import Checkpoint
+from engine.model.weights.decoder_weights import DecoderWeights
+from engine.model.weights.open_checkpoint import open_checkpoint
+from kernels.dispatch.kernel_sets import REFERENCE
+from kernels.weights import Weight
+from tests.engine.model import test_families
+from tests.engine.model.family_models import VOCAB, random_model, saved_card
+from tests.engine.model.layers import test_latent_families, test_mixture_families
+from tests.engine.model.layers.test_latent_families import GROUPS, deepseek
+from tests.engine.model.parity import generate, random_prompts
+from tests.engine.model.rank_decoders import answers_of_ranks, assert_one_decoder
+from tests.kernels.ranks import SameEverywhere, ThreadRank, run_ranks
+
+PROMPTS = random_prompts((31, 14, 1), VOCAB)
+MIXTURES: dict[str, tuple[str, dict[str, Any]]] = test_mixture_families.FAMILIES
+LATENTS: dict[str, tuple[str, dict[str, Any]]] = test_latent_families.FAMILIES
+SHARED = {"n_shared_experts": 2}
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("family", test_families.FAMILIES)
+def test_ranks_of_a_dense_model_give_the_tokens_and_logits_of_one_decoder(
+    family: str, num_ranks: int, tmp_path: Path
+) -> None:
+    """Two KV heads: of four ranks, two hold each of them."""
+    architecture, changes = test_families.FAMILIES[family]
+    card = saved_card(random_model(architecture, **changes), tmp_path)
+    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    assert_one_decoder(answers_of_ranks(card, PROMPTS, num_ranks), alone)
+
+
+def test_three_ranks_of_uneven_heads_columns_and_vocabulary(tmp_path: Path) -> None:
+    model = random_model(
+        "LlamaForCausalLM",
+        hidden_size=80,
+        num_attention_heads=10,
+        num_key_value_heads=5,
+        intermediate_size=100,
+        tie_word_embeddings=True,
+        attention_bias=True,
+        mlp_bias=True,
+    )
+    card = saved_card(model, tmp_path)
+    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    assert_one_decoder(answers_of_ranks(card, PROMPTS, 3), alone)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "expert_parallel_size"), [(2, None), (4, None), (4, 2), (2, 1), (4, 1)]
+)
+@pytest.mark.parametrize("family", MIXTURES)
+def test_ranks_of_a_mixture_share_its_experts_or_their_columns(
+    family: str, num_ranks: int, expert_parallel_size: int | None, tmp_path: Path
+) -> None:
+    architecture, changes = MIXTURES[family]
+    card = saved_card(random_model(architecture, **changes), tmp_path)
+    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    ranks = answers_of_ranks(card, PROMPTS, num_ranks, expert_parallel_size=expert_parallel_size)
+    assert_one_decoder(ranks, alone)
+
+
+@pytest.mark.parametrize(("num_ranks", "expert_parallel_size"), [(2, None), (4, None), (4, 2)])
+@pytest.mark.parametrize("family", LATENTS)
+def test_ranks_of_latent_attention_have_heads_of_their_own_and_the_same_latents(
+    family: str, num_ranks: int, expert_parallel_size: int | None, tmp_path: Path
+) -> None:
+    architecture, changes = LATENTS[family]
+    card = saved_card(deepseek(architecture, **{**changes, **SHARED}), tmp_path)
+    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    ranks = answers_of_ranks(card, PROMPTS, num_ranks, expert_parallel_size=expert_parallel_size)
+    assert_one_decoder(ranks, alone)
+
+
+def test_a_group_of_one_rank_has_the_bits_of_a_decoder_without_a_group(tmp_path: Path) -> None:
+    card = saved_card(random_model("Qwen3ForCausalLM"), tmp_path)
+    (ranks,) = answers_of_ranks(card, PROMPTS, 1)
+    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    for (_, logits), (_, expected) in zip(ranks, alone, strict=True):
+        assert torch.equal(logits, expected)
+
+
+@pytest.mark.parametrize("family", ["qwen 3", "gemma 3"])
+def test_the_reference_kernels_give_the_same(family: str, tmp_path: Path) -> None:
+    architecture, changes = test_families.FAMILIES[family]
+    card = saved_card(random_model(architecture, **changes), tmp_path)
+    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+
+    def work(index: int, collective: ThreadRank) -> Any:
+        weights = DecoderWeights(card, torch.float32, torch.device("cpu"), rank=Rank(index, 2))
+        with torch.inference_mode():
+            decoder = Decoder(weights, REFERENCE, collective=collective)
+        return generate(decoder, PROMPTS, 13)
+
+    assert_one_decoder(run_ranks(2, work), alone)
+
+
+def test_ranks_hold_a_model_together_and_no_more(tmp_path: Path) -> None:
+    """But for the rows of zeros that fill up the last rank's vocabulary: 97 tokens are 2 x 49."""
+    card = saved_card(random_model("LlamaForCausalLM"), tmp_path)
+    device = torch.device("cpu")
+
+    def work(index: int, collective: ThreadRank) -> int:
+        weights = DecoderWeights(card, torch.float32, device, rank=Rank(index, 2))
+        return Decoder(weights, REFERENCE, collective=collective).num_bytes
+
+    whole = Decoder(DecoderWeights(card, torch.float32, device), REFERENCE).num_bytes
+    assert sum(run_ranks(2, work)) == whole + 2 * 64 * 4
+
+
+class Noted:
+    """A `Checkpoint` that notes what is read of it."""
+
+    def __init__(self, stored: Checkpoint) -> None:
+        self._stored = stored
+        self.parts: dict[str, TensorPart] = {}
+
+    def names(self) -> frozenset[str]:
+        return self._stored.names()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._stored.shape(name)
+
+    def group(self, name: str) -> int | None:
+        return self._stored.group(name)
+
+    def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
+        self.parts[name] = part
+        return self._stored.read(name, part)
+
+    def read_weight(self, name: str, part: TensorPart = WHOLE) -> Weight:
+        self.parts[name] = part
+        return self._stored.read_weight(name, part)
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_a_rank_reads_the_parts_that_the_split_names_and_nothing_else(
+    index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = saved_card(deepseek("DeepseekV3ForCausalLM", **GROUPS, **SHARED), tmp_path)
+    noted = Noted(open_checkpoint(card))
+    monkeypatch.setattr(decoder_weights, "open_checkpoint", lambda _: noted)
+    rank = Rank(index, 4)
+    weights = DecoderWeights(card, torch.float32, torch.device("cpu"), rank=rank)
+    Decoder(weights, REFERENCE, collective=SameEverywhere(4))
+    parts = {name: weights.split.part(name) for name in expected_shapes(card.config)}
+    assert noted.parts == {name: part for name, part in parts.items() if part is not None}
+
+
+def test_a_native_step_of_a_rank_stops_at_the_embedding_and_twice_per_layer(
+    tmp_path: Path,
+) -> None:
+    card = saved_card(random_model("LlamaForCausalLM"), tmp_path)
+    if Decoder.load(card, torch.float32, "cpu").num_native_calls == 0:
+        pytest.skip("no native kernels on this machine")
+
+    def work(index: int, collective: ThreadRank) -> int:
+        rank = Rank(index, 2)
+        decoder = Decoder.load(card, torch.float32, "cpu", rank=rank, collective=collective)
+        return decoder.num_native_calls
+
+    assert run_ranks(2, work) == [2 + 2 * card.config.num_layers] * 2
+
+
+def test_more_ranks_than_heads_are_refused_before_a_weight_is_read(tmp_path: Path) -> None:
+    card = saved_card(random_model("LlamaForCausalLM"), tmp_path)
+    with pytest.raises(ConfigError, match="4 heads cannot be shared by 8 ranks; use at most 4"):
+        Decoder.load(card, torch.float32, "cpu", rank=Rank(0, 8))
+
+
+def test_a_rank_without_its_group_is_an_error(tmp_path: Path) -> None:
+    card = saved_card(random_model("LlamaForCausalLM"), tmp_path)
+    with pytest.raises(ValueError, match="rank 1 of 2 in a collective of 1"):
+        Decoder.load(card, torch.float32, "cpu", rank=Rank(1, 2))
