@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 
 from kernels.door import require
 from kernels.experts import check_experts
@@ -32,7 +33,7 @@ class SortedExperts:
         first_expert: int | None = None,
     ) -> None:
         require(len(gate_up) == len(down) > 0, f"{len(gate_up)} gates for {len(down)} downs")
-        self._gated_mul, self._first_expert = gated_mul, first_expert or 0
+        self._gated_mul, self._first_expert = gated_mul, first_expert
         self._experts = [  # one expert at a time: see PackExperts
             (pack_linear(first), pack_linear(second))
             for first, second in zip(gate_up, down, strict=True)
@@ -46,22 +47,28 @@ class SortedExperts:
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """See Experts."""
         check_experts(x, ids, weights, x.shape[1])
-        num_rows, num_chosen = ids.shape
-        by_expert = ids.flatten().argsort(stable=True)  # places row * k + j
-        first, end = self._first_expert, self._first_expert + len(self._experts)
-        counts = torch.bincount(ids.flatten(), minlength=end).tolist()
-        own = slice(sum(counts[:first]), sum(counts[:end]))
-        by_expert = by_expert[own]
-        branches = self._branches(x[by_expert // num_chosen], counts[first:end])
-        places = torch.full((num_rows * num_chosen,), len(by_expert))  # of others: the row of zeros
+        by_expert, counts = self._own_pairs(ids.flatten())
+        branches = self._branches(x[by_expert // ids.shape[1]], counts)
+        if self._first_expert is None:
+            places = torch.empty(ids.numel(), dtype=torch.int64)
+        else:
+            places = torch.full((ids.numel(),), len(by_expert))  # the row of zeros
+            branches = F.pad(branches, (0, 0, 0, 1))
         places[by_expert] = torch.arange(len(by_expert))
-        return _weighted_sum(branches, places.view(num_rows, num_chosen), weights).to(x.dtype)
+        return _weighted_sum(branches, places.view(ids.shape), weights).to(x.dtype)
+
+    def _own_pairs(self, ids: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+        """Places row * k + j by expert, of those that are held, and how many each of them has."""
+        by_expert = ids.argsort(stable=True)
+        if self._first_expert is None:
+            return by_expert, torch.bincount(ids, minlength=len(self._experts)).tolist()
+        first, end = self._first_expert, self._first_expert + len(self._experts)
+        counts = torch.bincount(ids, minlength=end).tolist()
+        return by_expert[sum(counts[:first]) : sum(counts[:end])], counts[first:end]
 
     def _branches(self, x: torch.Tensor, counts: list[int]) -> torch.Tensor:
-        """Each run of rows through its expert: [num_pairs, hidden] -> the same, and a row of
-        zeros."""
-        out = x.new_empty((len(x) + 1, x.shape[1]))
-        out[-1] = 0
+        """Each run of rows through its expert: [num_pairs, hidden] -> the same shape."""
+        out = torch.empty_like(x)
         start = 0
         for expert, count in enumerate(counts):
             if count:

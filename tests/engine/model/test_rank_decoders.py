@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import engine.model.decoder
 from cluster.errors import ConfigError
 from cluster.models.tensor_part import WHOLE, TensorPart
 from cluster.models.tensors import expected_shapes
 from cluster.sharding import Rank
+from engine.contract.weight_format import WeightFormat
 from engine.model.decoder import Decoder
 from engine.model.weights import decoder_weights
 from engine.model.weights.checkpoint import Checkpoint
@@ -25,6 +28,7 @@ from tests.engine.model.layers import test_latent_families, test_mixture_familie
 from tests.engine.model.layers.test_latent_families import GROUPS, deepseek
 from tests.engine.model.parity import generate, random_prompts
 from tests.engine.model.rank_decoders import answers_of_ranks, assert_one_decoder
+from tests.kernels.kernel_sets import DTYPES, cpu_set
 from tests.kernels.ranks import SameEverywhere, ThreadRank, run_ranks
 
 PROMPTS = random_prompts((31, 14, 1), VOCAB)
@@ -175,6 +179,22 @@ def test_a_native_step_of_a_rank_stops_at_the_embedding_and_twice_per_layer(
         return decoder.num_native_calls
 
     assert run_ranks(2, work) == [2 + 2 * card.config.num_layers] * 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", [WeightFormat.FULL, WeightFormat.INT8])
+def test_native_steps_of_ranks_have_the_bits_of_the_same_kernels_one_by_one(
+    form: WeightFormat, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedding, of which each rank has a part, is plain or in groups."""
+    kernels, card = cpu_set("avx512"), saved_card(random_model("Qwen2ForCausalLM"), tmp_path)
+    natively = answers_of_ranks(card, PROMPTS, 2, dtype=dtype, weights=form)
+    by_kernels = replace(kernels, play_natively=None)
+    monkeypatch.setattr(engine.model.decoder, "kernels_for", lambda *_: by_kernels)
+    one_by_one = answers_of_ranks(card, PROMPTS, 2, dtype=dtype, weights=form)
+    for native, expected in zip(natively, one_by_one, strict=True):
+        for (_, logits), (_, others) in zip(native, expected, strict=True):
+            assert torch.equal(logits, others)
 
 
 def test_more_ranks_than_heads_are_refused_before_a_weight_is_read(tmp_path: Path) -> None:
