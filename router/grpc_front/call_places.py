@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from router.front.refusals import crowded
 from router.grpc_front.caller import Caller
-from router.grpc_front.fair_turns import Tally, has_place_for
+from router.grpc_front.fair_turns import CallerCounts, has_place_for
 
 
 class CallPlaces:
@@ -15,7 +15,7 @@ class CallPlaces:
 
     def __init__(self, num_places: int) -> None:
         self._num_places = num_places
-        self._taken = Tally()
+        self._taken = CallerCounts()
 
     @contextmanager
     def taken_by(self, caller: Caller) -> Iterator[None]:

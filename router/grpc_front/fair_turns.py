@@ -40,7 +40,7 @@ class Claim(Protocol):
 SomeClaim = TypeVar("SomeClaim", bound=Claim)
 
 
-class Tally:
+class CallerCounts:
     """How many each caller has of something."""
 
     def __init__(self, callers: Iterable[Caller] = ()) -> None:
@@ -72,7 +72,7 @@ class Tally:
         return self._connections[caller.connection]
 
 
-def has_place_for(caller: Caller, taken: Tally, num_places: int) -> bool:
+def has_place_for(caller: Caller, taken: CallerCounts, num_places: int) -> bool:
     """Whether it may have another one: what is left after it bounds what it has. Who has none may
     take the last one."""
     num_left = num_places - taken.num - 1
@@ -83,7 +83,9 @@ def has_place_for(caller: Caller, taken: Tally, num_places: int) -> bool:
     return taken.of_address(caller) < of_address and taken.of_connection(caller) < of_connection
 
 
-def next_in_turn(waiting: Iterable[SomeClaim], taken: Tally, num_places: int) -> SomeClaim | None:
+def next_in_turn(
+    waiting: Iterable[SomeClaim], taken: CallerCounts, num_places: int
+) -> SomeClaim | None:
     """The first in line of who has the fewest places; None where there is one for nobody."""
     admitted = (claim for claim in waiting if has_place_for(claim.caller, taken, num_places))
     return min(admitted, key=lambda claim: _rank(claim, taken), default=None)
@@ -91,19 +93,19 @@ def next_in_turn(waiting: Iterable[SomeClaim], taken: Tally, num_places: int) ->
 
 def last_in_turn(waiting: Collection[SomeClaim]) -> SomeClaim:
     """The last to come of who has the most in line."""
-    in_line = Tally(claim.caller for claim in waiting)
+    in_line = CallerCounts(claim.caller for claim in waiting)
     return max(reversed(list(waiting)), key=lambda claim: _rank(claim, in_line))
 
 
 def may_give_way(
-    placed: Iterable[SomeClaim], waiting: Collection[Claim], taken: Tally
+    placed: Iterable[SomeClaim], waiting: Collection[Claim], taken: CallerCounts
 ) -> list[SomeClaim]:
     """Those whose addresses have no fewer places than somebody's who waits."""
     fewest = min(taken.of_address(claim.caller) for claim in waiting)
     return [claim for claim in placed if taken.of_address(claim.caller) >= fewest]
 
 
-def _rank(claim: Claim, tally: Tally) -> tuple[bool, int, int, bool]:
+def _rank(claim: Claim, tally: CallerCounts) -> tuple[bool, int, int, bool]:
     """The lowest is first; between equals, a stranger has more than who is known."""
     of_address, of_connection = tally.of_address(claim.caller), tally.of_connection(claim.caller)
     return claim.is_doubted, of_address, of_connection, not claim.is_known

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from cluster.errors import NotReady, SlowRequest, SplitserveError
 from router.grpc_front.caller import Caller
-from router.grpc_front.fair_turns import Tally, last_in_turn, may_give_way, next_in_turn
+from router.grpc_front.fair_turns import CallerCounts, last_in_turn, may_give_way, next_in_turn
 from router.grpc_front.heard_before import HeardBefore
 from router.grpc_front.lost_time import LostTime, LostTimeLimits
 
@@ -78,7 +78,7 @@ class MessageGate:
         self._look_s = min(_LOOK_S, limits.patience_s / _LOOKS_PER_PATIENCE)
         self._receiving: dict[_Receipt, None] = {}
         self._waiting: dict[_Receipt, None] = {}
-        self._taken = Tally()
+        self._taken = CallerCounts()
         self._overdue: set[_Receipt] = set()
         self._heard = HeardBefore(limits.max_known)
         self._lost = None if limits.lost_time is None else LostTime(limits.lost_time)

@@ -9,7 +9,7 @@ import pytest
 
 from router.grpc_front.caller import Caller
 from router.grpc_front.fair_turns import (
-    Tally,
+    CallerCounts,
     has_place_for,
     last_in_turn,
     may_give_way,
@@ -32,8 +32,8 @@ def claims(*names: str) -> list[Asked]:
     return [Asked(name, Caller(name[0], name)) for name in names]
 
 
-def tally(*names: str) -> Tally:
-    return Tally(claim.caller for claim in claims(*names))
+def tally(*names: str) -> CallerCounts:
+    return CallerCounts(claim.caller for claim in claims(*names))
 
 
 def following(waiting: list[Asked], *taken: str, num_places: int = PLENTY) -> str | None:
@@ -59,7 +59,7 @@ def test_the_last_to_come_of_who_has_most_in_line_is_refused() -> None:
 def test_whoever_fills_the_places_leaves_some_to_newcomers(
     num_places: int, of_connection: int, of_address: int
 ) -> None:
-    taken = Tally()
+    taken = CallerCounts()
     assert num_taken(taken, Caller("a", "a1"), num_places) == of_connection
     for port in range(2, 50):
         num_taken(taken, Caller("a", f"a{port}"), num_places)
@@ -67,14 +67,14 @@ def test_whoever_fills_the_places_leaves_some_to_newcomers(
     assert has_place_for(Caller("b", "b1"), taken, num_places) == (of_address < num_places)
 
 
-def num_taken(taken: Tally, caller: Caller, num_places: int) -> int:
+def num_taken(taken: CallerCounts, caller: Caller, num_places: int) -> int:
     while has_place_for(caller, taken, num_places):
         taken.add(caller)
     return taken.of_connection(caller)
 
 
 def test_many_addresses_fill_all_places_with_one_each() -> None:
-    taken = Tally()
+    taken = CallerCounts()
     for name in "abcdefgh":
         assert has_place_for(Caller(name, name), taken, 8)
         taken.add(Caller(name, name))
@@ -125,7 +125,7 @@ def test_whoever_comes_and_goes_everybody_is_served_in_the_end() -> None:
         for _ in range(60):
             waiting = claims(*(chance.choice("abc") + chance.choice("12") for _ in range(12)))
             placed: list[Asked] = []
-            taken = Tally()
+            taken = CallerCounts()
             while waiting or placed:
                 claim = next_in_turn(waiting, taken, num_places)
                 if claim is None:
