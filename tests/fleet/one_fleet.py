@@ -28,7 +28,11 @@ FLEETS = {
     "pair_fleet": FleetKind(("--dtype", "float32", *ENGINE), 2),
     "colocated_fleet": FleetKind(("--prefill", "0", "--dtype", "float32", *ENGINE), 1),
     "double_fleet": FleetKind(
-        ("--prefill", "2", "--decode", "2", "--dtype", "float32", *ENGINE), 4
+        (
+            *("--prefill", "2", "--decode", "2", "--dtype", "float32", *ENGINE),
+            *("--drain-timeout-s", "120"),  # what a worker has begun it ends, on a busy machine too
+        ),
+        4,
     ),
     "served_fleet": FleetKind(ENGINE, 2),
     "stormy_fleet": FleetKind(("--prefill", "2", *TIGHT_ENGINE), 3),
