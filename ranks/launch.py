@@ -1,0 +1,39 @@
+"""What a rank's process is told before it starts: plain values, whoever starts it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ranks.collectives.rendezvous import Rendezvous
+
+CONDUCTOR = 0
+"""The rank of the process that plans the steps; it starts the others."""
+
+
+class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's, of one generation. Its addresses are good for that generation alone."""
+
+    spec: bytes
+    """Opaque here: what the engine tells its ranks of the model, packed."""
+    rank: int
+    """From 1: rank 0 is the conductor, which nobody launches."""
+    world_size: int
+    generation: int
+    rendezvous: Rendezvous
+    """Without its descriptor: that comes by `descriptors_path`."""
+    reports_address: str
+    """ZMQ endpoint of the conductor's PULL socket; reports.py says what goes there."""
+    descriptors_path: str = ""
+    """Unix socket where a rank of the conductor's host fetches its descriptors (descriptors.py);
+    empty where the group meets over TCP."""
+    plans_address: str = ""
+    """ZMQ endpoint of the plans of a group that meets over TCP; empty in shared memory."""
+
+    def pack(self) -> bytes:
+        """Msgpack, for standard input or an actor's argument."""
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def unpack(packed: bytes) -> RankLaunch:
+        """The inverse of `pack`; raises msgspec.ValidationError on anything else."""
+        return msgspec.msgpack.decode(packed, type=RankLaunch)

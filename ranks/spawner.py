@@ -1,0 +1,98 @@
+"""The seam to whatever starts the ranks of a group: processes of this host, or actors of Ray.
+
+    place    where each rank is to be, before anything starts and before a weight is read
+    start    one rank's process; the conductor's is there already
+    poll     has it ended, and how; asked some twenty times a second
+    kill     one rank, now; `close` ends all that are left
+
+The conductor calls from its main thread while it starts, then from its watch's alone: never from
+two at once.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Protocol
+
+from ranks.launch import RankLaunch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a group's ranks are."""
+
+    nodes: tuple[str, ...]
+    """A name for the host of each rank, in order; the conductor's first. Equal where ranks share a
+    host."""
+    address: str = "127.0.0.1"
+    """Of the conductor's host, as all its ranks reach it."""
+
+    @property
+    def is_one_host(self) -> bool:
+        """True when all may meet in shared memory."""
+        return len(set(self.nodes)) == 1
+
+    def ranks_beside(self, rank: int) -> tuple[int, ...]:
+        """Those on the host of `rank`, itself among them: they share its cores and its memory."""
+        return tuple(other for other, node in enumerate(self.nodes) if node == self.nodes[rank])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnd:
+    """How a rank's process ended, as far as anybody saw."""
+
+    exit_code: int | None = None
+    """Minus the signal that ended it; None where nobody knows."""
+    words: str = ""
+    """In place of an exit code: what the spawner was told."""
+    last_lines: str = ""
+    """Of its log; empty where it wrote none."""
+
+    @property
+    def ending(self) -> str:
+        """For RankLost: "SIGKILL", "exit code 1", or what the spawner says."""
+        if self.exit_code is None:
+            return self.words
+        if self.exit_code < 0:
+            return signal.Signals(-self.exit_code).name
+        return f"exit code {self.exit_code}"
+
+
+class RankProcess(Protocol):
+    """One rank that was started."""
+
+    @property
+    def rank(self) -> int:
+        """Which."""
+
+    @property
+    def pid(self) -> int | None:
+        """On its own host; None until it is known. RankReady says it as well."""
+
+    @property
+    def node(self) -> str:
+        """As in the Placement."""
+
+    def poll(self) -> RankEnd | None:
+        """None while it runs. Never blocks, never raises; passes on what it has logged meanwhile.
+        Once it has told an end it tells the same for ever."""
+
+    def kill(self) -> None:
+        """Ends it now, also one that was stopped. Idempotent; does not wait, never raises."""
+
+
+class Spawner(Protocol):
+    """Starts ranks; owns what it started."""
+
+    def place(self, world_size: int) -> Placement:
+        """Reserves room for them, the conductor included, or says where there is. Once, before
+        `start`, within 30 s. Raises ConfigError with a table of what was asked and what is free."""
+
+    def start(self, launch: RankLaunch) -> RankProcess:
+        """Begins one and returns; that it runs is told by its RankReady, that it ended by `poll`.
+        Raises ConfigError where it cannot even begin."""
+
+    def close(self) -> None:
+        """Ends all that still run and waits until they are gone, a few seconds at most; gives the
+        room back. Idempotent, never raises; also called after a start that failed half way."""
