@@ -17,7 +17,6 @@ from tests.fleet.test_load import body, is_quiet
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 NUM_AT_ONCE = 8
 MOST_WAVES = 10
-WAVE_S = 0.5
 
 
 @pytest.fixture
@@ -65,25 +64,23 @@ async def ask(client, reference, index, *, salt="drain"):
 async def ask_until_one_computes(client, reference, workers):
     """The first prefill worker that has begun, and all that was asked until then.
 
-    The router may think decode workers cheaper, but not for ever: more and more wait for them.
+    The router may think decode workers cheaper: when all is answered and none has begun, as much is
+    asked again.
     """
-    asked, watching = [], {}
+    asked = []
+    watching = {asyncio.create_task(prefill_has_begun(one["address"])): one for one in workers}
     try:
         for wave in range(MOST_WAVES):
             for index in range(8, 8 + NUM_AT_ONCE):  # 127 to 512 tokens
                 asking = ask(client, reference, index, salt=f"drain {wave}")
                 asked.append(asyncio.create_task(asking))
-            if not watching:
-                watching |= {
-                    asyncio.create_task(prefill_has_begun(one["address"])): one for one in workers
-                }
-            begun, _ = await asyncio.wait(
-                watching, timeout=WAVE_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            if begun:
-                first = begun.pop()
-                first.result()
-                return watching[first], asked
+            answered = asyncio.create_task(asyncio.wait(asked))
+            await asyncio.wait((*watching, answered), return_when=asyncio.FIRST_COMPLETED)
+            await cancel((answered,))
+            for begun, worker in watching.items():
+                if begun.done():
+                    begun.result()
+                    return worker, asked
     finally:
         await cancel(watching)
     raise AssertionError(f"of {len(asked)} prompts none was computed by a prefill worker")

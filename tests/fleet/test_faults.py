@@ -38,7 +38,7 @@ def is_back(fleet, role, old_incarnation):
 
 async def prefill_has_begun(address):
     """Returns once that worker holds blocks of a running request."""
-    async with asyncio.timeout(30), open_channel(address) as channel:
+    async with asyncio.timeout(120), open_channel(address) as channel:
         worker = worker_pb2_grpc.WorkerAdminStub(channel)
         load = worker_pb2.EngineLoad()
         while not load.active_blocks + load.exported_blocks:
