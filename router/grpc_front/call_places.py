@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from router.front.caller import Caller
+from router.front.fair_turns import CallerCounts, has_place_for
 from router.front.refusals import crowded
-from router.grpc_front.caller import Caller
-from router.grpc_front.fair_turns import CallerCounts, has_place_for
 
 
 class CallPlaces:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from router.grpc_front.caller import Caller
+from router.front.caller import Caller
 
 
 class HeardBefore:

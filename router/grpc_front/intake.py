@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from cluster.errors import InvalidRequest, RequestTooLarge, SplitserveError
 from cluster.retry_after import Draw
 from cluster.rpc import abort
-from router.grpc_front.caller import caller_of
+from router.front.caller import caller_of
 from router.grpc_front.message_gate import GateLimits, MessageGate
 
 Parse = Callable[[bytes], Any]

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cluster.errors import NotReady, SlowRequest, SplitserveError
-from router.grpc_front.caller import Caller
-from router.grpc_front.fair_turns import CallerCounts, last_in_turn, may_give_way, next_in_turn
+from router.front.caller import Caller
+from router.front.fair_turns import CallerCounts, last_in_turn, may_give_way, next_in_turn
 from router.grpc_front.heard_before import HeardBefore
 from router.grpc_front.lost_time import LostTime, LostTimeLimits
 

@@ -18,9 +18,9 @@ import grpc
 from cluster.errors import SlowRequest, SplitserveError
 from cluster.retry_after import Draw
 from cluster.rpc import RpcServer, abort
+from router.front.caller import caller_of
 from router.front.refusals import crowded
 from router.grpc_front.call_places import CallPlaces
-from router.grpc_front.caller import caller_of
 from router.grpc_front.intake import Intake
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
 

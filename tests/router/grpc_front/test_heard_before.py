@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.grpc_front.caller import Caller
+from router.front.caller import Caller
 from router.grpc_front.heard_before import HeardBefore
 
 

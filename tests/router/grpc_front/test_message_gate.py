@@ -10,7 +10,7 @@ import pytest
 
 from cluster.errors import NotReady, SlowRequest
 from cluster.process.background import cancel
-from router.grpc_front.caller import Caller
+from router.front.caller import Caller
 from router.grpc_front.lost_time import LostTimeLimits
 from router.grpc_front.message_gate import GateLimits, MessageGate
 from tests.manual_clock import ManualClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.grpc_front.caller import caller_of
+from router.front.caller import caller_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Protocol, TypeVar
 
-from router.grpc_front.caller import Caller
+from router.front.caller import Caller
 
 PLACES_PER_FREE_OF_ADDRESS = 3
 """Alone it has three quarters of all places."""

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from router.grpc_front.caller import Caller
-from router.grpc_front.fair_turns import (
+from router.front.caller import Caller
+from router.front.fair_turns import (
     CallerCounts,
     has_place_for,
     last_in_turn,
