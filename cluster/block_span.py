@@ -10,6 +10,18 @@ from collections.abc import Sequence
 import msgspec
 
 
+class BlockRun(msgspec.Struct, frozen=True):
+    """Neighbouring blocks of a sequence by their indices, at one worker."""
+
+    first_index: int
+    num_blocks: int
+
+    @property
+    def end_index(self) -> int:
+        """Behind the last block."""
+        return self.first_index + self.num_blocks
+
+
 class BlockSpan(msgspec.Struct, frozen=True):
     """Blocks [first_index, end_index) of a sequence, in the pool of the worker that computed them.
 
@@ -23,7 +35,13 @@ class BlockSpan(msgspec.Struct, frozen=True):
     generations: list[int] = []
     """Of those slots; empty until the exporter has filled them in."""
     digests: bytes = b""
-    """Little-endian uint64 [num_blocks, num_layers, num_planes, num_kv_heads]."""
+    """Little-endian uint64 [num_blocks, num_layers, num_planes, num_kv_heads, parts]: of all heads
+    of the model, and of the parts of a block that the reader asked for (one, of equal sizes)."""
+
+    @property
+    def run(self) -> BlockRun:
+        """Its indices."""
+        return BlockRun(self.first_index, self.num_blocks)
 
     @property
     def num_blocks(self) -> int:

@@ -215,6 +215,18 @@ class ServeOptions:
 
     prefill: int = option(1, "prefill workers; 0 is a colocated deployment", low=0, high=64)
     decode: int = option(1, "decode workers", low=1, high=64)
+    prefill_block_size_tokens: int | None = option(
+        None,
+        "tokens in a KV block of prefill workers; default: --block-size-tokens",
+        low=1,
+        high=1024,
+    )
+    decode_block_size_tokens: int | None = option(
+        None,
+        "tokens in a KV block of decode workers; default: --block-size-tokens",
+        low=1,
+        high=1024,
+    )
     log_dir: str | None = option(
         None, "where each process's full log goes; default: $SPLITSERVE_HOME/logs/<start time>"
     )

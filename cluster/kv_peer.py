@@ -36,10 +36,11 @@ class KvPeer:
     """"nixl" or "loopback"."""
     num_blocks: int
     """Of every rank: a block has the same slot in all of them."""
+    block_size_tokens: int
     generations_address: int
     """uint64 [num_blocks], in rank 0 and once for all; bumped before a slot is given to another
     sequence."""
     host: str
     """Boot id of the machine; equal when shared memory is possible."""
     ranks: tuple[KvRank, ...]
-    """In order; one, until a worker has several."""
+    """In order. Several may hold the same head, with equal bytes."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from cluster.errors import PairingMismatch
+from cluster.granule import UNIT_TOKENS, block_size_class
 from cluster.kv_shape import KvShape
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
 
 _OPTIONS = {"kv_dtype": "kv", "num_planes": "model"}
@@ -48,20 +49,32 @@ class Pairing:
 
     @property
     def key(self) -> str:
-        """A short name of the pair of model and layout: root of the block hash chain."""
-        return "|".join(str(getattr(self, item.name)) for item in fields(self))
+        """A short name of model and layout, equal where two workers can pair: root of the block
+        hash chain. Names of blocks of unequal sizes below one root differ, as their tokens do."""
+        same = replace(self, block_size_tokens=block_size_class(self.block_size_tokens))
+        return "|".join(str(getattr(same, item.name)) for item in fields(same))
 
 
 def check_pairing(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
-    """Raises PairingMismatch with both values of the first field that differs.
+    """Raises PairingMismatch with both values of the first field that differs; of block sizes, when
+    no transfer bridges them.
 
     The protocol comes first: two versions may mean different things by the other fields.
     """
-    if ours.protocol_version != theirs.protocol_version:
+    _check_protocol(ours, theirs, peer)
+    sizes = ours.block_size_tokens, theirs.block_size_tokens
+    if block_size_class(sizes[0]) != block_size_class(sizes[1]):
         raise PairingMismatch(
-            f"{peer} cannot pair: it speaks protocol version {theirs.protocol_version} and this "
-            f"process version {ours.protocol_version}; run the same version of splitserve on both"
+            f"{peer} cannot pair: block_size_tokens is {sizes[1]} there and {sizes[0]} here; start "
+            f"both workers with the same block_size_tokens, or with multiples of {UNIT_TOKENS}"
         )
+    check_same(replace(ours, block_size_tokens=theirs.block_size_tokens), theirs, peer=peer)
+
+
+def check_same(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
+    """Raises PairingMismatch with both values of the first field that differs, whatever a transfer
+    could bridge: the router's belief about a cache depends on every one."""
+    _check_protocol(ours, theirs, peer)
     for item in fields(Pairing):
         mine, other = getattr(ours, item.name), getattr(theirs, item.name)
         if mine != other:
@@ -69,3 +82,11 @@ def check_pairing(ours: Pairing, theirs: Pairing, *, peer: str) -> None:
                 f"{peer} cannot pair: {item.name} is {other!r} there and {mine!r} here; "
                 f"start both workers with the same {_OPTIONS.get(item.name, item.name)}"
             )
+
+
+def _check_protocol(ours: Pairing, theirs: Pairing, peer: str) -> None:
+    if ours.protocol_version != theirs.protocol_version:
+        raise PairingMismatch(
+            f"{peer} cannot pair: it speaks protocol version {theirs.protocol_version} and this "
+            f"process version {ours.protocol_version}; run the same version of splitserve on both"
+        )

@@ -195,6 +195,7 @@ def peer_to_wire(peer: KvPeer) -> handoff_pb2.KvPeer:
     return handoff_pb2.KvPeer(
         transport=peer.transport,
         num_blocks=peer.num_blocks,
+        block_size_tokens=peer.block_size_tokens,
         generations_address=peer.generations_address,
         host=peer.host,
         ranks=[
@@ -209,6 +210,7 @@ def peer_from_wire(message: handoff_pb2.KvPeer) -> KvPeer:
     return KvPeer(
         transport=message.transport,
         num_blocks=message.num_blocks,
+        block_size_tokens=message.block_size_tokens,
         generations_address=message.generations_address,
         host=message.host,
         ranks=tuple(

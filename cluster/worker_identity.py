@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cluster.errors import WrongWorker
 from cluster.identity import WorkerKey
-from cluster.pairing import Pairing, check_pairing
+from cluster.pairing import Pairing, check_same
 
 _SHOWN_CHARS = 64
 
@@ -32,7 +32,7 @@ class WorkerIdentity:
                 f"{_words(self.key)} answers where {_words(meant.key)} was meant: its address "
                 "has been given away, or it was restarted"
             )
-        check_pairing(meant.pairing, self.pairing, peer=self.key.worker_id)
+        check_same(meant.pairing, self.pairing, peer=self.key.worker_id)
 
 
 def _words(key: WorkerKey) -> str:

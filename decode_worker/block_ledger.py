@@ -4,16 +4,19 @@
        ^----------'  a read failed: the block may be read again, from another source
 
 A block is never read twice at a time, and never again once it is verified: a late read of an old
-source cannot meet a new one in the same page.
+source cannot meet a new one in the same page. Blocks are ours; where those of the source have
+another size, one of ours is missing until all that it is made of was offered.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from cluster.block_span import BlockSpan
+from cluster.block_span import BlockRun, BlockSpan
 from cluster.errors import TransferFailed
+from decode_worker.source_blocks import SourceBlocks
 
 
 class BlockArrival(enum.Enum):
@@ -24,6 +27,19 @@ class BlockArrival(enum.Enum):
     VERIFIED = "verified"
 
 
+class WantedBlocks(NamedTuple):
+    """What is to be read: blocks of the source, and which of ours they make."""
+
+    span: BlockSpan
+    into: BlockRun | None
+    """None: those of the span's indices."""
+
+    @property
+    def first_index(self) -> int:
+        """Of ours: by it the read is answered."""
+        return (self.into or self.span).first_index
+
+
 class BlockLedger:
     """Blocks [0, num_blocks) of a sequence; those before `first_block` are there already."""
 
@@ -31,7 +47,8 @@ class BlockLedger:
         verified = min(first_block, num_blocks)
         self._states = [BlockArrival.VERIFIED] * verified
         self._states += [BlockArrival.MISSING] * (num_blocks - verified)
-        self._offers: dict[int, BlockSpan] = {}  # block index -> that block, at the current source
+        self._source = SourceBlocks(1, 1, num_blocks)
+        self._offers: dict[int, BlockSpan] = {}  # index there -> that block, at the current source
         self._reading: dict[int, int] = {}  # first index of a read -> its number of blocks
 
     @property
@@ -57,6 +74,11 @@ class BlockLedger:
                 return index
         return len(self._states)
 
+    def begin_source(self, blocks: SourceBlocks) -> None:
+        """What is offered from now on are such blocks."""
+        self._offers.clear()
+        self._source = blocks
+
     def offer(self, span: BlockSpan) -> None:
         """The current source has these blocks. Raises TransferFailed when it makes no sense."""
         self._check(span)
@@ -67,9 +89,10 @@ class BlockLedger:
         """The source is given up; its reads under way will still be answered."""
         self._offers.clear()
 
-    def take_reads(self) -> list[BlockSpan]:
-        """Spans of offered blocks that are missing: the caller reads them now."""
-        wanted = sorted(i for i in self._offers if self._states[i] is BlockArrival.MISSING)
+    def take_reads(self) -> list[WantedBlocks]:
+        """Offered blocks that are missing: the caller reads them now."""
+        touched = {index for at in self._offers for index in self._source.made_with(at)}
+        wanted = sorted(index for index in touched if self._may_be_read(index))
         return [self._start(indices) for indices in _runs(wanted)]
 
     def answer(self, first_index: int, num_verified: int) -> None:
@@ -80,11 +103,18 @@ class BlockLedger:
             state = BlockArrival.VERIFIED if good else BlockArrival.MISSING
             self._states[first_index + at] = state
 
-    def _start(self, indices: list[int]) -> BlockSpan:
+    def _may_be_read(self, index: int) -> bool:
+        is_missing = self._states[index] is BlockArrival.MISSING
+        return is_missing and all(at in self._offers for at in self._source.making(index))
+
+    def _start(self, indices: list[int]) -> WantedBlocks:
         for index in indices:
             self._states[index] = BlockArrival.READING
         self._reading[indices[0]] = len(indices)
-        return BlockSpan.joined([self._offers[index] for index in indices])
+        first, last = self._source.making(indices[0]), self._source.making(indices[-1])
+        span = BlockSpan.joined([self._offers[at] for at in range(first.start, last.stop)])
+        run = BlockRun(indices[0], len(indices))
+        return WantedBlocks(span, None if self._source.is_same else run)
 
     def _worst(self) -> BlockArrival:
         for state in (BlockArrival.MISSING, BlockArrival.READING):
@@ -95,10 +125,10 @@ class BlockLedger:
     def _check(self, span: BlockSpan) -> None:
         if problem := span.problem():
             raise TransferFailed(f"a prefill worker announced {problem}")
-        if span.end_index > len(self._states):
+        if span.end_index > self._source.num_blocks:
             raise TransferFailed(
                 f"a prefill worker announced block {span.end_index - 1} of a prompt "
-                f"that has {len(self._states)}"
+                f"that has {self._source.num_blocks} there"
             )
 
 

@@ -52,8 +52,11 @@ class HandoffPlan:
         share_s = self.deadline.remaining_s / (num_sources_left + 1)
         return min(self.progress_timeout_s, max(LEAST_PATIENCE_S, share_s))
 
-    def prefill_request(self, incarnation: str, first_block: int) -> handoff_pb2.PrefillRequest:
-        """For one source, which is to announce the blocks from `first_block` on."""
+    def prefill_request(
+        self, incarnation: str, *, first_block: int, digest_tokens: int = 0
+    ) -> handoff_pb2.PrefillRequest:
+        """For one source, which is to announce its blocks from `first_block` on, with digests of so
+        many tokens each."""
         request = self.request
         return handoff_pb2.PrefillRequest(
             request_id=self.request_id,
@@ -61,5 +64,6 @@ class HandoffPlan:
             token_ids=request.token_ids,
             sampling=sampling_to_wire(request.sampling),
             first_block=first_block,
+            digest_tokens=digest_tokens,
             cache_root=request.cache_root,
         )

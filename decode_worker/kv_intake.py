@@ -108,30 +108,31 @@ class KvIntake:
         self._reader.close()
 
     def _fetch(self, fetch: Fetch) -> None:
-        slots = self._receiving_blocks(fetch.request_id)
-        first, last = fetch.span.first_index, fetch.span.end_index
+        slots, run = self._receiving_blocks(fetch.request_id), fetch.into or fetch.span.run
         if slots is None:
             self._refuse(fetch, "the request does not receive blocks any more")
             return
-        if last > len(slots):
-            self._refuse(fetch, f"block {last - 1} was announced, the prompt has {len(slots)}")
+        if run.end_index > len(slots):
+            problem = f"block {run.end_index - 1} was announced, the prompt has {len(slots)}"
+            self._refuse(fetch, problem)
             return
         self._reader.submit(
             ReadJob(
                 request_id=fetch.request_id,
                 incarnation=fetch.incarnation,
                 span=fetch.span,
-                local_block_ids=slots[first:last],
+                local_block_ids=slots[run.first_index : run.end_index],
+                into=fetch.into,
             )
         )
 
     def _refuse(self, fetch: Fetch, error: str) -> None:
-        first_index = fetch.span.first_index
+        first_index = (fetch.into or fetch.span).first_index
         self._tell(Fetched(fetch.request_id, fetch.incarnation, first_index, 0, 0, 0.0, error))
 
     def _answer(self, result: ReadResult) -> list[Command]:
         """The leading verified blocks count; after the first bad one they are read again."""
-        job, first_index = result.job, result.job.span.first_index
+        job, first_index = result.job, result.job.first_index
         leading = [run for run in result.verified if run.start == first_index]
         num_verified = len(leading[0]) if leading else 0
         self._tell(

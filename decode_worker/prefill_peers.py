@@ -30,6 +30,7 @@ from cluster.process.background import Background
 from cluster.wire import pairing_from_wire, pairing_to_wire, peer_from_wire
 from cluster.worker_identity import WorkerIdentity
 from decode_worker.handoff_plan import PrefillTarget
+from decode_worker.source_blocks import BlockSizes
 from engine.contract.commands import Command, Connect, Disconnect
 from protos import handoff_pb2
 
@@ -43,6 +44,7 @@ class PrefillPeer:
 
     key: WorkerKey
     link: PrefillLink
+    block_sizes: BlockSizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,9 +117,9 @@ class PrefillPeers:
         """From the handshake until the connection is gone; then nobody finds it any more."""
         link = self._dialer.prefill_worker(target.address)
         try:
-            await self._shake_hands(link, target)
+            sizes = await self._shake_hands(link, target)
             if not met.done():
-                met.set_result(PrefillPeer(key=target.key, link=link))
+                met.set_result(PrefillPeer(key=target.key, link=link, block_sizes=sizes))
             self._forget_earlier(target.key)
             await link.lost()
             _log.info("a prefill worker is disconnected", prefill_worker=target.key.worker_id)
@@ -138,14 +140,14 @@ class PrefillPeers:
             if other.worker_id == key.worker_id and other != key and known.peer.done():
                 self.forget(other)
 
-    async def _shake_hands(self, link: PrefillLink, target: PrefillTarget) -> None:
+    async def _shake_hands(self, link: PrefillLink, target: PrefillTarget) -> BlockSizes:
         worker_id = target.key.worker_id
         request = handoff_pb2.HandshakeRequest(
             pairing=pairing_to_wire(self._we.pairing), worker_id=self._we.key.worker_id
         )
         try:
             reply = await link.shake_hands(request, timeout_s=HANDSHAKE_TIMEOUT_S)
-            self._admit(reply, target)
+            return self._admit(reply, target)
         except DeadlineExceeded:
             raise WorkerLost(
                 f"{worker_id} did not answer the handshake within {HANDSHAKE_TIMEOUT_S:.0f} s"
@@ -161,9 +163,10 @@ class PrefillPeers:
                 f"the handshake with {worker_id} cannot be read ({type(failure).__name__})"
             ) from failure
 
-    def _admit(self, reply: handoff_pb2.HandshakeResponse, target: PrefillTarget) -> None:
+    def _admit(self, reply: handoff_pb2.HandshakeResponse, target: PrefillTarget) -> BlockSizes:
         """Raises PairingMismatch or WrongWorker; otherwise the engine may read from there."""
-        check_pairing(self._we.pairing, pairing_from_wire(reply.pairing), peer=target.key.worker_id)
+        ours, theirs = self._we.pairing, pairing_from_wire(reply.pairing)
+        check_pairing(ours, theirs, peer=target.key.worker_id)
         if reply.incarnation != target.key.incarnation:
             raise WrongWorker(
                 f"{target.key.worker_id} at {target.address} is process {reply.incarnation[:64]}, "
@@ -175,6 +178,7 @@ class PrefillPeers:
             prefill_worker=target.key.worker_id,
             address=target.address,
         )
+        return BlockSizes(ours.block_size_tokens, theirs.block_size_tokens)
 
 
 def _note_read(met: asyncio.Future[PrefillPeer]) -> None:

@@ -19,6 +19,7 @@ from decode_worker.handoff_plan import HandoffPlan
 from decode_worker.prefill_peers import PrefillPeer
 from decode_worker.prefill_words import cached_tokens_of, first_tokens_of
 from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.source_blocks import SourceBlocks
 from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import SourceTimes
 from engine.contract.messages import Fetched
@@ -56,7 +57,13 @@ class PrefillSource:
 
         Raises the SplitserveError for which this source is given up.
         """
-        request = self._plan.prefill_request(self._peer.key.incarnation, self._first_wanted)
+        sizes, num_tokens = self._peer.block_sizes, len(self._plan.request.token_ids)
+        blocks = self._prompt.begin_source(sizes, num_tokens)
+        request = self._plan.prefill_request(
+            self._peer.key.incarnation,
+            first_block=self._first_wanted(blocks),
+            digest_tokens=sizes.digest_tokens,
+        )
         stream = self._peer.link.prefill(request, self._plan.deadline)
         try:
             await until_one_ends(self._read(stream), self._listen(), self._judged())
@@ -80,12 +87,11 @@ class PrefillSource:
         self._prompt.read_offered(self._peer.key.incarnation)
         self._settle()
 
-    @property
-    def _first_wanted(self) -> int:
+    def _first_wanted(self, blocks: SourceBlocks) -> int:
         """The first block to export; none when the first token is known to be the last one."""
         if self._plan.request.sampling.max_tokens == 1:
-            return self._prompt.num_blocks
-        return self._prompt.first_unverified
+            return blocks.num_blocks
+        return blocks.first_for(self._prompt.first_unverified)
 
     async def _read(self, stream: PrefillStream) -> None:
         while (event := await stream.next()) is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from cluster.block_span import BlockSpan
 from decode_worker.block_ledger import BlockLedger
+from decode_worker.source_blocks import BlockSizes, SourceBlocks
 from decode_worker.stage_times import SourceTimes, StageTimes
 from engine.contract.commands import (
     Abandon,
@@ -76,6 +77,12 @@ class RemotePrompt:
         self._times.reserved()
         self._ledger = BlockLedger(num_blocks=len(event.block_ids), first_block=event.first_block)
 
+    def begin_source(self, sizes: BlockSizes, num_tokens: int) -> SourceBlocks:
+        """What is offered from now on are blocks of another source, of this prompt."""
+        blocks = sizes.of_prompt(num_tokens=num_tokens, num_blocks=self.num_blocks)
+        self._ledger.begin_source(blocks)
+        return blocks
+
     def offer(self, span: BlockSpan, incarnation: str) -> None:
         """That process has these blocks. Raises TransferFailed when it makes no sense."""
         self._ledger.offer(span)
@@ -83,8 +90,8 @@ class RemotePrompt:
 
     def read_offered(self, incarnation: str) -> None:
         """Starts every read that the offers of that process allow."""
-        for span in self._ledger.take_reads():
-            self._send(Fetch(self._engine_id, incarnation, span))
+        for wanted in self._ledger.take_reads():
+            self._send(Fetch(self._engine_id, incarnation, wanted.span, wanted.into))
 
     def withdraw_offers(self, incarnation: str) -> None:
         """Their source is given up; its reads under way will be answered within about a second."""

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
-
 from cluster.errors import TransferFailed
+from kvtransfer.job_granules import JobGranules
+from kvtransfer.local_pool import LocalPool
 from kvtransfer.peer_link import PeerLink
 from kvtransfer.read_job import ReadJob, ReadResult, runs_of
 from kvtransfer.transport import Read, ReadState, Transport
-from kvtransfer.verification import Digest, matching
+from kvtransfer.verification import Digest, announced_digests, own_digests
 
 MAX_READINGS = 2
 """A block that is wrong twice is wrong at its source."""
@@ -67,8 +67,7 @@ class ReadTools:
     """What every job of a reader works with."""
 
     transport: Transport
-    blocks: torch.Tensor  # [num_blocks, ...], the local pool
-    block_bytes: int
+    pool: LocalPool
     digest: Digest | None
     """None: digests are not checked, generations are."""
     span_blocks: int
@@ -83,8 +82,8 @@ class BlockRead:
         self.is_abandoned = False
         """Its request has given the peer up, and waits only for this read to end."""
         self.state = BlockReadState.QUEUED
-        self._span = job.span
         self._tools = tools
+        self._granules: JobGranules | None = None
         self._to_read: deque[list[int]] = deque()
         self._in_flight: list[ReadInFlight] = []
         self._matched: set[int] = set()
@@ -143,7 +142,7 @@ class BlockRead:
         started = self._ended if self._started is None else self._started
         return ReadResult(
             job=self.job,
-            verified=runs_of(self._span.first_index, self._verified),
+            verified=runs_of(self.job.first_index, self._verified),
             num_bytes=self._num_bytes,
             duration_ms=(self._ended - started) * 1e3,
             error=self._error,
@@ -154,6 +153,7 @@ class BlockRead:
             if not self.link.has_room:
                 return False
             self._started = now
+            self._granules = JobGranules(self.job, self.link.fit, self._tools.pool.num_blocks)
             self._read(range(self.job.num_blocks))
         if self._may_post():
             self._post_blocks(self._to_read.popleft())
@@ -180,11 +180,13 @@ class BlockRead:
         self._to_read.extend(wanted[i : i + size] for i in range(0, len(wanted), size))
 
     def _post_blocks(self, positions: list[int]) -> None:
-        read = self._tools.transport.read_blocks(self.job.incarnation, *self._slots(positions))
+        slots = self._of_job.slots(positions)
+        read = self._tools.transport.read_blocks(self.job.incarnation, *slots)
         self._await_landing(ReadInFlight(read, positions, of_generations=False))
 
     def _post_generations(self, positions: list[int]) -> None:
-        read = self._tools.transport.read_generations(self.job.incarnation, *self._slots(positions))
+        rows = self._of_job.generations(positions)
+        read = self._tools.transport.read_generations(self.job.incarnation, *rows)
         self._await_landing(ReadInFlight(read, positions, of_generations=True))
 
     def _post_again(self, flight: ReadInFlight) -> None:
@@ -217,7 +219,8 @@ class BlockRead:
     def _take(self, flight: ReadInFlight) -> None:
         if flight.read.error or flight.of_generations:
             return
-        self._num_bytes += len(flight.positions) * self._tools.block_bytes
+        num_granules = self._of_job.num_granules(flight.positions)
+        self._num_bytes += num_granules * self._tools.pool.block_bytes // self.link.fit.target_parts
         if self._error:
             return
         try:
@@ -229,11 +232,17 @@ class BlockRead:
             (self._matched if is_equal else self._mismatched).add(position)
 
     def _compare(self, positions: list[int]) -> list[bool]:
+        """Of each block: whether all that there is of it has the announced digests."""
         if self._tools.digest is None:
             return [True] * len(positions)
-        announced = [self._span.digests_of(position, position + 1) for position in positions]
-        _, local = self._slots(positions)
-        return matching(self._tools.digest, self._tools.blocks, local, announced)
+        pool, fit, granules = self._tools.pool, self.link.fit, self._of_job
+        local = [self.job.local_block_ids[position] for position in positions]
+        ours = own_digests(self._tools.digest, pool, local, fit.target_parts)
+        announced = announced_digests(self.job.span, pool, fit.source_parts)
+        is_nothing = ~granules.is_there[positions][:, None, None, :]
+        equal = (ours == granules.expected(announced, positions)) | is_nothing
+        matching: list[bool] = equal.all(axis=(1, 2, 3)).tolist()
+        return matching
 
     def _judge(self, now: float) -> None:
         """The generations have arrived, after the bytes."""
@@ -241,7 +250,7 @@ class BlockRead:
         present = {
             position
             for position in self._matched | self._mismatched
-            if int(found[self.job.local_block_ids[position]]) == self._span.generations[position]
+            if self._of_job.are_present(position, found)
         }
         self._num_moved += len(self._matched | self._mismatched) - len(present)
         self._verified |= self._matched & present
@@ -268,7 +277,7 @@ class BlockRead:
         assert state in _NEXT[self.state], f"a read cannot go from {self.state} to {state}"
         self.state = state
 
-    def _slots(self, positions: Sequence[int]) -> tuple[list[int], list[int]]:
-        """(in the peer's pool, in the local one)."""
-        remote, local = self._span.block_ids, self.job.local_block_ids
-        return [remote[at] for at in positions], [local[at] for at in positions]
+    @property
+    def _of_job(self) -> JobGranules:
+        assert self._granules is not None, "the read has begun"
+        return self._granules

@@ -77,8 +77,7 @@ class BlockReader:
             )
         tools = ReadTools(
             transport=transport,
-            blocks=pool.blocks,
-            block_bytes=pool.block_bytes,
+            pool=pool,
             digest=digest,
             span_blocks=max(1, span_bytes // pool.block_bytes),
         )

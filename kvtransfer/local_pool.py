@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
+from cluster.granule import UNIT_TOKENS, granule_tokens
 from cluster.kv_peer import KvPeer, KvRank
+from cluster.kv_shape import KV_SCALE_BYTES
+from kvtransfer.head_share import HeadShare
+from kvtransfer.resharding import BlockForm, Resharding, reshard
 
 MAX_PEER_BLOCKS = 2**21
 """33 million tokens in blocks of 16: ten times what any machine holds. The transfer library keeps a
@@ -22,6 +26,8 @@ class LocalPool:
 
     blocks: torch.Tensor  # [num_blocks, ...], contiguous, any dtype
     generations: torch.Tensor  # int64 [num_blocks], contiguous, in host memory
+    share: HeadShare | None = None
+    """Which heads these are; None: all that there are."""
 
     def __post_init__(self) -> None:
         if self.blocks.dim() < 2 or not self.blocks.is_contiguous() or self.num_blocks < 1:
@@ -50,9 +56,37 @@ class LocalPool:
         return self.blocks[0].numel() * self.blocks.element_size()
 
     @property
-    def num_heads(self) -> int:
-        """KV heads of a block [num_layers, num_planes, num_kv_heads, ...]; 1 of any other shape."""
-        return int(self.blocks.shape[3]) if self.blocks.dim() == 6 else 1
+    def heads(self) -> HeadShare:
+        """Of a block [num_layers, num_planes, num_kv_heads, ...]; of any other shape, one head."""
+        if self.share is not None:
+            return self.share
+        num_heads = int(self.blocks.shape[3]) if self.blocks.dim() == 6 else 1
+        return HeadShare(0, range(num_heads), num_heads)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block; 1 where its shape does not tell."""
+        return int(self.blocks.shape[4]) if self.blocks.dim() == 6 else 1
+
+    @property
+    def form(self) -> BlockForm:
+        """How the bytes of a block lie."""
+        if self.blocks.dim() != 6:
+            return BlockForm(num_planes=1, heads=range(1), block_size=1, row_bytes=self.block_bytes)
+        _, num_layers, num_planes, _, block_size, width = self.blocks.shape
+        scale_bytes = KV_SCALE_BYTES if self.blocks.element_size() == 1 else 0
+        return BlockForm(
+            num_planes=num_layers * num_planes,
+            heads=self.heads.heads,
+            block_size=block_size,
+            row_bytes=width * self.blocks.element_size() - scale_bytes,
+            scale_bytes=scale_bytes,
+        )
+
+    @property
+    def max_parts(self) -> int:
+        """Granules of a block of this pool, at most."""
+        return max(1, self.block_size // UNIT_TOKENS)
 
     @property
     def memory(self) -> str:
@@ -65,11 +99,13 @@ class LocalPool:
         return self.blocks.get_device() if self.blocks.is_cuda else 0
 
     def describe(self, transport: str, agent_name: str, agent_metadata: bytes) -> KvPeer:
-        """Where this pool can be read: by the one rank that there is, which has every head."""
+        """Where this pool can be read, as if its rank were the only one: the ranks of a group are
+        put together by its conductor, whose generations count."""
+        heads = self.heads
         rank = KvRank(
-            rank=0,
-            first_head=0,
-            num_heads=self.num_heads,
+            rank=heads.rank,
+            first_head=heads.heads.start,
+            num_heads=len(heads.heads),
             agent_name=agent_name,
             agent_metadata=agent_metadata,
             pool_address=self.blocks.data_ptr(),
@@ -80,36 +116,53 @@ class LocalPool:
         return KvPeer(
             transport=transport,
             num_blocks=self.num_blocks,
+            block_size_tokens=self.block_size,
             generations_address=self.generations.data_ptr(),
             host=boot_id(),
             ranks=(rank,),
         )
 
-    def check_peer(self, peer: KvPeer, transport: str) -> KvRank:
-        """The rank to read. Raises PairingMismatch, with both values, unless its blocks fit into
-        this pool; and when the peer has several ranks, whose parts are not put together yet."""
-        if len(peer.ranks) != 1:
-            raise PairingMismatch(
-                f"a KV pool of {len(peer.ranks)} ranks cannot be read, only one of 1 rank; start "
-                "the prefill worker without tensor parallelism"
-            )
-        (rank,) = peer.ranks
-        for what, ours, theirs in (
-            ("transport", transport, peer.transport),
-            ("block_bytes", self.block_bytes, rank.block_bytes),
-            ("num_heads", self.num_heads, rank.num_heads),
-        ):
-            if ours != theirs:
-                raise PairingMismatch(
-                    f"KV pool {rank.agent_name!r} cannot be read: {what} is {theirs!r} there and "
-                    f"{ours!r} here; start both workers with the same model, dtype and transport"
-                )
+    def check_peer(self, peer: KvPeer, transport: str) -> Resharding:
+        """How its blocks become this pool's. Raises PairingMismatch, with both values, unless they
+        can."""
+        _check_equal("transport", transport, peer.transport)
+        if granule_tokens(self.block_size, peer.block_size_tokens) is None:
+            _check_equal("block_size_tokens", self.block_size, peer.block_size_tokens)
         if not 1 <= peer.num_blocks <= MAX_PEER_BLOCKS:
             raise PairingMismatch(
-                f"KV pool {rank.agent_name!r} says it has {peer.num_blocks} blocks; allowed: 1 to "
+                f"a KV pool of {peer.num_blocks} blocks cannot be read; allowed: 1 to "
                 f"{MAX_PEER_BLOCKS}"
             )
-        return rank
+        sources = [self._source(rank, peer.block_size_tokens) for rank in peer.ranks]
+        missing = [head for head in self.heads.heads if not any(head in s.heads for s in sources)]
+        if missing:
+            raise PairingMismatch(
+                f"a KV pool of {len(peer.ranks)} ranks cannot be read: none of them has KV head "
+                f"{missing[0]}; start both workers with the same model"
+            )
+        return reshard(sources, self.form, asked_by=self.heads.rank)
+
+    def _source(self, rank: KvRank, block_size: int) -> BlockForm:
+        """A peer's rank, as this pool would lie there."""
+        heads = range(rank.first_head, rank.first_head + rank.num_heads)
+        num_heads = self.heads.num_heads
+        if not 1 <= len(heads) <= heads.stop <= num_heads:
+            raise PairingMismatch(
+                f"KV pool {rank.agent_name!r} cannot be read: it has {len(heads)} KV heads from "
+                f"{heads.start} on there and the model {num_heads} here; start both workers with "
+                "the same model"
+            )
+        form = replace(self.form, heads=heads, block_size=block_size)
+        _check_equal("block_bytes", form.block_bytes, rank.block_bytes)
+        return form
+
+
+def _check_equal(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise PairingMismatch(
+            f"a KV pool cannot be read: {what} is {theirs!r} there and {ours!r} here; start both "
+            "workers with the same model, dtype and transport"
+        )
 
 
 def check_block_ids(

@@ -13,13 +13,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
 from cluster.errors import TransferFailed
 from cluster.kv_peer import KvPeer
+from kvtransfer.joint_read import post_all
 from kvtransfer.local_pool import LocalPool, check_block_ids
-from kvtransfer.transport import ReadState
+from kvtransfer.resharding import Resharding
+from kvtransfer.transport import Read, ReadState
 
 TRANSPORT = "loopback"
 
@@ -53,7 +56,8 @@ PROCESS_NETWORK = LoopbackNetwork()
 @dataclass(slots=True)
 class LoopbackFaults:
     """What goes wrong. The defaults are: nothing. Called on the reading thread; `peer` is the name
-    of the pool that is read."""
+    of the pool that is read: of a group, each rank has its own. Of a peer whose blocks have another
+    size, what is counted are granules."""
 
     def num_landing(self, peer: str, num_under_way: int) -> int:
         """How many more blocks of the read at the head of this peer's link land at this poll."""
@@ -75,13 +79,15 @@ class LoopbackFaults:
 
 @dataclass(slots=True)
 class LoopbackRead:
-    """Lands when anything is polled."""
+    """Of one rank. Lands when anything is polled."""
 
     transport: LoopbackTransport
     source_name: str
     remote_block_ids: list[int]
     local_block_ids: list[int]
     of_generations: bool
+    fit: Resharding
+    rank: int = 0
     error: str = ""
     num_landed: int = 0
     state: ReadState = field(default=ReadState.PENDING)
@@ -121,14 +127,31 @@ class LoopbackRead:
         if self.of_generations:
             self.transport.generations_read[local] = source.generations[remote]
             return
-        self.transport.pool.blocks[local] = source.blocks[remote]
-        self.transport.faults.after_blocks(source, self.transport.pool, local)
+        self._copy_runs(source.blocks, remote, local)
+        slots = [granule // self.fit.target_parts for granule in local]
+        self.transport.faults.after_blocks(source, self.transport.pool, slots)
+
+    def _copy_runs(self, source: torch.Tensor, remote: list[int], local: list[int]) -> None:
+        """Granule by granule, what of it comes from this rank."""
+        there, here = _bytes_of(source), _bytes_of(self.transport.pool.blocks)
+        for run in self.fit.of_rank(self.rank):
+            for at, to in zip(remote, local, strict=True):
+                from_block, from_part = divmod(at, self.fit.source_parts)
+                block, part = divmod(to, self.fit.target_parts)
+                first, start = run.source + from_part * run.step, run.target + part * run.step
+                size = run.num_bytes
+                here[block, start : start + size] = there[from_block, first : first + size]
 
     @property
     def is_under_way(self) -> bool:
         """True while anything of it may still land, whatever the reader has been told."""
         is_over = self.state.is_final or self.num_landed == len(self.local_block_ids)
         return not is_over
+
+
+def _bytes_of(blocks: torch.Tensor) -> torch.Tensor:
+    """uint8 [num_blocks, block_bytes], of the same memory."""
+    return blocks.view(len(blocks), -1).view(torch.uint8)
 
 
 class LoopbackTransport:
@@ -145,9 +168,9 @@ class LoopbackTransport:
         self.pool = pool
         self.network = network
         self.faults = faults or LoopbackFaults()
-        self.generations_read = torch.zeros(pool.num_blocks, dtype=torch.int64)
+        self.generations_read = torch.zeros(pool.num_blocks * pool.max_parts, dtype=torch.int64)
         self._name = name
-        self._peers: dict[str, tuple[KvPeer, str]] = {}  # and its name in the network
+        self._peers: dict[str, tuple[KvPeer, Resharding]] = {}
         self._reads: list[LoopbackRead] = []
 
     @property
@@ -163,9 +186,11 @@ class LoopbackTransport:
     def start_reading(self) -> None:
         """Nothing is needed."""
 
-    def connect(self, incarnation: str, peer: KvPeer) -> None:
+    def connect(self, incarnation: str, peer: KvPeer) -> Resharding:
         """Checks the pools; whether the peer answers is seen at the first read."""
-        self._peers[incarnation] = (peer, self.pool.check_peer(peer, TRANSPORT).agent_name)
+        fit = self.pool.check_peer(peer, TRANSPORT)
+        self._peers[incarnation] = (peer, fit)
+        return fit
 
     def disconnect(self, incarnation: str) -> None:
         """Forgets the peer."""
@@ -179,15 +204,26 @@ class LoopbackTransport:
 
     def read_blocks(
         self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
-    ) -> LoopbackRead:
+    ) -> Read:
         """Copies at later polls."""
-        return self._post(incarnation, remote_block_ids, local_block_ids, of_generations=False)
+        peer, fit = self._peer(incarnation)
+        check_block_ids(
+            remote_block_ids,
+            local_block_ids,
+            num_remote=peer.num_blocks * fit.source_parts,
+            num_local=self.pool.num_blocks * fit.target_parts,
+        )
+        ids = list(remote_block_ids), list(local_block_ids)
+        return post_all([partial(self._post, incarnation, rank, *ids) for rank in fit.ranks])
 
     def read_generations(
-        self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
+        self, incarnation: str, remote_block_ids: Sequence[int], rows: Sequence[int]
     ) -> LoopbackRead:
-        """Copies at later polls."""
-        return self._post(incarnation, remote_block_ids, local_block_ids, of_generations=True)
+        """Copies at later polls; of rank 0."""
+        peer, _ = self._peer(incarnation)
+        num_rows = len(self.generations_read)
+        check_block_ids(remote_block_ids, rows, num_remote=peer.num_blocks, num_local=num_rows)
+        return self._post(incarnation, 0, list(remote_block_ids), list(rows), of_generations=True)
 
     def go_on(self) -> None:
         """Every peer's link carries what is at its head, first posted, first landed."""
@@ -208,17 +244,23 @@ class LoopbackTransport:
     def _post(
         self,
         incarnation: str,
-        remote: Sequence[int],
-        local: Sequence[int],
+        rank: int,
+        remote: list[int],
+        local: list[int],
         *,
-        of_generations: bool,
+        of_generations: bool = False,
     ) -> LoopbackRead:
-        if incarnation not in self._peers:
-            raise TransferFailed(f"no connection to {incarnation}; connect first")
-        peer, name = self._peers[incarnation]
-        check_block_ids(remote, local, num_remote=peer.num_blocks, num_local=self.pool.num_blocks)
+        peer, fit = self._peer(incarnation)
+        name = peer.ranks[rank].agent_name
         if self.faults.refuses(name):
             raise TransferFailed(f"{incarnation} cannot be read: connection refused on purpose")
-        read = LoopbackRead(self, name, list(remote), list(local), of_generations=of_generations)
+        read = LoopbackRead(
+            self, name, remote, local, of_generations=of_generations, fit=fit, rank=rank
+        )
         self._reads.append(read)
         return read
+
+    def _peer(self, incarnation: str) -> tuple[KvPeer, Resharding]:
+        if incarnation not in self._peers:
+            raise TransferFailed(f"no connection to {incarnation}; connect first")
+        return self._peers[incarnation]

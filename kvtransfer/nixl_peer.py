@@ -1,14 +1,20 @@
-"""One connected peer: its memory as descriptor lists, and the reads that are under way from it."""
+"""One rank of a connected peer: its memory as descriptors, and the reads under way from it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster.errors import TransferFailed
-from cluster.kv_peer import KvPeer, KvRank
+from cluster.kv_peer import KvPeer
+from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_library import nixl_errors
+from kvtransfer.pieces import Pieces
+from kvtransfer.resharding import Resharding
 from kvtransfer.transfer_agent import PostedRead, TransferAgent
 from kvtransfer.transport import ReadState
 
@@ -59,66 +65,74 @@ class NixlRead:
         self._agent.release(self._handle)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEnd:
+    """Where reads of one agent go."""
+
+    pool: LocalPool
+    blocks: int
+    """Descriptor list of the pool's blocks."""
+    generations: int
+    """Of the rows for generations."""
+
+
 class NixlPeer:
-    """Made at connect, closed at disconnect; used by the reading thread only."""
+    """One rank that is read. Whole blocks go by descriptors that are made once, and parts of blocks
+    by those of each read: there would be too many of them."""
 
     def __init__(
         self,
         agent: TransferAgent,
         incarnation: str,
-        pool: tuple[KvPeer, KvRank],
-        local_rows: tuple[int, int],
+        source: tuple[KvPeer, Resharding, int],
+        local: LocalEnd,
     ) -> None:
-        """`local_rows` are the descriptor lists of the local blocks and generations.
+        """`source` is the worker, how its blocks become ours, and which of its ranks this is.
 
         Raises TransferFailed when the connection cannot be made.
         """
-        peer, rank = pool
-        self.num_blocks = peer.num_blocks
-        self._name = rank.agent_name
+        self._peer, fit, index = source
+        self._rank = self._peer.ranks[index]
+        self._pieces = Pieces(fit, index)
         self._is_broken = False
         self._first: NixlRead | None = None
         self._agent = agent
         self._incarnation = incarnation
-        self._local_blocks, self._local_generations = local_rows
+        self._local = local
         self._reads: list[NixlRead] = []
-        agent.add_peer(rank.agent_name, rank.agent_metadata)
-        place = (rank.memory, rank.device_id)
+        agent.add_peer(self._rank.agent_name, self._rank.agent_metadata)
+        self._lists: list[int] = []
         try:
-            self._blocks = agent.prepare(
-                rank.agent_name, rank.pool_address, rank.block_bytes, peer.num_blocks, place
-            )
-            self._generations = agent.prepare(
-                rank.agent_name,
-                peer.generations_address,
-                GENERATION_BYTES,
-                peer.num_blocks,
-                ("DRAM", 0),
-            )
+            self._generations = self._prepare_generations() if index == 0 else 0
+            is_whole = self._pieces.are_whole_blocks(self._rank, local.pool)
+            self._blocks = self._prepare_blocks() if is_whole else None
         except TransferFailed:
-            agent.remove_peer(rank.agent_name)
+            self.close()
             raise
 
-    def wire_up(self, place: int) -> None:
-        """A first read of one generation, into a place of its own; nobody waits for it."""
-        self._first = self._start(self._generations, [0], self._local_generations, [place])
+    @property
+    def is_broken(self) -> bool:
+        """True when a new connection may do better."""
+        first = self._first
+        return self._is_broken or (first is not None and first.poll() is ReadState.BROKEN)
+
+    def has_reads(self) -> bool:
+        """True while any is in flight, but for the first one. A broken one ends with the agent."""
+        self._reads = [read for read in self._reads if not read.poll().is_final]
+        return bool(self._reads)
+
+    def wire_up(self, row: int) -> None:
+        """A first read of one generation, into a row of its own; nobody waits for it."""
+        self._first = self._start(partial(self._post_generations, [0], [row]))
 
     def read_blocks(self, remote: Sequence[int], local: Sequence[int]) -> NixlRead:
-        """Blocks into blocks."""
-        return self._post(self._blocks, remote, self._local_blocks, local)
+        """What of these granules comes from this rank."""
+        post = self._post_pieces if self._blocks is None else self._post_blocks
+        return self._keep(self._start(partial(post, remote, local)))
 
-    def read_generations(self, remote: Sequence[int], local: Sequence[int]) -> NixlRead:
-        """Generations into the local rows for them."""
-        return self._post(self._generations, remote, self._local_generations, local)
-
-    def may_be_replaced(self) -> bool:
-        """True when a read is broken and no block is in flight: a new connection may do better.
-
-        Of blocks, that is after the agent has ended; the first read has a place of its own.
-        """
-        self._settle()
-        first_broke = self._first is not None and self._first.poll() is ReadState.BROKEN
-        return (self._is_broken or first_broke) and not self._reads
+    def read_generations(self, remote: Sequence[int], rows: Sequence[int]) -> NixlRead:
+        """Of rank 0: generations into the local rows for them."""
+        return self._keep(self._start(partial(self._post_generations, remote, rows)))
 
     def fail_reads(self, error: str) -> None:
         """Before the agent is closed."""
@@ -129,37 +143,57 @@ class NixlPeer:
     def close(self) -> None:
         """Releases what was prepared and forgets the peer.
 
-        A first read that nobody waited for may still be under way: its place is its own.
+        A first read that nobody waited for may still be under way: its row is its own.
         """
         self.fail_reads("disconnected")
-        self._agent.release_list(self._blocks)
-        self._agent.release_list(self._generations)
-        self._agent.remove_peer(self._name)
+        for descriptors in self._lists:
+            self._agent.release_list(descriptors)
+        self._lists.clear()
+        self._agent.remove_peer(self._rank.agent_name)
 
-    def _post(
-        self, remote_list: int, remote: Sequence[int], local_list: int, local: Sequence[int]
-    ) -> NixlRead:
-        read = self._start(remote_list, remote, local_list, local)
-        self._settle()
-        self._reads.append(read)
-        return read
+    def _prepare_blocks(self) -> int:
+        rank = self._rank
+        place = (rank.memory, rank.device_id)
+        return self._prepare(rank.pool_address, rank.block_bytes, place)
 
-    def _start(
-        self,
-        remote_list: int,
-        remote: Sequence[int],
-        local_list: int,
-        local: Sequence[int],
-    ) -> NixlRead:
-        remote_rows = np.asarray(remote, dtype=np.int32)
-        local_rows = np.asarray(local, dtype=np.int32)
+    def _prepare_generations(self) -> int:
+        return self._prepare(self._peer.generations_address, GENERATION_BYTES, ("DRAM", 0))
+
+    def _prepare(self, address: int, row_bytes: int, place: tuple[str, int]) -> int:
+        """One row for each of the peer's blocks."""
+        name, num_rows = self._rank.agent_name, self._peer.num_blocks
+        self._lists.append(self._agent.prepare(name, address, row_bytes, num_rows, place))
+        return self._lists[-1]
+
+    def _post_blocks(self, remote: Sequence[int], local: Sequence[int]) -> PostedRead:
+        assert self._blocks is not None
+        return self._agent.post_read(self._local.blocks, _rows(local), self._blocks, _rows(remote))
+
+    def _post_generations(self, remote: Sequence[int], rows: Sequence[int]) -> PostedRead:
+        here, there = self._local.generations, self._generations
+        return self._agent.post_read(here, _rows(rows), there, _rows(remote))
+
+    def _post_pieces(self, remote: Sequence[int], local: Sequence[int]) -> PostedRead:
+        rank, pool = self._rank, self._local.pool
+        return self._agent.post_pieces(
+            rank.agent_name,
+            (self._pieces.here(pool, local), pool.memory),
+            (self._pieces.there(rank, remote), rank.memory),
+        )
+
+    def _start(self, post: Callable[[], PostedRead]) -> NixlRead:
         try:
-            posted = self._agent.post_read(local_list, local_rows, remote_list, remote_rows)
+            posted = post()
         except nixl_errors() as error:
             self._is_broken = True
             raise TransferFailed(f"{self._incarnation} cannot be read: {error}") from error
         return NixlRead(self._agent, posted, self._incarnation)
 
-    def _settle(self) -> None:
-        """Drops the reads that are over. Broken ones are not: they end with the agent."""
-        self._reads = [read for read in self._reads if not read.poll().is_final]
+    def _keep(self, read: NixlRead) -> NixlRead:
+        self.has_reads()  # those that are over are dropped
+        self._reads.append(read)
+        return read
+
+
+def _rows(numbers: Sequence[int]) -> NDArray[np.int32]:
+    return np.asarray(numbers, dtype=np.int32)

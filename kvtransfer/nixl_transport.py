@@ -18,8 +18,11 @@ from cluster.errors import TransferFailed
 from cluster.kv_peer import KvPeer
 from kvtransfer.local_pool import LocalPool, check_block_ids
 from kvtransfer.nixl_library import check_allocator, nixl_bindings, ucx_log
-from kvtransfer.nixl_peer import GENERATION_BYTES, NixlPeer, NixlRead
+from kvtransfer.nixl_peer import GENERATION_BYTES, LocalEnd, NixlRead
+from kvtransfer.nixl_source import NixlSource
+from kvtransfer.resharding import Resharding
 from kvtransfer.transfer_agent import TransferAgent
+from kvtransfer.transport import Read
 
 TRANSPORT = "nixl"
 
@@ -32,14 +35,15 @@ class NixlTransport:
         check_allocator(pool.memory, os.environ)
         nixl_bindings()
         self.pool = pool
-        self.generations_read = torch.zeros(pool.num_blocks + 1, dtype=torch.int64)
+        num_rows = pool.num_blocks * pool.max_parts + 1  # the last one for first reads
+        self.generations_read = torch.zeros(num_rows, dtype=torch.int64)
         self._name = name
         self._export: TransferAgent | None = None
         self._reader: TransferAgent | None = None
-        self._local_rows = (0, 0)
+        self._local: LocalEnd | None = None
         self._num_readers = 0
-        self._wanted: dict[str, KvPeer] = {}
-        self._peers: dict[str, NixlPeer] = {}
+        self._wanted: dict[str, tuple[KvPeer, Resharding]] = {}
+        self._peers: dict[str, NixlSource] = {}
         self._link = ""
 
     @property
@@ -65,22 +69,23 @@ class NixlTransport:
         """Loads UCX and registers the pool: half a second that no request should wait for."""
         self._reading_agent()
 
-    def connect(self, incarnation: str, peer: KvPeer) -> None:
+    def connect(self, incarnation: str, peer: KvPeer) -> Resharding:
         """Connects, and starts a first read of one generation, which wires the link up.
 
         A working connection to the same pool is kept: UCX closes a connection to a live peer only
         when one of the two agents ends, so each new one would cost both sides a socket.
         """
-        self.pool.check_peer(peer, TRANSPORT)
-        if self._wanted.get(incarnation) == peer:
-            return
+        wanted = peer, self.pool.check_peer(peer, TRANSPORT)
+        if self._wanted.get(incarnation) == wanted:
+            return wanted[1]
         self.disconnect(incarnation)
-        self._wanted[incarnation] = peer
+        self._wanted[incarnation] = wanted
         try:
-            self._connected(incarnation).wire_up(self.pool.num_blocks)
+            self._connected(incarnation).wire_up(len(self.generations_read) - 1)
         except TransferFailed:
             self.disconnect(incarnation)
             raise
+        return wanted[1]
 
     def disconnect(self, incarnation: str) -> None:
         """Removes the remote agent and its descriptor lists."""
@@ -91,19 +96,29 @@ class NixlTransport:
 
     def read_blocks(
         self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
-    ) -> NixlRead:
-        """One descriptor per block; adjacent ones travel as one."""
-        peer = self._connected(incarnation)
-        self._check(peer, remote_block_ids, local_block_ids)
-        return peer.read_blocks(remote_block_ids, local_block_ids)
+    ) -> Read:
+        """One descriptor per block where blocks are alike; adjacent ones travel as one."""
+        source = self._connected(incarnation)
+        check_block_ids(
+            remote_block_ids,
+            local_block_ids,
+            num_remote=source.peer.num_blocks * source.fit.source_parts,
+            num_local=self.pool.num_blocks * source.fit.target_parts,
+        )
+        return source.read_blocks(remote_block_ids, local_block_ids)
 
     def read_generations(
-        self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
+        self, incarnation: str, remote_block_ids: Sequence[int], rows: Sequence[int]
     ) -> NixlRead:
-        """Eight bytes per block."""
-        peer = self._connected(incarnation)
-        self._check(peer, remote_block_ids, local_block_ids)
-        return peer.read_generations(remote_block_ids, local_block_ids)
+        """Eight bytes per block, of rank 0."""
+        source = self._connected(incarnation)
+        check_block_ids(
+            remote_block_ids,
+            rows,
+            num_remote=source.peer.num_blocks,
+            num_local=len(self.generations_read) - 1,
+        )
+        return source.read_generations(remote_block_ids, rows)
 
     def abort(self, incarnation: str) -> None:
         """Ends the reading agent. Every peer is connected again at its next read.
@@ -127,7 +142,7 @@ class NixlTransport:
             self._export.close()
         self._export = None
 
-    def _connected(self, incarnation: str) -> NixlPeer:
+    def _connected(self, incarnation: str) -> NixlSource:
         """The connection; a broken one is made anew, so that no error is for good."""
         peer = self._peers.get(incarnation)
         if peer is not None and peer.may_be_replaced():
@@ -135,17 +150,17 @@ class NixlTransport:
             peer = None
         return peer or self._make_peer(incarnation)
 
-    def _make_peer(self, incarnation: str) -> NixlPeer:
+    def _make_peer(self, incarnation: str) -> NixlSource:
         wanted = self._wanted.get(incarnation)
         if wanted is None:
             raise TransferFailed(f"no connection to {incarnation}; connect first")
-        rank = self.pool.check_peer(wanted, TRANSPORT)
-        peer = NixlPeer(self._reading_agent(), incarnation, (wanted, rank), self._local_rows)
+        agent, local = self._reading_agent()
+        peer = NixlSource(agent, incarnation, wanted, local)
         self._peers[incarnation] = peer
         return peer
 
-    def _reading_agent(self) -> TransferAgent:
-        if self._reader is None:
+    def _reading_agent(self) -> tuple[TransferAgent, LocalEnd]:
+        if self._reader is None or self._local is None:
             self._num_readers += 1
             agent = self._make_agent(
                 f"{self._name}-reader-{self._num_readers}",
@@ -154,14 +169,15 @@ class NixlTransport:
             found = self.generations_read
             agent.register(found.data_ptr(), found.nbytes, "DRAM", 0)
             pool, place = self.pool, (self.pool.memory, self.pool.device_id)
-            self._local_rows = (
-                agent.prepare(
-                    None, pool.blocks.data_ptr(), pool.block_bytes, pool.num_blocks, place
-                ),
-                agent.prepare(None, found.data_ptr(), GENERATION_BYTES, len(found), ("DRAM", 0)),
+            blocks = pool.blocks.data_ptr(), pool.block_bytes, pool.num_blocks
+            rows = found.data_ptr(), GENERATION_BYTES, len(found)
+            self._local = LocalEnd(
+                pool=pool,
+                blocks=agent.prepare(None, *blocks, place),
+                generations=agent.prepare(None, *rows, ("DRAM", 0)),
             )
             self._reader = agent
-        return self._reader
+        return self._reader, self._local
 
     def _make_agent(self, name: str, *, has_progress_thread: bool = True) -> TransferAgent:
         """Readers of a GPU's memory go without the thread, which the library starts without a CUDA
@@ -173,12 +189,10 @@ class NixlTransport:
         agent.register(blocks.data_ptr(), blocks.nbytes, self.pool.memory, self.pool.device_id)
         return agent
 
-    def _check(self, peer: NixlPeer, remote: Sequence[int], local: Sequence[int]) -> None:
-        check_block_ids(remote, local, num_remote=peer.num_blocks, num_local=self.pool.num_blocks)
-
     def _find_link(self) -> str:
         log = ucx_log()
         if log is None:
             return f"nixl/UCX (one of {os.environ.get('UCX_TLS', 'all')})"
-        link = log.link(self.pool.block_bytes, self.pool.memory)
+        sizes = [run.num_bytes for peer in self._peers.values() for run in peer.fit.runs]
+        link = log.link(max(sizes), self.pool.memory)
         return f"nixl/UCX {link}" if link else ""

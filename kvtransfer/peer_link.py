@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from cluster.kv_peer import KvPeer
 from cluster.process.own_lateness import SeenTime
+from kvtransfer.resharding import SAME_BLOCKS
 
 MAX_SPANS_PER_PEER = 8
 """From one peer, over all jobs: 48 MB. So few that one of them lands now and then on any link that
@@ -36,6 +37,8 @@ class PeerLink:
     ) -> None:
         self.incarnation = incarnation
         self.peer = peer
+        self.fit = SAME_BLOCKS
+        """How its blocks become ours, from the moment that it is connected."""
         self.refused = ""
         """Why its pool cannot be read at all; empty when it can."""
         self.is_leaving = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cluster.block_span import BlockSpan
+from cluster.block_span import BlockRun, BlockSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,16 +17,23 @@ class ReadJob:
     """Of the peer, as given to `connect`."""
     span: BlockSpan
     local_block_ids: Sequence[int]
-    """Parallel to the span; the reader's alone until the job's result is there."""
+    """The reader's alone until the job's result is there."""
+    into: BlockRun | None = None
+    """Parallel to the local blocks; None: the span is."""
 
     @property
     def num_blocks(self) -> int:
-        """Blocks to read."""
-        return self.span.num_blocks
+        """Of ours, to be filled."""
+        return (self.into or self.span).num_blocks
+
+    @property
+    def first_index(self) -> int:
+        """Index in the sequence of the first one."""
+        return (self.into or self.span).first_index
 
     def problem(self) -> str:
         """Why this job cannot be right; empty when it can."""
-        if not self.num_blocks:
+        if not self.num_blocks or not self.span.num_blocks:
             return "malformed announcement: no blocks; needed: at least one"
         if problem := self.span.problem():
             return f"malformed announcement: {problem}"

@@ -55,7 +55,7 @@ class ReaderCore:
             link = self._adopt(self._make_link(incarnation, peer))
         try:
             link.refused = ""
-            self._tools.transport.connect(incarnation, peer)
+            link.fit = self._tools.transport.connect(incarnation, peer)
         except SplitserveError as error:
             link.refused = error.message
         except Exception as error:

@@ -121,9 +121,37 @@ class TransferAgent:
         self, local: int, local_rows: NDArray[np.int32], remote: int, remote_rows: NDArray[np.int32]
     ) -> PostedRead:
         """Starts a read of rows. Raises a NIXL error when nothing was started."""
-        handle = self._agent.makeXferReq(
-            self._bindings.NIXL_READ, local, local_rows, remote, remote_rows, "", [self._backend]
+        return self._post(
+            self._agent.makeXferReq(
+                self._bindings.NIXL_READ,
+                local,
+                local_rows,
+                remote,
+                remote_rows,
+                "",
+                [self._backend],
+            )
         )
+
+    def post_pieces(
+        self,
+        owner: str,
+        local: tuple[NDArray[np.uint64], str],
+        remote: tuple[NDArray[np.uint64], str],
+    ) -> PostedRead:
+        """Starts a read of pieces of any size, pairwise: both sides are (rows of [address, bytes,
+        device id], memory). Raises a NIXL error when nothing was started."""
+        here, there = (
+            self._bindings.nixlXferDList(self._kind(memory), pieces)
+            for pieces, memory in (local, remote)
+        )
+        return self._post(
+            self._agent.createXferReq(
+                self._bindings.NIXL_READ, here, there, owner, "", [self._backend]
+            )
+        )
+
+    def _post(self, handle: int) -> PostedRead:
         try:
             status = self._agent.postXferReq(handle, "")
         except nixl_errors() as error:  # some of the rows may be under way

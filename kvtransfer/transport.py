@@ -1,7 +1,7 @@
 """What a transport does: it describes the local pool, and reads blocks of other pools into it.
 
     describe -> KvPeer, which travels      connect(incarnation, peer) -> disconnect(incarnation)
-    read_blocks ----> PENDING --> DONE     the bytes are in the local blocks
+    read_blocks ----> PENDING --> DONE     the bytes are in the local blocks, of all ranks
                          |------> FAILED   nothing will be written any more
                          '------> BROKEN --abort--> FAILED   some of it may still be written
 
@@ -17,6 +17,7 @@ from typing import Protocol
 import torch
 
 from cluster.kv_peer import KvPeer
+from kvtransfer.resharding import Resharding
 
 
 class ReadState(enum.Enum):
@@ -67,8 +68,9 @@ class BlockReads(Protocol):
         """Makes what any connection needs, ahead of the first. Raises TransferFailed if it fails;
         `connect` tries again."""
 
-    def connect(self, incarnation: str, peer: KvPeer) -> None:
-        """Makes the peer's pool readable under this name. Wiring up goes on in the background.
+    def connect(self, incarnation: str, peer: KvPeer) -> Resharding:
+        """Makes the peer's pool readable under this name; returns how its blocks become ours.
+        Wiring up goes on in the background.
 
         Raises PairingMismatch when the pools do not fit, TransferFailed when the library refuses.
         """
@@ -79,17 +81,21 @@ class BlockReads(Protocol):
     def read_blocks(
         self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
     ) -> Read:
-        """Posts a read of remote blocks into local ones, pairwise.
+        """Posts a read of remote blocks into local ones, pairwise, from all ranks that have heads
+        of the local pool.
 
-        The local blocks belong to the read until it is final. Raises TransferFailed when nothing
-        was posted: unknown incarnation, an id out of range, a peer that cannot be reached. When
-        only a part could be posted, the read that is returned is BROKEN.
+        Of a peer with blocks of another size the ids are granules': block id * parts + part, by
+        the parts of a block there, and of one here. The local blocks belong to the read until it is
+        final. Raises TransferFailed when nothing was posted: unknown incarnation, an id out of
+        range, a peer that cannot be reached. When only a part could be posted, the read that is
+        returned is BROKEN.
         """
 
     def read_generations(
-        self, incarnation: str, remote_block_ids: Sequence[int], local_block_ids: Sequence[int]
+        self, incarnation: str, remote_block_ids: Sequence[int], rows: Sequence[int]
     ) -> Read:
-        """Posts a read of the peer's generations into `generations_read` at the local ids.
+        """Posts a read of the peer's generations, by its blocks' ids, into rows of
+        `generations_read`.
 
         Post it after the bytes are DONE: two reads in flight are not ordered. Raises as above.
         """
@@ -104,7 +110,8 @@ class Transport(PoolDescription, BlockReads, Protocol):
 
     @property
     def generations_read(self) -> torch.Tensor:
-        """int64 [num_local_blocks or more]: what `read_generations` brought, by local block id."""
+        """int64 [num_local_blocks * LocalPool.max_parts, or more]: what `read_generations` brought.
+        The reader chooses the rows; a block's own are one per part, all blocks apart."""
 
     def abort(self, incarnation: str) -> None:
         """Forces an end to all reads from this peer; on return none can land.

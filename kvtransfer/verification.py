@@ -1,7 +1,8 @@
 """Digests of blocks, as they travel and as they are compared.
 
-A digest is one 64-bit number per (layer, K/V, KV head): whoever holds a part of the heads can check
-its part.
+A digest is one 64-bit number per (layer, plane, KV head) of a block, or of each part of a block
+where the reader's blocks are smaller: whoever holds a part of the heads, or of the tokens, can
+check its part. A part is digested as if it were a block of its own.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from cluster.block_span import BlockSpan
 from cluster.errors import TransferFailed
+from cluster.kv_shape import KV_SCALE_BYTES
+from kvtransfer.local_pool import LocalPool
 
 Digest = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
 """(pool [num_blocks, ...], block ids) -> int64 [len(ids), ...]."""
@@ -24,25 +29,64 @@ def wait_until_computed(pool: torch.Tensor) -> None:
         torch.cuda.current_stream(pool.device).synchronize()
 
 
+def digest_parts(
+    digest: Digest, blocks: torch.Tensor, block_ids: Sequence[int], parts: int = 1
+) -> torch.Tensor:
+    """int64 [num_ids, num_layers, num_planes, num_kv_heads * parts] on the pool's device: the parts
+    of a head follow each other."""
+    if parts == 1:
+        return digest(blocks, block_ids)
+    if blocks.element_size() == 1:  # of a quantized pool, the scales lie behind all values
+        blocks, block_ids = _regrouped(blocks[list(block_ids)], parts), range(len(block_ids))
+    size, width = blocks.shape[4:]
+    return digest(blocks.view(*blocks.shape[:3], -1, size // parts, width), block_ids)
+
+
 def digest_bytes(digest: Digest, pool: torch.Tensor, block_ids: Sequence[int]) -> bytes:
-    """Little-endian uint64, block after block: what an announcement carries."""
-    return digest(pool, block_ids).cpu().contiguous().numpy().astype("<i8", copy=False).tobytes()
+    """Little-endian uint64, block after block: what an announcement of whole blocks carries."""
+    return packed_digests(digest(pool, block_ids))
 
 
-def matching(
-    digest: Digest, pool: torch.Tensor, block_ids: Sequence[int], announced: Sequence[bytes]
-) -> list[bool]:
-    """Whether each block's digest is the announced one.
+def packed_digests(digests: torch.Tensor) -> bytes:
+    """Little-endian uint64."""
+    return digests.cpu().contiguous().numpy().astype("<i8", copy=False).tobytes()
 
-    Raises TransferFailed when the announced digests have another size than ours.
+
+def own_digests(
+    digest: Digest, pool: LocalPool, block_ids: Sequence[int], parts: int = 1
+) -> NDArray[np.int64]:
+    """[num_ids, planes, own heads, parts] of what the pool holds."""
+    found = digest_parts(digest, pool.blocks, block_ids, parts).cpu().contiguous()
+    return found.view(*_shape(len(block_ids), pool, len(pool.heads.heads), parts)).numpy()
+
+
+def announced_digests(span: BlockSpan, pool: LocalPool, parts: int = 1) -> NDArray[np.int64]:
+    """[num_blocks, planes, own heads, parts]: of all heads of the model, those that the pool holds.
+
+    Raises TransferFailed when the announced digests are not so many.
     """
-    ours = digest(pool, block_ids).cpu().contiguous().view(len(block_ids), -1).numpy()
-    theirs = b"".join(announced)
-    if len(theirs) != ours.nbytes:
+    heads = pool.heads
+    shape = _shape(span.num_blocks, pool, heads.num_heads, parts)
+    needed = 8 * int(np.prod(shape))
+    if len(span.digests) != needed:
         raise TransferFailed(
-            f"{len(theirs)} bytes of digests for {len(block_ids)} blocks; {ours.nbytes} are needed "
-            "to verify them: start both workers with the same model and options"
+            f"{len(span.digests)} bytes of digests for {span.num_blocks} blocks; {needed} are "
+            "needed to verify them: start both workers with the same model and options"
         )
-    expected = np.frombuffer(theirs, dtype="<i8").reshape(ours.shape)
-    equal: list[bool] = (ours == expected).all(axis=1).tolist()
-    return equal
+    every = np.frombuffer(span.digests, dtype="<i8").reshape(shape)
+    return every[:, :, heads.heads.start : heads.heads.stop]
+
+
+def _shape(num_blocks: int, pool: LocalPool, num_heads: int, parts: int) -> tuple[int, ...]:
+    return num_blocks, pool.form.num_planes, num_heads, parts
+
+
+def _regrouped(blocks: torch.Tensor, parts: int) -> torch.Tensor:
+    """Of the same shape, but each part of a head lies together: the values of its rows, then their
+    scales, as in a block of its size."""
+    size, width = blocks.shape[4:]
+    head = blocks.view(torch.uint8).flatten(-2)
+    edge = size * (width - KV_SCALE_BYTES)
+    values = head[..., :edge].reshape(*head.shape[:-1], parts, -1)
+    scales = head[..., edge:].reshape(*head.shape[:-1], parts, -1)
+    return torch.cat((values, scales), dim=-1).view(blocks.shape)

@@ -20,7 +20,8 @@ from engine.contract.messages import Frame, Prefilled
 from engine.process.extension import EngineParts
 from engine.step.step_health import StepHealth
 from kvtransfer.transport import PoolDescription
-from kvtransfer.verification import Digest, digest_bytes, wait_until_computed
+from kvtransfer.verification import Digest, digest_parts, packed_digests, wait_until_computed
+from prefill_worker.export_group import ExportGroup
 
 _log = get_logger("prefill_worker.exporter")
 
@@ -38,17 +39,20 @@ class KvExporter:
         transport: PoolDescription,
         digest: Digest,
         *,
+        group: ExportGroup | None = None,
         wait: Callable[[torch.Tensor], None] = wait_until_computed,
     ) -> None:
-        """`wait` returns when the device has computed what the pool is to hold.
+        """`wait` returns when the device has computed what the pool is to hold. `group`: the other
+        ranks' part of it, where there are any.
 
         Raises ConfigError when the transport cannot export this pool.
         """
         self._parts = parts
         self._wait = wait
         self._transport = transport
-        self._digest = digest
-        self._peer = transport.describe()
+        self._digest, self._group = digest, group
+        own = transport.describe()
+        self._peer = own if group is None else group.whole(own)
         self._health = StepHealth("prompts in a row had blocks that could not be checksummed")
         digest(parts.kv, [0])  # its kernel is made now, not while the first reader waits
 
@@ -84,7 +88,7 @@ class KvExporter:
         ask this process, nor its device. (With digests that has been waited for already.)
 
         Raises EngineBroken when the digests of prompt after prompt fail: no reader takes such
-        blocks. All chunks of one prompt are one failure.
+        blocks. All chunks of one prompt are one failure. Raises RankLost with another rank.
         """
         if frame.prefilled:
             failures: list[Exception] = []
@@ -105,7 +109,7 @@ class KvExporter:
         first_index, block_ids = prefilled.span.first_index, prefilled.span.block_ids
         generations: list[int] = self._parts.generations[block_ids].tolist()
         try:
-            digests = digest_bytes(self._digest, self._parts.kv, block_ids)
+            digests = packed_digests(self._digests_of(block_ids, prefilled.digest_tokens))
         except (RuntimeError, ValueError, IndexError) as error:
             _log.exception(
                 "blocks could not be checksummed; their reader will compute them itself",
@@ -114,4 +118,12 @@ class KvExporter:
             failures.append(error)
             digests = b""
         span = BlockSpan(first_index, block_ids, generations, digests)
-        return Prefilled(prefilled.request_id, span)
+        return Prefilled(prefilled.request_id, span, prefilled.digest_tokens)
+
+    def _digests_of(self, block_ids: list[int], digest_tokens: int) -> torch.Tensor:
+        """Of all heads of the model."""
+        kv = self._parts.kv
+        parts = kv.shape[4] // digest_tokens if digest_tokens else 1
+        if self._group is not None:
+            return self._group.digests(block_ids, parts)
+        return digest_parts(self._digest, kv, block_ids, parts)

@@ -19,6 +19,7 @@ from cluster.errors import (
     status_of,
 )
 from cluster.generation import Usage
+from cluster.granule import UNIT_TOKENS
 from cluster.kv_peer import KvPeer
 from cluster.logs import bind_request, get_logger
 from cluster.pairing import check_pairing
@@ -184,12 +185,24 @@ def _check(request: handoff_pb2.PrefillRequest, worker: RunningWorker) -> None:
         )
     if not request.token_ids:
         raise InvalidRequest("the prompt has 0 tokens; send at least 1", param="token_ids")
+    _check_digests(request.digest_tokens, worker.pairing.block_size_tokens)
     check_size(
         request.request_id,
         request.token_ids,
         request.sampling,
         max_context_tokens=worker.ready.max_context_tokens,
     )
+
+
+def _check_digests(digest_tokens: int, block_size_tokens: int) -> None:
+    """Parts of a block are whole 64-bit words, in which they are verified."""
+    is_part = digest_tokens % UNIT_TOKENS == 0 and block_size_tokens % max(1, digest_tokens) == 0
+    if not is_part and digest_tokens != block_size_tokens:
+        raise InvalidRequest(
+            f"digest_tokens is {digest_tokens}; blocks here have {block_size_tokens} tokens, of "
+            f"which parts that are multiples of {UNIT_TOKENS} are digested",
+            param="digest_tokens",
+        )
 
 
 def _deadline_of(
@@ -211,6 +224,7 @@ def _to_engine(
         cache_root=request.cache_root,
         mode=PrefillMode.EXPORT,
         first_block=request.first_block,
+        digest_tokens=request.digest_tokens,
         timeout_ms=deadline.remaining_ms,
     )
 

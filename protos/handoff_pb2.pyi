@@ -56,18 +56,20 @@ class KvRank(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., first_head: _Optional[int] = ..., num_heads: _Optional[int] = ..., agent_name: _Optional[str] = ..., agent_metadata: _Optional[bytes] = ..., pool_address: _Optional[int] = ..., block_bytes: _Optional[int] = ..., memory: _Optional[str] = ..., device_id: _Optional[int] = ...) -> None: ...
 
 class KvPeer(_message.Message):
-    __slots__ = ("transport", "num_blocks", "generations_address", "host", "ranks")
+    __slots__ = ("transport", "num_blocks", "generations_address", "host", "ranks", "block_size_tokens")
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     transport: str
     num_blocks: int
     generations_address: int
     host: str
     ranks: _containers.RepeatedCompositeFieldContainer[KvRank]
-    def __init__(self, transport: _Optional[str] = ..., num_blocks: _Optional[int] = ..., generations_address: _Optional[int] = ..., host: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[KvRank, _Mapping]]] = ...) -> None: ...
+    block_size_tokens: int
+    def __init__(self, transport: _Optional[str] = ..., num_blocks: _Optional[int] = ..., generations_address: _Optional[int] = ..., host: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[KvRank, _Mapping]]] = ..., block_size_tokens: _Optional[int] = ...) -> None: ...
 
 class HandshakeRequest(_message.Message):
     __slots__ = ("pairing", "worker_id")
@@ -90,20 +92,22 @@ class HandshakeResponse(_message.Message):
     def __init__(self, pairing: _Optional[_Union[Pairing, _Mapping]] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., peer: _Optional[_Union[KvPeer, _Mapping]] = ...) -> None: ...
 
 class PrefillRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root")
+    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
     CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _generation_pb2.SamplingParams
     first_block: int
     cache_root: bytes
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ...) -> None: ...
+    digest_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("cached_tokens",)

@@ -70,9 +70,19 @@ def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOpt
     engine = dataclasses.replace(
         engine,
         num_threads=engine.num_threads or cores.num_threads,
+        block_size_tokens=block_size_of(options, role),
         memory_share=memory_share(whole, num_workers, max(1, len(gpus))),
     )
     return dataclasses.replace(options, engine=engine)
+
+
+def block_size_of(options: ServeOptions, role: Role) -> int:
+    """Of each worker of a pool."""
+    own = {
+        Role.PREFILL: options.prefill_block_size_tokens,
+        Role.DECODE: options.decode_block_size_tokens,
+    }[role]
+    return options.engine.block_size_tokens if own is None else own
 
 
 def memory_share(whole: float, num_workers: int, num_devices: int) -> float:

@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from cluster.block_span import BlockSpan
+from cluster.block_span import BlockRun, BlockSpan
 from cluster.generation import GeneratedToken
 from cluster.kv_peer import KvPeer
 from cluster.sampling import SamplingParams
@@ -30,6 +30,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     mode: PrefillMode = PrefillMode.LOCAL
     first_block: int = 0
     """EXPORT: index of the first block that the reader lacks; earlier ones are not announced."""
+    digest_tokens: int = 0
+    """EXPORT: tokens of a block that each digest is of; 0: all of it."""
     timeout_ms: float
     """What is left of its time when it is submitted; infinity where nobody waits for it."""
     asked_s: float | None = None
@@ -134,6 +136,8 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
     request_id: str
     incarnation: str
     span: BlockSpan
+    into: BlockRun | None = None
+    """Our blocks; None: those of the span's indices, as the peer's have the size of ours."""
 
 
 class Abandon(msgspec.Struct, frozen=True, tag=True):

@@ -63,6 +63,8 @@ class Prefilled(msgspec.Struct, frozen=True):
 
     request_id: str
     span: BlockSpan
+    digest_tokens: int = 0
+    """As the request has it."""
 
 
 class Fetched(msgspec.Struct, frozen=True):

@@ -59,5 +59,7 @@ def announce(request: Request, placement: Placement) -> Prefilled | None:
         return None
     request.num_announced = last
     return Prefilled(
-        request.request_id, BlockSpan(first, list(leader.blocks.block_ids[first:last]))
+        request.request_id,
+        BlockSpan(first, list(leader.blocks.block_ids[first:last])),
+        request.body.digest_tokens,
     )

@@ -107,28 +107,32 @@ class RoutingDesk:
 
     def _matches(
         self, request: RoutedRequest, members: list[FleetMember]
-    ) -> dict[str, PrefixMatches]:
-        """By pairing key: workers of unequal pairings name the same tokens differently.
+    ) -> dict[tuple[str, int], PrefixMatches]:
+        """By pairing key and block size: workers of unequal ones name the same tokens differently.
 
         A prompt whose tokens are scored is computed whole, cached or not.
         """
         scores = request.sampling.prompt_logprobs is not None
         packed = b"" if scores else request.packed
-        sizes = {item.pairing_key: item.member.pairing.block_size_tokens for item in members}
+        names = {(item.pairing_key, item.member.pairing.block_size_tokens) for item in members}
         return {
-            key: self._index.match(request.root_at(key), packed, size)
-            for key, size in sizes.items()
+            (key, size): self._index.match(request.root_at(key), packed, size)
+            for key, size in names
         }
 
     def _worker_view(
-        self, item: FleetMember, matches: dict[str, PrefixMatches], link: float | None
+        self,
+        item: FleetMember,
+        matches: dict[tuple[str, int], PrefixMatches],
+        link: float | None,
     ) -> WorkerView:
         load, block_size = item.load, item.member.pairing.block_size_tokens
+        found = matches[item.pairing_key, block_size]
         return WorkerView(
             key=item.key,
             pairing_key=item.pairing_key,
             speed=self._estimates.prefill.speed_of(item.key),
-            matched_tokens=matches[item.pairing_key].of(item.key) * block_size,
+            matched_tokens=found.of(item.key) * block_size,
             waiting_tokens=max(load.waiting_prefill_tokens, item.pending_prefill_tokens),
             waiting_prompts=max(load.waiting_prompts, item.pending_prompts),
             in_flight_tokens=item.in_flight_tokens,

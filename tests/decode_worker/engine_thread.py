@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -24,9 +25,12 @@ NUM_BLOCKS = 48
 OPTIONS = EngineOptions(block_size_tokens=BLOCK_SIZE, max_batch_tokens=16, max_num_seqs=8)
 
 
-def fake_engine(has_reads: Callable[[str], bool] = lambda _: False) -> tuple[Engine, EngineParts]:
-    replica = fake_replica(num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
-    engine = Engine(replica, OPTIONS, has_reads=has_reads)
+def fake_engine(
+    has_reads: Callable[[str], bool] = lambda _: False, *, block_size: int = BLOCK_SIZE
+) -> tuple[Engine, EngineParts]:
+    replica = fake_replica(num_blocks=NUM_BLOCKS, block_size=block_size)
+    options = replace(OPTIONS, block_size_tokens=block_size)
+    engine = Engine(replica, options, has_reads=has_reads)
     parts = EngineParts(
         spec=None,
         kv=replica.kv,
@@ -64,7 +68,8 @@ class QueueChannel:
 class ThreadLink:
     """An EngineLink; see there."""
 
-    def __init__(self, make_extension: ExtensionFactory) -> None:
+    def __init__(self, make_extension: ExtensionFactory, block_size: int = BLOCK_SIZE) -> None:
+        self._block_size = block_size
         self._loop = asyncio.get_running_loop()
         self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._channel = QueueChannel(self._deliver)
@@ -87,7 +92,9 @@ class ThreadLink:
 
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
         extensions: list[Extension] = []
-        engine, parts = fake_engine(lambda name: any(e.has_reads(name) for e in extensions))
+        engine, parts = fake_engine(
+            lambda name: any(e.has_reads(name) for e in extensions), block_size=self._block_size
+        )
         extension = self._make_extension(parts)
         extensions.append(extension)
         loop = EngineLoop(engine, extension, source=self._channel, sink=self._channel)
@@ -97,7 +104,7 @@ class ThreadLink:
             pid=0,
             loaded=Loaded(weights=WeightFormat.FULL),
             total_blocks=NUM_BLOCKS,
-            max_context_tokens=NUM_BLOCKS * BLOCK_SIZE,
+            max_context_tokens=NUM_BLOCKS * self._block_size,
             vocab_size=512,
             peer=extension.peer,
             kv_transport=extension.transport,

@@ -17,7 +17,7 @@ def run_of(first_index: int, count: int, mark: int = 0) -> BlockSpan:
 def test_offered_blocks_are_read_once_and_only_where_they_are_missing():
     ledger = BlockLedger(num_blocks=6, first_block=2)
     ledger.offer(run_of(0, 6))
-    (read,) = ledger.take_reads()
+    ((read, _),) = ledger.take_reads()
     assert (read.first_index, read.block_ids) == (2, [2, 3, 4, 5])
     assert read.digests == b"".join(bytes([i]) * 8 for i in (2, 3, 4, 5))
     assert ledger.take_reads() == []
@@ -37,7 +37,7 @@ def test_after_a_failure_the_next_source_fills_only_the_holes():
     ledger.forget_offers()
     assert ledger.first_unverified == 1
     ledger.offer(run_of(1, 5, mark=1))
-    assert [read.block_ids for read in ledger.take_reads()] == [[101, 102], [105]]
+    assert [read.span.block_ids for read in ledger.take_reads()] == [[101, 102], [105]]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_no_block_is_ever_read_twice_at_a_time_or_after_it_is_verified(seed):
             good = chance.randint(0, len(blocks))
             ledger.answer(first, good)
             verified |= set(sorted(blocks)[:good])
-        for read in ledger.take_reads():
+        for read, _ in ledger.take_reads():
             blocks = set(range(read.first_index, read.first_index + len(read.block_ids)))
             assert not blocks & verified
             assert all(not blocks & others for others in reading.values())

@@ -33,8 +33,7 @@ def turned_by_hand(
 ) -> Reader:
     tools = ReadTools(
         transport=transport,
-        blocks=pool.blocks,
-        block_bytes=pool.block_bytes,
+        pool=pool,
         digest=block_digest,
         span_blocks=4,
     )

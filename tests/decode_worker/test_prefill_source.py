@@ -12,6 +12,7 @@ from decode_worker.handoff_plan import LEAST_PATIENCE_S, HandoffPlan
 from decode_worker.prefill_peers import PrefillPeer
 from decode_worker.prefill_source import PrefillSource
 from decode_worker.remote_prompt import RemotePrompt
+from decode_worker.source_blocks import BlockSizes
 from decode_worker.source_patience import SourcePatience
 from decode_worker.stage_times import StageTimes
 from engine.contract.commands import GenerateRequest
@@ -67,7 +68,7 @@ class Pull:
         self.ear, self.told = Ear(), []
         self.prompt = RemotePrompt("a#1", self.told.append, StageTimes(clock))
         self.link = FakeLink(KEY, PAIRING)
-        peer = PrefillPeer(key=KEY, link=self.link)
+        peer = PrefillPeer(key=KEY, link=self.link, block_sizes=BlockSizes(4, 4))
         self.source = PrefillSource(
             peer, plan_of(clock), self.prompt, self.ear, sleep=asyncio.sleep
         )

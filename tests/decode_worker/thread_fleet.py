@@ -10,7 +10,7 @@ import asyncio
 import math
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
@@ -86,9 +86,9 @@ class Worker:
 
 
 @asynccontextmanager
-async def running(role: Role, name: str, service, make_extension):
+async def running(role: Role, name: str, service, make_extension, block_size: int = BLOCK_SIZE):
     key = WorkerKey(name, f"{name}-{random.randbytes(4).hex()}")
-    link = ThreadLink(lambda parts: make_extension(parts, key))
+    link = ThreadLink(lambda parts: make_extension(parts, key), block_size)
     engine = EngineHost(link)
     ready = await engine.start()
     lifespan = Lifespan()
@@ -101,7 +101,7 @@ async def running(role: Role, name: str, service, make_extension):
             key=key,
             engine=engine,
             ready=ready,
-            pairing=PAIRING,
+            pairing=replace(PAIRING, block_size_tokens=block_size),
             lifespan=lifespan,
             metrics=metrics,
         )
@@ -147,8 +147,14 @@ class Fleet:
 
 
 @asynccontextmanager
-async def running_fleet(service: DecodeWorker | None = None):
-    """Two prefill workers and a decode worker, each with an engine in a thread."""
+async def running_fleet(
+    service: DecodeWorker | None = None,
+    *,
+    prefill_sizes: tuple[int, int] = (BLOCK_SIZE, BLOCK_SIZE),
+    decode_size: int = BLOCK_SIZE,
+):
+    """Two prefill workers and a decode worker, each with an engine in a thread and blocks of so
+    many tokens."""
     faults = Faults()
 
     def intake(parts, key):
@@ -159,15 +165,16 @@ async def running_fleet(service: DecodeWorker | None = None):
     async with AsyncExitStack() as stack:
         prefill = [
             await stack.enter_async_context(
-                running(Role.PREFILL, f"prefill-{i}", PrefillWorker(World()), exporter)
+                running(Role.PREFILL, f"prefill-{i}", PrefillWorker(World()), exporter, size)
             )
-            for i in range(2)
+            for i, size in enumerate(prefill_sizes)
         ]
         decode = await stack.enter_async_context(
-            running(Role.DECODE, "decode-0", service or decode_worker(), intake)
+            running(Role.DECODE, "decode-0", service or decode_worker(), intake, decode_size)
         )
         channel = await stack.enter_async_context(open_channel(decode.address))
-        router = router_end(channel, WorkerIdentity(decode.key, PAIRING))
+        pairing = replace(PAIRING, block_size_tokens=decode_size)
+        router = router_end(channel, WorkerIdentity(decode.key, pairing))
         yield Fleet(prefill, decode, faults, router)
 
 

@@ -66,8 +66,7 @@ class CruelNetwork:
         )
         tools = ReadTools(
             transport=self.transport,
-            blocks=self.target.blocks,
-            block_bytes=self.target.block_bytes,
+            pool=self.target,
             digest=block_digest,
             span_blocks=span_blocks,
         )

@@ -119,9 +119,15 @@ def test_closing_ends_every_job(setup: Setup) -> None:
             lambda peer: {"ranks": with_rank(peer, block_bytes=99)},
             "block_bytes is 99 there",
         ),
-        (lambda peer: {"ranks": with_rank(peer, num_heads=4)}, "num_heads is 4 there and 3 here"),
+        (lambda peer: {"ranks": with_rank(peer, num_heads=4)}, "4 KV heads from 0 on there"),
+        (lambda peer: {"ranks": with_rank(peer, first_head=1)}, "3 KV heads from 1 on there"),
+        (lambda peer: {"ranks": with_rank(peer, num_heads=0)}, "0 KV heads from 0 on there"),
+        (
+            lambda peer: {"ranks": with_rank(peer, first_head=1, num_heads=2, block_bytes=512)},
+            "none of them has KV head 0",
+        ),
+        (lambda peer: {"block_size_tokens": 8}, "block_size_tokens is 8 there and 4 here"),
         (lambda peer: {"transport": "nixl"}, "transport is 'nixl' there and 'loopback' here"),
-        (lambda peer: {"ranks": peer.ranks * 2}, "a KV pool of 2 ranks cannot be read"),
         (lambda peer: {"ranks": ()}, "a KV pool of 0 ranks cannot be read"),
     ],
 )

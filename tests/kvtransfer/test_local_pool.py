@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from cluster.block_span import BlockSpan
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool, boot_id, check_block_ids
@@ -14,7 +16,7 @@ from kvtransfer.loopback import LoopbackTransport
 from kvtransfer.nixl_transport import NixlTransport
 from kvtransfer.open_transport import open_transport
 from kvtransfer.read_job import runs_of
-from kvtransfer.verification import digest_bytes, matching
+from kvtransfer.verification import announced_digests, digest_bytes, own_digests
 from tests.kvtransfer.kv_blocks import small_pool
 
 
@@ -67,7 +69,7 @@ def test_pools_over_different_transports_do_not_pair() -> None:
 def test_a_pool_of_impossible_size_is_refused(num_blocks: int) -> None:
     pool = small_pool(2)
     peer = replace(LoopbackTransport(pool, "l").describe(), num_blocks=num_blocks)
-    with pytest.raises(PairingMismatch, match=f"it has {num_blocks} blocks"):
+    with pytest.raises(PairingMismatch, match=f"a KV pool of {num_blocks} blocks"):
         pool.check_peer(peer, "loopback")
 
 
@@ -79,12 +81,14 @@ def test_positions_become_runs_of_the_sequence() -> None:
 def test_every_flipped_bit_of_a_block_changes_the_digest_of_its_head_alone() -> None:
     pool = small_pool(1, seed=4)
     before = block_digest(pool.blocks, [0])
-    announced = [digest_bytes(block_digest, pool.blocks, [0])]
+    span = BlockSpan(0, [0], [100], digest_bytes(block_digest, pool.blocks, [0]))
+    announced = announced_digests(span, pool)
     for layer, side, head, token, dim in ((0, 0, 0, 0, 0), (1, 1, 2, 3, 7), (0, 1, 1, 2, 5)):
         cell = pool.blocks.view(torch.int16)[0, layer, side, head, token]
         cell[dim] ^= 1
         changed = block_digest(pool.blocks, [0]) != before
         assert changed.nonzero().tolist() == [[0, layer, side, head]]
-        assert matching(block_digest, pool.blocks, [0], announced) == [False]
+        found = own_digests(block_digest, pool, [0]) != announced
+        assert np.argwhere(found).tolist() == [[0, 2 * layer + side, head, 0]]
         cell[dim] ^= 1
-    assert matching(block_digest, pool.blocks, [0], announced) == [True]
+    assert (own_digests(block_digest, pool, [0]) == announced).all()

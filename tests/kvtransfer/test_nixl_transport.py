@@ -336,7 +336,7 @@ def test_a_restarted_peer_is_read_under_its_new_incarnation_and_the_old_one_leav
 def test_pools_of_unequal_blocks_are_refused_with_both_sizes(pool: LocalPool) -> None:
     transport = NixlTransport(pool, new_incarnation())
     other = NixlTransport(small_pool(4), new_incarnation())
-    with pytest.raises(PairingMismatch, match="block_bytes is 768 there and 368640 here"):
+    with pytest.raises(PairingMismatch, match="block_size_tokens is 4 there and 16 here"):
         transport.connect("other", other.describe())
     other.close()
     transport.close()

@@ -70,8 +70,7 @@ class Setup:
         )
         tools = ReadTools(
             transport=self.transport,
-            blocks=self.target.blocks,
-            block_bytes=self.target.block_bytes,
+            pool=self.target,
             digest=digest,
             span_blocks=span_blocks,
         )

@@ -30,7 +30,14 @@ def scripted_peer(transport: str = "loopback") -> KvPeer:
         memory="DRAM",
         device_id=0,
     )
-    return KvPeer(transport=transport, num_blocks=8, generations_address=0, host="", ranks=(rank,))
+    return KvPeer(
+        transport=transport,
+        num_blocks=8,
+        block_size_tokens=4,
+        generations_address=0,
+        host="",
+        ranks=(rank,),
+    )
 
 
 def scripted_ready(peer: KvPeer | None = None) -> Ready:

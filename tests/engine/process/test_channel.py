@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.block_span import BlockSpan
+from cluster.block_span import BlockRun, BlockSpan
 from cluster.generation import FinishReason, GeneratedToken
 from cluster.kv_peer import KvPeer, KvRank
 from engine.contract.commands import (
@@ -36,6 +36,7 @@ from tests.engine.step.engine_scenario import request
 PEER = KvPeer(
     transport="loopback",
     num_blocks=2,
+    block_size_tokens=4,
     generations_address=1,
     host="h",
     ranks=(
@@ -63,6 +64,7 @@ COMMANDS: list[Command] = [
     Connect("i", PEER),
     Disconnect("i"),
     Fetch("a", "i", BlockSpan(0, [1], [2**40], b"\x01" * 8)),
+    Fetch("a", "i", BlockSpan(0, [1], [2**40], b"\x01" * 8), BlockRun(0, 4)),
     Stop(),
 ]
 

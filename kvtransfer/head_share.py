@@ -1,0 +1,31 @@
+"""Which KV heads of a model lie in one rank's pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import Rank, ranks_of
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShare:
+    """A run of heads, by their numbers in the model. Of a latent every rank has head 0 of 1."""
+
+    rank: int
+    heads: range
+    num_heads: int
+    """Of the model."""
+
+
+def head_shares(config: DecoderConfig, world_size: int) -> list[HeadShare]:
+    """Of a group's ranks, in order."""
+    return [_share(config, rank) for rank in ranks_of(world_size)]
+
+
+def _share(config: DecoderConfig, rank: Rank) -> HeadShare:
+    num_heads = config.kv_shape.num_kv_heads
+    if config.latent is not None:
+        return HeadShare(rank.index, range(num_heads), num_heads)
+    return HeadShare(rank.index, ModelSplit(config=config, rank=rank).kv_heads, num_heads)

@@ -1,0 +1,96 @@
+"""What the ranks of a reading group say to each other: the conductor what is to be read, the others
+what has become of it. msgpack within; whoever carries it does not look inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from cluster.block_span import BlockRun, BlockSpan
+from cluster.kv_peer import KvPeer
+
+TellRanks = Callable[[bytes], None]
+"""To every other rank, in order with the steps' plans. Raises RankLost."""
+
+
+class ReadersLine(Protocol):
+    """A conductor's way to its other ranks (engine/ranks), as far as a reader needs it."""
+
+    def tell(self, body: bytes) -> None:
+        """See TellRanks."""
+
+    def hear(self) -> list[tuple[int, bytes]]:
+        """(rank, body) since the last call, each rank's in order. Never waits."""
+
+
+class ConnectPeer(msgspec.Struct, frozen=True, tag=True):
+    """Its pool can be read."""
+
+    incarnation: str
+    peer: KvPeer
+
+
+class DisconnectPeer(msgspec.Struct, frozen=True, tag=True):
+    """It is gone."""
+
+    incarnation: str
+
+
+class ReadBlocks(msgspec.Struct, frozen=True, tag=True):
+    """One job, as in ReadJob; every rank reads its part into the same slots."""
+
+    number: int
+    """By which it is answered."""
+    request_id: str
+    incarnation: str
+    span: BlockSpan
+    local_block_ids: list[int]
+    into: BlockRun | None
+
+
+class CancelReads(msgspec.Struct, frozen=True, tag=True):
+    """Of a request."""
+
+    request_id: str
+
+
+class AbandonReads(msgspec.Struct, frozen=True, tag=True):
+    """Of a request that has given a peer up."""
+
+    request_id: str
+    incarnation: str
+
+
+ReaderWord = ConnectPeer | DisconnectPeer | ReadBlocks | CancelReads | AbandonReads
+
+
+class ReadEnded(msgspec.Struct, frozen=True):
+    """A rank has let go of a job, as in ReadResult."""
+
+    number: int
+    verified: list[BlockRun]
+    num_bytes: int
+    duration_ms: float
+    error: str
+
+
+def pack(word: ReaderWord | ReadEnded) -> bytes:
+    """For the channel."""
+    return msgspec.msgpack.encode(word)
+
+
+def unpack_word(packed: bytes) -> ReaderWord:
+    """The inverse, at another rank. Raises msgspec.ValidationError."""
+    return _words.decode(packed)
+
+
+def unpack_ended(packed: bytes) -> ReadEnded:
+    """The inverse, at the conductor. Raises msgspec.ValidationError."""
+    return _endings.decode(packed)
+
+
+_words: msgspec.msgpack.Decoder[ReaderWord] = msgspec.msgpack.Decoder(ReaderWord)
+_endings = msgspec.msgpack.Decoder(ReadEnded)

@@ -1,0 +1,143 @@
+"""Which bytes of other ranks' blocks go where in mine: a pure function of global integers.
+
+    blocks of both sides are made of granules (`cluster.granule`)
+    run, granule i of a block there, j of one here: source + i * step -> target + j * step
+
+A head is read from one of its holders, who hold equal bytes: which one, the reading rank's number
+decides, so that several readers do not all ask the same. Nobody counts heads per rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockForm:
+    """How the bytes of a block lie at one rank: [planes, heads, rows], and behind the rows of a
+    head of a quantized pool their scales."""
+
+    num_planes: int
+    """Of all layers together."""
+    heads: range
+    """Numbers in the model; a latent is head 0."""
+    block_size: int
+    row_bytes: int
+    """Of one token's values."""
+    scale_bytes: int = 0
+    """Of one token's scale."""
+
+    @property
+    def head_bytes(self) -> int:
+        """Of one head of one plane."""
+        return self.block_size * (self.row_bytes + self.scale_bytes)
+
+    @property
+    def block_bytes(self) -> int:
+        """Size and stride of a block."""
+        return self.num_planes * len(self.heads) * self.head_bytes
+
+    def offset(self, plane: int, head: int) -> int:
+        """Of a head that this rank holds."""
+        return (plane * len(self.heads) + self.heads.index(head)) * self.head_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Bytes of the first granule of a block there that are the first granule's of one here."""
+
+    rank: int
+    """Who is read."""
+    source: int
+    """Offset in a block there."""
+    target: int
+    """Offset in a block here."""
+    num_bytes: int
+    step: int
+    """From one granule of a block to the next, on both sides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resharding:
+    """How blocks of a group become blocks of one rank of another."""
+
+    granule_tokens: int
+    source_parts: int
+    """Granules in a block there."""
+    target_parts: int
+    """Granules in a block here."""
+    runs: tuple[Run, ...]
+    """Of a granule; neighbours are one run."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Who is read, in order."""
+        return tuple(sorted({run.rank for run in self.runs}))
+
+    @property
+    def is_same_size(self) -> bool:
+        """True where a block there is a block here."""
+        return self.source_parts == self.target_parts == 1
+
+    def of_rank(self, rank: int) -> tuple[Run, ...]:
+        """What is read from one of them."""
+        return tuple(run for run in self.runs if run.rank == rank)
+
+
+SAME_BLOCKS = Resharding(granule_tokens=1, source_parts=1, target_parts=1, runs=())
+"""Where a block is a block, and nothing is known of its bytes."""
+
+
+def reshard(sources: Sequence[BlockForm], target: BlockForm, *, asked_by: int) -> Resharding:
+    """Every byte of the target's block, each once. `asked_by` is the target's rank.
+
+    Raises ValueError where nobody holds a head. All planes and rows are alike, which is the
+    caller's to see to, as is that the block sizes fit (`granule_tokens`).
+    """
+    tokens = gcd(sources[0].block_size, target.block_size)
+    runs = list(_runs(sources, target, tokens, asked_by))
+    parts = sources[0].block_size // tokens, target.block_size // tokens
+    return Resharding(
+        granule_tokens=tokens,
+        source_parts=parts[0],
+        target_parts=parts[1],
+        runs=tuple(_merged(runs)) if parts == (1, 1) else tuple(runs),
+    )
+
+
+def _runs(
+    sources: Sequence[BlockForm], target: BlockForm, tokens: int, asked_by: int
+) -> Iterator[Run]:
+    owners = {head: _owner(sources, head, asked_by) for head in target.heads}
+    for plane in range(target.num_planes):
+        for head in target.heads:
+            source = sources[owners[head]]
+            there, here = source.offset(plane, head), target.offset(plane, head)
+            size = tokens * target.row_bytes
+            yield Run(owners[head], there, here, size, size)
+            if size := tokens * target.scale_bytes:
+                there += source.block_size * source.row_bytes
+                here += target.block_size * target.row_bytes
+                yield Run(owners[head], there, here, size, size)
+
+
+def _owner(sources: Sequence[BlockForm], head: int, asked_by: int) -> int:
+    holders = [rank for rank, form in enumerate(sources) if head in form.heads]
+    if not holders:
+        raise ValueError(f"no rank holds KV head {head}")
+    return holders[asked_by % len(holders)]
+
+
+def _merged(runs: Sequence[Run]) -> Iterator[Run]:
+    last = runs[0]
+    for run in runs[1:]:
+        ends = last.rank, last.source + last.num_bytes, last.target + last.num_bytes
+        if ends == (run.rank, run.source, run.target):
+            size = last.num_bytes + run.num_bytes
+            last = replace(last, num_bytes=size, step=size)
+        else:
+            yield last
+            last = run
+    yield last

@@ -1,0 +1,126 @@
+"""The export of a pool that lies at several ranks: one peer, and digests of all heads.
+
+    start      each rank describes its part       -> the conductor makes one KvPeer of them
+    announce   conductor tells the block ids      -> every rank digests its heads -> all_gather
+
+Digests are gathered by the ranks' collective, between two steps: each rank is at the same place in
+the order of plans, and none waits for a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import torch
+
+from cluster.kv_peer import KvPeer, KvRank
+from cluster.logs import get_logger
+from kvtransfer.head_share import HeadShare
+from kvtransfer.local_pool import LocalPool
+from kvtransfer.rank_words import TellRanks
+from kvtransfer.transport import PoolDescription
+from kvtransfer.verification import Digest, digest_parts
+
+Gather = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
+"""(own rows, the ranks' widths) -> the rows of all ranks side by side. Raises RankLost."""
+_log = get_logger("prefill_worker.exporter")
+
+
+class DigestBlocks(msgspec.Struct, frozen=True):
+    """What the conductor tells the others: digest these, with me."""
+
+    block_ids: list[int]
+    parts: int
+    """Of a block, each with digests of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPool:
+    """One rank's part of a pool, and the way to the others'."""
+
+    pool: LocalPool
+    shares: Sequence[HeadShare]
+    """Of all ranks, in order."""
+    gather: Gather
+    digest: Digest
+
+    def digests(self, block_ids: Sequence[int], parts: int) -> torch.Tensor:
+        """int64 [num_ids, planes, heads of the model, parts], the same at every rank; each calls it
+        with the same numbers.
+
+        Raises RuntimeError where a rank could not digest its part, RankLost where one has gone.
+        """
+        planes = self.pool.form.num_planes
+        widths = [planes * len(share.heads) * parts + 1 for share in self.shares]
+        rows = self._own(block_ids, parts, widths[self.pool.heads.rank])
+        every = torch.split(self.gather(rows, widths), widths, dim=1)
+        if not all(bool(found[:, -1].all()) for found in every):
+            raise RuntimeError("a rank could not digest its part of the blocks; its log says why")
+        shape = (len(block_ids), planes, self.shares[0].num_heads, parts)
+        whole = rows.new_empty(shape)
+        for share, found in zip(self.shares, every, strict=True):
+            part = found[:, :-1].reshape(len(block_ids), planes, -1, parts)
+            whole[:, :, share.heads.start : share.heads.stop] = part
+        return whole
+
+    def _own(self, block_ids: Sequence[int], parts: int, width: int) -> torch.Tensor:
+        """[num_ids, width]: what failed is told in the last column, for the others wait."""
+        blocks = self.pool.blocks
+        rows = torch.zeros((len(block_ids), width), dtype=torch.int64, device=blocks.device)
+        try:
+            found = digest_parts(self.digest, blocks, block_ids, parts)
+            rows[:, :-1], rows[:, -1] = found.reshape(len(block_ids), -1), 1
+        except (RuntimeError, ValueError, IndexError):
+            _log.exception("a rank's part of blocks could not be checksummed")
+        return rows
+
+
+class ExportGroup:
+    """The conductor's end."""
+
+    def __init__(self, shared: SharedPool, others: Sequence[bytes], tell: TellRanks) -> None:
+        """`others` is what each further rank's RankExporter said as it began, in order."""
+        self._shared, self._tell = shared, tell
+        self._others = [msgspec.msgpack.decode(said, type=KvRank) for said in others]
+
+    def whole(self, own: KvPeer) -> KvPeer:
+        """The pool of all ranks; generations are the conductor's."""
+        return replace(own, ranks=(*own.ranks, *self._others))
+
+    def digests(self, block_ids: Sequence[int], parts: int) -> torch.Tensor:
+        """See SharedPool."""
+        self._tell(msgspec.msgpack.encode(DigestBlocks(list(block_ids), parts)))
+        return self._shared.digests(block_ids, parts)
+
+
+class RankExporter:
+    """Another rank's end: a RankExtension, see there. Owns its transport."""
+
+    busy = False
+    """Nothing is ever in flight here."""
+
+    def __init__(self, shared: SharedPool, transport: PoolDescription) -> None:
+        """Raises ConfigError when the transport cannot export this pool."""
+        self._shared, self._transport = shared, transport
+        (rank,) = transport.describe().ranks
+        self.greeting = msgspec.msgpack.encode(rank)
+        """For the conductor: where this rank's part can be read."""
+        shared.digest(shared.pool.blocks, [0])  # its kernel is made now
+
+    def handle(self, body: bytes) -> None:
+        """Digests with the others. Raises RankLost."""
+        wanted = msgspec.msgpack.decode(body, type=DigestBlocks)
+        try:
+            self._shared.digests(wanted.block_ids, wanted.parts)
+        except RuntimeError:
+            _log.warning("blocks are announced without digests; their reader computes them itself")
+
+    def poll(self) -> list[bytes]:
+        """Nothing to tell."""
+        return []
+
+    def close(self) -> None:
+        """Ends the transport."""
+        self._transport.close()

@@ -1,0 +1,160 @@
+"""A group that reads: its conductor's reader and the other ranks', over a line of the test."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from cluster.block_span import BlockRun
+from kvtransfer.group_reader import GroupReader
+from kvtransfer.loopback import LoopbackNetwork
+from kvtransfer.rank_reader import RankReader
+from kvtransfer.read_job import ReadJob, ReadResult
+from tests.kvtransfer.ranked_pools import (
+    NUM_TOKENS,
+    DecodeRank,
+    PrefillGroup,
+    marked_cache,
+    ranks_of,
+)
+
+
+class Line:
+    """A ReadersLine to ranks in the same process; words wait until a rank is turned."""
+
+    def __init__(self, world_size: int) -> None:
+        self.told: list[deque[bytes]] = [deque() for _ in range(world_size - 1)]
+        self.said: list[tuple[int, bytes]] = []
+
+    def tell(self, body: bytes) -> None:
+        for words in self.told:
+            words.append(body)
+
+    def hear(self) -> list[tuple[int, bytes]]:
+        said, self.said = self.said, []
+        return said
+
+
+class Scene:
+    """Three ranks that read from two; rank by rank turned by hand."""
+
+    def __init__(self, sizes: tuple[int, int] = (16, 64), world_size: int = 3) -> None:
+        network, cache = LoopbackNetwork(), marked_cache(3)
+        self.source = PrefillGroup(cache, 2, sizes[0], network)
+        self.ranks = [
+            DecodeRank(cache, share, sizes[1], network) for share in ranks_of(3, world_size)
+        ]
+        self.line = Line(world_size)
+        self.reader = GroupReader(self.ranks[0].core, self.line, world_size)
+        self.others = [RankReader(rank.core) for rank in self.ranks[1:]]
+        self.reader.connect("p", self.source.peer())
+        self.run = BlockRun(0, NUM_TOKENS // sizes[1])
+        self.job = ReadJob(
+            request_id="r",
+            incarnation="p",
+            span=self.source.span(0, NUM_TOKENS // sizes[0], 1),
+            local_block_ids=self.ranks[0].slots(self.run),
+            into=self.run,
+        )
+
+    def turn(self, *ranks: int) -> None:
+        """These of the others take their words, and read on."""
+        for rank in ranks or range(1, len(self.ranks)):
+            other, words = self.others[rank - 1], self.line.told[rank - 1]
+            while words:
+                other.handle(words.popleft())
+            self.line.said += [(rank, word) for word in other.poll()]
+
+    def finish(self, *ranks: int, max_turns: int = 60) -> list[ReadResult]:
+        """Turns these and the conductor until something has ended; none: all."""
+        results: list[ReadResult] = []
+        for _ in range(max_turns):
+            self.turn(*ranks)
+            results += self.reader.poll()
+            if results:
+                break
+        return results
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_job_is_one_result_when_every_rank_has_verified_its_part(scene: Scene) -> None:
+    scene.reader.submit(scene.job)
+    (result,) = scene.finish()
+    assert result.job is scene.job and result.error == ""
+    assert result.verified == (range(0, 3),)
+    assert result.num_bytes == sum(rank.pool.block_bytes for rank in scene.ranks) * 3
+    assert all(rank.has(scene.run) for rank in scene.ranks)
+    assert not scene.reader.busy and not any(other.busy for other in scene.others)
+    assert scene.reader.transport_in_use == "loopback"
+
+
+def test_the_request_has_reads_until_the_last_rank_has_let_go(scene: Scene) -> None:
+    scene.reader.submit(scene.job)
+    assert scene.finish(1) == []  # rank 2 takes no part
+    assert scene.reader.busy and scene.reader.has_reads("r")
+    assert scene.ranks[0].has(scene.run) and scene.ranks[1].has(scene.run)
+    (result,) = scene.finish(2)
+    assert result.error == "" and not scene.reader.has_reads("r")
+
+
+def test_a_block_is_verified_where_all_ranks_say_so(scene: Scene) -> None:
+    pools = scene.source.pools
+    pools[0].blocks[9].view(-1)[0] ^= 1  # of head 0, in the last of our blocks
+    pools[1].blocks[0].view(-1)[-1] ^= 1  # of head 2, in the first one
+    scene.reader.submit(scene.job)
+    (result,) = scene.finish()
+    assert result.verified == (range(1, 2),)
+    assert result.error.startswith("rank 0: 1 of 3 blocks from p do not match their digests")
+
+
+def test_a_fault_at_another_rank_is_told_with_its_number(scene: Scene) -> None:
+    scene.source.pools[1].blocks[0].view(-1)[-1] ^= 1
+    scene.reader.submit(scene.job)
+    (result,) = scene.finish()
+    assert result.error.startswith("rank 2: 1 of 3 blocks from p do not match their digests")
+    assert result.verified == (range(1, 3),)
+
+
+def test_a_cancelled_request_ends_at_every_rank(scene: Scene) -> None:
+    scene.reader.submit(scene.job)
+    assert scene.reader.cancel("r") is True
+    (result,) = scene.finish()
+    assert "cancelled" in result.error and result.verified == ()
+    assert not scene.reader.has_reads("r") and not any(other.busy for other in scene.others)
+    assert scene.reader.cancel("r") is False
+
+
+def test_a_peer_that_is_given_up_or_gone_is_so_at_every_rank(scene: Scene) -> None:
+    scene.reader.submit(scene.job)
+    scene.turn()
+    scene.reader.abandon("r", "p")
+    (result,) = scene.finish()
+    assert "p was given up" in result.error
+    scene.reader.disconnect("p")
+    scene.finish(max_turns=3)
+    assert not any(rank.core._links for rank in scene.ranks)
+
+
+def test_jobs_of_several_requests_are_told_apart(scene: Scene) -> None:
+    first, second = BlockRun(0, 1), BlockRun(1, 2)
+    for request_id, run in (("a", first), ("b", second)):
+        scene.reader.submit(
+            ReadJob(
+                request_id=request_id,
+                incarnation="p",
+                span=scene.source.span(4 * run.first_index, 4 * run.end_index, 1),
+                local_block_ids=scene.ranks[0].slots(run),
+                into=run,
+            )
+        )
+    results = {}
+    while len(results) < 2:
+        for result in scene.finish():
+            results[result.job.request_id] = result
+    assert results["a"].verified == (range(0, 1),)
+    assert results["b"].verified == (range(1, 3),)
