@@ -7,13 +7,17 @@ No torch: `splitserve models show` prints it, the engine plans with it before it
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import dataclass
 
 from cluster.kv_shape import ITEM_BYTES
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
-from cluster.models.tensors import EMBEDDING, LM_HEAD, expected_shapes, is_router
+from cluster.models.stored_tensor import Share, StoredTensor
+from cluster.models.tensors import expected_tensors, is_router
 
+HEADROOM_SHARE = 0.05
+"""Of the memory available, not planned with: the process itself, fragmentation."""
 LOGIT_ROWS = 64
 """Rows of float32 logits that a step is planned with."""
 SCORED_ROWS = 64
@@ -115,23 +119,30 @@ def parameters(config: DecoderConfig) -> Parameters:
 def held_parameters(split: ModelSplit) -> Parameters:
     """A rank's numbers, tensor by tensor; rows that fill up its vocabulary are among them."""
     counted = {"matrices": 0, "ends": 0, "vectors": 0}
-    for name, shape in expected_shapes(split.config).items():
-        counted[_kind(name, shape)] += _num_held(split, name, shape)
+    for (kind, tensor), count in _kinds(split.config).items():
+        counted[kind] += count * _num_held(split, tensor)
     return Parameters(**counted)
 
 
-def _num_held(split: ModelSplit, name: str, shape: tuple[int, ...]) -> int:
-    if name in (EMBEDDING, LM_HEAD):
-        return split.vocab_height * shape[1]
-    part = split.part(name)
-    return 0 if part is None else part.num_values(shape)
+def _num_held(split: ModelSplit, tensor: StoredTensor) -> int:
+    if tensor.share is Share.TOKENS:
+        return split.vocab_height * tensor.shape[1]
+    part = split.part_of(tensor)
+    return 0 if part is None else part.num_values(tensor.shape)
 
 
-def _kind(name: str, shape: tuple[int, ...]) -> str:
+@functools.lru_cache(maxsize=16)
+def _kinds(config: DecoderConfig) -> Counter[tuple[str, StoredTensor]]:
+    """How many tensors of each kind there are: layers are alike, and DeepSeek-V3 has 45000."""
+    tensors = expected_tensors(config).items()
+    return Counter((_kind(name, tensor), tensor) for name, tensor in tensors)
+
+
+def _kind(name: str, tensor: StoredTensor) -> str:
     """The field of Parameters that counts a tensor."""
-    if name in (EMBEDDING, LM_HEAD):
+    if tensor.share is Share.TOKENS:
         return "ends"
-    return "vectors" if len(shape) == 1 or is_router(name) else "matrices"
+    return "matrices" if tensor.is_matrix and not is_router(name) else "vectors"
 
 
 def _widest_attention(split: ModelSplit) -> int:
@@ -148,6 +159,5 @@ def _widest_feed_forward(split: ModelSplit) -> int:
     mixture, dense = split.config.mixture, len(split.columns(split.config.intermediate_size))
     if mixture is None:
         return dense
-    sharers = split.rank.world_size // split.expert_groups
-    routed = mixture.num_experts_per_token * -(-mixture.expert_size // sharers)
-    return max(dense, mixture.shared_size, routed)
+    routed = mixture.num_experts_per_token * len(split.expert_columns)
+    return max(dense, len(split.shared_columns), routed)

@@ -1,4 +1,4 @@
-"""Which part of each tensor of a model a rank holds: the one table of it.
+"""Which part of each tensor of a model a rank holds, by what the table of tensors says of it.
 
     by heads            Q, K, V and what expands a latent by rows; attention's output by columns
     by inner columns    gate and up by rows, down by columns; shared experts too
@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from cluster.errors import ConfigError
 from cluster.kv_shape import KvShape
 from cluster.models.card import DecoderConfig, MixtureConfig
+from cluster.models.stored_tensor import Share, StoredTensor
 from cluster.models.tensor_part import WHOLE, TensorPart, times
-from cluster.models.tensors import EMBEDDING, LM_HEAD
+from cluster.models.tensors import expected_tensors
 from cluster.sharding import ALONE, HeadSplit, Rank, columns_of, run_of
 
 _WIDEST_UNIT = 256
@@ -37,12 +38,18 @@ class ModelSplit:
     """Groups of ranks that routed experts are dealt out to; a divisor of the ranks. None: as many
     as there are experts for. 1: every rank has a part of each expert."""
     column_unit: int = 1
-    """Inner columns that stay together: what shares a scale."""
+    """Inner columns that stay together: what shares a scale; see `fitting_split`."""
 
     def __post_init__(self) -> None:
         _ = self._head_split  # raises where there are too few
         if self.config.mixture is not None:
             _check_groups(self.config.mixture, self.rank, self.expert_groups)
+        elif self.expert_parallel_size is not None:
+            raise ConfigError(
+                f"expert_parallel_size is {self.expert_parallel_size}, and the model has no routed "
+                "experts; leave it away",
+                param="expert_parallel_size",
+            )
 
     @property
     def heads(self) -> range:
@@ -99,59 +106,54 @@ class ModelSplit:
         """Its columns of a feed-forward of this inner width."""
         return _shared(width, self.column_unit, self.rank)
 
-    def part(self, name: str) -> TensorPart | None:
-        """Of the tensor of this name (Hugging Face's); None: it is another rank's."""
-        if self.rank.is_alone:
-            return WHOLE
-        if name in (EMBEDDING, LM_HEAD):
-            return TensorPart(rows=self.tokens)
-        *_, layer = name.split(".", 3)
-        block, _, tensor = layer.partition(".")
-        if block == "self_attn":
-            return self._of_attention(tensor)
-        return self._of_feed_forward(tensor) if block == "mlp" else WHOLE
-
-    def _of_attention(self, tensor: str) -> TensorPart | None:
-        latent, head_dim = self.config.latent, self.config.head_dim
-        match tensor.partition(".")[0]:
-            case "q_proj" | "q_b_proj":
-                return TensorPart(rows=times(self.heads, head_dim))
-            case "k_proj" | "v_proj":
-                return TensorPart(rows=times(self.kv_heads, head_dim))
-            case "kv_b_proj" if latent is not None:
-                return TensorPart(rows=times(self.heads, latent.nope_dim + latent.value_dim))
-            case "o_proj":
-                return self._summed(tensor, times(self.heads, value_dim(self.config)))
-        return WHOLE
-
-    def _of_feed_forward(self, tensor: str) -> TensorPart | None:
-        block, _, rest = tensor.partition(".")
+    @property
+    def expert_columns(self) -> range:
+        """Its columns of each of these: of as many ranks as there are in a group."""
         mixture = self.config.mixture
-        if block == "gate":  # a router
-            return WHOLE
-        if block == "experts" and mixture is not None:
-            index, _, matrix = rest.partition(".")
-            return self._of_expert(int(index), matrix, mixture)
-        if block == "shared_experts" and mixture is not None:
-            return self._gated(rest, self.columns(mixture.shared_size))
-        return self._gated(tensor, self.columns(self.config.intermediate_size))
-
-    def _of_expert(self, index: int, matrix: str, mixture: MixtureConfig) -> TensorPart | None:
-        if index not in self.experts:
-            return None
         sharers = self.rank.world_size // self.expert_groups
         own = Rank(self.rank.index % sharers, sharers)
-        return self._gated(matrix, _shared(mixture.expert_size, self.column_unit, own))
+        return _shared(0 if mixture is None else mixture.expert_size, self.column_unit, own)
 
-    def _gated(self, tensor: str, inner: range) -> TensorPart | None:
-        is_down = tensor.startswith("down_proj.")
-        return self._summed(tensor, inner) if is_down else TensorPart(rows=inner)
+    @property
+    def shared_columns(self) -> range:
+        """Its columns of the shared experts together."""
+        mixture = self.config.mixture
+        return self.columns(0 if mixture is None else mixture.shared_size)
 
-    def _summed(self, tensor: str, columns: range) -> TensorPart | None:
-        """Of a projection whose outputs the ranks add up."""
-        if tensor.endswith(".weight"):
-            return TensorPart(columns=columns)
+    def part(self, name: str) -> TensorPart | None:
+        """Of the tensor of this name (Hugging Face's); None: it is another rank's. Raises KeyError
+        for a name that is not in the table of tensors."""
+        return self.part_of(expected_tensors(self.config)[name])
+
+    def part_of(self, tensor: StoredTensor) -> TensorPart | None:
+        """As `part`."""
+        if tensor.expert is not None and tensor.expert not in self.experts:
+            return None
+        if self.rank.is_alone or tensor.share is Share.WHOLE:
+            return WHOLE
+        if not tensor.is_summed:
+            return TensorPart(rows=self._run(tensor.share, tensor.shape[0]))
+        if tensor.is_matrix:
+            return TensorPart(columns=self._run(tensor.share, tensor.shape[1]))
         return WHOLE if self.rank.index == 0 else None
+
+    def _run(self, share: Share, size: int) -> range:
+        """Which of `size` rows or columns are this rank's."""
+        match share:
+            case Share.TOKENS:
+                return self.tokens
+            case Share.HEADS:
+                return times(self.heads, size // self.config.num_heads)
+            case Share.KV_HEADS:
+                return times(self.kv_heads, size // self.config.num_kv_heads)
+            case Share.EXPERT:
+                return self.expert_columns
+            case Share.SHARED:
+                return self.shared_columns
+            case Share.INNER:
+                return self.columns(size)
+            case Share.WHOLE:
+                return range(size)
 
     @property
     def _head_split(self) -> HeadSplit:
@@ -160,11 +162,6 @@ class ModelSplit:
             num_kv_heads=self.config.num_kv_heads,
             world_size=self.rank.world_size,
         )
-
-
-def value_dim(config: DecoderConfig) -> int:
-    """Columns of attention's output for a head."""
-    return config.head_dim if config.latent is None else config.latent.value_dim
 
 
 def inner_unit(width: int, least: int, world_size: int) -> int:
@@ -179,7 +176,7 @@ def inner_unit(width: int, least: int, world_size: int) -> int:
 
 def _shared(width: int, least: int, rank: Rank) -> range:
     """Raises ConfigError where the columns do not go round."""
-    if rank.is_alone:
+    if rank.is_alone or width == 0:
         return range(width)
     return columns_of(width, inner_unit(width, least, rank.world_size), rank)
 

@@ -1,14 +1,22 @@
-"""The tensors of a decoder: their Hugging Face names and the shapes that a config implies.
+"""The tensors of a decoder: their Hugging Face names, the shapes that a config implies, and by what
+ranks share them.
 
 The one table of them: what a loader asks for, what a GGUF file must have under its own names
-(`gguf/tensor_names.py`), and what a model takes in memory (`footprint.py`) all follow from it.
+(`gguf/tensor_names.py`), which part a rank holds (`model_split.py`), and what a model takes in
+memory (`footprint.py`) all follow from it.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
 from cluster.models.card import DecoderConfig
-from cluster.models.latent_tensors import latent_shapes
-from cluster.models.mixture_tensors import ROUTER, mixture_shapes
+from cluster.models.latent_tensors import latent_tensors
+from cluster.models.mixture_tensors import ROUTER, mixture_tensors
+from cluster.models.stored_tensor import Share, StoredTensor
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
@@ -30,18 +38,22 @@ def feed_forward_norm(config: DecoderConfig) -> str:
     return f"{'pre_feedforward' if config.has_post_norms else 'post_attention'}_layernorm.weight"
 
 
-def expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+@functools.lru_cache(maxsize=16)
+def expected_tensors(config: DecoderConfig) -> Mapping[str, StoredTensor]:
     """Every tensor that must be there. The head is listed only when it is not tied."""
-    shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (config.vocab_size, config.hidden_size),
-        FINAL_NORM: (config.hidden_size,),
-    }
+    ends = StoredTensor(shape=(config.vocab_size, config.hidden_size), share=Share.TOKENS)
+    tensors = {EMBEDDING: ends, FINAL_NORM: StoredTensor(shape=(config.hidden_size,))}
     if not config.tie_word_embeddings:
-        shapes[LM_HEAD] = (config.vocab_size, config.hidden_size)
+        tensors[LM_HEAD] = ends
     for index in range(config.num_layers):
-        parts = _norm_shapes(config) | _attention_of(config) | _feed_forward_of(config, index)
-        shapes |= {layer_prefix(index) + leaf: shape for leaf, shape in parts.items()}
-    return shapes
+        parts = _norms(config) | _attention_of(config) | _feed_forward_of(config, index)
+        tensors |= {layer_prefix(index) + leaf: tensor for leaf, tensor in parts.items()}
+    return MappingProxyType(tensors)
+
+
+def expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    """Their shapes alone."""
+    return {name: tensor.shape for name, tensor in expected_tensors(config).items()}
 
 
 def is_router(name: str) -> bool:
@@ -56,49 +68,58 @@ def is_prediction_layer(name: str, config: DecoderConfig) -> bool:
     return name.startswith(tuple(layer_prefix(index) for index in layers))
 
 
-def _attention_of(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def _attention_of(config: DecoderConfig) -> dict[str, StoredTensor]:
     if config.latent is None:
-        return _attention_shapes(config)
-    shapes = latent_shapes(config, config.latent)
-    return {f"self_attn.{name}": shape for name, shape in shapes.items()}
+        return _attention(config)
+    tensors = latent_tensors(config, config.latent)
+    return {f"self_attn.{name}": tensor for name, tensor in tensors.items()}
 
 
-def _feed_forward_of(config: DecoderConfig, index: int) -> dict[str, tuple[int, ...]]:
+def _feed_forward_of(config: DecoderConfig, index: int) -> dict[str, StoredTensor]:
     if config.mixture is None or index in config.mixture.dense_layers:
-        return _mlp_shapes(config)
-    return mixture_shapes(config, config.mixture)
+        return _mlp(config)
+    return mixture_tensors(config, config.mixture)
 
 
-def _norm_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def _norms(config: DecoderConfig) -> dict[str, StoredTensor]:
     names = [INPUT_NORM, feed_forward_norm(config)]
     if config.has_post_norms:
         names += [ATTENTION_POST_NORM, FEED_FORWARD_POST_NORM]
-    return dict.fromkeys(names, (config.hidden_size,))
+    return dict.fromkeys(names, StoredTensor(shape=(config.hidden_size,)))
 
 
-def _attention_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def _attention(config: DecoderConfig) -> dict[str, StoredTensor]:
     hidden, head_dim = config.hidden_size, config.head_dim
     query, kv = config.num_heads * head_dim, config.num_kv_heads * head_dim
-    matrices = {"q": (query, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, query)}
+    key_or_value = StoredTensor(shape=(kv, hidden), share=Share.KV_HEADS)
+    matrices = {
+        "q": StoredTensor(shape=(query, hidden), share=Share.HEADS),
+        "k": key_or_value,
+        "v": key_or_value,
+        "o": StoredTensor(shape=(hidden, query), share=Share.HEADS, is_summed=True),
+    }
     biased: tuple[str, ...] = ("q", "k", "v") if config.attention_bias else ()
     if config.output_bias:
         biased = (*biased, "o")
-    shapes = _projections("self_attn", matrices, biased)
+    tensors = _projections("self_attn", matrices, biased)
     if config.has_qk_norm:
-        shapes |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (head_dim,))
-    return shapes
+        norms = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
+        tensors |= dict.fromkeys(norms, StoredTensor(shape=(head_dim,)))
+    return tensors
 
 
-def _mlp_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def _mlp(config: DecoderConfig) -> dict[str, StoredTensor]:
     hidden, inner = config.hidden_size, config.intermediate_size
-    matrices = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    gate_or_up = StoredTensor(shape=(inner, hidden), share=Share.INNER)
+    down = StoredTensor(shape=(hidden, inner), share=Share.INNER, is_summed=True)
+    matrices = {"gate": gate_or_up, "up": gate_or_up, "down": down}
     return _projections("mlp", matrices, tuple(matrices) if config.mlp_bias else ())
 
 
 def _projections(
-    block: str, matrices: dict[str, tuple[int, int]], biased: tuple[str, ...]
-) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {
-        f"{block}.{name}_proj.weight": shape for name, shape in matrices.items()
-    }
-    return shapes | {f"{block}.{name}_proj.bias": matrices[name][:1] for name in biased}
+    block: str, matrices: dict[str, StoredTensor], biased: tuple[str, ...]
+) -> dict[str, StoredTensor]:
+    """A bias is shared as its outputs are."""
+    tensors = {f"{block}.{name}_proj.weight": matrix for name, matrix in matrices.items()}
+    biases = {name: replace(matrices[name], shape=matrices[name].shape[:1]) for name in biased}
+    return tensors | {f"{block}.{name}_proj.bias": bias for name, bias in biases.items()}

@@ -14,14 +14,13 @@ from __future__ import annotations
 import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
-from cluster.models.footprint import weight_bytes, workspace_bytes
+from cluster.models.footprint import HEADROOM_SHARE, weight_bytes, workspace_bytes
 from cluster.process.free_memory import free_memory_bytes, whole_memory_bytes
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.memory.remedies import MIB, remedies
 
 CPU_POOL_BYTES = 1 << 30
 CPU_POOL_SHARE = 0.25  # of the memory available, if that is less
-HEADROOM_SHARE = 0.05  # of the memory available: the process itself, fragmentation
 
 
 def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> MemoryBudget:

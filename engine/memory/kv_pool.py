@@ -22,7 +22,6 @@ from cluster.errors import ConfigError
 from cluster.kv_shape import KV_SCALE_BYTES, KvShape
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import ALONE, Rank
 
 WORD_BYTES = 8
 QUANTIZED_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
@@ -50,12 +49,14 @@ class KvLayout:
             )
 
     @classmethod
-    def of(
-        cls, config: DecoderConfig, block_size: int, dtype: torch.dtype, rank: Rank = ALONE
-    ) -> KvLayout:
-        """The blocks of a model, or a rank's part of each: the same ids, its own KV heads."""
-        shape = ModelSplit(config=config, rank=rank).kv_shape
-        return cls(shape=shape, block_size=block_size, dtype=dtype)
+    def of(cls, config: DecoderConfig, block_size: int, dtype: torch.dtype) -> KvLayout:
+        """The blocks of a whole model."""
+        return cls(shape=config.kv_shape, block_size=block_size, dtype=dtype)
+
+    @classmethod
+    def of_part(cls, split: ModelSplit, block_size: int, dtype: torch.dtype) -> KvLayout:
+        """A rank's part of each block: the same ids, its own KV heads."""
+        return cls(shape=split.kv_shape, block_size=block_size, dtype=dtype)
 
     @property
     def kv(self) -> str:

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import ALONE, Rank
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout
 
@@ -17,8 +15,10 @@ from engine.memory.kv_pool import KvLayout
 class MemoryRequest:
     """What a replica wants."""
 
-    config: DecoderConfig
+    split: ModelSplit
+    """The part of the model that the memory is for, as the loader will read it."""
     layout: KvLayout
+    """Of that part's KV heads."""
     device: torch.device
     max_context_tokens: int
     max_batch_tokens: int
@@ -29,19 +29,6 @@ class MemoryRequest:
     weights: WeightFormat = WeightFormat.FULL
     stored_bytes: int | None = None
     """Size of the weight files: what weights in their stored format take."""
-    rank: Rank = ALONE
-    """Which part of the model the memory is for; `layout` is of that part."""
-    expert_parallel_size: int | None = None
-
-    @property
-    def split(self) -> ModelSplit:
-        """What the rank holds."""
-        return self.split_over(self.rank)
-
-    def split_over(self, rank: Rank) -> ModelSplit:
-        """What another one would."""
-        experts = self.expert_parallel_size
-        return ModelSplit(config=self.config, rank=rank, expert_parallel_size=experts)
 
     @property
     def compute_dtype(self) -> torch.dtype:

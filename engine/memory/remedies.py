@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.errors import ConfigError
 from cluster.models.footprint import Footprint, footprint
+from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 
@@ -63,10 +64,12 @@ def _split(request: MemoryRequest, available: int) -> list[str]:
         return []
     plain = _Change("", request.dtype_name, request.weights.value, request.kv)
     wanted = request.max_context_tokens
-    more = range(request.rank.world_size + 1, MAX_DEVICES + 1)
-    for count in (n for n in more if request.config.num_heads % n == 0):
+    split = request.split
+    more = range(split.rank.world_size + 1, MAX_DEVICES + 1)
+    for count in (n for n in more if split.config.num_heads % n == 0):
         try:
-            part = _footprint(request, plain, Rank(count - 1, count))
+            last = replace(split, rank=Rank(count - 1, count))
+            part = _footprint(request, plain, last)
         except ConfigError:  # it cannot be shared by so many
             continue
         if part.largest_context(available, wanted) == wanted:
@@ -74,9 +77,11 @@ def _split(request: MemoryRequest, available: int) -> list[str]:
     return []
 
 
-def _footprint(request: MemoryRequest, change: _Change, rank: Rank | None = None) -> Footprint:
+def _footprint(
+    request: MemoryRequest, change: _Change, split: ModelSplit | None = None
+) -> Footprint:
     return footprint(
-        request.split if rank is None else request.split_over(rank),
+        request.split if split is None else split,
         dtype=change.dtype,
         weights=change.weights,
         kv=change.kv,

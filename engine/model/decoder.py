@@ -14,7 +14,8 @@ import torch
 
 from cluster.home import kernels_folder
 from cluster.models.card import ModelCard
-from cluster.sharding import ALONE, Rank
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
 from engine.model.layers.build import LayerBuilder
@@ -22,6 +23,7 @@ from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.layers.rope_table import RopeTables
 from engine.model.load_phases import PhaseProgress, silent
 from engine.model.ragged_batch import RaggedBatch
+from engine.model.rank_place import RankPlace
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
 from kernels.tape.collective import Collective
@@ -71,33 +73,30 @@ class Decoder:
         *,
         weights: WeightFormat = WeightFormat.FULL,
         max_context_tokens: int | None = None,
-        rank: Rank = ALONE,
-        expert_parallel_size: int | None = None,
-        collective: Collective | None = None,
+        place: RankPlace | None = None,
     ) -> Decoder:
-        """Reads the card's checkpoint. Raises BadCheckpoint, UnsupportedModel or, where a group has
-        more ranks than there are parts, ConfigError.
+        """Reads the card's checkpoint. Raises BadCheckpoint or UnsupportedModel.
 
-        Of a `rank` only its part is read, and its steps run together with the others', which
-        `collective` ties to it; for `expert_parallel_size` see ModelSplit.
+        In its `place` in a group only a rank's part is read, and its steps run together with the
+        others'; None: it is alone.
 
         `weights` is resolved, and what this device has kernels for (engine/runner/gpu_formats.py).
         Positions from `max_context_tokens` on are never used: their rotations are not kept.
         """
         device = torch.device(device)
+        place = RankPlace(split=ModelSplit(config=card.config)) if place is None else place
+        split = place.split
         if max_context_tokens is not None:
             config = replace(card.config, max_context_tokens=max_context_tokens)
-            card = replace(card, config=config)
+            split = replace(split, config=config)
         progress("open checkpoint", 0.0)
-        reader = DecoderWeights(
-            card, dtype, device, weights, rank=rank, expert_parallel_size=expert_parallel_size
-        )
+        reader = DecoderWeights(card, dtype, device, weights, split=split)
         progress("prepare kernels", 0.0)
         folder = kernels_folder()
         prepare_kernels(device, folder, lambda fraction: progress("prepare kernels", fraction))
         kernels = kernels_for(device, folder)
         with torch.inference_mode():
-            return cls(reader, kernels, collective=collective, progress=progress)
+            return cls(reader, kernels, collective=place.collective, progress=progress)
 
     @property
     def num_native_calls(self) -> int:

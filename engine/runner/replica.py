@@ -9,6 +9,7 @@ import torch
 from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
 from engine.contract.messages import Loaded
 from engine.contract.spec import EngineSpec
 from engine.contract.weight_format import WeightFormat
@@ -17,6 +18,7 @@ from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress, PhaseTimer
+from engine.model.rank_place import RankPlace
 from engine.model.weights.decoder_weights import DTYPES
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import resolve_device
@@ -41,9 +43,11 @@ def load_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
 
 def _load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     phases = PhaseTimer(progress)
-    size = _ReplicaSize.of(spec)
     phases("plan memory", 0.0)
-    weights = weights_on(size.device, spec)
+    device = resolve_device(spec.options.device)
+    weights = weights_on(device, spec)
+    place = RankPlace(split=ModelSplit(config=spec.card.config))
+    size = _ReplicaSize.of(spec, place.split, device)
     budget = plan_memory(size.memory_request(spec, weights))
     decoder = Decoder.load(
         spec.card,
@@ -52,6 +56,7 @@ def _load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
         phases,
         weights=weights,
         max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
+        place=place,
     )
     phases("allocate KV pool", 0.0)
     num_blocks = _num_blocks(decoder, budget, size)
@@ -82,8 +87,9 @@ def _loaded(decoder: Decoder, weights: WeightFormat) -> Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReplicaSize:
-    """What the options make of a model on this machine's device."""
+    """What the options make of a model, or a rank's part of it, on this machine's device."""
 
+    split: ModelSplit
     device: torch.device
     dtype: torch.dtype
     layout: KvLayout
@@ -92,13 +98,14 @@ class _ReplicaSize:
     max_batch_tokens: int
 
     @classmethod
-    def of(cls, spec: EngineSpec) -> _ReplicaSize:
-        """Raises ConfigError for a device or a context that cannot be had."""
+    def of(cls, spec: EngineSpec, split: ModelSplit, device: torch.device) -> _ReplicaSize:
+        """Raises ConfigError for a context that cannot be had."""
         options, dtype = spec.options, DTYPES[spec.dtype]
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
-        layout = KvLayout.of(spec.card.config, options.block_size_tokens, kv_dtype)
+        layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
         return cls(
-            device=resolve_device(options.device),
+            split=split,
+            device=device,
             dtype=dtype,
             layout=layout,
             context_tokens=resolve_context(spec.card.config, options, layout),
@@ -114,7 +121,7 @@ class _ReplicaSize:
     def memory_request(self, spec: EngineSpec, weights: WeightFormat) -> MemoryRequest:
         """For the plan."""
         return MemoryRequest(
-            config=spec.card.config,
+            split=self.split,
             layout=self.layout,
             dtype=self.dtype,
             device=self.device,

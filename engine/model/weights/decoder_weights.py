@@ -22,10 +22,8 @@ from cluster.models.tensors import (
     is_prediction_layer,
     layer_prefix,
 )
-from cluster.sharding import ALONE, Rank
 from engine.contract.weight_format import WeightFormat
 from engine.model.weights.checkpoint import Checkpoint
-from engine.model.weights.column_unit import fitting_split
 from engine.model.weights.latent_weights import LatentWeights, latent_weights
 from engine.model.weights.mixture_weights import MixtureWeights, mixture_weights
 from engine.model.weights.open_checkpoint import open_checkpoint
@@ -86,19 +84,14 @@ class DecoderWeights:
         device: torch.device,
         form: WeightFormat = WeightFormat.FULL,
         *,
-        rank: Rank = ALONE,
-        expert_parallel_size: int | None = None,
+        split: ModelSplit | None = None,
     ) -> None:
-        """Of `rank` only its part is read; see ModelSplit for that and for the experts.
-
-        Raises ConfigError for more ranks than the heads, columns or groups go round for.
-        """
-        self.config = card.config
+        """Of a rank's `split` only its part is read; `fitted_split` has fitted it to `form`."""
+        self.split = ModelSplit(config=card.config) if split is None else split
+        self.config = self.split.config
         self.dtype, self.device = dtype, device
         self._checkpoint = open_checkpoint(card)
-        check_tensors(self._checkpoint, card.config)
-        asked = ModelSplit(config=card.config, rank=rank, expert_parallel_size=expert_parallel_size)
-        self.split = fitting_split(self._checkpoint, asked, form)
+        check_tensors(self._checkpoint, self.config)
         self._reader = WeightReader(self._checkpoint, form, self.split, dtype=dtype, device=device)
 
     def embedding(self) -> Weight:

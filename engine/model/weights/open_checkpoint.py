@@ -1,9 +1,13 @@
-"""A card's weights as a Checkpoint: by format, by the names its tensors have, by quantization."""
+"""A card's weights as a Checkpoint: by format, by the names its tensors have, by quantization; and
+a rank's part of them."""
 
 from __future__ import annotations
 
 from cluster.models.card import CheckpointFormat, ModelCard
+from cluster.models.column_unit import fitting_split, stored_matrices
+from cluster.models.model_split import ModelSplit
 from cluster.models.tensors import expected_shapes
+from engine.contract.weight_format import WeightFormat
 from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.gguf_checkpoint import GgufCheckpoint
 from engine.model.weights.mixtral_names import MIXTRAL, MixtralNames
@@ -20,3 +24,15 @@ def open_checkpoint(card: ModelCard) -> Checkpoint:
     if card.quantization is None:
         return stored
     return QuantizedCheckpoint(stored, card.quantization, expected_shapes(card.config).keys())
+
+
+def fitted_split(card: ModelCard, split: ModelSplit, form: WeightFormat) -> ModelSplit:
+    """`split` in whole groups of what is stored: made once for a rank, whose memory is planned with
+    it, and whose loader reads by it. Of the files only what describes them is read.
+
+    Raises ConfigError for ranks that would cut a group, and as `open_checkpoint`.
+    """
+    if split.rank.is_alone:
+        return split
+    matrices = stored_matrices(card.config, open_checkpoint(card).group)
+    return fitting_split(split, form, matrices)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from cluster.models.column_unit import QUANTIZED_GROUP as GROUP
 from engine.contract.weight_format import WeightFormat
 from kernels.fp8 import quantize_fp8
 from kernels.quantize import quantize_groups
 from kernels.regroup import regroup
 from kernels.weights import GroupedWeight, Weight, plain
 
-GROUP = 32
-"""Inputs per scale of what is quantized on load: the groups of GGUF, and of the native kernels."""
 _BITS = {WeightFormat.INT8: 8, WeightFormat.INT4: 4}
 _OF_ENDS = {WeightFormat.INT4: WeightFormat.INT8, WeightFormat.FP8: WeightFormat.FULL}
 

@@ -11,81 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
-from cluster.models.card import (
-    DecoderConfig,
-    GroupScore,
-    LatentConfig,
-    MixtureConfig,
-    RouterScore,
-)
+from cluster.models.card import DecoderConfig
 from cluster.models.footprint import footprint, held_parameters, parameters
 from cluster.models.model_split import ModelSplit, inner_unit
+from cluster.models.stored_tensor import Share
 from cluster.models.tensor_part import WHOLE, TensorPart, inside_units, times, units_of
-from cluster.models.tensors import EMBEDDING, LM_HEAD, expected_shapes
+from cluster.models.tensors import EMBEDDING, LM_HEAD, expected_shapes, expected_tensors
 from cluster.sharding import HeadSplit, Rank, ranks_of
+from tests.cluster.models.configs import DEEPSEEK_V3, LLAMA_3_70B, SMOLLM2
 
-SMOLLM2 = DecoderConfig(
-    vocab_size=49152,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_layers=30,
-    num_heads=9,
-    num_kv_heads=3,
-    head_dim=64,
-    rms_norm_eps=1e-5,
-    rope_theta=1e5,
-    rope_scaling=None,
-    max_context_tokens=8192,
-    tie_word_embeddings=True,
-)
-LLAMA_3_70B = replace(
-    SMOLLM2,
-    vocab_size=128256,
-    hidden_size=8192,
-    intermediate_size=28672,
-    num_layers=80,
-    num_heads=64,
-    num_kv_heads=8,
-    head_dim=128,
-    tie_word_embeddings=False,
-)
-DEEPSEEK_V3 = replace(
-    SMOLLM2,
-    vocab_size=129280,
-    hidden_size=7168,
-    intermediate_size=18432,
-    num_layers=61,
-    num_heads=128,
-    num_kv_heads=128,
-    head_dim=192,
-    tie_word_embeddings=False,
-    rope_is_interleaved=True,
-    latent=LatentConfig(query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
-    mixture=MixtureConfig(
-        num_experts=256,
-        num_experts_per_token=8,
-        expert_size=2048,
-        shared_size=2048,
-        dense_layers=frozenset({0, 1, 2}),
-        score=RouterScore.SIGMOID,
-        scaling_factor=2.5,
-        has_score_bias=True,
-        num_groups=8,
-        num_chosen_groups=4,
-        group_score=GroupScore.BEST_TWO,
-    ),
-)
 EVERY_BIAS = replace(
     SMOLLM2, num_layers=2, attention_bias=True, output_bias=True, mlp_bias=True, has_qk_norm=True
 )
 FEW_LAYERS = replace(DEEPSEEK_V3, num_layers=5)
+SIZES = (1, 2, 3, 4, 6, 8, 9)
 GROUPS: list[tuple[DecoderConfig, int, int | None]] = [
-    *((SMOLLM2, size, None) for size in (1, 2, 3, 4, 6, 8, 9)),
+    *((SMOLLM2, size, None) for size in SIZES),
     *((EVERY_BIAS, size, None) for size in (1, 2, 3, 9)),
-    *((LLAMA_3_70B, size, None) for size in (1, 2, 4, 8, 16)),
-    *((FEW_LAYERS, size, None) for size in (1, 2, 8, 16)),
-    (FEW_LAYERS, 4, 1),
-    (FEW_LAYERS, 4, 2),
+    *((LLAMA_3_70B, size, None) for size in (*SIZES, 16)),
+    *((FEW_LAYERS, size, None) for size in (*SIZES, 16)),
+    *((FEW_LAYERS, size, experts) for size, experts in ((4, 1), (4, 2), (6, 2), (6, 3))),
+    *((FEW_LAYERS, size, experts) for size, experts in ((8, 2), (8, 4), (9, 3))),
 ]
 WHOLE_EVERYWHERE = ("norm.weight", "layernorm.weight", "mlp.gate.weight", "score_correction_bias")
 
@@ -159,6 +105,15 @@ def test_eight_ranks_hold_an_eighth_of_a_70b_each_and_its_norms() -> None:
         assert split.kv_shape.token_bytes(dtype="bfloat16", kv="auto") == 80 * 2 * 128 * 2
 
 
+def test_sixteen_ranks_hold_all_of_deepseek_v3_and_its_latents_sixteen_times() -> None:
+    """671 billion numbers, of which norms, routers and latents are at every rank."""
+    tensors = expected_tensors(DEEPSEEK_V3).values()
+    whole = [math.prod(tensor.shape) for tensor in tensors if tensor.share is Share.WHOLE]
+    total = sum(held_parameters(split).total for split in splits(DEEPSEEK_V3, 16, None))
+    assert parameters(DEEPSEEK_V3).total == 671_026_419_200
+    assert total == parameters(DEEPSEEK_V3).total + 15 * sum(whole)
+
+
 def test_a_rank_of_deepseek_v3_has_a_run_of_experts_and_all_of_the_latents() -> None:
     split = ModelSplit(config=DEEPSEEK_V3, rank=Rank(3, 8))
     assert split.experts == range(96, 128)
@@ -214,6 +169,35 @@ def test_inner_columns_are_even_where_they_can_be_and_in_panels_where_not(
     width: int, least: int, ranks: int, unit: int
 ) -> None:
     assert inner_unit(width, least, ranks) == unit
+
+
+@pytest.mark.parametrize(
+    ("width", "ranks", "shares"),
+    [(768, 16, {32, 64}), (1408, 8, {160, 192}), (4864, 16, {288, 320}), (1536, 4, {384})],
+)
+def test_columns_of_quantized_matrices_are_shared_out_in_whole_groups(
+    width: int, ranks: int, shares: set[int]
+) -> None:
+    config = replace(LLAMA_3_70B, intermediate_size=width)
+    group = [ModelSplit(config=config, rank=rank, column_unit=32) for rank in ranks_of(ranks)]
+    assert {len(split.columns(width)) for split in group} == shares
+    assert sum(len(split.columns(width)) for split in group) == width
+
+
+@pytest.mark.parametrize("rank", [Rank(0, 1), Rank(1, 2)])
+@pytest.mark.parametrize(
+    "name",
+    ["self_attn.qkv_proj.weight", "mlp.gate_up_proj.weight", "self_attn.q_proj.bias", "rotary"],
+)
+def test_a_tensor_that_no_table_names_has_no_part(rank: Rank, name: str) -> None:
+    split = ModelSplit(config=LLAMA_3_70B, rank=rank)
+    with pytest.raises(KeyError, match=name):
+        split.part(f"model.layers.3.{name}")
+
+
+def test_a_model_without_experts_has_no_groups_of_them() -> None:
+    with pytest.raises(ConfigError, match="has no routed experts"):
+        ModelSplit(config=LLAMA_3_70B, rank=Rank(0, 8), expert_parallel_size=2)
 
 
 def test_columns_that_do_not_go_round_are_refused() -> None:

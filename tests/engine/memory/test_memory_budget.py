@@ -9,7 +9,6 @@ import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
 from cluster.kv_shape import KvShape
-from cluster.models.card import DecoderConfig
 from cluster.models.footprint import weight_bytes
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
@@ -17,29 +16,16 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory, shared_bytes
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryRequest
+from tests.cluster.models.configs import SMOLLM2
 from tests.engine.model.tiny_llama import decoder_config, random_model, tiny_config
 
 GIB = 1 << 30
 SMALL = KvShape(num_layers=2, num_planes=2, num_kv_heads=3, head_dim=8)
-SMOLLM2 = DecoderConfig(
-    vocab_size=49152,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_layers=30,
-    num_heads=9,
-    num_kv_heads=3,
-    head_dim=64,
-    rms_norm_eps=1e-5,
-    rope_theta=1e5,
-    rope_scaling=None,
-    max_context_tokens=8192,
-    tie_word_embeddings=True,
-)
 
 
 def request(dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> MemoryRequest:
     return MemoryRequest(
-        config=SMOLLM2,
+        split=ModelSplit(config=SMOLLM2),
         layout=KvLayout.of(SMOLLM2, 16, dtype),
         device=torch.device(device),
         max_context_tokens=8192,
@@ -131,17 +117,19 @@ def test_what_the_error_recommends_does_fit() -> None:
 def test_the_error_names_how_many_devices_would_hold_it() -> None:
     large = replace(SMOLLM2, num_layers=300, num_heads=8, num_kv_heads=8)
     wanted = replace(
-        request(device="cuda"), config=large, layout=KvLayout.of(large, 16, torch.bfloat16)
+        request(device="cuda"),
+        split=ModelSplit(config=large),
+        layout=KvLayout.of(large, 16, torch.bfloat16),
     )
     with pytest.raises(ConfigError, match="split it over 8 such devices$"):
         plan_memory(wanted, 1500 << 20)
 
 
 def test_a_rank_plans_with_its_part_of_the_weights_and_blocks_of_its_own_heads() -> None:
-    rank = Rank(0, 2)  # one KV head of three
-    layout = KvLayout.of(SMOLLM2, 16, torch.bfloat16, rank)
+    split = ModelSplit(config=SMOLLM2, rank=Rank(0, 2))  # one KV head of three
+    layout = KvLayout.of_part(split, 16, torch.bfloat16)
     whole = plan_memory(request(), 64 * GIB)
-    own = plan_memory(replace(request(), rank=rank, layout=layout), 64 * GIB)
+    own = plan_memory(replace(request(), split=split, layout=layout), 64 * GIB)
     assert own.num_blocks == GIB // (30 * 2 * 1 * 16 * 64 * 2)
     assert 0.45 * whole.weight_bytes < own.weight_bytes < 0.5 * whole.weight_bytes
 

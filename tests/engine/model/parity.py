@@ -58,7 +58,7 @@ def generate(
     """As `reference`, by the decoder: prompts side by side in chunks, each decoding when it is
     through, in blocks that are scattered over the pool."""
     per_stream = -(-(max(map(len, prompts)) + DECODE_STEPS) // BLOCK_SIZE)
-    layout = KvLayout.of(decoder.config, BLOCK_SIZE, decoder.dtype, decoder.split.rank)
+    layout = KvLayout.of_part(decoder.split, BLOCK_SIZE, decoder.dtype)
     pool = KvPool(layout, per_stream * len(prompts), "cpu")
     order = torch.randperm(pool.num_blocks, generator=torch.Generator().manual_seed(1)).tolist()
     streams = [

@@ -5,14 +5,28 @@ from __future__ import annotations
 import torch
 
 from cluster.models.card import ModelCard
+from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
 from engine.model.decoder import Decoder
+from engine.model.rank_place import RankPlace
+from engine.model.weights.open_checkpoint import fitted_split
 from tests.engine.model.parity import CLOSE, generate
 from tests.kernels.ranks import ThreadRank, run_ranks
 
 Answers = list[tuple[list[int], torch.Tensor]]
 """Of each prompt: its tokens after greedy decoding, and the logits of all but the last."""
+
+
+def rank_split(
+    card: ModelCard,
+    rank: Rank,
+    weights: WeightFormat = WeightFormat.FULL,
+    expert_parallel_size: int | None = None,
+) -> ModelSplit:
+    """As a replica's loader and its memory plan get it."""
+    asked = ModelSplit(config=card.config, rank=rank, expert_parallel_size=expert_parallel_size)
+    return fitted_split(card, asked, weights)
 
 
 def answers_of_ranks(
@@ -28,15 +42,9 @@ def answers_of_ranks(
     """Of every rank: each decodes by the logits that it gathered itself."""
 
     def work(index: int, collective: ThreadRank) -> Answers:
-        decoder = Decoder.load(
-            card,
-            dtype,
-            "cpu",
-            weights=weights,
-            rank=Rank(index, num_ranks),
-            expert_parallel_size=expert_parallel_size,
-            collective=collective,
-        )
+        split = rank_split(card, Rank(index, num_ranks), weights, expert_parallel_size)
+        place = RankPlace(split=split, collective=collective)
+        decoder = Decoder.load(card, dtype, "cpu", weights=weights, place=place)
         return generate(decoder, prompts, chunk_tokens)
 
     return run_ranks(num_ranks, work)

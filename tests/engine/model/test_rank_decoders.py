@@ -16,6 +16,7 @@ from cluster.models.tensors import expected_shapes
 from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
 from engine.model.decoder import Decoder
+from engine.model.rank_place import RankPlace
 from engine.model.weights import decoder_weights
 from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.decoder_weights import DecoderWeights
@@ -27,7 +28,7 @@ from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.layers import test_latent_families, test_mixture_families
 from tests.engine.model.layers.test_latent_families import GROUPS, deepseek
 from tests.engine.model.parity import generate, random_prompts
-from tests.engine.model.rank_decoders import answers_of_ranks, assert_one_decoder
+from tests.engine.model.rank_decoders import answers_of_ranks, assert_one_decoder, rank_split
 from tests.kernels.kernel_sets import DTYPES, cpu_set
 from tests.kernels.ranks import SameEverywhere, ThreadRank, run_ranks
 
@@ -106,7 +107,8 @@ def test_the_reference_kernels_give_the_same(family: str, tmp_path: Path) -> Non
     alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
 
     def work(index: int, collective: ThreadRank) -> Any:
-        weights = DecoderWeights(card, torch.float32, torch.device("cpu"), rank=Rank(index, 2))
+        split = rank_split(card, Rank(index, 2))
+        weights = DecoderWeights(card, torch.float32, torch.device("cpu"), split=split)
         with torch.inference_mode():
             decoder = Decoder(weights, REFERENCE, collective=collective)
         return generate(decoder, PROMPTS, 13)
@@ -120,7 +122,8 @@ def test_ranks_hold_a_model_together_and_no_more(tmp_path: Path) -> None:
     device = torch.device("cpu")
 
     def work(index: int, collective: ThreadRank) -> int:
-        weights = DecoderWeights(card, torch.float32, device, rank=Rank(index, 2))
+        split = rank_split(card, Rank(index, 2))
+        weights = DecoderWeights(card, torch.float32, device, split=split)
         return Decoder(weights, REFERENCE, collective=collective).num_bytes
 
     whole = Decoder(DecoderWeights(card, torch.float32, device), REFERENCE).num_bytes
@@ -159,10 +162,10 @@ def test_a_rank_reads_the_parts_that_the_split_names_and_nothing_else(
     card = saved_card(deepseek("DeepseekV3ForCausalLM", **GROUPS, **SHARED), tmp_path)
     noted = Noted(open_checkpoint(card))
     monkeypatch.setattr(decoder_weights, "open_checkpoint", lambda _: noted)
-    rank = Rank(index, 4)
-    weights = DecoderWeights(card, torch.float32, torch.device("cpu"), rank=rank)
+    split = rank_split(card, Rank(index, 4))
+    weights = DecoderWeights(card, torch.float32, torch.device("cpu"), split=split)
     Decoder(weights, REFERENCE, collective=SameEverywhere(4))
-    parts = {name: weights.split.part(name) for name in expected_shapes(card.config)}
+    parts = {name: split.part(name) for name in expected_shapes(card.config)}
     assert noted.parts == {name: part for name, part in parts.items() if part is not None}
 
 
@@ -174,9 +177,8 @@ def test_a_native_step_of_a_rank_stops_at_the_embedding_and_twice_per_layer(
         pytest.skip("no native kernels on this machine")
 
     def work(index: int, collective: ThreadRank) -> int:
-        rank = Rank(index, 2)
-        decoder = Decoder.load(card, torch.float32, "cpu", rank=rank, collective=collective)
-        return decoder.num_native_calls
+        place = RankPlace(split=rank_split(card, Rank(index, 2)), collective=collective)
+        return Decoder.load(card, torch.float32, "cpu", place=place).num_native_calls
 
     assert run_ranks(2, work) == [2 + 2 * card.config.num_layers] * 2
 
@@ -200,10 +202,11 @@ def test_native_steps_of_ranks_have_the_bits_of_the_same_kernels_one_by_one(
 def test_more_ranks_than_heads_are_refused_before_a_weight_is_read(tmp_path: Path) -> None:
     card = saved_card(random_model("LlamaForCausalLM"), tmp_path)
     with pytest.raises(ConfigError, match="4 heads cannot be shared by 8 ranks; use at most 4"):
-        Decoder.load(card, torch.float32, "cpu", rank=Rank(0, 8))
+        rank_split(card, Rank(0, 8))
 
 
 def test_a_rank_without_its_group_is_an_error(tmp_path: Path) -> None:
     card = saved_card(random_model("LlamaForCausalLM"), tmp_path)
     with pytest.raises(ValueError, match="rank 1 of 2 in a collective of 1"):
-        Decoder.load(card, torch.float32, "cpu", rank=Rank(1, 2))
+        place = RankPlace(split=rank_split(card, Rank(1, 2)))
+        Decoder.load(card, torch.float32, "cpu", place=place)

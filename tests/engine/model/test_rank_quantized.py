@@ -8,6 +8,7 @@ exact ones, as near to them as one rank's are.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 import engine.model.decoder
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
+from cluster.models.gguf.header import read_gguf_header
+from cluster.models.gguf.quantization import quantization_of_gguf
 from engine.contract.weight_format import WeightFormat
 from engine.model.decoder import Decoder
 from kernels.dispatch.kernel_sets import TORCH_CPU
@@ -47,8 +50,9 @@ def quantized_folder(case: str, folder: Path) -> ModelCard:
 
 
 def quantized_gguf(kind: str, folder: Path) -> ModelCard:
-    model = random_model(tiny_config())
-    return write_gguf(model, folder / "m.gguf", gguf.GGMLQuantizationType[kind])
+    path = folder / "m.gguf"
+    card = write_gguf(random_model(tiny_config()), path, gguf.GGMLQuantizationType[kind])
+    return replace(card, quantization=quantization_of_gguf(read_gguf_header(path)))
 
 
 def of_one(card: ModelCard, form: WeightFormat) -> Answers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,8 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
+from engine.model.rank_place import RankPlace
+from tests.engine.model.rank_decoders import rank_split
 from tests.engine.model.tiny_llama import ragged_batch
 from tests.fleet.reference import NUM_NEW_TOKENS, PROMPT_LENGTHS, Reference
 from tests.kernels.ranks import ThreadRank, run_ranks
@@ -41,7 +42,7 @@ def last_rows(chunks: list[tuple[list[int], int, list[int]]]) -> RaggedBatch:
 def greedy(decoder: Decoder, prompts: list[list[int]]) -> tuple[list[list[int]], torch.Tensor]:
     """The tokens after each prompt, all prompts side by side, and the logits of the first ones."""
     per_prompt = -(-(max(map(len, prompts)) + NUM_NEW_TOKENS) // BLOCK_SIZE)
-    layout = KvLayout.of(decoder.config, BLOCK_SIZE, decoder.dtype, decoder.split.rank)
+    layout = KvLayout.of_part(decoder.split, BLOCK_SIZE, decoder.dtype)
     pool = KvPool(layout, per_prompt * len(prompts), "cpu")
     tables = [list(range(at * per_prompt, (at + 1) * per_prompt)) for at in range(len(prompts))]
     prefill = [(prompt, 0, table) for prompt, table in zip(prompts, tables, strict=True)]
@@ -58,21 +59,15 @@ def greedy(decoder: Decoder, prompts: list[list[int]]) -> tuple[list[list[int]],
 
 
 def on_ranks(
-    num_ranks: int, card: ModelCard, prompts: list[list[int]], load: Callable[..., Decoder]
+    num_ranks: int, card: ModelCard, prompts: list[list[int]], form: WeightFormat
 ) -> list[tuple[list[list[int]], torch.Tensor]]:
     def work(index: int, collective: ThreadRank) -> tuple[list[list[int]], torch.Tensor]:
-        return greedy(load(card, rank=Rank(index, num_ranks), collective=collective), prompts)
+        split = rank_split(card, Rank(index, num_ranks), form)
+        place = RankPlace(split=split, collective=collective)
+        decoder = Decoder.load(card, torch.float32, "cpu", weights=form, place=place)
+        return greedy(decoder, prompts)
 
     return run_ranks(num_ranks, work)
-
-
-def in_float32(card: ModelCard, **of_rank: object) -> Decoder:
-    return Decoder.load(card, torch.float32, "cpu", **of_rank)  # type: ignore[arg-type]
-
-
-def as_stored(card: ModelCard, **of_rank: object) -> Decoder:
-    """Q4_1 in its groups, the embedding in Q6_K's or Q8_0's."""
-    return in_float32(card, weights=WeightFormat.STORED, **of_rank)
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
@@ -81,7 +76,7 @@ def test_greedy_tokens_are_those_of_transformers_in_float32(
 ) -> None:
     assert len(prompts) == NUM_PROMPTS <= len(PROMPT_LENGTHS)
     expected = Reference().answers[:NUM_PROMPTS]
-    answers = on_ranks(num_ranks, card, prompts, in_float32)
+    answers = on_ranks(num_ranks, card, prompts, WeightFormat.FULL)
     for tokens, logits in answers:
         assert tokens == expected
         assert torch.equal(logits, answers[0][1])
@@ -93,8 +88,9 @@ def test_two_ranks_of_stored_groups_are_within_a_tenth_of_a_logit_of_one_on_aver
     """Native products round activations to bytes, 32 by 32, and are finer where a row's outliers
     are: among a rank's columns these may be others than among all. A token is another one only
     where two lie nearer to each other than that."""
-    _, alone = greedy(as_stored(card), prompts)
-    ranks = on_ranks(2, card, prompts, as_stored)
+    stored = WeightFormat.STORED  # Q4_1 in its groups, the embedding in Q6_K's or Q8_0's
+    _, alone = greedy(Decoder.load(card, torch.float32, "cpu", weights=stored), prompts)
+    ranks = on_ranks(2, card, prompts, stored)
     assert torch.equal(ranks[0][1], ranks[1][1])
     assert ranks[0][0] == ranks[1][0]
     error = (ranks[0][1] - alone).abs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import gguf
@@ -10,22 +11,27 @@ import torch
 
 from cluster.errors import ConfigError
 from cluster.models.card import QuantizationConfig, QuantMethod
+from cluster.models.column_unit import column_unit, declared_matrices, fitting_split
+from cluster.models.footprint import held_parameters
 from cluster.models.gguf.types import GROUPS
+from cluster.models.model_split import ModelSplit
 from cluster.models.tensor_part import WHOLE, TensorPart
 from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
-from engine.model.weights.column_unit import column_unit
 from engine.model.weights.decoder_weights import DecoderWeights
 from engine.model.weights.gguf_checkpoint import GgufCheckpoint
-from engine.model.weights.open_checkpoint import open_checkpoint
+from engine.model.weights.open_checkpoint import fitted_split, open_checkpoint
 from engine.model.weights.quantized_checkpoint import QuantizedCheckpoint
 from kernels.weights import GroupedWeight, plain
+from tests.engine.model.rank_decoders import rank_split
+from tests.engine.model.test_rank_quantized import quantized_folder, quantized_gguf
 from tests.engine.model.tiny_llama import decoder_config, random_model, saved_card, tiny_config
 from tests.engine.model.weights import quantized_files as files
 from tests.engine.model.weights.quantized_files import Stored
 from tests.engine.model.weights.test_gguf_blocks import random_blocks
 from tests.engine.model.weights.test_quantized_weights import (
     COMPRESSED,
+    FOLDERS,
     FP8,
     FP8_BLOCKS,
     GPTQ,
@@ -151,7 +157,10 @@ def test_parts_of_safetensors_are_exact(tmp_path: Path) -> None:
 def test_ranks_hold_their_parts_and_nothing_more(tmp_path: Path) -> None:
     card = saved_card(random_model(tiny_config(attention_bias=True, mlp_bias=True)), tmp_path)
     device = torch.device("cpu")
-    ranks = [DecoderWeights(card, torch.float32, device, rank=Rank(at, 2)) for at in range(2)]
+    ranks = [
+        DecoderWeights(card, torch.float32, device, split=rank_split(card, Rank(at, 2)))
+        for at in range(2)
+    ]
     layers = [weights.layer(1) for weights in ranks]
     whole = DecoderWeights(card, torch.float32, device).layer(1)
     assert torch.equal(
@@ -189,8 +198,42 @@ def test_ranks_that_would_cut_a_group_between_two_heads_are_refused_with_what_fi
     tmp_path: Path,
 ) -> None:
     model = random_model(tiny_config(num_attention_heads=8, num_key_value_heads=8, head_dim=24))
-    card, device = saved_card(model, tmp_path), torch.device("cpu")
+    card = saved_card(model, tmp_path)
     with pytest.raises(ConfigError, match="use one of 1, 2 ranks, or full weights"):
-        DecoderWeights(card, torch.float32, device, WeightFormat.INT8, rank=Rank(0, 4))
-    DecoderWeights(card, torch.float32, device, WeightFormat.INT8, rank=Rank(0, 2))
-    DecoderWeights(card, torch.float32, device, rank=Rank(0, 4))
+        rank_split(card, Rank(0, 4), WeightFormat.INT8)
+    rank_split(card, Rank(0, 2), WeightFormat.INT8)
+    rank_split(card, Rank(0, 4))
+
+
+@pytest.mark.parametrize(("index", "width"), [(0, 32), (1, 64)])
+def test_a_rank_plans_with_the_columns_that_its_loader_holds(
+    index: int, width: int, tmp_path: Path
+) -> None:
+    """96 inner columns are three groups of 32; in halves they would be 48 each."""
+    card, form = saved_card(random_model(tiny_config()), tmp_path), WeightFormat.INT8
+    split = rank_split(card, Rank(index, 2), form)
+    weights = DecoderWeights(card, torch.float32, torch.device("cpu"), form, split=split)
+    layers = [weights.layer(at) for at in range(card.config.num_layers)]
+    assert [layer.feed_forward.down.shape for layer in layers] == [(96, width)] * len(layers)
+    matrices = [
+        matrix.shape
+        for layer in layers
+        for matrix in (
+            layer.attention.qkv,
+            layer.attention.o,
+            layer.feed_forward.gate_up,
+            layer.feed_forward.down,
+        )
+    ]
+    assert held_parameters(split).matrices == sum(map(math.prod, matrices))
+
+
+@pytest.mark.parametrize("form", [WeightFormat.STORED, WeightFormat.FULL, WeightFormat.INT4])
+@pytest.mark.parametrize("case", [*FOLDERS, "Q4_0", "Q5_1", "Q8_0", "F16"])
+def test_what_a_card_declares_shares_columns_out_as_the_files_do(
+    case: str, form: WeightFormat, tmp_path: Path
+) -> None:
+    """So that a model can be sized before it is opened."""
+    card = quantized_folder(case, tmp_path) if case in FOLDERS else quantized_gguf(case, tmp_path)
+    asked = ModelSplit(config=card.config, rank=Rank(1, 2))
+    assert fitting_split(asked, form, declared_matrices(card)) == fitted_split(card, asked, form)
