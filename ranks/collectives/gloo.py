@@ -23,13 +23,16 @@ from torch.distributed.distributed_c10d import (
 from cluster.errors import RankLost
 from cluster.sharding import Rank, run_of
 from kernels.tape.collective import ReceivedRows
-from ranks.collectives.group_collective import require_counts, require_rows, require_widths
-from ranks.collectives.loss import rank_lost
+from ranks.collectives.group_collective import (
+    DEADLINE_S,
+    require_counts,
+    require_rows,
+    require_widths,
+)
+from ranks.collectives.loss import has_left, rank_lost
 from ranks.collectives.ordered_sum import ordered_sum
 from ranks.collectives.store import absent, claim
 
-DEADLINE_S = 10.0
-"""Of one call."""
 DIRECT_BYTES = 64 << 10
 """Up to here every rank gets whole rows and adds them; longer ones are added by parts."""
 _GRACE_S = 1.0
@@ -117,7 +120,7 @@ class GlooCollective:
 
     def close(self) -> None:
         """See GroupCollective."""
-        self._lost = self._lost or RankLost("this rank has left its group; form a group anew")
+        self._lost = self._lost or has_left()
         self._gloo = None
 
     @property

@@ -10,6 +10,8 @@ import torch
 from cluster.sharding import Rank
 from kernels.tape.collective import ExpertCollective
 
+DEADLINE_S = 10.0
+"""How long a rank waits in one call for others that nobody has given up."""
 REDUCED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """What can be summed: in float32, rounded once."""
 

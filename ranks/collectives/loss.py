@@ -1,10 +1,10 @@
-"""What is said of ranks that are lost."""
+"""What is said of ranks that are lost, that have left, or that come twice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.errors import RankLost
+from cluster.errors import ConfigError, RankLost
 
 
 def rank_lost(lost: Sequence[int], own: int, generation: int, deadline_s: float) -> RankLost:
@@ -19,6 +19,19 @@ def rank_lost(lost: Sequence[int], own: int, generation: int, deadline_s: float)
         f"{_named(lost)} of generation {generation} did not come within {deadline_s:g} s, or "
         "ended; the group is started anew",
         ranks=tuple(lost),
+    )
+
+
+def has_left() -> RankLost:
+    """Of calls of a rank that has closed its collective."""
+    return RankLost("this rank has left its group; form a group anew")
+
+
+def is_taken(rank: int, generation: int) -> ConfigError:
+    """Of a second process that would be the same rank."""
+    return ConfigError(
+        f"rank {rank} of generation {generation} is another process already; "
+        "start each rank of a generation once"
     )
 
 

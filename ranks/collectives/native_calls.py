@@ -1,6 +1,6 @@
 """The native library of the collectives: built from `native/` on first use, called by ctypes.
 
-As the kernels' own (kernels/cpu/native_library.py), in the same folder: a compile of seconds.
+As the kernels' own, in the same folder: a compile of seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from kernels.cpu.native_library import load_sources
+from kernels.cpu.native_sources import load_sources
 
 _SOURCES = Path(__file__).parent / "native"
 _INT, _LONG, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p

@@ -21,11 +21,14 @@ from torch.distributed.distributed_c10d import BroadcastOptions, ProcessGroupNCC
 from cluster.errors import RankLost
 from cluster.sharding import Rank
 from kernels.tape.collective import ReceivedRows
-from ranks.collectives.group_collective import require_counts, require_rows, require_widths
+from ranks.collectives.group_collective import (
+    DEADLINE_S,
+    require_counts,
+    require_rows,
+    require_widths,
+)
 from ranks.collectives.loss import rank_lost
 from ranks.collectives.store import claim
-
-DEADLINE_S = 10.0
 
 
 class NcclCollective:

@@ -20,17 +20,15 @@ from torch._C._distributed_c10d import TCPStore
 
 from cluster.errors import ConfigError
 from cluster.sharding import Rank
-from kernels.cpu.native_library import NativeUnavailable
+from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.gloo import GlooCollective
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.native_calls import load_collectives
 from ranks.collectives.segment import SharedSegment
 from ranks.collectives.shared_memory import SharedMemoryCollective
-from ranks.collectives.store import join_store, open_store
+from ranks.collectives.store import STORE_TIMEOUT_S, join_store, open_store
 
 _log = logging.getLogger("splitserve.ranks")
-
-_STORE_TIMEOUT_S = 60.0
 
 
 class CollectiveKind(enum.StrEnum):
@@ -60,7 +58,7 @@ def choose_kind(device: torch.device, folder: Path, *, is_one_host: bool) -> Col
     Builds the native library into `folder` where it is not there."""
     if device.type == "cuda":
         return CollectiveKind.NCCL
-    why = _why_no_shared_memory(folder) if is_one_host else "they are on several hosts"
+    why = why_no_shared_memory(folder) if is_one_host else "they are on several hosts"
     if why is None:
         return CollectiveKind.SHARED_MEMORY
     _log.warning("ranks meet over TCP (gloo), many times slower than in shared memory: %s", why)
@@ -121,7 +119,7 @@ def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) 
     if rendezvous.kind is CollectiveKind.SHARED_MEMORY:
         return _join_segment(rendezvous, own, folder, deadline_s)
     host, port = rendezvous.store_host, rendezvous.store_port
-    store = join_store(host, port, generation, timeout_s=_STORE_TIMEOUT_S)
+    store = join_store(host, port, generation, timeout_s=STORE_TIMEOUT_S)
     if rendezvous.kind is CollectiveKind.GLOO:
         return GlooCollective(store, own, generation, deadline_s=deadline_s)
     from ranks.collectives.nccl import NcclCollective  # a torch for CPUs has none
@@ -147,7 +145,8 @@ def _join_segment(
     return SharedMemoryCollective(segment, rank, library, deadline_s=deadline_s)
 
 
-def _why_no_shared_memory(folder: Path) -> str | None:
+def why_no_shared_memory(folder: Path) -> str | None:
+    """None: it can be had. Builds the native library into `folder` where it is not there."""
     if not sys.platform.startswith("linux"):
         return "memory without a name (memfd) is Linux's"
     try:

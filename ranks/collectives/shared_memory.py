@@ -18,17 +18,19 @@ from typing import Any
 
 import torch
 
-from cluster.errors import ConfigError, InternalError, RankLost
+from cluster.errors import InternalError
 from cluster.sharding import Rank
 from kernels.tape.collective import ReceivedRows
 from ranks.collectives import native_calls
-from ranks.collectives.group_collective import require_counts, require_rows, require_widths
-from ranks.collectives.loss import rank_lost
+from ranks.collectives.group_collective import (
+    DEADLINE_S,
+    require_counts,
+    require_rows,
+    require_widths,
+)
+from ranks.collectives.loss import has_left, is_taken, rank_lost
 from ranks.collectives.native_calls import VALUE_TYPES, RankViewRecord, longs
 from ranks.collectives.segment import SharedSegment
-
-DEADLINE_S = 10.0
-"""How long a rank waits in one call for others that nobody has given up."""
 
 
 class SharedMemoryCollective:
@@ -59,10 +61,7 @@ class SharedMemoryCollective:
         self._at = ctypes.addressof(self._view)
         if library.splitserve_join(self._at) != native_calls.DONE:
             self.close()
-            raise ConfigError(
-                f"rank {rank.index} of generation {segment.generation} is another process already; "
-                "start each rank of a generation once"
-            )
+            raise is_taken(rank.index, segment.generation)
 
     @property
     def rank(self) -> int:
@@ -160,7 +159,7 @@ class _Left:
     """In the library's place once this rank has left."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        raise RankLost("this rank has left its group; form a group anew")
+        raise has_left()
 
 
 def _starts(counts: Sequence[int], unit: int) -> ctypes.Array[ctypes.c_int64]:

@@ -12,15 +12,17 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from cluster.errors import ConfigError, RankLost, WrongGeneration
+from cluster.errors import RankLost, WrongGeneration
+from ranks.collectives.loss import is_taken
 
 _GENERATION = "generation"
-_TIMEOUT_S = 60.0
+STORE_TIMEOUT_S = 60.0
+"""For a store to open, or to answer; a rank's first word to the others."""
 
 
 def open_store(host: str, generation: int) -> TCPStore:
     """At `host`, an address of this machine that the ranks reach; `.port` is the real one."""
-    limit = timedelta(seconds=_TIMEOUT_S)
+    limit = timedelta(seconds=STORE_TIMEOUT_S)
     store = TCPStore(host, 0, is_master=True, timeout=limit, wait_for_workers=False)
     store.set(_GENERATION, str(generation))
     return store
@@ -53,10 +55,7 @@ def claim(store: Store, rank: int, generation: int) -> Store:
     """The generation's part of the store, for this rank alone. Raises ConfigError for a second."""
     part = PrefixStore(f"ranks-{generation}", store)
     if part.add(f"joined-{rank}", 1) > 1:
-        raise ConfigError(
-            f"rank {rank} of generation {generation} is another process already; "
-            "start each rank of a generation once"
-        )
+        raise is_taken(rank, generation)
     return part
 
 

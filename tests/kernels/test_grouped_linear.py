@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kernels.cpu import native_library as native
+from kernels.cpu import native_sources as sources
 from kernels.cpu.grouped_linear import NativeGroupedLinear, pack_native_linear
 from kernels.cpu.packed_linear import PackedLinear
 from kernels.cpu.team import TEAM
@@ -229,10 +230,10 @@ def test_a_cpu_that_does_not_multiply_bytes_dequantizes(
     without_the_function = ctypes.CDLL(None)
     packed = pack_native_linear(without_the_function, grouped(32, 64, 32))
     assert isinstance(packed, PackedLinear)
-    present = native._cpu_flags()
-    assert "-mavx512vnni" in native._flags()
-    monkeypatch.setattr(native, "_cpu_flags", lambda: present - {"avx512_vnni"})
-    assert "-mavx512vnni" not in native._flags()
+    present = sources._cpu_flags()
+    assert "-mavx512vnni" in sources._flags()
+    monkeypatch.setattr(sources, "_cpu_flags", lambda: present - {"avx512_vnni"})
+    assert "-mavx512vnni" not in sources._flags()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import kernels.cpu.native_library as native
+import kernels.cpu.native_sources as sources
 from cluster.home import kernels_folder
 from kernels.dispatch.block_digest import block_digest
 from kernels.dispatch.kernel_sets import TORCH_CPU, kernels_for
@@ -27,7 +28,7 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_built_library_is_not_built_again(unbuilt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(kernels_folder(), unbuilt, ignore=shutil.ignore_patterns("triton"))
-    monkeypatch.setattr(native, "_build", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(sources, "_build", lambda *_: pytest.fail("built again"))
     assert native.native_library() is None
     assert kernels_for(torch.device("cpu"), unbuilt).name == "avx512"
     opened = native.native_library()
@@ -52,8 +53,8 @@ def test_without_a_compiler_torch_does_the_work_and_the_log_says_so(
 def test_a_failing_compiler_is_named_with_its_last_words(
     unbuilt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "_FLAGS", ("-no-such-flag",))
-    with pytest.raises(native.NativeUnavailable, match=r"g\+\+ failed: .*no-such-flag"):
+    monkeypatch.setattr(sources, "_FLAGS", ("-no-such-flag",))
+    with pytest.raises(sources.NativeUnavailable, match=r"g\+\+ failed: .*no-such-flag"):
         native.load_library(unbuilt)
     assert [path.suffix for path in unbuilt.iterdir()] == [".lock"]
 
@@ -61,15 +62,15 @@ def test_a_failing_compiler_is_named_with_its_last_words(
 def test_a_cpu_without_the_instructions_is_named(
     unbuilt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx512f", "avx512bw"}))
-    with pytest.raises(native.NativeUnavailable, match="lacks avx512vl, .*avx512_bf16"):
+    monkeypatch.setattr(sources, "_cpu_flags", lambda: frozenset({"avx512f", "avx512bw"}))
+    with pytest.raises(sources.NativeUnavailable, match="lacks avx512vl, .*avx512_bf16"):
         native.load_library(unbuilt)
 
 
 def test_a_folder_that_cannot_be_written_is_named(unbuilt: Path) -> None:
     blocked = unbuilt.with_name("file")
     blocked.write_text("not a folder")
-    with pytest.raises(native.NativeUnavailable, match="file/kernels cannot be written"):
+    with pytest.raises(sources.NativeUnavailable, match="file/kernels cannot be written"):
         native.load_library(blocked / "kernels")
 
 

@@ -7,7 +7,7 @@ import ctypes
 import pytest
 
 from cluster.home import kernels_folder
-from kernels.cpu.native_library import NativeUnavailable
+from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.native_calls import load_collectives
 
 

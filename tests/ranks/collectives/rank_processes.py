@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import torch
 from cluster.home import kernels_folder
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.rendezvous import MeetingPlace, Rendezvous, join
+from tests.ranks.collectives.rank_messages import answer_to, outcome_of, packed
 
 LIMIT_S = 60.0
 """For anything that is to come; generous, since machines are busy."""
@@ -49,8 +49,8 @@ class RankProcess:
     connection: Connection
 
     def send(self, work: Callable[[GroupCollective], object]) -> None:
-        """Begins `work`; a function that a new process can import."""
-        self.connection.send_bytes(pickle.dumps(work))
+        """Begins `work`: a function of rank_work, and its arguments by name."""
+        self.connection.send_bytes(packed(work))
 
     def answers(self, within_s: float) -> bool:
         """True once there is one."""
@@ -59,7 +59,7 @@ class RankProcess:
     def outcome(self) -> Any:
         """What the work has returned, or raised."""
         assert self.answers(LIMIT_S), "this rank hangs"
-        return pickle.loads(self.connection.recv_bytes())
+        return outcome_of(self.connection.recv_bytes())
 
     def kill(self) -> None:
         """SIGKILL; it is gone afterwards."""
@@ -144,12 +144,4 @@ def _serve(
     collective = join(rendezvous, rank, kernels_folder(), deadline_s=deadline_s)
     with contextlib.suppress(EOFError):
         while True:
-            work = pickle.loads(connection.recv_bytes())
-            connection.send_bytes(pickle.dumps(_outcome(work, collective)))
-
-
-def _outcome(work: Callable[[GroupCollective], object], collective: GroupCollective) -> object:
-    try:
-        return work(collective)
-    except Exception as error:
-        return error
+            connection.send_bytes(answer_to(connection.recv_bytes(), collective))

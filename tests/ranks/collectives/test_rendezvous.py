@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import kernels.cpu.native_library as native
+import kernels.cpu.native_sources as native
 from cluster.errors import ConfigError
 from cluster.home import kernels_folder
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, choose_kind, join
