@@ -218,7 +218,24 @@ def models_pull(model: str) -> None:
 def models_show(
     model: str,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="such as 24GiB; default: what is free here")
+        str | None,
+        typer.Option(
+            "--memory",
+            "--device-memory",
+            metavar="SIZE",
+            help="of a device, such as 24GiB; default: what is free here",
+        ),
+    ] = None,
+    tensor_parallel_size: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="what each of so many ranks would hold")
+    ] = None,
+    expert_parallel_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="groups of these ranks with other experts; default: as many as there can be",
+        ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16")] = "auto",
     weights: Annotated[str, typer.Option(help="auto, full, int8 or int4")] = "auto",
@@ -228,11 +245,13 @@ def models_show(
     """Facts of a model that is here, and what fits into memory beside it."""
     from cli.model_memory import Formats
     from cli.models import show_model
+    from cli.rank_memory import group_options
     from cluster.option_value import size_in_bytes
 
     memory_bytes = None if memory is None else size_in_bytes(memory, source="--memory")
     formats = Formats(dtype=dtype, weights=weights, kv=kv)
-    show_model(model, formats, memory_bytes, _form(output))
+    group = group_options(tensor_parallel_size, expert_parallel_size)
+    show_model(model, formats, memory_bytes, _form(output), group)
 
 
 def _form(output: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.errors import ConfigError
 from cluster.models.card import ModelCard
-from cluster.models.footprint import Footprint, footprint, parameters
+from cluster.models.footprint import HEADROOM_SHARE, Footprint, footprint, parameters
 from cluster.models.model_split import ModelSplit
 from cluster.process.free_memory import free_memory_bytes
 
@@ -21,6 +22,25 @@ class Formats:
     dtype: str = "auto"
     weights: str = "auto"
     kv: str = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatChoice:
+    """One choice of formats, resolved as for a footprint."""
+
+    dtype: str
+    weights: str
+    kv: str
+
+    @property
+    def weights_in_words(self) -> str:
+        """As a table shows them."""
+        return self.dtype if self.weights == "full" else self.weights
+
+    @property
+    def kv_in_words(self) -> str:
+        """As a table shows it."""
+        return self.dtype if self.kv == "auto" else self.kv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +68,31 @@ def check_kv_format(kv: str) -> None:
         raise ConfigError(f"kv is {kv!r}; choose {', '.join(KV_FORMATS)}", param="kv")
 
 
-def memory_rows(card: ModelCard, formats: Formats, memory_bytes: int) -> list[MemoryRow]:
+def usable_memory(memory_bytes: int) -> int:
+    """What an engine plans with: a device's memory without the headroom that it leaves."""
+    return int(memory_bytes * (1 - HEADROOM_SHARE))
+
+
+def format_choices(card: ModelCard, formats: Formats) -> list[FormatChoice]:
     """The formats asked for, then smaller ones. Raises ConfigError for an unknown format."""
     from engine.contract.spec import resolve_dtype, resolve_weights
 
     check_kv_format(formats.kv)
     dtype = resolve_dtype(card, formats.dtype)
     asked = resolve_weights(card, formats.weights, dtype, "cpu").value
-    choices = [(asked, formats.kv), (asked, "int8"), ("int8", "int8"), ("int4", "int8")]
-    rows = [
-        _row(card, memory_bytes, dtype=dtype, weights=weights, kv=kv)
-        for weights, kv in dict.fromkeys(choices)
+    pairs = [(asked, formats.kv), (asked, "int8"), ("int8", "int8"), ("int4", "int8")]
+    choices = [
+        FormatChoice(dtype=dtype, weights=weights, kv=kv) for weights, kv in dict.fromkeys(pairs)
     ]
-    return [row for row in rows if row.weight_bytes <= rows[0].weight_bytes]
+    sizes = [_footprint(card, choice).weight_bytes for choice in choices]
+    return [choice for choice, size in zip(choices, sizes, strict=True) if size <= sizes[0]]
+
+
+def memory_rows(
+    card: ModelCard, choices: Sequence[FormatChoice], memory_bytes: int
+) -> list[MemoryRow]:
+    """What each choice takes, and what fits beside it."""
+    return [_row(card, choice, usable_memory(memory_bytes)) for choice in choices]
 
 
 def num_parameters(card: ModelCard) -> int:
@@ -68,17 +100,21 @@ def num_parameters(card: ModelCard) -> int:
     return parameters(card.config).total
 
 
-def _row(card: ModelCard, memory_bytes: int, *, dtype: str, weights: str, kv: str) -> MemoryRow:
-    needs = footprint(
+def _footprint(card: ModelCard, choice: FormatChoice) -> Footprint:
+    return footprint(
         ModelSplit(config=card.config),
-        dtype=dtype,
-        weights=weights,
-        kv=kv,
+        dtype=choice.dtype,
+        weights=choice.weights,
+        kv=choice.kv,
         stored_bytes=card.stored_bytes,
     )
+
+
+def _row(card: ModelCard, choice: FormatChoice, memory_bytes: int) -> MemoryRow:
+    needs = _footprint(card, choice)
     return MemoryRow(
-        weights=dtype if weights == "full" else weights,
-        kv=dtype if kv == "auto" else kv,
+        weights=choice.weights_in_words,
+        kv=choice.kv_in_words,
         weight_bytes=needs.weight_bytes,
         kv_bytes_per_token=needs.kv_bytes_per_token,
         max_context_tokens=needs.largest_context(memory_bytes, card.config.max_context_tokens),

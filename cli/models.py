@@ -8,8 +8,17 @@ from typing import Any
 import msgspec
 
 from cli.json_output import print_json
-from cli.model_memory import Formats, MemoryRow, free_memory, memory_rows, num_parameters
+from cli.model_memory import (
+    Formats,
+    MemoryRow,
+    format_choices,
+    free_memory,
+    memory_rows,
+    num_parameters,
+)
 from cli.progress_view import ProgressView
+from cli.rank_memory import GroupOptions, group_memory
+from cli.rank_tables import print_group
 from cli.table import Table
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
@@ -36,13 +45,24 @@ def pull_model(model: str) -> None:
     print(card.metadata_path)
 
 
-def show_model(model: str, formats: Formats, memory_bytes: int | None, output: str) -> None:
-    """The card, and what fits into that much memory; default: what this machine has free."""
+def show_model(
+    model: str,
+    formats: Formats,
+    memory_bytes: int | None,
+    output: str,
+    group: GroupOptions | None = None,
+) -> None:
+    """The card, and what fits into that much memory; default: what this machine has free. With a
+    `group`, what each of its ranks would hold, and how few ranks would do."""
     card = ModelStore().show(model)
     memory = free_memory() if memory_bytes is None else memory_bytes
-    rows = memory_rows(card, formats, memory)
+    choices = format_choices(card, formats)
+    rows = memory_rows(card, choices, memory)
+    ranks = None if group is None else group_memory(card, choices, group, memory)
     if output == "json":
-        print_json({**_facts(card), "memory_bytes": memory, "memory": list(map(_as_json, rows))})
+        of_ranks = {} if ranks is None else dataclasses.asdict(ranks)
+        memory_facts = {"memory_bytes": memory, "memory": list(map(dataclasses.asdict, rows))}
+        print_json({**_facts(card), **memory_facts, **of_ranks})
         return
     table = Table("FACT", "VALUE")
     for name, value in _facts(card).items():
@@ -50,6 +70,8 @@ def show_model(model: str, formats: Formats, memory_bytes: int | None, output: s
     table.print()
     print(f"\nIn {size_in_words(memory)} of memory:")
     _memory_table(rows).print()
+    if ranks is not None:
+        print_group(ranks, memory)
 
 
 def _memory_table(rows: list[MemoryRow]) -> Table:
@@ -60,10 +82,6 @@ def _memory_table(rows: list[MemoryRow]) -> Table:
         sizes = size_in_words(row.weight_bytes), size_in_words(row.kv_bytes_per_token)
         table.add(row.weights, row.kv, *sizes, context, *map(str, row.batches.values()))
     return table
-
-
-def _as_json(row: MemoryRow) -> dict[str, Any]:
-    return dataclasses.asdict(row)
 
 
 def _facts(card: ModelCard) -> dict[str, Any]:
