@@ -58,7 +58,8 @@ def torch_facts() -> dict[str, Any]:
 
 def cpu_kernel_facts() -> dict[str, Any]:
     """The native library, built if it is not there yet; "reason" says why it cannot be had."""
-    from kernels.cpu.native_library import NativeUnavailable, load_library
+    from kernels.cpu.native_library import load_library
+    from kernels.cpu.native_sources import NativeUnavailable
 
     try:
         load_library(kernels_folder())
@@ -91,11 +92,24 @@ def transfer_facts() -> dict[str, Any]:
     }
 
 
+def collective_facts() -> dict[str, Any]:
+    """A real sum over two ranks."""
+    from ranks.selftest import run_selftest
+
+    report = run_selftest()
+    return {
+        "kind": report.kind.value,
+        "why_slow": report.why_slow,
+        "median_us": report.median_us,
+    }
+
+
 PROBES = {
     "torch": torch_facts,
     "cpu-kernels": cpu_kernel_facts,
     "nixl": nixl_facts,
     "transfer": transfer_facts,
+    "collectives": collective_facts,
 }
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ _TRANSFER_HINT = "see the message; --prefill 0 is a deployment that needs no tra
 
 
 def software_checks() -> list[Check]:
-    """Python, torch, triton, NIXL, and a real transfer."""
+    """Python, torch, triton, NIXL, a real transfer, and a real sum over ranks."""
     return [
         Check("python", _python),
         Check("torch", _torch),
@@ -27,6 +27,7 @@ def software_checks() -> list[Check]:
         Check("cpu-kernels", _cpu_kernels),
         Check("nixl", _nixl),
         Check("transfer", _transfer),
+        Check("collectives", _collectives),
     ]
 
 
@@ -107,6 +108,20 @@ def _transfer() -> Finding:
         f"{facts['num_bytes'] / 2**20:.0f} MiB between two processes over {facts['transport']}: "
         f"{facts['gb_per_s']:.1f} GB/s verified, handshake {facts['handshake_ms']:.0f} ms"
     )
+    return fine(text)
+
+
+def _collectives() -> Finding:
+    """A machine where ranks cannot meet serves all the same, on one device each."""
+    try:
+        facts = probe("collectives")
+    except ProbeFailed as cause:
+        text = f"ranks of one model cannot sum what they have: {cause}"
+        return poor(text, "see the message; --tensor-parallel-size 1 needs no ranks")
+    text = f"two ranks sum a row of 576 in {facts['median_us']:.1f} us over {facts['kind']}"
+    if facts["why_slow"]:
+        hint = "ranks are many times slower so than in shared memory"
+        return poor(f"{text}: {facts['why_slow']}", hint)
     return fine(text)
 
 

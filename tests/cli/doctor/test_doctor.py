@@ -117,6 +117,31 @@ def test_a_library_that_cannot_be_loaded_is_a_failure_with_the_command_that_inst
         assert finding.verdict is Verdict.FAIL and finding.hint and "libucp" in finding.text
 
 
+@pytest.mark.long
+def test_two_ranks_sum_a_row_for_real_and_the_report_says_by_what(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finding = software._collectives()
+    assert "two ranks sum a row of 576 in" in finding.text and " us over " in finding.text
+    facts = {"kind": "gloo", "why_slow": "this CPU lacks avx512f", "median_us": 130.2}
+    monkeypatch.setattr(software, "probe", lambda name: facts)
+    finding = software._collectives()
+    assert finding.verdict is Verdict.WARN
+    assert finding.text.endswith("in 130.2 us over gloo: this CPU lacks avx512f")
+
+
+def test_ranks_that_cannot_sum_are_a_warning_with_their_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(name: str) -> dict[str, object]:
+        raise probe.ProbeFailed("rank 1 of the self-test ended with 1: no memory")
+
+    monkeypatch.setattr(software, "probe", fails)
+    finding = software._collectives()
+    assert finding.verdict is Verdict.WARN and "no memory" in finding.text
+    assert "--tensor-parallel-size 1" in finding.hint
+
+
 def test_a_gpu_that_torch_cannot_use_is_a_failure_with_driver_and_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,77 @@
+"""One of the two ranks of the self-test: `python -m ranks.selftest_rank LAUNCH`.
+
+Its launch is JSON; it prints what it measured as the last line.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+
+import msgspec
+import torch
+
+from cluster.home import kernels_folder
+from ranks.collectives.group_collective import DEADLINE_S, GroupCollective
+from ranks.collectives.rendezvous import Rendezvous, join
+
+WIDTH = 576
+"""Values of the row that is summed: SmolLM2-135M's hidden size."""
+NUM_CALLS, WARM_UP = 200, 20
+START_TIMEOUT_S = 30.0
+"""For the other rank to import torch on a busy machine."""
+
+
+class SelftestLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank is told."""
+
+    rank: int
+    rendezvous: Rendezvous
+    device: str
+    """As torch names it."""
+
+
+class Sums(msgspec.Struct, frozen=True, kw_only=True):
+    """What it tells."""
+
+    median_us: float
+    """Of one call."""
+    are_right: bool
+
+
+def main() -> None:
+    """Joins, sums rows, and tells."""
+    launch = msgspec.json.decode(sys.argv[1], type=SelftestLaunch)
+    torch.set_num_threads(1)
+    device = torch.device(launch.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    collective = join(launch.rendezvous, launch.rank, kernels_folder(), deadline_s=DEADLINE_S)
+    collective.meet(START_TIMEOUT_S)
+    sums = measured(collective, torch.empty(1, WIDTH, device=device))
+    collective.close()
+    print(msgspec.json.encode(sums).decode())
+
+
+def measured(collective: GroupCollective, rows: torch.Tensor) -> Sums:
+    """Every rank brings its number plus one; how long a sum took, and whether all were right."""
+    times_us, are_right, ranks = [], True, collective.world_size
+    for _ in range(WARM_UP + NUM_CALLS):
+        rows.fill_(collective.rank + 1)
+        _wait_for(rows)
+        began_ns = time.perf_counter_ns()
+        collective.all_reduce(rows)
+        _wait_for(rows)
+        times_us.append((time.perf_counter_ns() - began_ns) / 1e3)
+        are_right = are_right and bool((rows == ranks * (ranks + 1) // 2).all())
+    return Sums(median_us=statistics.median(times_us[WARM_UP:]), are_right=are_right)
+
+
+def _wait_for(rows: torch.Tensor) -> None:
+    if rows.is_cuda:
+        torch.cuda.synchronize(rows.device)
+
+
+if __name__ == "__main__":
+    main()
