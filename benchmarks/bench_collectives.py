@@ -5,7 +5,8 @@
 Two processes, each pinned to a core of its own, sum rows of 576 (SmolLM2-135M's width). Shared
 memory, gloo and copies take turns within a round. The floor is what no sum through a segment can go
 without: both ranks at once copy their rows into it, and then the other's out of it; their waiting
-for each other is not counted. A figure is the median of all calls of rank 0, from Python.
+for each other is not counted. A figure is the median of all calls of rank 0, from Python. With
+--json a picture of the same name is written as well.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 from benchmarks.collective_rank import Schedule, Times
-from benchmarks.goals import ALL_REDUCE_1_ROW_US, ALL_REDUCE_512_ROWS_FACTOR
-from benchmarks.report import Row, exit_code, percentile, print_table, write_json
+from benchmarks.report import exit_code, write_json
+from benchmarks.sum_sizes import plot_sizes, print_sizes, rows_of, sizes_of
 from cluster.home import kernels_folder
-from kernels.cpu.native_library import NativeUnavailable
+from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.native_calls import load_collectives
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, Rendezvous
 from ranks.collectives.segment import DIRECT_BYTES, SharedSegment
@@ -62,29 +62,6 @@ def measured(rounds: int, direct_bytes: int, cores: list[int]) -> Times:
     return times
 
 
-def rows_of(times: Times) -> list[Row]:
-    """Median and p99 of each size and dtype, beside gloo's median."""
-    rows = []
-    for work in sorted({name.split("/")[1] for name in times}, key=_size_and_dtype):
-        num_rows = _size_and_dtype(work)[1]
-        ours, gloo = times[f"shared/{work}"], times[f"gloo/{work}"]
-        floor = statistics.median(times[f"copies/{work}"])
-        goal = {1: ALL_REDUCE_1_ROW_US, 512: floor * ALL_REDUCE_512_ROWS_FACTOR}.get(num_rows)
-        rows += [
-            Row(f"{work}", statistics.median(ours), "us", floor, goal),
-            Row(f"{work}, p99", percentile(ours, 99), "us", floor),
-            Row(f"{work}, gloo", statistics.median(gloo), "us", floor),
-            Row(f"{work}, gloo, p99", percentile(gloo, 99), "us", floor),
-        ]
-    return rows
-
-
-def _size_and_dtype(work: str) -> tuple[str, int]:
-    """Of "512 rows, bfloat16"."""
-    num_rows, dtype = work.split(" rows, ")
-    return dtype, int(num_rows)
-
-
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -103,9 +80,13 @@ def main() -> int:
         return 0
     load = os.getloadavg()[0]
     times = measured(options.rounds, options.direct_bytes, cores[:NUM_RANKS])
-    rows = rows_of(times)
-    print_table(f"all_reduce of rows of 576, two ranks, load {load:.1f} before", rows)
+    sizes = sizes_of(times)
+    print(f"\nall_reduce of rows of 576 over two ranks, microseconds (load {load:.1f} before)")
+    print_sizes(sizes)
+    rows = rows_of(sizes)
     write_json(options.json, "collectives", rows, {"load_before": load, "rounds": options.rounds})
+    if options.json is not None:
+        plot_sizes(sizes, options.json.with_suffix(".png"))
     return exit_code(rows)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,36 @@ def plot_bars(title: str, rows: Sequence[Row], path: Path) -> None:
     """Rows of one table in one unit. Writes a PNG."""
     figure, axis = _bars(title, rows, [row.value for row in rows])
     axis.set_xlabel(rows[0].unit)
+    figure.savefig(path, dpi=120)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One of a panel."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def plot_lines(
+    title: str, panels: Mapping[str, Sequence[Line]], axes: tuple[str, str], path: Path
+) -> None:
+    """Lines over each other, a panel beside the other, both axes by powers. Writes a PNG."""
+    import matplotlib.figure
+
+    size = (5.5 * len(panels), 4.0)
+    figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    places = figure.subplots(1, len(panels), squeeze=False, sharey=True).flat
+    for axis, (name, lines) in zip(places, panels.items(), strict=True):
+        for line, color in zip(lines, (OWN_COLOR, PEER_COLOR, FLOOR_COLOR), strict=False):
+            axis.loglog(line.x, line.y, "o-", color=color, markersize=3, label=line.label)
+        axis.set_title(name, fontsize=9)
+        axis.set_xlabel(axes[0], fontsize=8)
+        axis.set_ylabel(axes[1], fontsize=8)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
     figure.savefig(path, dpi=120)
 
 
