@@ -25,7 +25,9 @@ class DoorLimits:
     max_head_bytes: int = 32 * 1024
     max_headers: int = 100
     max_ahead_bytes: int = 64 * 1024
-    """Of requests that a client sends while it is being answered."""
+    """Of requests that a client sends on a connection while it is being answered there."""
+    max_all_ahead_bytes: int = 16 * 1024 * 1024
+    """Of all connections together. Over either, a connection closes after its answer."""
     max_connections: int = 4096
     """Over this many, only health and metrics are answered."""
     reserved_connections: int = 64

@@ -18,6 +18,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from cluster.errors import HeadTooLarge, InvalidRequest, SlowRequest, SplitserveError, status_of
+from router.api.http.ahead import RoomAhead
 from router.api.http.errors import error_body
 from router.api.http.turns import HEAD, NOTHING, TurnProtocol
 from router.front.limits import DoorLimits
@@ -28,7 +29,7 @@ MIN_CHUNK_BYTES = 64
 
 
 class FrontProtocol(TurnProtocol):
-    """One connection. Made by `protocol_with`, which sets `limits`."""
+    """One connection. Made by `protocol_with`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -53,9 +54,9 @@ class FrontProtocol(TurnProtocol):
     def data_received(self, data: bytes) -> None:
         body_bytes = self._body_bytes
         super().data_received(data)
-        if self._part is NOTHING or self.transport.is_closing():
+        if self._reading is NOTHING or self.transport.is_closing():
             return
-        if self._part is HEAD and self._head_timer is None:  # one that came in one read needs none
+        if self._reading is HEAD and self._head_timer is None:  # one that came whole needs none
             self._start_head_timer()
         if self._body_bytes > body_bytes:
             self._bare_bytes = 0
@@ -137,7 +138,7 @@ class FrontProtocol(TurnProtocol):
     def _head_is_late(self) -> None:
         self._head_timer = None
         timeout_s = self.limits.request_timeout_s
-        if self._part is NOTHING:
+        if self._reading is NOTHING:
             self.transport.close()  # it never said a word: nobody waits for an answer
         else:
             self._refuse(SlowRequest(f"the head did not arrive within {timeout_s:g} s"))
@@ -184,5 +185,6 @@ def _whole_answer(error: SplitserveError) -> bytes:
 
 
 def protocol_with(limits: DoorLimits) -> type[FrontProtocol]:
-    """A protocol class for uvicorn's `http` option."""
-    return type("LimitedFrontProtocol", (FrontProtocol,), {"limits": limits})
+    """A protocol class for uvicorn's `http` option: one door, whose connections share its room."""
+    shared = {"limits": limits, "room_ahead": RoomAhead(limits.max_all_ahead_bytes)}
+    return type("LimitedFrontProtocol", (FrontProtocol,), shared)

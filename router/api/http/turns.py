@@ -17,35 +17,45 @@ from enum import Enum, auto
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from router.api.http.ahead import BytesAhead, RoomAhead
 from router.api.http.asgi import header_of
+from router.api.http.offered_protocol import parser_of_body
 from router.front.limits import DoorLimits
 
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class Part(Enum):
-    """Which part of a request the next byte belongs to."""
+class Reading(Enum):
+    """What of a request the next byte belongs to."""
 
     NOTHING = auto()
     HEAD = auto()
     BODY = auto()
 
 
-NOTHING, HEAD, BODY = Part  # a look at a member through its class costs 0.16 us
+NOTHING, HEAD, BODY = Reading  # a look at a member through its class costs 0.16 us
 
 
 class TurnProtocol(HttpToolsProtocol):
     """uvicorn's protocol, without its pipeline."""
 
     limits: DoorLimits
+    room_ahead: RoomAhead
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._part = NOTHING
+        self._reading = NOTHING
         self._head_tail = b""  # of a head that is not complete: its end may lie across two reads
         self._body_bytes = 0  # of all requests of the connection
         self._body_start = 0
-        self._ahead = b""
+        self._ahead = BytesAhead(self.room_ahead, self.limits.max_ahead_bytes)
+        self._parser_of_heads = self.parser
+        self._parser_of_body: httptools.HttpRequestParser | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._ahead.take()
+        del self._parser_of_heads, self._parser_of_body  # which hold us
 
     def data_received(self, data: bytes) -> None:
         """Parses to the end of one request at most, and keeps the rest."""
@@ -53,41 +63,45 @@ class TurnProtocol(HttpToolsProtocol):
             if self._is_answering():
                 self._set_aside(data)
                 return
-            if self._part is NOTHING and not (data := data.lstrip(b"\r\n")):
+            if self._reading is NOTHING and not (data := data.lstrip(b"\r\n")):
                 return  # empty lines between requests are no sign of life, and no end of a head
             cut = self._cut(data)
-            if self._part is BODY and self.parser.should_upgrade():
-                self._take(data[:cut])
-            else:
-                super().data_received(data[:cut])
+            super().data_received(data[:cut])
             data = data[cut:]
 
     def on_message_begin(self) -> None:
         if self._is_answering():
             raise httptools.HttpParserError("a request ahead of its turn")
-        self._part = HEAD
+        self._reading = HEAD
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._part = BODY
+        self._reading = BODY
         self._head_tail = b""
         self._body_start = self._body_bytes
+        if self.parser.should_upgrade():
+            self._parser_of_body = parser_of_body(self, self.headers)
         super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """The parser calls it for each chunk of a body."""
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade() and self._num_left():
-            return  # the parser leaves the body to the other protocol, and we speak none
-        self._part = NOTHING
+        """Of a head that offers another protocol, the parser calls it before the body."""
+        if self._parser_of_body is not None:
+            self.parser, self._parser_of_body = self._parser_of_body, None
+            return
+        self.parser = self._parser_of_heads
+        self._reading = NOTHING
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        ahead, self._ahead = self._ahead, b""
-        self.data_received(ahead)
+        self.data_received(self._ahead.take())
 
     def _is_answering(self) -> bool:
         """A request that has arrived whole."""
@@ -97,7 +111,7 @@ class TurnProtocol(HttpToolsProtocol):
     def _cut(self, data: bytes) -> int:
         """Bytes of `data` to the end of the head or body; of a chunked body all, for only the
         parser knows its end: a request that follows in the same read is not answered."""
-        if self._part is BODY:
+        if self._reading is BODY:
             left = self._num_left()
             return len(data) if left is None else max(1, left)
         head = self._head_tail + data
@@ -112,20 +126,12 @@ class TurnProtocol(HttpToolsProtocol):
         length = header_of(self.scope, b"content-length")  # type: ignore[arg-type]
         return None if length is None else int(length) - (self._body_bytes - self._body_start)
 
-    def _take(self, data: bytes) -> None:
-        """A piece of a body, past the parser."""
-        self.on_body(data)
-        if not self._num_left():
-            self.on_message_complete()
-
     def _set_aside(self, data: bytes) -> None:
-        if len(self._ahead) + len(data) <= self.limits.max_ahead_bytes:
-            self._ahead += data
-        else:
+        if not self._ahead.add(data):
             self._answer_no_more()
 
     def _answer_no_more(self) -> None:
         """After the answer under way. What comes is still read: closing over bytes that nobody
         has read resets the connection, and the client may lose that answer."""
-        self._ahead = b""
+        self._ahead.take()
         self.cycle.keep_alive = False

@@ -9,7 +9,9 @@ import pytest
 from router.api.http.protocol import CHUNKS_AT_ONCE, MIN_CHUNK_BYTES
 from tests.router.api.http.wire import Wire
 
-CHUNKED = b"POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+HEAD = b"POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+CHUNKED = HEAD + b"\r\n"
+OFFERING = HEAD + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
 
 
 def chunk(num_bytes: int) -> bytes:
@@ -50,9 +52,10 @@ async def test_a_head_of_too_many_bytes_is_refused_with_its_limit(end: bytes) ->
     assert "32768 bytes" in error["message"]
 
 
-async def test_a_body_of_crumbs_is_refused_before_it_is_read() -> None:
+@pytest.mark.parametrize("head", [CHUNKED, OFFERING])
+async def test_a_body_of_crumbs_is_refused_before_it_is_read(head: bytes) -> None:
     wire = Wire()
-    wire.protocol.data_received(CHUNKED + chunk(1) * 40_000)
+    wire.protocol.data_received(head + chunk(1) * 40_000)
     status, error = refusal(wire)
     assert (status, error["code"]) == (400, "invalid_request")
     assert "chunks" in error["message"]
@@ -79,9 +82,10 @@ async def test_a_few_crumbs_or_many_fair_chunks_are_a_body(count: int, size: int
     assert wire.answers == [b"/a " + b"y" * count * size] * 2
 
 
-async def test_many_trailers_are_refused() -> None:
+@pytest.mark.parametrize("head", [CHUNKED, OFFERING])
+async def test_many_trailers_are_refused(head: bytes) -> None:
     wire = Wire()
-    wire.protocol.data_received(CHUNKED + chunk(1) + b"0\r\n" + b"a:\r\n" * 6400)
+    wire.protocol.data_received(head + chunk(1) + b"0\r\n" + b"a:\r\n" * 6400)
     assert refusal(wire)[0] == 431
 
 

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from router.api.http.protocol import protocol_with
 from tests.router.api.http.wire import Wire
-from tests.router.front_fakes import hangs, running_front, until
+from tests.router.front_fakes import hangs, running_front, small_limits, until
 
 GET = b"GET /get HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -68,7 +69,8 @@ async def test_a_client_that_sends_too_much_ahead_gets_the_answer_under_way_and_
     wire.protocol.data_received(post("/a", b"one") + GET * 1000)
     for _ in range(10):
         wire.protocol.data_received(GET * 1000)
-    assert len(wire.protocol._ahead) <= 64 * 1024
+    limits, room = wire.protocol.limits, wire.protocol.room_ahead
+    assert limits.max_all_ahead_bytes - room.num_free_bytes <= limits.max_ahead_bytes
     wire.may_answer.set()
     await wire.settle()
     assert wire.answers == [b"/a one"]
@@ -144,14 +146,77 @@ async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
     assert wire.protocol.timeout_keep_alive_task is None
 
 
-async def test_a_body_whose_head_offers_another_protocol_is_read_all_the_same() -> None:
-    head = b"POST /a HTTP/1.1\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n"
-    request = head + b"http2-settings: AAEAAA\r\ncontent-length: 5\r\n\r\nthree"
+async def test_what_connections_send_ahead_has_one_bound_and_is_given_back_with_each() -> None:
+    door = protocol_with(small_limits(max_all_ahead_bytes=3 * len(GET)))
+    first, second = Wire(door), Wire(door)
+    for wire in (first, second):
+        wire.protocol.data_received(GET)
+        wire.protocol.data_received(GET + GET)
+    assert door.room_ahead.num_free_bytes == len(GET)
+    second.may_answer.set()
+    await second.settle()
+    assert (second.answers, second.transport.is_closing()) == ([b"/get "], True)
+    first.lose()
+    assert door.room_ahead.num_free_bytes == 3 * len(GET)
+    await first.settle()
+    third = Wire(door)
+    third.protocol.data_received(GET)
+    third.protocol.data_received(GET + GET)
+    third.may_answer.set()
+    await third.settle()
+    assert third.answers == [b"/get "] * 3
+    assert door.room_ahead.num_free_bytes == 3 * len(GET)
+
+
+OFFER = b"POST /a HTTP/1.1\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\n"
+BODIES = {
+    "length": b"content-length: 5\r\n\r\nthree",
+    "chunked": b"transfer-encoding: chunked\r\n\r\n2\r\nth\r\n3\r\nree\r\n0\r\n\r\n",
+    "trailer": b"transfer-encoding: chunked\r\n\r\n5\r\nthree\r\n0\r\nx: y\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_a_body_whose_head_offers_another_protocol_is_read_all_the_same(body: bytes) -> None:
+    request = OFFER + b"http2-settings: AAEAAA\r\n" + body
     for cut in range(len(request)):
         wire = Wire()
         wire.may_answer.set()
         wire.protocol.data_received(request[:cut])
         await wire.turns()
-        wire.protocol.data_received(request[cut:] + GET)
+        wire.protocol.data_received(request[cut:])
         await wire.settle()
-        assert wire.answers == [b"/a three", b"/get "]
+        wire.protocol.data_received(request if cut % 2 else GET)
+        await wire.settle()
+        assert wire.answers == [b"/a three", b"/a three" if cut % 2 else b"/get "]
+        assert not wire.transport.is_closing()
+
+
+async def test_what_follows_such_a_body_in_its_read_is_answered_where_its_end_is_known() -> None:
+    known, chunked_one = Wire(), Wire()
+    for wire, body in ((known, BODIES["length"]), (chunked_one, BODIES["chunked"])):
+        wire.may_answer.set()
+        wire.protocol.data_received(OFFER + body + GET)
+        await wire.settle()
+    assert known.answers == [b"/a three", b"/get "]
+    assert chunked_one.answers == [b"/a three"]
+    assert b"connection: close" in chunked_one.transport.written
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"chunked, gzip"])
+async def test_such_a_body_without_an_end_is_refused(coding: bytes) -> None:
+    wire = Wire()
+    wire.protocol.data_received(OFFER + b"transfer-encoding: " + coding + b"\r\n\r\nthree")
+    await wire.settle()
+    assert wire.transport.written.startswith(b"HTTP/1.1 400 ")
+    assert wire.transport.written.count(b"HTTP/1.1 ") == 1
+    assert (wire.started, wire.transport.is_closing()) == ([], True)
+
+
+async def test_an_offer_without_a_body_is_a_request() -> None:
+    for framing in (b"\r\n", b"content-length: 0\r\n\r\n"):
+        wire = Wire()
+        wire.may_answer.set()
+        wire.protocol.data_received(OFFER + framing + GET)
+        await wire.settle()
+        assert wire.answers == [b"/a ", b"/get "]

@@ -44,7 +44,7 @@ class FakeTransport(asyncio.Transport):
 class Wire:
     """An application that tells each request's path and body, when it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, door: type[FrontProtocol] | None = None) -> None:
         self.may_answer = asyncio.Event()
         self.started: list[str] = []
         self.left: list[str] = []
@@ -59,7 +59,7 @@ class Wire:
             proxy_headers=False,
         )
         self.state = ServerState()
-        self.protocol: FrontProtocol = protocol_with(small_limits())(config, self.state, {})
+        self.protocol = (door or protocol_with(small_limits()))(config, self.state, {})
         self.transport = FakeTransport()
         self.protocol.connection_made(self.transport)
 
