@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cluster.errors import WorkerLost
@@ -12,8 +12,30 @@ from protos import worker_pb2
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
 from router.fleet.member import Assignment, FleetMember
+from router.fleet.standstill import Standstill
 from router.fleet.worker_session import WorkerSession
 from router.pricing.route import Route, RoutingView
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """One request's shares of its workers. Both methods are idempotent."""
+
+    decode: Assignment
+    prefill: Assignment | None
+    """None: the decode worker computes the prompt."""
+
+    def prefilled(self) -> None:
+        """The prompt is computed: a prefill worker has nothing more to do for it."""
+        self.decode.prefilled()
+        if self.prefill is not None:
+            self.prefill.release()
+
+    def release(self) -> None:
+        """Nobody has anything more to do for it."""
+        self.decode.release()
+        if self.prefill is not None:
+            self.prefill.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +44,8 @@ class ChosenWorkers:
 
     decode: FleetMember
     session: WorkerSession
-    """The decode worker's."""
+    standstill: Standstill
+    """Both are the decode worker's."""
     prefill: list[FleetMember]
     """Best first: the first is to compute the prompt. Empty: the decode worker does."""
     found: Mapping[WorkerKey, int]
@@ -32,26 +55,41 @@ class ChosenWorkers:
     def of(cls, view: RoutingView, route: Route, fleet: Fleet) -> ChosenWorkers:
         """Raises WorkerLost when the decode worker has gone since; of the others, who is left."""
         decode = fleet.find(route.decode)
-        if decode is None or decode.session is None:
+        if decode is None or decode.session is None or decode.standstill is None:
             raise WorkerLost(f"decode worker {route.decode.worker_id} left; try again")
         prefill = [item for key in route.prefill if (item := fleet.find(key)) is not None]
         found = {item.key: item.matched_tokens for item in (*view.decode, *view.prefill)}
-        return cls(decode, decode.session, prefill, found)
+        return cls(decode, decode.session, decode.standstill, prefill, found)
 
     @property
     def all(self) -> tuple[FleetMember, ...]:
-        """The decode worker first."""
+        """Everyone who may have a part in it."""
         return (self.decode, *self.prefill)
 
-    def assign(self, request: RoutedRequest) -> Iterator[Assignment]:
-        """The decode worker's share first, then the first prefill worker's; each counts at once."""
+    @property
+    def computing(self) -> FleetMember:
+        """Who is to compute the prompt, unless it fails."""
+        return next(iter(self.prefill), self.decode)
+
+    @property
+    def is_local(self) -> bool:
+        """True when that is the decode worker."""
+        return not self.prefill
+
+    def assign(self, request: RoutedRequest) -> Assignments:
+        """Counts the request at the decode worker and at who computes its prompt, or nowhere."""
         num_prompt = len(request.token_ids)
         total = num_prompt + request.max_answer_tokens
-        local_tokens = 0 if self.prefill else self._uncached(self.decode, num_prompt)
-        yield self.decode.assign(num_tokens=total, prefill_tokens=local_tokens)
-        for item in self.prefill[:1]:
-            uncached = self._uncached(item, num_prompt)
-            yield item.assign(num_tokens=num_prompt, prefill_tokens=uncached)
+        uncached = self._uncached(self.computing, num_prompt)
+        if self.is_local:
+            return Assignments(self.decode.assign(num_tokens=total, prefill_tokens=uncached), None)
+        decode = self.decode.assign(num_tokens=total, prefill_tokens=None)
+        try:
+            prefill = self.computing.assign(num_tokens=num_prompt, prefill_tokens=uncached)
+        except BaseException:
+            decode.release()
+            raise
+        return Assignments(decode, prefill)
 
     def submission(self, request: RoutedRequest) -> worker_pb2.Submit:
         """What the decode worker is sent."""

@@ -1,6 +1,6 @@
 """What a request leaves in the caches of its workers: counted on while it runs, settled at its end.
 
-    sent -> expected at the decode worker and at the first prefill worker
+    sent -> expected at the decode worker and at who is to compute the prompt
          -> decoded there, or ended well -> true of whoever surely has the whole prompt
          -> failed, or left before that  -> expected no more
 
@@ -35,8 +35,8 @@ class LeftBehind:
 
     def expect(self) -> None:
         """From now on requests that follow find their prefix."""
-        for item in self._workers.all[:2]:
-            self._expect_at(item)
+        self._expect_at(self._workers.decode)
+        self._expect_at(self._workers.computing)
 
     def made(self, num_tokens: int) -> None:
         """Tokens of an answer have come."""

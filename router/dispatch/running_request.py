@@ -1,9 +1,10 @@
 """One request at its workers: from the decision to the last word.
 
-    sent -> first token (prefill worker released) -> ... -> Completed | error -> closed
+    sent -> first token (prefill worker released) -> ... -> Completed | error -> read -> closed
                                                       '-> finish of the last choice: a second more
 
-`close` settles everything once: the stream, the workers' counts and what is left behind there.
+At its first end, read or not, it leaves its workers: they are judged, and their counts settled.
+`close` settles the rest once: the stream, and what is left behind.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ from cluster.wire import (
     usage_from_wire,
 )
 from protos import worker_pb2
-from router.dispatch.chosen_workers import ChosenWorkers
+from router.dispatch.chosen_workers import Assignments, ChosenWorkers
 from router.dispatch.left_behind import LeftBehind
 from router.dispatch.stream import ChoiceTokens, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import ProgressWatch, TimeLimits
 from router.fleet.fleet import Fleet
-from router.fleet.member import Assignment
-from router.fleet.request_stream import RequestStream, WorkerMessage
+from router.fleet.request_stream import RequestStream, StreamListener
 from router.index.prefix_index import PrefixIndex
 from router.pricing.route import Route, RoutingView
 
@@ -49,23 +49,24 @@ class RunningRequest:
         *,
         on_end: Callable[[], None],
     ) -> None:
-        """`on_end`: the worker is through with it, however far its client has read."""
+        """`on_end`: no worker will do anything more for it, however far its client has read."""
         workers = ChosenWorkers.of(view, route, fleet)
         self.decode = route.decode
         self._fleet, self._on_end = fleet, on_end
-        self._standstill = workers.decode.standstill
-        self._patience_s = request.limits.between_tokens_s
-        self._is_local = not workers.prefill
+        self._standstill = workers.standstill
+        self._between_tokens_s = request.limits.between_tokens_s
+        self._is_local = workers.is_local
         self._begun = set[int]()
         """Choices that have a token: the first may be the prefill worker's, the next are not."""
         self._has_decoded = False
-        self._assignments: list[Assignment] = []
+        self._has_left = False
+        self._assignments: Assignments | None = None
         self._left_behind = LeftBehind(request, workers, index)
         self._goodbye: asyncio.TimerHandle | None = None
         self._stream = self._sent(request, workers)
         self._watch = self._watched(request.limits)
         try:
-            self._assignments.extend(workers.assign(request))
+            self._assignments = workers.assign(request)
             self._left_behind.expect()
         except BaseException:
             self.close()  # nobody else can
@@ -73,7 +74,7 @@ class RunningRequest:
 
     async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
-        message = await self._next_message()
+        message = await self._stream.next()
         if isinstance(message, worker_pb2.PromptTokens):
             scored = [prompt_token_from_wire(token) for token in message.tokens]
             return PromptTokens(message.first_index, scored)
@@ -94,15 +95,11 @@ class RunningRequest:
             )
 
     def close(self) -> None:
-        """Cancels at the worker unless the request has ended there; idempotent. However it leaves,
-        with a worker that stands the fault is that worker's."""
-        if self._worker_stands() and not self._watch.is_blind:
-            self._fleet.note_request(self.decode, failed=True)
-        self._watch.stop()
+        """Cancels at the worker unless the request has ended there; idempotent."""
+        self._leave()
         if self._goodbye is not None:
             self._goodbye.cancel()
         self._stream.close()
-        self._release()
         self._left_behind.settle()
 
     def _sent(self, request: RoutedRequest, workers: ChosenWorkers) -> RequestStream:
@@ -110,8 +107,7 @@ class RunningRequest:
             workers.submission(request),
             max_tokens=request.max_answer_tokens,
             max_prompt_tokens=request.max_scored_tokens,
-            on_tokens=self._heed_tokens,
-            on_end=self._heed_end,
+            listener=StreamListener(self._heed_prompt, self._heed_tokens, self._heed_end),
         )
 
     def _watched(self, limits: TimeLimits) -> ProgressWatch:
@@ -123,48 +119,53 @@ class RunningRequest:
         )
 
     def _worker_stands(self) -> bool:
-        return self._standstill.has_lasted(self._patience_s)
+        return self._standstill.has_lasted(self._between_tokens_s)
 
-    async def _next_message(self) -> WorkerMessage:
-        try:
-            return await self._stream.next()
-        except SplitserveError:
-            self._left_behind.failed()
-            raise
+    def _heed_prompt(self, now_s: float) -> None:
+        """Of a prompt that others compute the logprobs are theirs."""
+        if self._is_local:
+            self._standstill.made(now_s)
 
     def _heed_tokens(self, choice: int, num_tokens: int, now_s: float) -> None:
         """They have come, read or not. One that the decode worker has made itself says that its
         engine works; the first of all, that the prompt is computed."""
         self._left_behind.made(num_tokens)
-        if not self._begun:
-            self._leave_prefill()
+        if not self._begun and self._assignments is not None:
+            self._assignments.prefilled()
         if self._is_local or choice in self._begun or num_tokens > 1:
             self._standstill.made(now_s)
             if not self._has_decoded:
                 self._note_decoded()
         self._begun.add(choice)
 
-    def _heed_end(self) -> None:
-        """It has ended well, read or not."""
-        self._standstill.ended_well()
-        if not self._has_decoded:
-            self._fleet.note_good_end(self.decode)
-        self._release()
-        self._on_end()
+    def _heed_end(self, error: SplitserveError | None) -> None:
+        """It is over, read or not. Without a token it may be tried again elsewhere."""
+        if error is None:
+            self._standstill.ended_well()
+            if not self._has_decoded:
+                self._fleet.note_good_end(self.decode)
+        else:
+            self._left_behind.failed()
+        self._leave()
+        if error is None or self._begun:
+            self._on_end()
 
-    def _leave_prefill(self) -> None:
-        self._assignments[0].prefilled()
-        for assignment in self._assignments[1:]:
-            assignment.release()
+    def _leave(self) -> None:
+        """The workers have nothing more to do for it; idempotent. However it leaves, with a worker
+        that stands the fault is that worker's."""
+        if self._has_left:
+            return
+        self._has_left = True
+        if self._worker_stands() and not self._watch.is_blind:
+            self._fleet.note_request(self.decode, failed=True)
+        self._watch.stop()
+        if self._assignments is not None:
+            self._assignments.release()
 
     def _note_decoded(self) -> None:
         self._has_decoded = True
         self._left_behind.decoded()
         self._fleet.note_request(self.decode, failed=False)
-
-    def _release(self) -> None:
-        for assignment in self._assignments:
-            assignment.release()
 
     def _give_up_on_the_end(self) -> None:
         self._stream.fail(

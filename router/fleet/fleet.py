@@ -226,7 +226,8 @@ class Fleet:
         if item is None:
             return
         was_draining, item.state = item.state.draining, state
-        item.standstill.heard(receives=state.load.num_leases > 0)
+        if item.standstill is not None:
+            item.standstill.heard(state.load)
         self._estimates.heard(item.key, state.load)
         if state.draining != was_draining:
             self._changed.set()
@@ -234,7 +235,8 @@ class Fleet:
     def _add(self, state: MemberState) -> None:
         member = state.member
         clock = self._time.rest_clock
-        item = FleetMember(state, cooldown=Cooldown(clock), standstill=Standstill(clock))
+        standstill = Standstill(clock) if member.role is Role.DECODE else None
+        item = FleetMember(state, cooldown=Cooldown(clock), standstill=standstill)
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         self._learn_of_cache(item)

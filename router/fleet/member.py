@@ -14,21 +14,23 @@ from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
 from router.fleet.slow_start import SlowStart
-from router.fleet.standstill import Standstill
+from router.fleet.standstill import GivenRequest, Standstill
 from router.fleet.worker_session import WorkerSession
 
 
 class Assignment:
     """A request's share of a worker: counted until released, once."""
 
-    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens", "_task")
+    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens", "_turn")
 
-    def __init__(self, member: FleetMember, num_tokens: int, prefill_tokens: int) -> None:
+    def __init__(self, member: FleetMember, num_tokens: int, prefill_tokens: int | None) -> None:
         self._member: FleetMember | None = member
         self._num_tokens = num_tokens
-        self._prefill_tokens = prefill_tokens
+        self._prefill_tokens = prefill_tokens or 0
         self._is_probe = member.cooldown.sent()
-        self._task = member.standstill.given(is_elsewhere=not prefill_tokens)
+        self._turn: GivenRequest | None = None
+        if member.standstill is not None:
+            self._turn = member.standstill.given(is_elsewhere=prefill_tokens is None)
 
     def prefilled(self) -> None:
         """The prompt is computed; idempotent."""
@@ -36,11 +38,13 @@ class Assignment:
             self._member.pending_prefill_tokens -= self._prefill_tokens
             self._member.pending_prompts -= self._prefill_tokens > 0
             self._prefill_tokens = 0
-            self._task.came_back()
+            if self._turn is not None:
+                self._turn.came_back()
 
     def release(self) -> None:
         """The worker has nothing more to do for the request; idempotent."""
-        self._task.left()
+        if self._turn is not None:
+            self._turn.left()
         self.prefilled()
         member, self._member = self._member, None
         if member is not None:
@@ -52,7 +56,7 @@ class Assignment:
 
 @dataclass(slots=True, eq=False)
 class FleetMember:
-    """All calls from the event loop. `session` exists for decode workers."""
+    """All calls from the event loop. Decode workers have a `session` and a `standstill`."""
 
     state: MemberState
     """The store's record, always its latest."""
@@ -65,8 +69,8 @@ class FleetMember:
     """Whether its work fails: requests at a decode worker, handoffs at a prefill worker."""
     slow_start: SlowStart = field(default_factory=SlowStart)
     """Of a decode worker."""
-    standstill: Standstill = field(default_factory=lambda: Standstill(time.monotonic))
-    """Of a decode worker; nobody asks it of another."""
+    standstill: Standstill | None = None
+    """Of a decode worker."""
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0
@@ -140,13 +144,14 @@ class FleetMember:
             room_tokens = self._pool_tokens or self.member.max_context_tokens
             self.guesses.wrote(ceil(num_tokens / size), room_blocks=room_tokens // size)
 
-    def assign(self, *, num_tokens: int, prefill_tokens: int) -> Assignment:
-        """Counts a request; `prefill_tokens` are those that it computes here. None, at a decode
-        worker: its prompt is computed elsewhere."""
+    def assign(self, *, num_tokens: int, prefill_tokens: int | None) -> Assignment:
+        """Counts a request; `prefill_tokens` of its prompt are to be computed here, and None of
+        them, at a decode worker, where others were named who compute it."""
         self.num_in_flight += 1
         self.in_flight_tokens += num_tokens
-        self.pending_prefill_tokens += prefill_tokens
-        self.pending_prompts += prefill_tokens > 0
+        if prefill_tokens is not None:
+            self.pending_prefill_tokens += prefill_tokens
+            self.pending_prompts += prefill_tokens > 0
         return Assignment(self, num_tokens, prefill_tokens)
 
     @property

@@ -3,6 +3,7 @@
     add_prompt* -> add_tokens* -> end | fail
                                   finish of a choice, and close, by the consumer at any time
 
+What comes is told to the listener in that moment, however far the consumer has read.
 Holds at most what the request may produce: a worker that sends more has broken the contract.
 """
 
@@ -11,15 +12,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from cluster.deadline import Clock
 from cluster.errors import InternalError, SplitserveError, from_code
 from protos import worker_pb2
 
 WorkerMessage = worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended
-OnTokens = Callable[[int, int, float], None]
-"""Called with a choice, how many tokens of it have come, and when."""
 _Item = WorkerMessage | SplitserveError
+
+
+@dataclass(frozen=True, slots=True)
+class StreamListener:
+    """Hears what comes, however far the consumer has read."""
+
+    on_prompt: Callable[[float], None] = lambda now_s: None
+    """Tokens of the prompt have come with their logprobs, and when."""
+    on_tokens: Callable[[int, int, float], None] = lambda choice, num_tokens, now_s: None
+    """A choice, how many tokens of it have come, and when."""
+    on_end: Callable[[SplitserveError | None], None] = lambda error: None
+    """The worker is through, or told to stop; with the request's error, if it has one. Once, and
+    nothing after it; not where the consumer closes first."""
+
+
+NOBODY = StreamListener()
 
 
 class RequestStream:
@@ -32,19 +48,16 @@ class RequestStream:
         max_prompt_tokens: int = 0,
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
-        on_tokens: OnTokens = lambda choice, num_tokens, now_s: None,
-        on_end: Callable[[], None] = lambda: None,
+        listener: StreamListener = NOBODY,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_tokens`: tokens
-        have come, `on_end`: the worker is through, however far the consumer has read; neither
-        after an error."""
+        """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_close`: nobody
+        waits for it any more, which the worker is to be told unless it knows; once at most."""
         self._tokens_left = max_tokens
         self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
         self._on_close = on_close
-        self._on_tokens = on_tokens
-        self._on_end = on_end
+        self._listener = listener
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._over = False
         self._clock = clock
@@ -58,6 +71,7 @@ class RequestStream:
             self.fail(InternalError("the decode worker scored more of the prompt than there is"))
         elif not self._over:
             self._items.put_nowait(scored)
+            self._listener.on_prompt(self._clock())
 
     def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
         """New tokens of one choice."""
@@ -67,7 +81,7 @@ class RequestStream:
             self.fail(InternalError("the decode worker sent more tokens than were asked for"))
         elif not self._over:
             self._items.put_nowait(tokens)
-            self._on_tokens(tokens.choice, len(tokens.tokens), now_s)
+            self._listener.on_tokens(tokens.choice, len(tokens.tokens), now_s)
 
     def end(self, ended: worker_pb2.Ended) -> None:
         """The worker's last word."""
@@ -76,13 +90,16 @@ class RequestStream:
         elif not self._over:
             self._over = True
             self._items.put_nowait(ended)
-            self._on_end()
+            self._listener.on_end(None)
 
     def fail(self, error: SplitserveError) -> None:
-        """The request ends with an error, after what has arrived; the first end counts."""
+        """The request ends with an error, after what has arrived; the first end counts. The worker
+        is told now: until the consumer has read so far, minutes may pass."""
         if not self._over:
             self._over = True
             self._items.put_nowait(error)
+            self._on_close()
+            self._listener.on_end(error)
 
     async def next(self) -> WorkerMessage:
         """The next message; nothing may be asked for after Ended. Raises the request's error."""
@@ -98,5 +115,6 @@ class RequestStream:
 
     def close(self) -> None:
         """The consumer has gone: cancels at the worker unless the request has ended there."""
-        self._over = True
-        self._on_close()
+        if not self._over:
+            self._over = True
+            self._on_close()

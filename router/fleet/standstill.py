@@ -4,14 +4,16 @@
     given, prefill workers named --> elsewhere --first token--^
 
 Time counts while it is the worker's turn with any request, and from zero again with every token
-that it makes itself and every good end. A request that leaves unanswered takes nothing back: who
-gives up after a second has seen the worker stand for that second. What waits elsewhere is the
-worker's turn, too, unless it says that it receives: it has yet to ask for the prompt's blocks.
+that it makes itself, every part of a prompt that it computes, and every good end. A request that
+leaves unanswered takes nothing back: who gives up after a second has seen the worker stand for that
+second. What waits elsewhere is the worker's turn, too, unless it says that it receives: it has yet
+to ask for the prompt's blocks.
 """
 
 from __future__ import annotations
 
 from cluster.deadline import Clock
+from cluster.generation import EngineLoad
 
 
 class GivenRequest:
@@ -48,11 +50,20 @@ class Standstill:
         self._clock = clock
         self._num_own = 0
         self._num_elsewhere = 0
-        self._receives = False
+        self._load = EngineLoad()
+        """The worker's last word."""
+        self._has_lost_one = False
+        """A request has left since."""
         self._since_s: float | None = None
         """While time counts: from when, as if it had never paused."""
         self._counted_s = 0.0
         """While it does not."""
+
+    @property
+    def has_turn(self) -> bool:
+        """True while there is something that it could do."""
+        receives = self._load.num_leases > 0
+        return self._num_own > 0 or (self._num_elsewhere > 0 and not receives)
 
     def has_lasted(self, limit_s: float) -> bool:
         """True when it has had so much time, and made nothing for anybody."""
@@ -70,16 +81,19 @@ class Standstill:
         """So many more are its turn, or elsewhere. By `GivenRequest` only."""
         self._num_own += num_own
         self._num_elsewhere += num_elsewhere
+        self._has_lost_one |= num_own + num_elsewhere < 0
         self._count()
 
-    def heard(self, *, receives: bool) -> None:
-        """The worker's own word: whether it waits for blocks of prompts that others compute."""
-        if receives != self._receives:
-            self._receives = receives
-            self._count()
+    def heard(self, load: EngineLoad) -> None:
+        """The worker's own word: whether it waits for blocks of prompts that others compute, and
+        what is left of those that it computes itself."""
+        if self._has_computed(load):
+            self.made(self._clock())
+        self._load, self._has_lost_one = load, False
+        self._count()
 
     def made(self, now_s: float) -> None:
-        """A token of its own. Called with every one."""
+        """A token of its own, or tokens of a prompt. Called with every one."""
         self._counted_s = 0.0
         if self._since_s is not None:
             self._since_s = now_s
@@ -88,11 +102,20 @@ class Standstill:
         """A request is complete, whoever made its tokens: the engine has closed it."""
         self.made(self._clock())
 
+    def _has_computed(self, load: EngineLoad) -> bool:
+        """Less is left of as many prompts: what a request takes along that leaves, be it another
+        router's, is nothing made."""
+        before = self._load
+        return (
+            load.waiting_prefill_tokens < before.waiting_prefill_tokens
+            and load.waiting_prompts >= before.waiting_prompts
+            and not self._has_lost_one
+        )
+
     def _count(self) -> None:
         """Starts or stops the time, as things are now."""
-        has_turn = self._num_own > 0 or (self._num_elsewhere > 0 and not self._receives)
-        if has_turn and self._since_s is None:
+        if self.has_turn and self._since_s is None:
             self._since_s = self._clock() - self._counted_s
-        elif not has_turn and self._since_s is not None:
+        elif not self.has_turn and self._since_s is not None:
             self._counted_s = self._clock() - self._since_s
             self._since_s = None

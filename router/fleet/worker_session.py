@@ -27,7 +27,7 @@ from cluster.wire import identity_from_wire, identity_to_wire, load_from_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from protos import worker_pb2
-from router.fleet.request_stream import OnTokens, RequestStream
+from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 
 CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.1
@@ -101,11 +101,10 @@ class WorkerSession:
         *,
         max_tokens: int,
         max_prompt_tokens: int = 0,
-        on_tokens: OnTokens = lambda choice, num_tokens, now_s: None,
-        on_end: Callable[[], None] = lambda: None,
+        listener: StreamListener = NOBODY,
     ) -> RequestStream:
         """Sends a request that may produce `max_tokens` over all choices, and score
-        `max_prompt_tokens` of the prompt; `on_tokens` and `on_end` as in RequestStream.
+        `max_prompt_tokens` of the prompt.
 
         Raises WorkerLost when the stream is not open and InvalidRequest for an id in use.
         """
@@ -121,8 +120,7 @@ class WorkerSession:
             max_prompt_tokens=max_prompt_tokens,
             on_finish=lambda choice: self._finish(request_id, choice),
             on_close=lambda: self._drop(request_id),
-            on_tokens=on_tokens,
-            on_end=on_end,
+            listener=listener,
             clock=self._world.clock,
         )
         self._streams[request_id] = stream
@@ -231,7 +229,7 @@ class WorkerSession:
         self._outgoing.put_nowait(worker_pb2.RouterMessage(finish=finish))
 
     def _drop(self, request_id: str) -> None:
-        """The consumer has gone before the request's end: the worker need not go on."""
+        """Nobody waits for it any more: the worker need not go on, unless it has ended it."""
         if self._streams.pop(request_id, None) is not None and self.is_open:
             cancel = worker_pb2.Cancel(request_id=request_id)
             self._outgoing.put_nowait(worker_pb2.RouterMessage(cancel=cancel))

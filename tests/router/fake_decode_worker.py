@@ -31,6 +31,12 @@ def tokens_frame(request_id: str, *token_ids: int, choice: int = 0, last: bool =
     )
 
 
+def scored_frame(request_id: str, *, first_index: int) -> Frame:
+    tokens = [generation_pb2.PromptToken(token_id=1, logprob=-1.0, rank=1)]
+    scored = worker_pb2.PromptTokens(request_id=request_id, first_index=first_index, tokens=tokens)
+    return Frame(prompts=[scored])
+
+
 def ended_frame(
     request_id: str, *, prompt: int = 8, made: int = 1, cached: int = 0, **timing: object
 ) -> Frame:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ import pytest
 
 from cluster.errors import DeadlineExceeded
 from cluster.process.background import cancel
+from cluster.sampling import SamplingParams
 from protos import worker_pb2
 from router.control.plane import FleetPlane
 from router.dispatch.stream import Completed, RoutedRequest, StreamEvent
@@ -21,6 +22,7 @@ from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
     Frame,
     ended_frame,
+    scored_frame,
     tokens_frame,
     until,
 )
@@ -52,7 +54,9 @@ def is_blamed(plane: FleetPlane, worker: FakeDecodeWorker) -> bool:
 
 
 def standstill(plane: FleetPlane, worker: FakeDecodeWorker) -> Standstill:
-    return member(plane, worker).standstill
+    judged = member(plane, worker).standstill
+    assert judged is not None
+    return judged
 
 
 @asynccontextmanager
@@ -189,6 +193,40 @@ async def test_a_stream_that_stands_still_with_all_others_is_held_against_its_wo
         with pytest.raises(DeadlineExceeded, match="no token came for 0.15 s"):
             await running
         assert is_blamed(plane, worker)
+
+
+Progress = Callable[[int], Frame]
+
+
+def less_to_compute(count: int) -> Frame:
+    load = worker_pb2.EngineLoad(
+        waiting_prefill_tokens=100_000 - count, waiting_prompts=1, total_blocks=99
+    )
+    return Frame(load=load)
+
+
+def another_token_scored(count: int) -> Frame:
+    return scored_frame("r1", first_index=1 + count)
+
+
+@pytest.mark.parametrize("progress", [less_to_compute, another_token_scored])
+async def test_a_worker_that_computes_a_long_prompt_itself_is_not_to_blame(
+    progress: Progress,
+) -> None:
+    """Its client gives up: that its worker has made no token says nothing."""
+    async with silent_then_good() as (plane, computes):
+        scores = SamplingParams(max_tokens=50, seed=7, prompt_logprobs=0)
+        asked = waiting(between_tokens_s=WAIT_S, asked_s=4 * WAIT_S)
+        asked = replace(asked, sampling=scores, token_ids=list(range(400)))
+        answer = asyncio.create_task(collect(plane, asked))
+        await until(lambda: bool(computes.submitted))
+        count = 0
+        while not answer.done():
+            computes.send(progress(count := count + 1))
+            await asyncio.wait((answer,), timeout=WAIT_S / 20)
+        with pytest.raises(DeadlineExceeded):
+            await answer
+        assert count > 1 and not is_blamed(plane, computes)
 
 
 @asynccontextmanager

@@ -2,10 +2,16 @@
 
 import pytest
 
+from cluster.generation import EngineLoad
 from router.fleet.standstill import Standstill
 from tests.virtual_time import VirtualTime
 
 LIMIT_S = 8.0
+RECEIVES = EngineLoad(num_leases=1)
+
+
+def left_to_compute(num_tokens: int, *, num_prompts: int = 1) -> EngineLoad:
+    return EngineLoad(waiting_prefill_tokens=num_tokens, waiting_prompts=num_prompts)
 
 
 @pytest.fixture
@@ -68,7 +74,7 @@ def test_a_worker_that_waits_for_a_prefill_elsewhere_does_not_stand(
     standstill: Standstill, time: VirtualTime
 ) -> None:
     task = standstill.given(is_elsewhere=True)
-    standstill.heard(receives=True)
+    standstill.heard(RECEIVES)
     time.now_s += 100 * LIMIT_S
     assert not stands(standstill)
     task.came_back()
@@ -89,7 +95,7 @@ def test_a_worker_that_never_asks_for_the_prompts_of_others_stands(
 def test_what_it_receives_is_no_excuse_for_what_is_its_turn(
     standstill: Standstill, time: VirtualTime
 ) -> None:
-    standstill.heard(receives=True)
+    standstill.heard(RECEIVES)
     standstill.given(is_elsewhere=True)
     standstill.given(is_elsewhere=False)
     time.now_s += LIMIT_S
@@ -107,3 +113,48 @@ def test_a_task_leaves_once_whatever_comes_after(standstill: Standstill, time: V
     standstill.given(is_elsewhere=True)
     time.now_s += LIMIT_S
     assert stands(standstill)
+
+
+def test_a_worker_that_computes_a_long_prompt_itself_does_not_stand(
+    standstill: Standstill, time: VirtualTime
+) -> None:
+    standstill.given(is_elsewhere=False)
+    for num_tokens in range(100_000, 0, -10_000):
+        standstill.heard(left_to_compute(num_tokens))
+        time.now_s += LIMIT_S - 1
+        assert not stands(standstill)
+    standstill.heard(left_to_compute(10_000))
+    time.now_s += 1
+    assert stands(standstill)
+
+
+def test_what_a_request_takes_along_that_leaves_is_nothing_made(
+    standstill: Standstill, time: VirtualTime
+) -> None:
+    standstill.given(is_elsewhere=False)
+    other = standstill.given(is_elsewhere=False)
+    standstill.heard(left_to_compute(9_000, num_prompts=2))
+    time.now_s += LIMIT_S
+    other.left()
+    standstill.heard(left_to_compute(5_000, num_prompts=2))
+    assert stands(standstill)
+
+
+def test_what_another_routers_request_takes_along_is_nothing_made_either(
+    standstill: Standstill, time: VirtualTime
+) -> None:
+    standstill.given(is_elsewhere=False)
+    standstill.heard(left_to_compute(9_000, num_prompts=2))
+    time.now_s += LIMIT_S
+    standstill.heard(left_to_compute(5_000, num_prompts=1))
+    assert stands(standstill)
+
+
+def test_a_prompt_that_is_joined_by_another_one_is_still_seen_to_proceed(
+    standstill: Standstill, time: VirtualTime
+) -> None:
+    standstill.given(is_elsewhere=False)
+    standstill.heard(left_to_compute(9_000))
+    time.now_s += LIMIT_S
+    standstill.heard(left_to_compute(8_000, num_prompts=2))
+    assert not stands(standstill)
