@@ -61,12 +61,16 @@ class _ToOwnLines(logging.Handler):
     """Gives records of the standard library's loggers the shape of ours, and their reader."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises: a package that logs has other work to do."""
+        """Never raises, never waits: a package that logs has other work to do."""
+        logger = get_logger(record.name.removeprefix(f"{_OURS}."))
         try:
-            logger = get_logger(record.name.removeprefix(f"{_OURS}."))
             logger.log(_known(record.levelno), record.getMessage(), exc_info=record.exc_info)
-        except Exception:
-            self.handleError(record)
+        except Exception as error:
+            logger.error(
+                "a line of the log could not be put into words",
+                format=record.msg if isinstance(record.msg, str) else type(record.msg).__name__,
+                reason=type(error).__name__,
+            )
 
 
 def _known(level: int) -> int:

@@ -24,7 +24,7 @@ except OSError:
 def test_a_warning_of_the_kernels_is_a_line_that_the_operator_is_shown() -> None:
     done = subprocess.run([sys.executable, "-c", SOURCE], capture_output=True, check=True)
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
-    warning, failure = lines
+    warning, _unformatted, failure = lines
     assert warning["event"] == "CPU kernels run on torch: no compiler"
     assert (warning["level"], warning["component"]) == ("warning", "kernels")
     assert warning["process"] == "decode-0/engine"
@@ -44,7 +44,7 @@ class Broken:
     def __str__(self):
         return str(1 / 0)
 
-kernels.info("%s", Broken())
+kernels.info("hidden %s", Broken())
 kernels.info("went on")
 """
 
@@ -55,6 +55,40 @@ def test_whatever_a_package_logs_it_goes_on() -> None:
     assert [(line["event"], line["level"]) for line in lines] == [
         ("of level 25", "info"),
         ("of level 60", "critical"),
+        ("a line of the log could not be put into words", "error"),
         ("went on", "info"),
     ]
-    assert b"ZeroDivisionError" in done.stderr
+
+
+def test_what_cannot_be_put_into_words_is_one_line_as_any_other() -> None:
+    done = subprocess.run([sys.executable, "-c", STRANGE], capture_output=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    [told] = [line for line in lines if "could not" in line["event"]]
+    assert (told["component"], told["format"]) == ("kernels", "hidden %s")
+    assert (told["reason"], told["process"]) == ("ZeroDivisionError", "decode-0")
+
+
+FULL_PIPE = """
+import logging, os, sys
+from cluster.logs import configure_logging
+configure_logging("decode-0")
+read, write = os.pipe()
+os.dup2(write, 2)
+os.set_blocking(write, False)
+try:
+    while True:
+        os.write(write, bytes(4096))
+except BlockingIOError:
+    os.set_blocking(write, True)
+logging.getLogger("splitserve.kernels").error("%d", "no number")
+print("went on", flush=True)
+os._exit(0)
+"""
+
+
+def test_what_cannot_be_put_into_words_waits_for_no_reader() -> None:
+    """A reader that never comes: whoever waited for it would wait for ever."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_PIPE], capture_output=True, check=True, timeout=60
+    )
+    assert done.stdout == b"went on\n"
