@@ -1,6 +1,9 @@
-"""How long a client may leave an answer unread: one timer for the whole answer.
+"""How long a client may leave an answer unread.
 
-A timeout around each write costs a third of what an event costs.
+A timeout around each write costs a third of what an event costs, so each door does without, as it
+can. HTTP knows when its client is behind, and only then has a timer, for one write: the answer's
+events and its pings are written by two tasks. gRPC never knows, and writes from one task: it has
+one timer for the whole answer.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from cluster.errors import Cancelled
 
 
 class ReaderPatience:
-    """An async context around an answer's writes, all of them from the task that entered it."""
+    """One timer around an answer's writes, all of them from the task that entered this context."""
 
     def __init__(self, timeout_s: float, clock: Clock) -> None:
         self._timeout_s = timeout_s
@@ -50,7 +53,7 @@ class ReaderPatience:
             await write
         except asyncio.CancelledError:
             if self._is_over and self._task.uncancel() <= self._cancels_before:
-                raise unread(self._timeout_s) from None
+                raise _unread(self._timeout_s) from None
             raise
         self._began_s = None
 
@@ -67,6 +70,14 @@ class ReaderPatience:
         self._task.cancel()
 
 
-def unread(timeout_s: float) -> Cancelled:
-    """What is told where a client does not read."""
+async def within_reader_timeout(write: Awaitable[None], timeout_s: float) -> None:
+    """One write to a client that is behind. Raises Cancelled when it does not read for so long."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await write
+    except TimeoutError:
+        raise _unread(timeout_s) from None
+
+
+def _unread(timeout_s: float) -> Cancelled:
     return Cancelled(f"the client did not read its answer for {timeout_s:g} s")

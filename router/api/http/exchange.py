@@ -18,7 +18,7 @@ from cluster.process.background import until_one_ends
 from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
 from router.front.body_account import HeldBody
 from router.front.limits import DoorLimits
-from router.front.refusals import within_reader_timeout
+from router.front.reader_patience import within_reader_timeout
 
 _JSON_TYPE = (b"content-type", b"application/json")
 _STREAM_HEADERS = [

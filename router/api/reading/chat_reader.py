@@ -63,7 +63,7 @@ class ChatReader:
         keep_last = kept_tokens(
             request.truncate_prompt_tokens,
             max_tokens=sampling.max_tokens_of_chat(request),
-            limit=self._model.max_context_tokens,
+            max_context_tokens=self._model.max_context_tokens,
         )
         return ChatPrompt(to_pairs(request.messages), rendering_of(request), keep_last)
 

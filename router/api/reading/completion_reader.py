@@ -60,13 +60,15 @@ class CompletionReader:
         return request, ignored
 
     def _prompts(self, request: CompletionRequest) -> list[TextPrompt | TokenPrompt]:
-        limit = self._model.max_context_tokens
+        max_context_tokens = self._model.max_context_tokens
         return to_prompts(
             request.prompt,
-            max_tokens=limit,
+            max_context_tokens=max_context_tokens,
             add_special=request.add_special_tokens is not False,
             keep_last=kept_tokens(
-                request.truncate_prompt_tokens, max_tokens=request.max_tokens, limit=limit
+                request.truncate_prompt_tokens,
+                max_tokens=request.max_tokens,
+                max_context_tokens=max_context_tokens,
             ),
         )
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 def to_prompts(
     prompt: str | list[str | int | list[int]],
     *,
-    max_tokens: int,
+    max_context_tokens: int,
     add_special: bool = True,
     keep_last: int | None = None,
 ) -> list[TextPrompt | TokenPrompt]:
@@ -25,7 +25,7 @@ def to_prompts(
     if not prompt:
         raise InvalidRequest("prompt is empty", param="prompt")
     if isinstance(prompt[0], int):
-        return [_tokens(_last(prompt, keep_last), max_tokens)]
+        return [_tokens(_last(prompt, keep_last), max_context_tokens)]
     if len(prompt) > MAX_PROMPTS:
         raise InvalidRequest(
             f"prompt has {len(prompt)} prompts; allowed: {MAX_PROMPTS}", param="prompt"
@@ -34,20 +34,20 @@ def to_prompts(
         return [TextPrompt(str(item), add_special, keep_last) for item in prompt]
     if all(isinstance(item, list) for item in prompt):
         lists = [item for item in prompt if isinstance(item, list)]
-        return [_tokens(_last(item, keep_last), max_tokens) for item in lists]
+        return [_tokens(_last(item, keep_last), max_context_tokens) for item in lists]
     raise _mixed()
 
 
-def kept_tokens(asked: int | None, *, max_tokens: int | None, limit: int) -> int | None:
-    """`truncate_prompt_tokens` as a number of tokens: -1 is all that the answer leaves room for.
-
-    Raises InvalidRequest.
-    """
+def kept_tokens(
+    asked: int | None, *, max_tokens: int | None, max_context_tokens: int
+) -> int | None:
+    """`truncate_prompt_tokens` as a number of tokens: -1 is all that the answer's `max_tokens`
+    leave room for. Raises InvalidRequest."""
     if asked == -1:
-        return max(1, limit - max(1, max_tokens or 1))
-    if asked is not None and not 1 <= asked <= limit:
+        return max(1, max_context_tokens - max(1, max_tokens or 1))
+    if asked is not None and not 1 <= asked <= max_context_tokens:
         raise InvalidRequest(
-            f"truncate_prompt_tokens is {asked}; allowed: -1, and 1 to {limit}",
+            f"truncate_prompt_tokens is {asked}; allowed: -1, and 1 to {max_context_tokens}",
             param="truncate_prompt_tokens",
         )
     return asked
@@ -57,12 +57,12 @@ def _last(items: list[T], count: int | None) -> list[T]:
     return items if count is None else items[-count:]
 
 
-def _tokens(items: list[str | int | list[int]] | list[int], max_tokens: int) -> TokenPrompt:
+def _tokens(items: list[str | int | list[int]] | list[int], max_context_tokens: int) -> TokenPrompt:
     """The length first: nothing is done with a list that cannot fit."""
-    if len(items) > max_tokens:
+    if len(items) > max_context_tokens:
         raise ContextTooLong(
-            f"the prompt has {len(items)} tokens; this model's context is {max_tokens} tokens, "
-            "prompt and completion together: shorten the prompt",
+            f"the prompt has {len(items)} tokens; this model's context is "
+            f"{max_context_tokens} tokens, prompt and completion together: shorten the prompt",
             param="prompt",
         )
     token_ids = [item for item in items if isinstance(item, int)]

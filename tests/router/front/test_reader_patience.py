@@ -1,4 +1,4 @@
-"""A client that does not read is given up, by one timer for its whole answer."""
+"""A client that does not read is given up, by one timer for its answer or for a write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cluster.errors import Cancelled
-from router.front.reader_patience import ReaderPatience
+from router.front.reader_patience import ReaderPatience, within_reader_timeout
 
 
 async def soon() -> None:
@@ -68,3 +68,15 @@ async def test_a_cancellation_from_elsewhere_stays_one() -> None:
     answering.cancel()
     with pytest.raises(asyncio.CancelledError):
         await answering
+
+
+async def test_who_reads_in_time_gets_what_is_written_and_who_does_not_is_given_up() -> None:
+    taken: list[str] = []
+
+    async def write() -> None:
+        taken.append("token")
+
+    await within_reader_timeout(write(), 30.0)
+    assert taken == ["token"]
+    with pytest.raises(Cancelled, match="did not read its answer for 0.01 s"):
+        await within_reader_timeout(asyncio.Event().wait(), 0.01)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 import httpx
 import pytest
 
-from cluster.errors import Cancelled
 from cluster.rpc import error_of
 from protos import inference_pb2
-from router.front.refusals import internal_error, within_reader_timeout
+from router.front.refusals import internal_error
 from tests.router.front_fakes import Script, running_front
 from tests.router.grpc_front.test_grpc_inference import running_grpc
 
@@ -35,15 +32,3 @@ async def test_a_bug_is_told_in_the_same_words_over_http_and_grpc() -> None:
             await served.stub.Generate(inference_pb2.GenerateRequest(text="x")).read()
     said = [answer.json()["error"]["message"], error_of(failed.value).message]
     assert said == [internal_error().message] * 2
-
-
-async def test_who_reads_in_time_gets_what_is_written_and_who_does_not_is_given_up() -> None:
-    taken: list[str] = []
-
-    async def write() -> None:
-        taken.append("token")
-
-    await within_reader_timeout(write(), 30.0)
-    assert taken == ["token"]
-    with pytest.raises(Cancelled, match="did not read its answer for 0.01 s"):
-        await within_reader_timeout(asyncio.Event().wait(), 0.01)
