@@ -121,7 +121,9 @@ class RouterProcess:
             in_flight=self._in_flight,
             door_limits=_limits_of(options, world, descriptors),
             bodies=BodyAccount(
-                max(options.max_bodies_bytes, options.max_body_bytes), clock=world.clock
+                max(options.max_bodies_bytes, options.max_body_bytes),
+                within_s=options.header_timeout_s,
+                clock=world.clock,
             ),
             times=DefaultTimes(
                 first_token_s=options.default_timeout_s,

@@ -19,16 +19,18 @@ import psutil
 
 from cluster.errors import ConfigError
 
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 
 def is_wildcard(host: str) -> bool:
     """True of "all addresses of this machine": somebody else's when another machine reads it."""
-    address = _ip_of(host)
+    address = ip_of(host)
     return address is not None and address.is_unspecified
 
 
 def is_loopback(host: str) -> bool:
     """True of what only processes of the same machine, or container, reach."""
-    address = _ip_of(host)
+    address = ip_of(host)
     return host == "localhost" if address is None else address.is_loopback
 
 
@@ -78,11 +80,11 @@ def _may_be_known(host: str) -> bool:
         return False
 
 
-def ip_of_peer(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def ip_of_peer(peer: str) -> IpAddress | None:
     """Of a caller as gRPC names it, such as ipv4:10.0.0.7:4711; None where that is no internet
     address."""
     kind, _, rest = peer.partition(":")
-    return _ip_of(host_of(unquote(rest))) if kind in ("ipv4", "ipv6") else None
+    return ip_of(host_of(unquote(rest))) if kind in ("ipv4", "ipv6") else None
 
 
 def is_of_this_machine(peer: str) -> bool:
@@ -96,7 +98,7 @@ def is_of_this_machine(peer: str) -> bool:
 def is_elsewhere(host: str) -> bool:
     """True of an address that is none of this machine's. A name, but for this machine's own, counts
     as one of another: to look it up would take time."""
-    address = _ip_of(host)
+    address = ip_of(host)
     if address is None:
         return host not in ("localhost", socket.gethostname(), "")
     return not (address.is_loopback or address.is_unspecified or str(address) in _own_addresses())
@@ -106,7 +108,7 @@ def _own_addresses() -> set[str]:
     return {found.address for interface in psutil.net_if_addrs().values() for found in interface}
 
 
-def _ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def ip_of(host: str) -> IpAddress | None:
     """None for a name. An IPv4 address in IPv6's clothes is itself."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))

@@ -40,7 +40,7 @@ class HttpContext:
         """Lets a request in, within what the door admits and holds, reads its body and has it
         answered for as long as the client is there."""
         exchange = Exchange(scope, receive, send, self.door.door_limits)
-        with self.door.in_flight.admit(), self.door.bodies.open() as held:
+        with self.door.in_flight.admit(), self.door.bodies.open(exchange.caller) as held:
             body = await exchange.read_json_body(held)
             await exchange.until_disconnect(answer(exchange, body, held))
 

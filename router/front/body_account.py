@@ -1,59 +1,76 @@
 """The bytes of large bodies that a router holds at once, before it knows what they ask for.
 
     open -> arriving: grow_to* -> arrived -> closed     a body comes, is read by a text worker, goes
-                  '--> dropped: it stood still while others had no room
+                  '--> dropped: it did not come on while others had no room
 
-Small bodies do not count: their number is bounded with the connections, and no crowd of large ones
-keeps them out.
+An address has as much of them as leaves room for others (`fair_turns`); its only body may have all
+that is free. Small bodies do not count: their number is bounded with the connections, and no crowd
+of large ones keeps them out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 from cluster.deadline import Clock
 from cluster.errors import NotReady, SlowRequest
+from router.front.caller import Caller
+from router.front.fair_turns import CallerCounts, share_of_address
 from router.front.text_work import LARGE_BODY_BYTES
 
 STANDSTILL_S = 0.5
-"""Without PROGRESS_BYTES more, before a body may be dropped for another one's sake."""
+"""Without progress, before a body may be dropped for another one's sake."""
 PROGRESS_BYTES = 16 * 1024
+"""Progress, at least; of a large body more."""
+SLOWEST_PACE = 0.5
+"""Of the pace at which a body that grows evenly just comes within its time. What comes slower holds
+what it has for nothing: it would not come in time."""
 
 
 class BodyAccount:
     """One per process, for HTTP and gRPC. All calls from the event loop's thread."""
 
-    def __init__(self, max_bytes: int, *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, max_bytes: int, *, within_s: float = 10.0, clock: Clock = time.monotonic
+    ) -> None:
+        """`within_s`: the time that one body has to arrive in."""
         self._max_bytes = max_bytes
         self._clock = clock
+        self._progress_per_byte = SLOWEST_PACE * STANDSTILL_S / within_s
         self._arriving: dict[HeldBody, None] = {}
-        self.num_bytes = 0
-        """Held now."""
+        self._held = CallerCounts()
 
-    def open(self) -> HeldBody:
-        """For one body; close it by leaving its `with`."""
-        return HeldBody(self, self._clock)
+    @property
+    def num_bytes(self) -> int:
+        """Held now."""
+        return self._held.num
+
+    def open(self, who: Callable[[], Caller]) -> HeldBody:
+        """For one body; close it by leaving its `with`. `who` sends it: asked once it is large."""
+        return HeldBody(self, who, self._clock)
+
+    def progress_of(self, num_bytes: int) -> int:
+        """How much more makes progress of a body that has so many bytes."""
+        return max(PROGRESS_BYTES, int(num_bytes * self._progress_per_byte))
 
     def take(self, taker: HeldBody, num_bytes: int) -> None:
-        """Bodies that stand still are dropped for it, the longest first. Raises NotReady, and takes
-        nothing, when there is no room all the same."""
-        while self.num_bytes + num_bytes > self._max_bytes:
-            still = [body for body in self._arriving if body is not taker and body.num_bytes]
-            slowest = min(still, key=lambda body: body.moved_s, default=None)
-            if slowest is None or self._clock() - slowest.moved_s < STANDSTILL_S:
-                raise NotReady(
-                    f"bodies of {self._max_bytes} bytes are being received; try again later"
-                )
+        """Bodies that do not come on are dropped for it, the longest first. Raises NotReady, and
+        takes nothing, when there is no room all the same."""
+        while not self._has_room(taker, num_bytes):
+            slowest = self._slowest(taker)
+            if slowest is None:
+                raise self._no_room(taker.caller)
             slowest.drop()
-        self.num_bytes += num_bytes
+        self._held.add(taker.caller, num_bytes)
 
-    def give_back(self, num_bytes: int) -> None:
-        """What `take` took."""
-        self.num_bytes -= num_bytes
+    def give_back(self, taker: HeldBody) -> None:
+        """All that was taken for it."""
+        if taker.num_bytes:
+            self._held.remove(taker.caller, taker.num_bytes)
 
     @contextmanager
     def arriving(self, body: HeldBody) -> Iterator[None]:
@@ -64,19 +81,56 @@ class BodyAccount:
         finally:
             del self._arriving[body]
 
+    def _has_room(self, taker: HeldBody, num_bytes: int) -> bool:
+        of_address = self._held.of_address(taker.caller)
+        num_left = self._max_bytes - self.num_bytes - num_bytes
+        is_only_one = of_address == taker.num_bytes
+        has_share = is_only_one or of_address + num_bytes <= share_of_address(num_left)
+        return num_left >= 0 and has_share
+
+    def _slowest(self, taker: HeldBody) -> HeldBody | None:
+        """Of those that do not come on, and whose addresses have no less than the taker's."""
+        fewest = self._held.of_address(taker.caller)
+        latest_s = self._clock() - STANDSTILL_S
+        slow = (
+            body
+            for body in self._arriving
+            if body is not taker
+            and body.num_bytes
+            and body.moved_s <= latest_s
+            and self._held.of_address(body.caller) >= fewest
+        )
+        return min(slow, key=lambda body: body.moved_s, default=None)
+
+    def _no_room(self, caller: Caller) -> NotReady:
+        return NotReady(
+            f"bodies of {self.num_bytes} bytes are being received, {self._held.of_address(caller)} "
+            f"of them from this address; allowed: {self._max_bytes}, of which an address leaves a "
+            "third of what it has to others; try again later"
+        )
+
 
 class HeldBody:
     """One body's part of the account."""
 
-    def __init__(self, account: BodyAccount, clock: Clock) -> None:
+    def __init__(self, account: BodyAccount, who: Callable[[], Caller], clock: Clock) -> None:
         self._account = account
+        self._who = who
+        self._caller: Caller | None = None
         self._clock = clock
-        self._moved_bytes = 0
+        self._progress_at_bytes = PROGRESS_BYTES
         self._limit: asyncio.Timeout | None = None
         self._is_dropped = False
         self.num_bytes = 0
         self.moved_s = clock()
-        """When it last had PROGRESS_BYTES more than before."""
+        """When it last had made progress."""
+
+    @property
+    def caller(self) -> Caller:
+        """Who sends it."""
+        if self._caller is None:
+            self._caller = self._who()
+        return self._caller
 
     @contextmanager
     def arriving(self, limit: asyncio.Timeout) -> Iterator[None]:
@@ -92,8 +146,9 @@ class HeldBody:
     def grow_to(self, num_bytes: int) -> None:
         """So many bytes have arrived. Raises NotReady when there is no room for them."""
         self._check()
-        if num_bytes >= self._moved_bytes + PROGRESS_BYTES:
-            self._moved_bytes, self.moved_s = num_bytes, self._clock()
+        if num_bytes >= self._progress_at_bytes:
+            self._progress_at_bytes = num_bytes + self._account.progress_of(num_bytes)
+            self.moved_s = self._clock()
         if num_bytes > LARGE_BODY_BYTES:
             self._account.take(self, num_bytes - self.num_bytes)
             self.num_bytes = num_bytes
@@ -107,12 +162,14 @@ class HeldBody:
 
     def close(self) -> None:
         """Its bytes are let go. Idempotent."""
-        self._account.give_back(self.num_bytes)
+        self._account.give_back(self)
         self.num_bytes = 0
 
     def _check(self) -> None:
         if self._is_dropped:
-            raise SlowRequest("the body stood still while others had no room; send it faster")
+            raise SlowRequest(
+                "the body stood still, or crept, while others had no room; send it faster"
+            )
 
     def __enter__(self) -> HeldBody:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv6Network
 
-from cluster.membership.reach import ip_of_peer
+from cluster.membership.reach import IpAddress, ip_of, ip_of_peer
 
 _HOST_BITS = 64
 """Of an IPv6 address, whoever has a network of its own may choose as many."""
@@ -24,9 +24,16 @@ class Caller:
 def caller_of(peer: str) -> Caller:
     """Of a peer as gRPC names it: ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711, unix:/run/router."""
     ip = ip_of_peer(peer)
-    if ip is None:
-        return Caller(peer, peer)
+    return Caller(peer if ip is None else _address_of(ip), peer)
+
+
+def caller_at(host: str, port: int) -> Caller:
+    """Of a peer as its socket names it."""
+    ip = ip_of(host)
+    return Caller(host if ip is None else _address_of(ip), f"{host} {port}")
+
+
+def _address_of(ip: IpAddress) -> str:
     if ip.version == 4:
-        return Caller(str(ip), peer)
-    network = IPv6Network((int(ip) >> _HOST_BITS << _HOST_BITS, 128 - _HOST_BITS))
-    return Caller(str(network), peer)
+        return str(ip)
+    return str(IPv6Network((int(ip) >> _HOST_BITS << _HOST_BITS, 128 - _HOST_BITS)))

@@ -41,7 +41,7 @@ SomeClaim = TypeVar("SomeClaim", bound=Claim)
 
 
 class CallerCounts:
-    """How many each caller has of something."""
+    """How many each caller has of something, be it places or bytes."""
 
     def __init__(self, callers: Iterable[Caller] = ()) -> None:
         self._addresses: Counter[str] = Counter()
@@ -51,17 +51,17 @@ class CallerCounts:
         for caller in callers:
             self.add(caller)
 
-    def add(self, caller: Caller) -> None:
-        """One more of it."""
-        self.num += 1
-        self._addresses[caller.address] += 1
-        self._connections[caller.connection] += 1
+    def add(self, caller: Caller, num: int = 1) -> None:
+        """So many more of it."""
+        self.num += num
+        self._addresses[caller.address] += num
+        self._connections[caller.connection] += num
 
-    def remove(self, caller: Caller) -> None:
-        """One that was added."""
-        self.num -= 1
-        _take_one(self._addresses, caller.address)
-        _take_one(self._connections, caller.connection)
+    def remove(self, caller: Caller, num: int = 1) -> None:
+        """So many that were added."""
+        self.num -= num
+        _take(self._addresses, caller.address, num)
+        _take(self._connections, caller.connection, num)
 
     def of_address(self, caller: Caller) -> int:
         """Those of its address."""
@@ -72,13 +72,18 @@ class CallerCounts:
         return self._connections[caller.connection]
 
 
+def share_of_address(num_left: int) -> int:
+    """What one may have where so much is left."""
+    return num_left * PLACES_PER_FREE_OF_ADDRESS
+
+
 def has_place_for(caller: Caller, taken: CallerCounts, num_places: int) -> bool:
     """Whether it may have another one: what is left after it bounds what it has. Who has none may
     take the last one."""
     num_left = num_places - taken.num - 1
     if num_left < 0:
         return False
-    of_address = max(1, num_left * PLACES_PER_FREE_OF_ADDRESS)
+    of_address = max(1, share_of_address(num_left))
     of_connection = max(1, num_left * PLACES_PER_FREE_OF_CONNECTION)
     return taken.of_address(caller) < of_address and taken.of_connection(caller) < of_connection
 
@@ -111,7 +116,7 @@ def _rank(claim: Claim, tally: CallerCounts) -> tuple[bool, int, int, bool]:
     return claim.is_doubted, of_address, of_connection, not claim.is_known
 
 
-def _take_one(counts: Counter[str], name: str) -> None:
-    counts[name] -= 1
+def _take(counts: Counter[str], name: str, num: int) -> None:
+    counts[name] -= num
     if not counts[name]:
         del counts[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -13,6 +14,7 @@ from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
 from protos import inference_pb2
 from router.dispatch.time_limits import TimeLimits
+from router.front.caller import Caller, caller_of
 from router.front.doors import DoorContext
 from router.front.generation_request import Prompt
 from router.front.reader_patience import ReaderPatience
@@ -57,7 +59,7 @@ class InferenceService:
 
     async def _generate(self, raw: bytes, context: Any) -> None:
         limits = self._door.times.limits(self._door.times.clock(), _asked_timeout_s(context))
-        message, prompt = await self._read(raw, limits)
+        message, prompt = await self._read(raw, lambda: caller_of(context.peer()), limits)
         ids = request_ids(message.request_id or None, self._door.draw)
         with bind_request(ids.internal):
             wanted = read_request(
@@ -81,13 +83,13 @@ class InferenceService:
         return ReaderPatience(limits.reader_timeout_s, limits.clock)
 
     async def _read(
-        self, raw: bytes, limits: TimeLimits
+        self, raw: bytes, who: Callable[[], Caller], limits: TimeLimits
     ) -> tuple[inference_pb2.GenerateRequest, Prompt]:
         limit = self._door.door_limits.max_body_bytes
         if len(raw) > limit:
             raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
         if len(raw) > LARGE_BODY_BYTES:
-            with self._door.bodies.open() as held:
+            with self._door.bodies.open(who) as held:
                 held.grow_to(len(raw))
                 large = await self._door.pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
             return parse_message(large.rest), large.prompts[0]

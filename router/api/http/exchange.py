@@ -17,6 +17,7 @@ from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowReque
 from cluster.process.background import until_one_ends
 from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
 from router.front.body_account import HeldBody
+from router.front.caller import Caller, caller_at
 from router.front.limits import DoorLimits
 from router.front.reader_patience import within_reader_timeout
 
@@ -53,6 +54,11 @@ class Exchange:
     def arrived_s(self) -> float:
         """When the request's first byte came, on `clock`."""
         return float(self.scope["state"]["arrived_s"])
+
+    def caller(self) -> Caller:
+        """Whose connection it came by."""
+        host, port = self.scope.get("client") or ("", 0)
+        return caller_at(host, port)
 
     def header(self, name: bytes) -> str | None:
         """The first request header of that lower-case name."""

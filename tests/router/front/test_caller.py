@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.front.caller import caller_of
+from router.front.caller import caller_at, caller_of
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,19 @@ def test_a_peer_as_grpc_names_it_has_an_address_without_its_port(peer: str, addr
     caller = caller_of(peer)
     assert caller.address == address
     assert caller.connection == peer
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("", ""),
+    ],
+)
+def test_a_peer_as_its_socket_names_it_is_the_same_address(host: str, address: str) -> None:
+    caller = caller_at(host, 4711)
+    assert caller.address == address
+    assert caller != caller_at(host, 4712)

@@ -48,7 +48,7 @@ def no_timer(*_: Any, **__: Any) -> None:
 async def test_a_body_that_has_arrived_costs_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "call_at", no_timer)
     client = Client(is_backed_up=False)
-    with BodyAccount(1000).open() as held:
+    with BodyAccount(1000).open(client.exchange.caller) as held:
         assert await client.exchange.read_json_body(held) == b"{}"
 
 
