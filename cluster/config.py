@@ -72,6 +72,18 @@ class EngineOptions:
     """One model replica."""
 
     device: str = option("auto", "auto, cpu or cuda", choices=("auto", "cpu", "cuda"))
+    tensor_parallel_size: int = option(
+        1,
+        "ranks: processes, or GPUs, that share the matrices and heads of a replica",
+        low=1,
+        high=64,
+    )
+    expert_parallel_size: int | None = option(
+        None,
+        "groups of ranks that a mixture's routed experts are dealt out to, a divisor of the ranks; "
+        "default: as many as there are experts for",
+        low=1,
+    )
     block_size_tokens: int = option(16, "tokens in a KV block", low=1, high=1024)
     max_num_seqs: int = option(64, "sequences that decode at once, at most", low=1)
     max_batch_tokens: int = option(
@@ -87,7 +99,7 @@ class EngineOptions:
         None, "prompt and completion together; default: the model's", low=2
     )
     kv_memory_bytes: int | None = option(
-        None, "KV pool, such as 512MiB; default: from the memory that is free", low=1
+        None, "KV pool of each rank, such as 512MiB; default: from the memory that is free", low=1
     )
     memory_share: float = option(
         1.0,
@@ -95,7 +107,11 @@ class EngineOptions:
         low=0.001,
         high=1.0,
     )
-    num_threads: int | None = option(None, "CPU threads of this engine; default: all cores", low=1)
+    num_threads: int | None = option(
+        None,
+        "CPU threads of this engine, divided among its ranks on a host; default: all cores",
+        low=1,
+    )
     niceness: int = option(
         0, "how far the engine steps back for other processes on busy cores", low=0, high=19
     )
@@ -226,6 +242,12 @@ class ServeOptions:
         "tokens in a KV block of decode workers; default: --block-size-tokens",
         low=1,
         high=1024,
+    )
+    prefill_tensor_parallel_size: int | None = option(
+        None, "ranks of a prefill worker; default: --tensor-parallel-size", low=1, high=64
+    )
+    decode_tensor_parallel_size: int | None = option(
+        None, "ranks of a decode worker; default: --tensor-parallel-size", low=1, high=64
     )
     log_dir: str | None = option(
         None, "where each process's full log goes; default: $SPLITSERVE_HOME/logs/<start time>"

@@ -18,4 +18,4 @@ def make_exporter(parts: EngineParts) -> Extension:
 
 
 if __name__ == "__main__":
-    engine_main(make_exporter)
+    engine_main(make_exporter, rank_module="prefill_worker.rank_process")

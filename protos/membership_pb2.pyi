@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Member(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid", "prefix_cache_off")
+    __slots__ = ("worker_id", "incarnation", "role", "address", "kv_events_address", "kv_replay_address", "model", "max_context_tokens", "pairing", "kv_transport", "version", "pid", "prefix_cache_off", "ranks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class Member(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_CACHE_OFF_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     role: str
@@ -36,7 +37,30 @@ class Member(_message.Message):
     version: str
     pid: int
     prefix_cache_off: bool
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ...) -> None: ...
+    ranks: _containers.RepeatedCompositeFieldContainer[RankFacts]
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ..., ranks: _Optional[_Iterable[_Union[RankFacts, _Mapping]]] = ...) -> None: ...
+
+class RankFacts(_message.Message):
+    __slots__ = ("rank", "pid", "node", "device", "generation", "kv_heads", "weight_bytes", "kv_bytes", "peak_bytes")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    KV_HEADS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KV_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    pid: int
+    node: str
+    device: str
+    generation: int
+    kv_heads: _containers.RepeatedScalarFieldContainer[int]
+    weight_bytes: int
+    kv_bytes: int
+    peak_bytes: int
+    def __init__(self, rank: _Optional[int] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., kv_heads: _Optional[_Iterable[int]] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("member",)

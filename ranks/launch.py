@@ -26,8 +26,12 @@ class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     descriptors_path: str = ""
     """Unix socket where a rank of the conductor's host fetches its descriptors (descriptors.py);
     empty where the group meets over TCP."""
+    num_beside: int = 1
+    """Ranks on this one's host, itself among them: they share its cores and its memory."""
     plans_address: str = ""
     """ZMQ endpoint of the plans of a group that meets over TCP; empty in shared memory."""
+    beats_address: str = ""
+    """ZMQ endpoint where such a rank says that it lives."""
 
     def pack(self) -> bytes:
         """Msgpack, for standard input or an actor's argument."""

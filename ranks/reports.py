@@ -1,13 +1,17 @@
 """What ranks tell their conductor: typed messages, one way, on whatever hosts they are.
 
-rank        ReportSender(address).send(RankReady | Progress | Word | LogLines | RankBeat
-                                       | RankFailed)
-conductor   ReportInbox(...).take()    all that has come; of an older generation nothing
+rank        ReportSender.send(RankReady | Progress | Word | LogLines | RankFailed)
+conductor   ReportInbox.take()    all that has come; of another generation nothing
 """
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
+import zmq
+
+_log = logging.getLogger("splitserve.ranks")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -18,16 +22,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RankReady(Report, frozen=True, kw_only=True):
-    """Once: it has loaded its part, and warmed up with the others."""
+    """Once: it has loaded its part, and takes plans."""
 
     pid: int
-    node: str
     device: str
     """As torch names it: cpu, cuda:0."""
     num_blocks: int
     """Of the pool: the same at every rank."""
-    first_kv_head: int
-    num_kv_heads: int
+    kv_heads: list[int]
+    """Those of the model whose keys and values it keeps."""
     weight_bytes: int
     kv_bytes: int
     peak_bytes: int
@@ -57,16 +60,6 @@ class LogLines(Report, frozen=True, kw_only=True):
     lines: bytes
 
 
-class RankBeat(Report, frozen=True, kw_only=True):
-    """The process turns: of a rank that has no memory in common with the conductor, ten times a
-    second. Of others a word in the plans' segment says so."""
-
-    num_plans: int
-    """Taken so far."""
-    waited_s: float
-    """For others, in collectives, in all."""
-
-
 class RankFailed(Report, frozen=True, kw_only=True):
     """The last word: why it cannot start, or go on. It exits with code 1 after it."""
 
@@ -74,4 +67,72 @@ class RankFailed(Report, frozen=True, kw_only=True):
     message: str
 
 
-AnyReport = RankReady | Progress | Word | LogLines | RankBeat | RankFailed
+AnyReport = RankReady | Progress | Word | LogLines | RankFailed
+
+
+class ReportSender:
+    """A rank's end, of one thread. What is sent waits in memory until the conductor reads it."""
+
+    def __init__(self, address: str) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PUSH)
+        self._socket.set_hwm(0)
+        self._socket.connect(address)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def send(self, report: AnyReport) -> None:
+        """Never blocks."""
+        self._socket.send(self._encoder.encode(report))
+
+    def close(self, linger_ms: int = 1000) -> None:
+        """Waits at most so long for the last reports to leave. Idempotent."""
+        self._socket.close(linger=linger_ms)
+        self._context.term()
+
+
+class ReportInbox:
+    """The conductor's end, of one thread."""
+
+    def __init__(self, address: str, generation: int) -> None:
+        """`address`: a ZMQ endpoint to bind; of TCP without a port, which becomes a free one."""
+        self._generation = generation
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PULL)
+        self._socket.set_hwm(0)
+        self._socket.bind(f"{address}:0" if address.startswith("tcp:") else address)
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._decoder: msgspec.msgpack.Decoder[AnyReport] = msgspec.msgpack.Decoder(AnyReport)
+
+    def take(self, timeout_s: float = 0.0) -> list[AnyReport]:
+        """All that is there; waits so long for the first. What nobody can read, or is of another
+        generation, is dropped, with a line in the log."""
+        if timeout_s and not self._socket.poll(max(1, round(timeout_s * 1e3))):
+            return []
+        found: list[AnyReport] = []
+        while True:
+            try:
+                packed = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return found
+            report = self._read(packed)
+            if report is not None:
+                found.append(report)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def _read(self, packed: bytes) -> AnyReport | None:
+        try:
+            report = self._decoder.decode(packed)
+        except msgspec.MsgspecError as error:
+            _log.warning("a rank's report of %d bytes cannot be read: %s", len(packed), error)
+            return None
+        if report.generation != self._generation:
+            _log.warning(
+                "rank %d of generation %d still reports; this group is generation %d",
+                *(report.rank, report.generation, self._generation),
+            )
+            return None
+        return report

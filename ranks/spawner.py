@@ -46,8 +46,14 @@ class RankEnd:
     """Minus the signal that ended it; None where nobody knows."""
     words: str = ""
     """In place of an exit code: what the spawner was told."""
-    last_lines: str = ""
+    last_lines: tuple[str, ...] = ()
     """Of its log; empty where it wrote none."""
+
+    @property
+    def is_own_doing(self) -> bool:
+        """It has left with an exit code, as a rank does that has lost another: of several that
+        ended at once, one that was killed is the cause."""
+        return self.exit_code is not None and self.exit_code >= 0
 
     @property
     def ending(self) -> str:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
 
 from cluster.errors import InvalidRequest
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.membership.reach import host_of, is_wildcard
 from cluster.pairing import Pairing
+from cluster.rank_facts import RankFacts
 from cluster.wire import pairing_from_wire, pairing_to_wire
 from protos import membership_pb2
 
 MAX_NAME_CHARS = 256
 MAX_CONTEXT_TOKENS = 2**24
 MAX_BLOCK_SIZE_TOKENS = 1024
+MAX_RANKS = 1024
+MAX_KV_HEADS = 65_536
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _PAIRING_LIMITS = {
     "block_size_tokens": MAX_BLOCK_SIZE_TOKENS,
     "num_layers": 4096,
-    "num_kv_heads": 65_536,
+    "num_kv_heads": MAX_KV_HEADS,
     "head_dim": 65_536,
     "num_planes": 2,
     "protocol_version": 2**31,
@@ -45,6 +49,8 @@ class Member:
     version: str = ""
     pid: int = 0
     prefix_cache_off: bool = False
+    ranks: tuple[RankFacts, ...] = ()
+    """In order: the processes that hold its model."""
 
     @property
     def key(self) -> WorkerKey:
@@ -67,6 +73,7 @@ class Member:
             _check_name(f"pairing.{name}", getattr(self.pairing, name))
         for name, limit in _PAIRING_LIMITS.items():
             _check_between(f"pairing.{name}", getattr(self.pairing, name), limit)
+        _check_ranks(self.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +95,9 @@ class MemberState:
 def member_to_wire(member: Member) -> membership_pb2.Member:
     """The names are the same on both sides."""
     values = {item.name: getattr(member, item.name) for item in fields(Member)}
-    return membership_pb2.Member(**values | {"pairing": pairing_to_wire(member.pairing)})
+    ranks = [membership_pb2.RankFacts(**asdict(facts)) for facts in member.ranks]
+    converted = {"pairing": pairing_to_wire(member.pairing), "ranks": ranks}
+    return membership_pb2.Member(**values | converted)
 
 
 def member_from_wire(message: membership_pb2.Member) -> Member:
@@ -98,10 +107,45 @@ def member_from_wire(message: membership_pb2.Member) -> Member:
         raise InvalidRequest(
             f"role is {message.role[:32]!r}; allowed: {', '.join(Role)}", param="role"
         )
-    pairing = pairing_from_wire(message.pairing)
-    member = Member(**values | {"role": Role(message.role), "pairing": pairing})
+    converted = {
+        "role": Role(message.role),
+        "pairing": pairing_from_wire(message.pairing),
+        "ranks": ranks_from_wire(message.ranks),
+    }
+    member = Member(**values | converted)
     member.check()
     return member
+
+
+def ranks_from_wire(messages: Iterable[membership_pb2.RankFacts]) -> tuple[RankFacts, ...]:
+    """As they were said; Member.check looks at them."""
+    return tuple(
+        RankFacts(
+            rank=facts.rank,
+            pid=facts.pid,
+            node=facts.node,
+            device=facts.device,
+            generation=facts.generation,
+            kv_heads=tuple(facts.kv_heads),
+            weight_bytes=facts.weight_bytes,
+            kv_bytes=facts.kv_bytes,
+            peak_bytes=facts.peak_bytes,
+        )
+        for facts in messages
+    )
+
+
+def _check_ranks(ranks: tuple[RankFacts, ...]) -> None:
+    if len(ranks) > MAX_RANKS:
+        raise InvalidRequest(f"{len(ranks)} ranks; at most {MAX_RANKS}", param="ranks")
+    for facts in ranks:
+        _check_length("ranks.node", facts.node)
+        _check_length("ranks.device", facts.device)
+        if len(facts.kv_heads) > MAX_KV_HEADS:
+            raise InvalidRequest(
+                f"rank {facts.rank} has {len(facts.kv_heads)} KV heads; at most {MAX_KV_HEADS}",
+                param="ranks",
+            )
 
 
 def _check_length(name: str, value: str) -> None:

@@ -71,9 +71,13 @@ def visible_gpus(environ: Mapping[str, str], host: NvidiaHost = THIS_HOST) -> tu
     return tuple(str(ordinal) for ordinal in range(num_cards))
 
 
-def gpu_environ(gpus: tuple[str, ...], worker_index: int) -> dict[str, str]:
-    """One GPU per worker, in turn; nothing to say where there is no choice."""
-    return {VISIBLE_DEVICES: gpus[worker_index % len(gpus)]} if len(gpus) > 1 else {}
+def gpu_environ(gpus: tuple[str, ...], first: int, num_ranks: int = 1) -> dict[str, str]:
+    """One GPU for each rank of a worker, in turn from `first` on; nothing to say where there is no
+    choice."""
+    if len(gpus) <= 1:
+        return {}
+    own = [gpus[place % len(gpus)] for place in range(first, first + min(num_ranks, len(gpus)))]
+    return {VISIBLE_DEVICES: ",".join(own)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
@@ -41,9 +42,16 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
     pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
     members = [(role, index) for role, count in pools for index in range(count)]
     gpus = _gpus(options, machine)
+    sizes = [num_ranks(options, role) for role, _ in members]
+    firsts = itertools.accumulate(sizes, initial=0)
     workers = [
-        _worker(_with_share(options, machine, role), role, index, gpu_environ(gpus, place))
-        for place, (role, index) in enumerate(members)
+        _worker(
+            _with_share(options, machine, role),
+            role,
+            index,
+            gpu_environ(gpus, first, num_ranks=size),
+        )
+        for (role, index), size, first in zip(members, sizes, firsts, strict=False)
     ]
     return [
         [_watched(process, options) for process in stage] for stage in ([_router(options)], workers)
@@ -71,6 +79,7 @@ def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOpt
         engine,
         num_threads=engine.num_threads or cores.num_threads,
         block_size_tokens=block_size_of(options, role),
+        tensor_parallel_size=num_ranks(options, role),
         memory_share=memory_share(whole, num_workers, max(1, len(gpus))),
     )
     return dataclasses.replace(options, engine=engine)
@@ -83,6 +92,15 @@ def block_size_of(options: ServeOptions, role: Role) -> int:
         Role.DECODE: options.decode_block_size_tokens,
     }[role]
     return options.engine.block_size_tokens if own is None else own
+
+
+def num_ranks(options: ServeOptions, role: Role) -> int:
+    """Of each worker of a pool."""
+    own = {
+        Role.PREFILL: options.prefill_tensor_parallel_size,
+        Role.DECODE: options.decode_tensor_parallel_size,
+    }[role]
+    return options.engine.tensor_parallel_size if own is None else own
 
 
 def memory_share(whole: float, num_workers: int, num_devices: int) -> float:
@@ -98,7 +116,9 @@ def memory_share(whole: float, num_workers: int, num_devices: int) -> float:
 def warning_of_shared_gpus(options: ServeOptions, machine: Machine) -> str | None:
     """What two engines on one GPU cost, for the operator; None where each has its own."""
     gpus, num_workers = _gpus(options, machine), options.prefill + options.decode
-    if not gpus or num_workers <= len(gpus):
+    needed = options.prefill * num_ranks(options, Role.PREFILL)
+    needed += options.decode * num_ranks(options, Role.DECODE)
+    if not gpus or needed <= len(gpus):
         return None
     return (
         f"{num_workers} workers share {len(gpus)} GPU(s): those on one GPU hold the weights once "

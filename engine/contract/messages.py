@@ -22,6 +22,7 @@ from cluster.block_span import BlockSpan
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptToken, Usage
 from cluster.kv_peer import KvPeer
+from cluster.rank_facts import RankFacts
 from engine.contract.weight_format import WeightFormat
 
 
@@ -186,6 +187,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Where this engine's pool can be read; None when it cannot export."""
     kv_transport: str
     load_phases_ms: dict[str, float] = {}
+    ranks: list[RankFacts] = []
+    """In order; the first is this process."""
 
 
 class LoadProgress(msgspec.Struct, frozen=True, tag=True):

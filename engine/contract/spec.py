@@ -36,6 +36,18 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of the worker: names the transfer agent."""
     kv_transport: str = "nixl"
     options: EngineOptions = msgspec.field(default_factory=EngineOptions)
+    run_folder: str = ""
+    """For the engine's sockets; whoever starts the engine removes it afterwards. Empty: it makes,
+    and removes, one of its own."""
+
+    def pack(self) -> bytes:
+        """Msgpack, for the ranks of this engine."""
+        return msgspec.msgpack.encode(self, enc_hook=_path_to_text)
+
+    @staticmethod
+    def unpack(packed: bytes) -> EngineSpec:
+        """The inverse of `pack`; raises msgspec.ValidationError on anything else."""
+        return msgspec.msgpack.decode(packed, type=EngineSpec, dec_hook=_text_to_path)
 
 
 class EngineLaunch(msgspec.Struct, frozen=True, kw_only=True):

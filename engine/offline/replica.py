@@ -11,7 +11,7 @@ from cluster.models.cache.store import ModelStore
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest
 from engine.contract.spec import EngineSpec, resolve_dtype, resolve_weights
-from engine.process.main import keep_freed_memory, spare_loaded_objects
+from engine.process.memory_habits import keep_freed_memory, spare_loaded_objects
 from engine.process.threads import use_threads_to_load, use_threads_to_serve
 from engine.runner.device import resolve_device
 from engine.runner.model_runner import Replica

@@ -20,6 +20,7 @@ from cluster.kv_peer import KvPeer
 from engine.contract.commands import Command
 from engine.contract.messages import Frame
 from engine.contract.spec import EngineSpec
+from engine.runner.other_ranks import RankLine
 
 
 class PoolAccess(Protocol):
@@ -87,6 +88,8 @@ class EngineParts:
     None: it receives nothing (any more). To be asked before every read is started: a Fetch may meet
     a request that has just ended, and its slots may be another's.
     """
+    line: RankLine | None = None
+    """To the ranks that hold the other heads of every block; None: all are in `kv`."""
 
 
 ExtensionFactory = Callable[[EngineParts], Extension]

@@ -9,11 +9,12 @@ the next command: not at all while there is work, briefly while the extension is
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import structlog
 
 from cluster.deadline import Clock
-from cluster.errors import InternalError, status_of
+from cluster.errors import InternalError, RankLost, status_of
 from cluster.generation import Usage
 from engine.contract.commands import Cancel, Stop
 from engine.contract.messages import Beat, Frame, RequestEnded, Stepped
@@ -36,8 +37,8 @@ BEAT_INTERVAL_S = 0.5
 class EngineLoop:
     """Channel, engine and extension, tied together. `run` returns after Stop.
 
-    What it raises ends the process: EngineBroken, an extension that raised, a command that nobody
-    can be told of.
+    What it raises ends the process: EngineBroken, RankLost, an extension that raised, a command
+    that nobody can be told of.
     """
 
     def __init__(
@@ -48,8 +49,11 @@ class EngineLoop:
         source: CommandSource,
         sink: MessageSink,
         clock: Clock = time.monotonic,
+        check: Callable[[], None] | None = None,
     ) -> None:
+        """`check`: of those without whom the engine cannot go on, in every turn."""
         self._engine = engine
+        self._check = check
         self._extension = extension
         self._source = source
         self._sink = sink
@@ -69,6 +73,8 @@ class EngineLoop:
         """Receive, step, send: once."""
         for command in self._source.receive(self._patience_ms()):
             self._dispatch(command)
+        if self._check is not None:
+            self._check()
         for command in self._extension.poll():
             self._engine.apply(command)
         frame = self._step()
@@ -116,7 +122,7 @@ class EngineLoop:
     def _step(self) -> Frame:
         try:
             return self._engine.step()
-        except EngineBroken:
+        except (EngineBroken, RankLost):
             raise
         except Exception as error:
             _LOG.exception("a step failed outside any request; all requests end")

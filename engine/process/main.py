@@ -10,10 +10,9 @@ The process dies with its parent, and leaves SIGINT to it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 
@@ -24,26 +23,32 @@ from cluster.home import kernels_folder
 from cluster.logs import configure_logging
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
+from cluster.rank_facts import RankFacts
 from engine.contract.messages import EngineFailed, LoadProgress, Ready
 from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.process.channel import MessageSink, ZmqChannel
 from engine.process.extension import EngineParts, Extension, ExtensionFactory, PoolAccess
+from engine.process.load_ranks import loader_of
 from engine.process.loop import EngineLoop
+from engine.process.memory_habits import keep_freed_memory, spare_loaded_objects
 from engine.process.threads import core_clock_of, use_threads_to_load, use_threads_to_serve
 from engine.runner.model_runner import Replica
-from engine.runner.replica import load_replica
 from engine.step.engine import Engine
 
 _LOG = structlog.get_logger()
-_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
-_KEPT_BYTES = 1 << 30
 
 ReplicaLoader = Callable[[EngineSpec, PhaseProgress], Replica]
 
 
-def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_replica) -> None:
-    """The whole life of the process; `load` is replaced where no model is wanted."""
+def engine_main(
+    make_extension: ExtensionFactory,
+    *,
+    rank_module: str = "",
+    load: ReplicaLoader | None = None,
+) -> None:
+    """The whole life of the process. `rank_module` is the entry module of its other ranks' ones;
+    `load` is for where no model is wanted."""
     launch = EngineLaunch.unpack(sys.stdin.buffer.read())
     die_with_parent()
     configure_logging(f"{launch.spec.worker_id}/engine")
@@ -57,7 +62,11 @@ def engine_main(make_extension: ExtensionFactory, *, load: ReplicaLoader = load_
         closers.callback(channel.close)
         try:
             run_engine_process(
-                launch.spec, make_extension, channel=channel, load=load, closers=closers
+                launch.spec,
+                make_extension,
+                channel=channel,
+                load=load or loader_of(rank_module),
+                closers=closers,
             )
         except SplitserveError as error:
             _LOG.error("the engine cannot go on", code=status_of(error).code, error=error.message)
@@ -86,6 +95,8 @@ def run_engine_process(
         channel.send(LoadProgress(phase, fraction))
 
     replica = load(spec, report)
+    if replica.others is not None:
+        closers.callback(replica.others.close)
     use_threads_to_serve(replica.kv.device)
     extensions: list[Extension] = []
     engine = Engine(
@@ -99,34 +110,15 @@ def run_engine_process(
         kv=replica.kv,
         generations=engine.placement.pool.generations,
         receiving_blocks=engine.receiving_blocks,
+        line=replica.others,
     )
     extension = make_extension(parts)
     extensions.append(extension)
     closers.callback(extension.close)
     spare_loaded_objects()
     _say_ready(channel, replica, extension)
-    EngineLoop(engine, extension, source=channel, sink=channel).run()
-
-
-def keep_freed_memory() -> None:
-    """Asks the C library to use freed memory again instead of giving it back to the system.
-
-    Activations and logits are freed in every step; their pages are not worth faulting in again:
-    sampling 16 rows of 49152 logits took 14 ms without this and 7 ms with it. glibc only.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-
-
-def spare_loaded_objects() -> None:
-    """Keeps the collector of cycles away from what is loaded: modules, the model, the engine.
-
-    They live as long as the process; a full collection that looks at them takes 0.09 s.
-    """
-    gc.collect()
-    gc.freeze()
+    check = None if replica.others is None else replica.others.check
+    EngineLoop(engine, extension, source=channel, sink=channel, check=check).run()
 
 
 def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> None:
@@ -140,5 +132,21 @@ def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> No
             peer=extension.peer,
             kv_transport=extension.transport,
             load_phases_ms=replica.load_phases_ms,
+            ranks=_ranks_of(replica),
         )
     )
+
+
+def _ranks_of(replica: Replica) -> list[RankFacts]:
+    if replica.others is not None:
+        return replica.others.facts
+    alone = RankFacts(
+        rank=0,
+        pid=os.getpid(),
+        node=socket.gethostname(),
+        device=str(replica.kv.device),
+        generation=0,
+        kv_heads=tuple(range(replica.kv.shape[3])),
+        kv_bytes=replica.kv.nbytes,
+    )
+    return [alone]

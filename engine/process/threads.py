@@ -29,12 +29,14 @@ TORCH_THREADS_BESIDE_THE_TEAM = 1
 """See above for the measurement."""
 
 
-def use_threads_to_load(num_threads: int | None) -> int:
+def use_threads_to_load(num_threads: int | None, *, num_beside: int = 1) -> int:
     """Both pools get all threads while weights are read and packed, which is torch's work.
 
-    None: every core that this process may use. Returns the number.
+    None: every core that this process may use. `num_beside` ranks of a host, this one among them,
+    get equal parts of these, and one at least. Returns the number.
     """
-    threads = num_threads if num_threads is not None else available_cores()
+    of_host = num_threads if num_threads is not None else available_cores()
+    threads = max(1, of_host // num_beside)
     TEAM.resize(threads)
     torch.set_num_threads(threads)
     return threads

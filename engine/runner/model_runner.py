@@ -12,6 +12,7 @@ from engine.contract.messages import Loaded
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
+from engine.runner.other_ranks import OtherRanks
 from engine.sampling.logits import SamplingRow
 
 
@@ -71,6 +72,8 @@ class Replica:
     load_phases_ms: dict[str, float] = field(default_factory=dict)
     batch_device: torch.device | None = None
     """Where the runner takes its batches; None: where the pool is."""
+    others: OtherRanks | None = None
+    """Those that hold the rest of the model; None: it is all here."""
 
 
 class DecoderRunner:

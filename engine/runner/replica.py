@@ -1,7 +1,13 @@
-"""From a spec to a loaded model: device, memory budget, weights, KV pool, one warm-up step."""
+"""From a spec to a loaded model: device, memory budget, weights, KV pool, one warm-up step.
+
+load_replica                        all of it in this process
+load_part, then finish_replica      a rank's part; its runner is made in between (engine/ranks)
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -20,19 +26,42 @@ from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.rank_place import RankPlace
 from engine.model.weights.decoder_weights import DTYPES
+from engine.model.weights.open_checkpoint import fitted_split
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import resolve_device
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.measured_pool import blocks_that_fit, measure_memory
 from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
+from engine.runner.seat import ONLY_SEAT, Seat
 from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
 
 
 def load_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     """Raises a ModelError for the checkpoint, ConfigError for options that do not fit."""
+    phases = PhaseTimer(progress)
+    with memory_errors():
+        part = load_part(spec, phases)
+        return finish_replica(spec, part, _runner_of(part, phases), phases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedPart:
+    """A replica's weights and pool in this process: all of them, or a rank's."""
+
+    decoder: Decoder
+    pool: KvPool
+    num_blocks: int
+    """Of the pool, those that requests may have."""
+    weights: WeightFormat
+    size: ReplicaSize
+
+
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """A device whose memory runs out while a model is loaded has options that do not fit."""
     try:
-        return _load(spec, progress)
+        yield
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"the device's memory did not last while the model was loaded ({error}); lower "
@@ -41,13 +70,13 @@ def load_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
         ) from error
 
 
-def _load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
-    phases = PhaseTimer(progress)
+def load_part(spec: EngineSpec, phases: PhaseProgress, seat: Seat = ONLY_SEAT) -> LoadedPart:
+    """Raises as load_replica, and RankLost where the other ranks do not load theirs."""
     phases("plan memory", 0.0)
     device = resolve_device(spec.options.device)
     weights = weights_on(device, spec)
-    place = RankPlace(split=ModelSplit(config=spec.card.config))
-    size = _ReplicaSize.of(spec, place.split, device)
+    split = fitted_split(spec.card, seat.split_of(spec.card.config), weights)
+    size = ReplicaSize.of(spec, seat, split, device)
     budget = plan_memory(size.memory_request(spec, weights))
     decoder = Decoder.load(
         spec.card,
@@ -56,19 +85,31 @@ def _load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
         phases,
         weights=weights,
         max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
-        place=place,
+        place=RankPlace(split=size.split, collective=seat.collective),
     )
+    seat.await_others()
     phases("allocate KV pool", 0.0)
-    num_blocks = _num_blocks(decoder, budget, size)
-    pool = KvPool(size.layout, num_blocks + size.is_replayed, size.device)  # one for padding rows
-    limits = GraphLimits(max_num_seqs=size.max_num_seqs, max_context_tokens=size.context_tokens)
-    runner = _runner_of(decoder, pool, limits, phases)
-    warm_up(runner, size.warm_up_limits(scratch_block=pool.num_blocks - 1), phases)
+    num_blocks = seat.agreed_blocks(_num_blocks(decoder, budget, size), size.device)
+    return LoadedPart(
+        decoder=decoder,
+        pool=KvPool(size.layout, num_blocks + size.is_replayed, size.device),
+        num_blocks=num_blocks,
+        weights=weights,
+        size=size,
+    )
+
+
+def finish_replica(
+    spec: EngineSpec, part: LoadedPart, runner: ModelRunner, phases: PhaseTimer
+) -> Replica:
+    """Warms it up, by the runner that the engine will use."""
+    size, num_blocks = part.size, part.num_blocks
+    warm_up(runner, size.warm_up_limits(scratch_block=part.pool.num_blocks - 1), phases)
     return Replica(
         runner=runner,
-        loaded=_loaded(decoder, weights),
+        loaded=_loaded(part.decoder, part.weights),
         batch_device=torch.device("cpu"),
-        kv=pool.tensor[:num_blocks],
+        kv=part.pool.tensor[:num_blocks],
         vocab_size=spec.card.config.vocab_size,
         eos_token_ids=spec.card.eos_token_ids,
         max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
@@ -86,9 +127,10 @@ def _loaded(decoder: Decoder, weights: WeightFormat) -> Loaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ReplicaSize:
+class ReplicaSize:
     """What the options make of a model, or a rank's part of it, on this machine's device."""
 
+    seat: Seat
     split: ModelSplit
     device: torch.device
     dtype: torch.dtype
@@ -98,12 +140,15 @@ class _ReplicaSize:
     max_batch_tokens: int
 
     @classmethod
-    def of(cls, spec: EngineSpec, split: ModelSplit, device: torch.device) -> _ReplicaSize:
+    def of(
+        cls, spec: EngineSpec, seat: Seat, split: ModelSplit, device: torch.device
+    ) -> ReplicaSize:
         """Raises ConfigError for a context that cannot be had."""
         options, dtype = spec.options, DTYPES[spec.dtype]
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
         return cls(
+            seat=seat,
             split=split,
             device=device,
             dtype=dtype,
@@ -115,8 +160,8 @@ class _ReplicaSize:
 
     @property
     def is_replayed(self) -> bool:
-        """Decode steps are captured graphs."""
-        return self.device.type == "cuda"
+        """Decode steps are captured graphs, which take one block more, for padding rows."""
+        return self.device.type == "cuda" and self.seat.rank.is_alone
 
     def memory_request(self, spec: EngineSpec, weights: WeightFormat) -> MemoryRequest:
         """For the plan."""
@@ -128,7 +173,7 @@ class _ReplicaSize:
             max_context_tokens=self.context_tokens,
             max_batch_tokens=self.max_batch_tokens,
             kv_memory_bytes=spec.options.kv_memory_bytes,
-            memory_share=spec.options.memory_share,
+            memory_share=self.seat.memory_share(spec.options.memory_share, self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
         )
@@ -144,7 +189,7 @@ class _ReplicaSize:
         )
 
 
-def _num_blocks(decoder: Decoder, budget: MemoryBudget, size: _ReplicaSize) -> int:
+def _num_blocks(decoder: Decoder, budget: MemoryBudget, size: ReplicaSize) -> int:
     """As planned; on a GPU, as many of these as there is room for now."""
     if size.device.type != "cuda":
         return budget.num_blocks
@@ -153,15 +198,18 @@ def _num_blocks(decoder: Decoder, budget: MemoryBudget, size: _ReplicaSize) -> i
     return blocks_that_fit(budget, measured, size.layout, max_context_tokens=size.context_tokens)
 
 
-def _runner_of(
-    decoder: Decoder, pool: KvPool, limits: GraphLimits, progress: PhaseProgress
-) -> ModelRunner:
+def _runner_of(part: LoadedPart, progress: PhaseProgress) -> ModelRunner:
     """On CUDA decode steps are replayed, within the limits."""
-    device = pool.tensor.device
-    if device.type != "cuda":
-        return DecoderRunner(decoder, pool)
-    backend = CudaGraphs(device)
-    return CudaRunner(decoder, pool, limits=limits, backend=backend, progress=progress)
+    size = part.size
+    if not size.is_replayed:
+        return DecoderRunner(part.decoder, part.pool)
+    return CudaRunner(
+        part.decoder,
+        part.pool,
+        limits=GraphLimits(max_num_seqs=size.max_num_seqs, max_context_tokens=size.context_tokens),
+        backend=CudaGraphs(size.device),
+        progress=progress,
+    )
 
 
 def resolve_context(config: DecoderConfig, options: EngineOptions, layout: KvLayout) -> int:

@@ -2,7 +2,8 @@
 
     compute(work) -> tokens in the writer, or the requests that failed have ended
 
-A forward that fails is tried again for each request by itself, so that the culprit ends alone.
+A forward that fails is tried again for each request by itself, so that the culprit ends alone. One
+that loses a rank is the engine's end: RankLost goes through.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import structlog
 import torch
 
-from cluster.errors import InternalError
+from cluster.errors import InternalError, RankLost
 from engine.runner.model_runner import ModelRunner
 from engine.step import split_prompt
 from engine.step.batch.builder import BatchBuilder
@@ -27,7 +28,7 @@ _LOG = structlog.get_logger()
 
 
 class Computation:
-    """One engine's. What it raises is EngineBroken: the engine cannot go on."""
+    """One engine's. What it raises, EngineBroken or RankLost, is its end."""
 
     def __init__(
         self,
@@ -81,6 +82,8 @@ class Computation:
     def _compute_copied(self, work: StepWork) -> None:
         try:
             logits = self._runner.forward(self._batches.build(work.spans, work.num_decodes))
+        except RankLost:
+            raise
         except Exception as error:
             self._meet_failure(work, error)
         else:

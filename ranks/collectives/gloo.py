@@ -7,6 +7,7 @@ at bfloat16: 3.1 ms for 512 rows of 576 on two cores, against 0.5 ms in float32.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -49,6 +50,8 @@ class GlooCollective:
         ConfigError where another process is this rank already."""
         self._rank, self._generation, self._deadline_s = rank, generation, deadline_s
         self._store = claim(store, rank.index, generation)
+        self.waited_s = 0.0
+        """See GroupCollective."""
         self._lost: RankLost | None = None
         self._gloo: Any = None
         with self._within(deadline_s):
@@ -146,8 +149,10 @@ class GlooCollective:
     def _run(self, call: Callable[[Any], Any], deadline_s: float | None = None) -> None:
         if self._lost is not None:
             raise self._lost.with_traceback(None)
+        began_s = time.monotonic()
         with self._within(deadline_s or self._deadline_s):
             call(self._gloo).wait()
+        self.waited_s += time.monotonic() - began_s
 
     @contextmanager
     def _within(self, deadline_s: float) -> Iterator[None]:

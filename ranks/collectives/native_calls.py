@@ -42,6 +42,7 @@ class RankViewRecord(ctypes.Structure):
         ("deadline_ns", _LONG),
         ("phase", ctypes.c_uint64),
         ("waited_ns", _LONG),
+        ("beat_ns", _POINTER),
     )
 
 

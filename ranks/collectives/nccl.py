@@ -34,6 +34,9 @@ from ranks.collectives.store import claim
 class NcclCollective:
     """A GroupCollective; one rank's, of the current CUDA device."""
 
+    waited_s = 0.0
+    """See GroupCollective."""
+
     def __init__(
         self, store: Store, rank: Rank, generation: int, *, deadline_s: float = DEADLINE_S
     ) -> None:

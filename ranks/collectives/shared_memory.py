@@ -75,8 +75,13 @@ class SharedMemoryCollective:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that this rank has waited for others, in all: the ranks' skew."""
+        """See GroupCollective."""
         return float(self._view.waited_ns) / 1e9
+
+    def beat_at(self, address: int) -> None:
+        """While this rank waits for others it stamps the uint64 at `address` with nanoseconds of
+        CLOCK_MONOTONIC: it lives, whatever it waits for. The memory outlives the last call."""
+        self._view.beat_ns = address
 
     def all_reduce(self, rows: torch.Tensor) -> None:
         """See Collective. Raises RankLost."""
@@ -134,6 +139,10 @@ class SharedMemoryCollective:
         finally:
             self._deadline_s = usual
             self._view.deadline_ns = int(usual * 1e9)
+
+    def give_up(self) -> None:
+        """This rank cannot go on: nobody waits for it any more, here or elsewhere."""
+        self._segment.give_up(self.rank)
 
     def close(self) -> None:
         """See GroupCollective."""

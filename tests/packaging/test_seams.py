@@ -22,6 +22,7 @@ OWN_TIME = {
     "cli.doctor.examine": "tells how long a check took",
     "cli.fleet_view": "tells how long a start took",
     "kvtransfer.selftest": "tells how long a transfer took",
+    "ranks.collectives.gloo": "tells how long a rank waited for others",
 }
 """In real time whatever the World says, and why."""
 

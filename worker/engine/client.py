@@ -134,9 +134,8 @@ class EngineClient:
         for socket, address in zip((self._commands, self._frames), addresses, strict=True):
             socket.set_hwm(0)
             socket.bind(address)
-        launch = EngineLaunch(
-            spec=self._spec, commands_address=addresses[0], frames_address=addresses[1]
-        )
+        spec = msgspec.structs.replace(self._spec, run_folder=str(self._folder))
+        launch = EngineLaunch(spec=spec, commands_address=addresses[0], frames_address=addresses[1])
         file = self._folder / "launch"
         file.write_bytes(launch.pack())
         return file

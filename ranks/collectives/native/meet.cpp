@@ -55,6 +55,7 @@ bool wait_for(const RankView& view, int64_t rank, int64_t& waited_ns) {
     if (has_lost(view) || waited_ns >= view.deadline_ns) return false;
     rest(waited_ns);
     const int64_t now = now_ns();
+    if (view.beat_ns != nullptr) view.beat_ns->store(now, std::memory_order_relaxed);
     waited_ns += std::min(now - looked_ns, kLongestLookNs);
     looked_ns = now;
   }

@@ -31,6 +31,7 @@ struct RankView {
   int64_t deadline_ns;   // of one phase
   uint64_t phase;        // the last one posted
   int64_t waited_ns;     // for others, in all
+  std::atomic<uint64_t>* beat_ns;  // null, or what is stamped while this rank waits: it lives
 };
 
 inline RankLine& line_of(const RankView& view, int64_t rank) {

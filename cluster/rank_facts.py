@@ -1,0 +1,26 @@
+"""What is known of each process that holds a part of an engine's model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """One rank's; most engines are a single one."""
+
+    rank: int
+    pid: int
+    node: str
+    """Name of its host."""
+    device: str
+    """As torch names it: cpu, cuda:0."""
+    generation: int
+    """Of its group: another one after every start; 0 where it is alone."""
+    kv_heads: tuple[int, ...]
+    """Those of the model whose keys and values it keeps."""
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    peak_bytes: int = 0
+    """The most memory that its process, or device, has had in use when it was loaded; 0: unknown,
+    as of all three."""

@@ -1,0 +1,52 @@
+"""How an engine's process loads its model: alone, or as the conductor of a group of ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+
+from cluster.errors import ConfigError
+from cluster.supervisor.devices import visible_gpus
+from engine.contract.spec import EngineSpec
+from engine.model.load_phases import PhaseProgress
+from engine.process.threads import use_threads_to_load
+from engine.ranks.conductor import load_conductor
+from engine.ranks.forming import GroupNeeds, form_group
+from engine.runner.device import resolve_device
+from engine.runner.model_runner import Replica
+from engine.runner.replica import load_replica
+from ranks.processes import ProcessSpawner
+from ranks.spawner import Spawner
+
+
+def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica]:
+    """A ReplicaLoader; `rank_module` is what its other ranks are started with."""
+
+    def load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
+        if spec.options.tensor_parallel_size == 1:
+            return load_replica(spec, progress)
+        device = resolve_device(spec.options.device)
+        return load_group(spec, progress, spawner_of(spec, rank_module, device))
+
+    return load
+
+
+def load_group(spec: EngineSpec, progress: PhaseProgress, spawner: Spawner) -> Replica:
+    """The replica, with its `others`. Raises as `form_group` and `load_conductor`."""
+    device = resolve_device(spec.options.device)
+    group = form_group(GroupNeeds(spec=spec, device=device, progress=progress), spawner)
+    use_threads_to_load(spec.options.num_threads, num_beside=group.num_beside)
+    return load_conductor(spec, group, progress)
+
+
+def spawner_of(spec: EngineSpec, rank_module: str, device: torch.device) -> Spawner:
+    """As the options say. Raises ConfigError for an engine that has no ranks."""
+    if not rank_module:
+        raise ConfigError(
+            "this engine runs as one process; use --tensor-parallel-size 1",
+            param="tensor_parallel_size",
+        )
+    gpus = visible_gpus(os.environ) if device.type == "cuda" else None
+    return ProcessSpawner(rank_module, gpus=gpus)

@@ -1,0 +1,1 @@
+"""A replica on several ranks: one plans and samples, all compute."""

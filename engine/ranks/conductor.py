@@ -1,0 +1,54 @@
+"""Rank 0's part of a replica, loaded side by side with the others'.
+
+form the group -> load the own part -> agree on the pool -> all ready -> warm up together
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.sharding import Rank
+from engine.contract.spec import EngineSpec
+from engine.model.load_phases import PhaseProgress, PhaseTimer
+from engine.ranks.group import RankGroup
+from engine.ranks.group_runner import GroupRunner
+from engine.ranks.own_facts import own_facts
+from engine.runner.model_runner import DecoderRunner, Replica
+from engine.runner.replica import finish_replica, load_part, memory_errors
+from engine.runner.seat import Seat
+from ranks.launch import CONDUCTOR
+
+
+def load_conductor(spec: EngineSpec, group: RankGroup, progress: PhaseProgress) -> Replica:
+    """The replica, whose `others` are the group. Raises as load_replica, RankLost, or what another
+    rank has failed with; the group is closed then."""
+
+    def told(phase: str, fraction: float) -> None:
+        group.check()  # between two layers: nobody loads on for a group that is gone
+        progress(phase, fraction)
+
+    try:
+        with memory_errors():
+            return _load(spec, group, PhaseTimer(told))
+    except BaseException:
+        group.close()
+        raise
+
+
+def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
+    size, ties = spec.options.tensor_parallel_size, group.ties
+    rank = Rank(CONDUCTOR, size)
+    seat = Seat(
+        rank=rank,
+        expert_parallel_size=spec.options.expert_parallel_size,
+        collective=ties.collective,
+        together=group,
+        num_beside=group.num_beside,
+    )
+    part = load_part(spec, phases, seat)
+    node = ties.placement.nodes[CONDUCTOR]
+    phases("wait for the other ranks", 0.0)
+    group.await_ready(own_facts(part, rank, generation=ties.generation, node=node))
+    own = DecoderRunner(part.decoder, part.pool)
+    runner = GroupRunner(own, group, part.size.device)
+    return replace(finish_replica(spec, part, runner, phases), others=group)

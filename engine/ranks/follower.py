@@ -1,0 +1,140 @@
+"""A rank that is not the conductor: it computes what it is told, with the others.
+
+    arrive -> join -> load its part -> agree on the pool -> RankReady
+    then, for ever:   STEP  the same forward as the conductor's
+                      WORD  for its extension
+                      STOP  the end
+
+A failure of its own gives it up, so that nobody waits for it, and is told; then the process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from cluster.errors import InternalError, SplitserveError, status_of
+from cluster.home import kernels_folder
+from cluster.sharding import Rank
+from engine.contract.spec import EngineSpec
+from engine.ranks.extension import RankExtension, RankExtensionFactory, RankParts
+from engine.ranks.forming import CALL_DEADLINE_S
+from engine.ranks.own_facts import own_facts
+from engine.ranks.rank_turns import LoadingTogether, RankTurns
+from engine.ranks.roster import ARRIVED
+from engine.runner.model_runner import DecoderRunner
+from engine.runner.replica import LoadedPart, load_part, memory_errors
+from engine.runner.seat import Seat
+from ranks.collectives.group_collective import GroupCollective
+from ranks.joining import Arrival
+from ranks.launch import RankLaunch
+from ranks.reports import Progress, RankFailed, RankReady, ReportSender, Word
+
+_LONGEST_LOAD_S = 24 * 3600.0
+"""Of the slowest rank; the conductor ends a group that makes no progress long before."""
+
+
+class Follower:
+    """One rank, in one generation, of one thread."""
+
+    def __init__(
+        self, launch: RankLaunch, spec: EngineSpec, make_extension: RankExtensionFactory
+    ) -> None:
+        self._launch, self._spec, self._make_extension = launch, spec, make_extension
+        self._rank = Rank(launch.rank, launch.world_size)
+        self._reports = ReportSender(launch.reports_address)
+        self._closers = contextlib.ExitStack()
+        self._closers.callback(self._reports.close)
+
+    def run(self) -> None:
+        """The whole of its life; returns after STOP. Raises what it has failed with, after it has
+        told it."""
+        with self._closers:
+            try:
+                arrival = Arrival(self._launch, kernels_folder())
+            except Exception as error:
+                self._tell(error)
+                raise
+            self._closers.callback(arrival.close)
+            try:
+                self._live(arrival)
+            except Exception as error:
+                arrival.fail()
+                self._tell(error)
+                raise
+
+    def _live(self, arrival: Arrival) -> None:
+        self._progress(ARRIVED, 1.0)
+        collective = arrival.join(CALL_DEADLINE_S)
+        part = self._load(collective)
+        extension = self._make_extension(self._parts(part))
+        self._closers.callback(extension.close)
+        self._reports.send(self._ready(part, extension))
+        turns = RankTurns(
+            arrival.plans,
+            collective,
+            DecoderRunner(part.decoder, part.pool),
+            extension=extension,
+            device=part.size.device,
+        )
+        while turns.take():
+            for body in extension.poll():
+                self._reports.send(
+                    Word(rank=self._rank.index, generation=self._launch.generation, body=body)
+                )
+
+    def _load(self, collective: GroupCollective) -> LoadedPart:
+        together = LoadingTogether(collective, limit_s=_LONGEST_LOAD_S, progress=self._progress)
+        seat = Seat(
+            rank=self._rank,
+            expert_parallel_size=self._spec.options.expert_parallel_size,
+            collective=collective,
+            together=together,
+            num_beside=self._launch.num_beside,
+        )
+        with memory_errors():
+            return load_part(self._spec, self._progress, seat)
+
+    def _parts(self, part: LoadedPart) -> RankParts:
+        return RankParts(
+            spec=self._spec,
+            rank=self._rank,
+            kv=part.pool.tensor[: part.num_blocks],
+            kv_heads=part.decoder.split.kv_heads,
+        )
+
+    def _ready(self, part: LoadedPart, extension: RankExtension) -> RankReady:
+        facts = own_facts(part, self._rank, generation=self._launch.generation, node="")
+        return RankReady(
+            rank=facts.rank,
+            generation=facts.generation,
+            pid=facts.pid,
+            device=facts.device,
+            num_blocks=part.num_blocks,
+            kv_heads=list(facts.kv_heads),
+            weight_bytes=facts.weight_bytes,
+            kv_bytes=facts.kv_bytes,
+            peak_bytes=facts.peak_bytes,
+            extension=extension.greeting,
+        )
+
+    def _progress(self, phase: str, fraction: float) -> None:
+        self._reports.send(
+            Progress(
+                rank=self._rank.index,
+                generation=self._launch.generation,
+                phase=phase,
+                fraction=fraction,
+            )
+        )
+
+    def _tell(self, error: Exception) -> None:
+        if not isinstance(error, SplitserveError):
+            error = InternalError(f"{type(error).__name__}: {error}")
+        self._reports.send(
+            RankFailed(
+                rank=self._rank.index,
+                generation=self._launch.generation,
+                code=status_of(error).code,
+                message=error.message,
+            )
+        )

@@ -1,0 +1,125 @@
+"""How a group comes together, from nothing to ranks that are about to load.
+
+    place the ranks -> open what they meet in -> start them -> all arrive -> join
+
+What fails on the way ends what was begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cluster.home import kernels_folder
+from cluster.process.signs_of_life import SignsOfLife
+from engine.contract.spec import EngineSpec
+from engine.model.load_phases import PhaseProgress
+from engine.ranks.group import GroupTies, RankGroup
+from engine.ranks.roster import ARRIVED, Roster
+from engine.ranks.watch import RankWatch
+from ranks.collectives.rendezvous import choose_kind, join
+from ranks.ground import Ground, GroundPlan
+from ranks.launch import CONDUCTOR
+from ranks.spawner import Placement, RankProcess, Spawner
+
+CALL_DEADLINE_S = 30.0
+"""Of one collective: for ranks that the watch thinks alive. They are at most a step apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNeeds:
+    """What a group is formed for."""
+
+    spec: EngineSpec
+    device: torch.device
+    progress: PhaseProgress
+
+
+def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
+    """Raises ConfigError for ranks that cannot be placed or started, RankLost, or whatever a rank
+    has failed with. The thread that calls this outlives the group, which owns the spawner."""
+    progress, options = needs.progress, needs.spec.options
+    with contextlib.ExitStack() as closers:
+        closers.callback(spawner.close)
+        progress("place ranks", 0.0)
+        placement = spawner.place(options.tensor_parallel_size)
+        ground = _open_ground(needs, placement, closers)
+        progress("start ranks", 0.0)
+        processes = [spawner.start(launch) for launch in ground.launches(needs.spec.pack())]
+        watch = _watch_over(processes, ground, closers)
+        roster = Roster(
+            ground.inbox,
+            watch,
+            world_size=options.tensor_parallel_size,
+            limit_s=options.start_timeout_s,
+        )
+        _await_arrival(roster, ground, progress)
+        collective = join(
+            ground.meeting.rendezvous, CONDUCTOR, kernels_folder(), deadline_s=CALL_DEADLINE_S
+        )
+        closers.callback(collective.close)
+        ties = GroupTies(
+            generation=ground.generation,
+            placement=placement,
+            collective=collective,
+            plans=ground.plans,
+            roster=roster,
+            watch=watch,
+        )
+        return RankGroup(ties, closers.pop_all(), progress)
+
+
+def _open_ground(needs: GroupNeeds, placement: Placement, closers: contextlib.ExitStack) -> Ground:
+    plan = GroundPlan(
+        placement=placement,
+        kind=choose_kind(needs.device, kernels_folder(), is_one_host=placement.is_one_host),
+        sockets=_sockets_of(needs.spec, closers),
+        libraries=kernels_folder(),
+    )
+    ground = Ground(plan)
+    closers.callback(ground.close)
+    return ground
+
+
+def _sockets_of(spec: EngineSpec, closers: contextlib.ExitStack) -> Path:
+    """The engine's own folder, which its server removes however the engine ends."""
+    if spec.run_folder:
+        return Path(spec.run_folder)
+    return Path(closers.enter_context(tempfile.TemporaryDirectory(prefix="splitserve-ranks-")))
+
+
+def _watch_over(
+    processes: Sequence[RankProcess], ground: Ground, closers: contextlib.ExitStack
+) -> RankWatch:
+    here = ground.placement.nodes[CONDUCTOR]
+    local = {process.rank: process for process in processes if process.node == here}
+
+    def look_at(rank: int) -> SignsOfLife | None:
+        process = local.get(rank)
+        return SignsOfLife.of(process.pid) if process is not None and process.pid else None
+
+    def give_up(rank: int) -> None:
+        ground.plans.give_up()
+        ground.meeting.give_up(rank)
+
+    watch = RankWatch(
+        processes,
+        generation=ground.generation,
+        sign_of=ground.plans.sign_of,
+        give_up=give_up,
+        look_at=look_at,
+    )
+    closers.callback(watch.close)
+    watch.start()
+    return watch
+
+
+def _await_arrival(roster: Roster, ground: Ground, progress: PhaseProgress) -> None:
+    roster.await_phase(ARRIVED, progress, beside=ground.receive)
+    while not ground.is_settled():
+        roster.check()

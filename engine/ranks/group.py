@@ -1,0 +1,158 @@
+"""A group as its conductor holds it: rank 0 of one generation, with the others to compute with.
+
+    formed (forming.py) -> loads its part with the others -> ready -> steps, words ... -> closed
+                                '---------------'--------------'--> RankLost: the engine ends
+
+Called from the engine's one thread; the watch has its own (watch.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from cluster.errors import RankLost, SplitserveError
+from cluster.rank_facts import RankFacts
+from engine.model.load_phases import PhaseProgress
+from engine.ranks.roster import LOADED, Roster
+from engine.ranks.watch import RankWatch
+from ranks.collectives.group_collective import GroupCollective
+from ranks.launch import CONDUCTOR
+from ranks.plans.plan import Part, PlanKind, PlanWriter
+from ranks.reports import RankReady
+from ranks.spawner import Placement
+
+MEET_S = 60.0
+"""For ranks that all say that they have loaded."""
+_FAREWELL_S = 3.0
+"""For ranks that are told to end; then they are killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTies:
+    """What ties one generation together."""
+
+    generation: int
+    placement: Placement
+    collective: GroupCollective
+    plans: PlanWriter
+    roster: Roster
+    watch: RankWatch
+
+
+class RankGroup:
+    """OtherRanks, and LoadedTogether."""
+
+    def __init__(
+        self, ties: GroupTies, closers: contextlib.ExitStack, progress: PhaseProgress
+    ) -> None:
+        """`closers` end it all: the ranks, what they meet in, what they report to. `progress` is
+        told what they are at while they start."""
+        self._ties, self._closers, self._progress = ties, closers, progress
+        self._own_facts: list[RankFacts] = []
+        self._is_over = False
+
+    @property
+    def ties(self) -> GroupTies:
+        """What it is made of."""
+        return self._ties
+
+    @property
+    def num_beside(self) -> int:
+        """Ranks on the conductor's host, itself among them."""
+        return len(self._ties.placement.ranks_beside(CONDUCTOR))
+
+    @property
+    def greetings(self) -> Mapping[int, bytes]:
+        """See RankLine."""
+        return {rank: ready.extension for rank, ready in self._ties.roster.ready.items()}
+
+    @property
+    def facts(self) -> list[RankFacts]:
+        """See OtherRanks."""
+        ready = self._ties.roster.ready
+        nodes = self._ties.placement.nodes
+        others = (_facts_of(ready[rank], nodes[rank]) for rank in sorted(ready))
+        return [*self._own_facts, *others]
+
+    def meet(self) -> None:
+        """See LoadedTogether."""
+        self._ties.roster.await_phase(LOADED, self._progress)
+        try:
+            self._ties.collective.meet(MEET_S)
+        except RankLost as consequence:
+            raise self.loss_after(consequence) from consequence
+
+    def least(self, number: int, device: torch.device) -> int:
+        """See LoadedTogether."""
+        mine = torch.tensor([[number]], device=device)
+        try:
+            return int(self._ties.collective.all_gather(mine).min())
+        except RankLost as consequence:
+            raise self.loss_after(consequence) from consequence
+
+    def await_ready(self, own: RankFacts) -> None:
+        """Until all take plans; a silent one stands still from now on."""
+        self._own_facts = [own]
+        self._ties.roster.await_ready(self._progress)
+        self._ties.watch.expect_beats()
+
+    def check(self) -> None:
+        """See OtherRanks."""
+        self._ties.roster.take()
+        self._ties.roster.check()
+
+    def publish(self, step: Sequence[Part]) -> None:
+        """A step's plan, to all ranks. Raises RankLost."""
+        self._ties.plans.send(PlanKind.STEP, *step)
+
+    def tell(self, body: bytes) -> None:
+        """See RankLine."""
+        try:
+            self._ties.plans.send(PlanKind.WORD, body)
+        except RankLost as consequence:
+            raise self.loss_after(consequence) from consequence
+
+    def hear(self) -> list[tuple[int, bytes]]:
+        """See RankLine."""
+        return self._ties.roster.take_words()
+
+    def loss_after(self, error: Exception) -> SplitserveError:
+        """What to raise after a step, or a call of this group's, has failed with `error`: whatever
+        it was, the ranks are not at one any more."""
+        self._is_over = True
+        if isinstance(error, RankLost):
+            return self._ties.roster.cause_of(error)
+        return RankLost(
+            f"rank {CONDUCTOR} of generation {self._ties.generation} failed in a step "
+            f"({type(error).__name__}: {error}); the group is started anew",
+            ranks=(CONDUCTOR,),
+        )
+
+    def close(self) -> None:
+        """See OtherRanks. Ranks that live are told, and have a moment to close what they hold."""
+        if not self._is_over:
+            self._is_over = True
+            with contextlib.suppress(RankLost):
+                self._ties.watch.check()
+                self._ties.watch.expect_ends()
+                self._ties.plans.send(PlanKind.STOP)
+                self._ties.watch.await_ends(_FAREWELL_S)
+        self._closers.close()
+
+
+def _facts_of(ready: RankReady, node: str) -> RankFacts:
+    return RankFacts(
+        rank=ready.rank,
+        pid=ready.pid,
+        node=node,
+        device=ready.device,
+        generation=ready.generation,
+        kv_heads=tuple(ready.kv_heads),
+        weight_bytes=ready.weight_bytes,
+        kv_bytes=ready.kv_bytes,
+        peak_bytes=ready.peak_bytes,
+    )

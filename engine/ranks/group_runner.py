@@ -1,0 +1,47 @@
+"""The conductor's runner: what it computes, all ranks compute.
+
+    copy_blocks(pairs)   kept, and sent with the step
+    forward(batch)       plan to the ranks -> the own part, which meets theirs in every layer
+
+The logits are gathered at every rank, and sampled here alone; the tokens reach the others with the
+plan of the next step. A step that fails at one rank has failed at all: nothing is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.model.ragged_batch import RaggedBatch
+from engine.ranks.group import RankGroup
+from engine.ranks.step_message import BlockCopies, write_step
+from engine.runner.model_runner import ModelRunner
+
+
+class GroupRunner:
+    """A ModelRunner. It takes batches on the host."""
+
+    def __init__(self, own: ModelRunner, group: RankGroup, device: torch.device) -> None:
+        """`own` computes rank 0's part, on `device`."""
+        self._own, self._group, self._device = own, group, device
+        self._copies: BlockCopies = ()
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner: the forward comes next, and takes them along."""
+        self._copies = tuple(pairs)
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner. Raises RankLost, whatever has failed."""
+        copies, self._copies = self._copies, ()
+        try:
+            self._group.publish(write_step(batch, copies))
+            self._own.copy_blocks(copies)
+            return self._own.forward(on_device(batch, self._device))
+        except Exception as error:
+            raise self._group.loss_after(error) from error
+
+
+def on_device(batch: RaggedBatch, device: torch.device) -> RaggedBatch:
+    """The batch itself where it is there already."""
+    return batch if device.type == "cpu" else batch.to(device)

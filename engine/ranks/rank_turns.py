@@ -1,0 +1,77 @@
+"""What a rank does with what it is told, one message after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from engine.ranks.extension import RankExtension
+from engine.ranks.group_runner import on_device
+from engine.ranks.roster import LOADED
+from engine.ranks.step_message import read_step
+from engine.runner.model_runner import ModelRunner
+from ranks.collectives.group_collective import GroupCollective
+from ranks.plans.plan import MAX_IDLE_S, Plan, PlanKind, PlanReader
+
+_BUSY_S = 0.001
+"""Reads are in flight: their completion is noticed by polling."""
+
+
+class RankTurns:
+    """Of one rank that has loaded its part."""
+
+    def __init__(
+        self,
+        plans: PlanReader,
+        collective: GroupCollective,
+        runner: ModelRunner,
+        *,
+        extension: RankExtension,
+        device: torch.device,
+    ) -> None:
+        """`runner` computes the own part, on `device`."""
+        self._plans, self._collective, self._runner = plans, collective, runner
+        self._extension, self._device = extension, device
+
+    def take(self) -> bool:
+        """The next message, or a short wait in vain; False once it was STOP."""
+        patience_s = _BUSY_S if self._extension.busy else MAX_IDLE_S
+        plan = self._plans.next(patience_s, waited_s=self._collective.waited_s)
+        return plan is None or self._do(plan)
+
+    def _do(self, plan: Plan) -> bool:
+        if plan.kind is PlanKind.STEP:
+            self._compute(plan.body)
+        elif plan.kind is PlanKind.WORD:
+            self._extension.handle(bytes(plan.body))
+        return plan.kind is not PlanKind.STOP
+
+    def _compute(self, body: memoryview) -> None:
+        batch, copies = read_step(body)
+        self._runner.copy_blocks(copies)
+        self._runner.forward(on_device(batch, self._device))
+
+
+class LoadingTogether:
+    """LoadedTogether of a rank that is not the conductor."""
+
+    def __init__(
+        self,
+        collective: GroupCollective,
+        *,
+        limit_s: float,
+        progress: Callable[[str, float], None],
+    ) -> None:
+        """`limit_s`: for the slowest of the others to load. The conductor, which hears of their
+        progress, ends the group sooner where there is none."""
+        self._collective, self._limit_s, self._progress = collective, limit_s, progress
+
+    def meet(self) -> None:
+        """See LoadedTogether."""
+        self._progress(LOADED, 1.0)
+        self._collective.meet(self._limit_s)
+
+    def least(self, number: int, device: torch.device) -> int:
+        """See LoadedTogether."""
+        return int(self._collective.all_gather(torch.tensor([[number]], device=device)).min())

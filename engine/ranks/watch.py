@@ -1,0 +1,173 @@
+"""Whether the ranks of a group live: asked by a thread beside the conductor's steps.
+
+    a process has ended              noticed at the next look, within LOOK_INTERVAL_S
+    it stands still (FROZEN_S)       no beat, and no work that the kernel sees; it is killed
+    either                           the group is given up: all waits end, `check` raises RankLost
+
+A rank beats with every plan, ten times a second while it waits for one, and while it waits for
+others in shared memory. One that computes does not beat, but works; one that is starved of its core
+wants to run. The first loss is the one that counts: the others only follow from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from cluster.deadline import Clock
+from cluster.errors import RankLost
+from cluster.process.signs_of_life import SignsOfLife
+from cluster.process.silence import Silence
+from ranks.plans.plan import RankSign
+from ranks.spawner import RankEnd, RankProcess
+
+LOOK_INTERVAL_S = 0.05
+FROZEN_S = 1.2
+"""Noticed within two seconds, with a beat, a look and an idle turn of the engine's loop added; and
+before the engine's server, whose limit is two seconds, sees it wait."""
+_HEARTBEAT_LOOKS = 4
+_log = structlog.get_logger()
+SignOf = Callable[[int], RankSign]
+LookAt = Callable[[int], SignsOfLife | None]
+GiveUp = Callable[[int], None]
+
+
+class RankHeart:
+    """One rank's beats and work; `stands_still` is asked every LOOK_INTERVAL_S times four."""
+
+    def __init__(self, look: Callable[[], SignsOfLife | None], clock: Clock) -> None:
+        """`look`: at its process, None where nobody can: then its beats alone count."""
+        self._look = look
+        self._silence = Silence(FROZEN_S, clock=clock)
+        self._beat_ns: int | None = None
+        self._seen: SignsOfLife | None = None
+
+    def stands_still(self, beat_ns: int) -> bool:
+        """`beat_ns`: its last one."""
+        if beat_ns != self._beat_ns:
+            self._beat_ns, self._seen = beat_ns, None
+            self._silence.heard()
+        elif self._works():
+            self._silence.heard()
+        return self._silence.tick()
+
+    def _works(self) -> bool:
+        before, self._seen = self._seen, self._look()
+        return self._seen is not None and self._seen.show_work(before)
+
+
+class RankWatch:
+    """Of one group. `start`, later `expect_beats`, and `close`; the rest from any thread."""
+
+    def __init__(
+        self,
+        processes: Sequence[RankProcess],
+        *,
+        generation: int,
+        sign_of: SignOf,
+        give_up: GiveUp,
+        look_at: LookAt,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`give_up` is called once, on the watch's thread, with the rank that was lost; `look_at`
+        gives the signs of a rank's process, None where it is on another host."""
+        self._processes = tuple(processes)
+        self._generation = generation
+        self._sign_of, self._give_up = sign_of, give_up
+        self._hearts = {
+            process.rank: RankHeart(functools.partial(look_at, process.rank), clock)
+            for process in processes
+        }
+        self._beats_are_due = False
+        self._loss: RankLost | None = None
+        self._ends_are_due = False
+        self._is_lost, self._is_closed = threading.Event(), threading.Event()
+        self._have_ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rank-watch", daemon=True)
+
+    def start(self) -> None:
+        """Ends are noticed from now on."""
+        self._thread.start()
+
+    def expect_beats(self) -> None:
+        """All ranks take plans: one that is silent stands still."""
+        self._beats_are_due = True
+
+    def expect_ends(self) -> None:
+        """The ranks are told to end: no loss any more."""
+        self._ends_are_due = True
+
+    def await_ends(self, timeout_s: float) -> bool:
+        """Whether all have ended by then."""
+        return self._have_ended.wait(timeout_s)
+
+    def check(self) -> None:
+        """Raises RankLost, also when nobody watches any more."""
+        if self._is_lost.is_set():
+            assert self._loss is not None
+            raise self._loss.with_traceback(None)
+        if not self._thread.is_alive() and not self._is_closed.is_set():
+            raise RankLost("the watch of the ranks has ended; the group is started anew")
+
+    def await_loss(self, timeout_s: float) -> RankLost | None:
+        """For who has seen a consequence: the cause, if it is found by then."""
+        self._is_lost.wait(timeout_s)
+        return self._loss
+
+    def close(self) -> None:
+        """The thread has ended; the processes are the caller's again. Idempotent."""
+        self._is_closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        num_looks = 0
+        while not self._is_closed.wait(LOOK_INTERVAL_S):
+            num_looks += 1
+            polled = [(process.rank, process.poll()) for process in self._processes]
+            ends = [(rank, end) for rank, end in polled if end is not None]
+            if len(ends) == len(polled):
+                self._have_ended.set()
+            if self._loss is not None or self._ends_are_due:
+                continue  # what they log is still passed on
+            if ends:
+                rank, end = min(ends, key=lambda each: each[1].is_own_doing)
+                self._lose(_ended(rank, self._generation, end))
+            elif self._beats_are_due and num_looks % _HEARTBEAT_LOOKS == 0:
+                self._listen()
+
+    def _listen(self) -> None:
+        for process in self._processes:
+            beat_ns = self._sign_of(process.rank).beat_ns
+            if self._hearts[process.rank].stands_still(beat_ns) and self._loss is None:
+                process.kill()
+                self._lose(_frozen(process.rank, self._generation))
+
+    def _lose(self, loss: RankLost) -> None:
+        self._loss = loss
+        _log.error("a rank is lost; its group ends", ranks=loss.ranks, error=loss.message)
+        self._is_lost.set()
+        self._give_up(loss.ranks[0])
+
+
+def _ended(rank: int, generation: int, end: RankEnd) -> RankLost:
+    written = "\n".join(end.last_lines)
+    last = f"; its last lines:\n{written}" if written else "; it wrote no message"
+    return RankLost(
+        f"rank {rank} of generation {generation} ended ({end.ending}){last}",
+        ranks=(rank,),
+        ending=end.ending,
+        last_lines=end.last_lines,
+    )
+
+
+def _frozen(rank: int, generation: int) -> RankLost:
+    return RankLost(
+        f"rank {rank} of generation {generation} stood still for {FROZEN_S:g} s and was ended",
+        ranks=(rank,),
+        ending="stood still",
+    )

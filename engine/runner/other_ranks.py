@@ -1,0 +1,37 @@
+"""The processes that hold the rest of a replica, as the one that plans its steps sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from cluster.rank_facts import RankFacts
+
+
+class RankLine(Protocol):
+    """A way to the extensions of the other ranks. From the engine's one thread."""
+
+    @property
+    def greetings(self) -> Mapping[int, bytes]:
+        """What each rank's extension said as it began, by rank; opaque here."""
+
+    def tell(self, body: bytes) -> None:
+        """To all of them, in order with the steps. Raises RankLost."""
+
+    def hear(self) -> list[tuple[int, bytes]]:
+        """What has come since the last call: (rank, body), in order for each rank. Never waits."""
+
+
+class OtherRanks(RankLine, Protocol):
+    """A group without its conductor."""
+
+    @property
+    def facts(self) -> list[RankFacts]:
+        """Of every rank, the conductor's first."""
+
+    def check(self) -> None:
+        """Once in every turn of the engine; at once. Raises RankLost when one of them has ended or
+        stands still: the engine ends, and the group with it."""
+
+    def close(self) -> None:
+        """Ends them all and waits for it. Idempotent."""

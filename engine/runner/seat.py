@@ -1,0 +1,59 @@
+"""A process's seat at its replica: which part it holds, and how it agrees with the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cluster.models.card import DecoderConfig
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import ALONE, Rank
+from kernels.tape.collective import Collective
+
+
+class LoadedTogether(Protocol):
+    """What ranks settle among themselves while they load. Called by all, in this order."""
+
+    def meet(self) -> None:
+        """Waits until all have read their weights. Raises RankLost."""
+
+    def least(self, number: int, device: torch.device) -> int:
+        """The smallest that any rank brings; `device` is that of its collectives. Raises
+        RankLost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """One process's."""
+
+    rank: Rank = ALONE
+    expert_parallel_size: int | None = None
+    """See ModelSplit."""
+    collective: Collective | None = None
+    together: LoadedTogether | None = None
+    """None: nobody else has to agree."""
+    num_beside: int = 1
+    """Ranks on this host, this one among them: on a CPU they share its memory."""
+
+    def split_of(self, config: DecoderConfig) -> ModelSplit:
+        """What it holds of a model, before the checkpoint's groups have a say."""
+        experts = self.expert_parallel_size
+        return ModelSplit(config=config, rank=self.rank, expert_parallel_size=experts)
+
+    def memory_share(self, share: float, device: torch.device) -> float:
+        """Of the device's memory, where the option says `share`."""
+        return share / self.num_beside if device.type == "cpu" else share
+
+    def await_others(self) -> None:
+        """Until they have read their weights, too: whatever is computed next, all compute."""
+        if self.together is not None:
+            self.together.meet()
+
+    def agreed_blocks(self, num_blocks: int, device: torch.device) -> int:
+        """Of the pool: block ids mean the same at every rank."""
+        return num_blocks if self.together is None else self.together.least(num_blocks, device)
+
+
+ONLY_SEAT = Seat()

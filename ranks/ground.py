@@ -1,0 +1,127 @@
+"""What the ranks of one generation meet in: opened by the conductor before it starts them.
+
+    open -> launches, one for each rank -> receive, while they arrive -> settle -> close
+
+In shared memory for ranks of one host, with sockets in a folder; over TCP for others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace
+from ranks.descriptors import DescriptorDoor
+from ranks.launch import RankLaunch
+from ranks.plans.native_calls import load_plans
+from ranks.plans.over_zmq import ZmqPlanWriter
+from ranks.plans.plan import PlanWriter
+from ranks.plans.segment import PlanSegment
+from ranks.plans.shared_memory import SharedPlanWriter
+from ranks.reports import ReportInbox
+from ranks.spawner import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroundPlan:
+    """Where, and by what."""
+
+    placement: Placement
+    kind: CollectiveKind
+    sockets: Path
+    """A folder of this user's alone."""
+    libraries: Path
+    """Where native code is built."""
+
+
+class Ground:
+    """One generation's, of the conductor's one thread."""
+
+    def __init__(self, plan: GroundPlan) -> None:
+        """Raises OSError where the system does not give what is needed."""
+        self.generation = time.time_ns() // 1_000_000
+        self.placement = plan.placement
+        self._sockets = plan.sockets
+        with contextlib.ExitStack() as closers:
+            self.meeting = MeetingPlace.open(
+                plan.kind, self._size, self.generation, address=plan.placement.address
+            )
+            closers.callback(self.meeting.close)
+            self.inbox = ReportInbox(self._endpoint("reports"), self.generation)
+            closers.callback(self.inbox.close)
+            self._door: DescriptorDoor | None = None
+            self._tcp: ZmqPlanWriter | None = None
+            if plan.kind is CollectiveKind.SHARED_MEMORY:
+                self.plans: PlanWriter = self._open_ring(plan.libraries, closers)
+            else:
+                self.plans = self._tcp = self._open_connections()
+            closers.callback(self.plans.close)
+            self._closers = closers.pop_all()
+
+    def launches(self, spec: bytes) -> list[RankLaunch]:
+        """Of all ranks but the conductor; `spec` is the engine's."""
+        return [self._launch(rank, spec) for rank in range(1, self._size)]
+
+    def receive(self) -> None:
+        """Gives a rank that arrives what it asks for; waits for nobody."""
+        if self._door is not None:
+            self._door.serve()
+        if self._tcp is not None:
+            self._tcp.await_ranks(0.0)
+
+    def is_settled(self) -> bool:
+        """True once plans reach every rank that has arrived; waits a little."""
+        return self._tcp is None or self._tcp.await_ranks(0.05)
+
+    def close(self) -> None:
+        """The ranks may still be there: what they have mapped is theirs. Idempotent."""
+        self._closers.close()
+
+    @property
+    def _size(self) -> int:
+        return len(self.placement.nodes)
+
+    @property
+    def _door_path(self) -> Path:
+        return self._sockets / f"descriptors-{self.generation}"
+
+    def _open_ring(self, libraries: Path, closers: contextlib.ExitStack) -> SharedPlanWriter:
+        segment = PlanSegment.create(self._size, self.generation)
+        closers.callback(segment.close)
+        assert self.meeting.segment is not None, "of shared memory, yet without a segment"
+        self._door = DescriptorDoor(self._door_path, (self.meeting.segment.fd, segment.fd))
+        closers.callback(self._close_door, self._door)
+        return SharedPlanWriter(segment, load_plans(libraries))
+
+    def _open_connections(self) -> ZmqPlanWriter:
+        return ZmqPlanWriter(
+            self._endpoint("plans"),
+            self._endpoint("beats"),
+            world_size=self._size,
+            generation=self.generation,
+        )
+
+    def _close_door(self, door: DescriptorDoor) -> None:
+        door.close()
+        self._door_path.unlink(missing_ok=True)
+
+    def _endpoint(self, name: str) -> str:
+        if self.placement.is_one_host:
+            return f"ipc://{self._sockets}/{name}-{self.generation}"
+        return f"tcp://{self.placement.address}"
+
+    def _launch(self, rank: int, spec: bytes) -> RankLaunch:
+        return RankLaunch(
+            spec=spec,
+            rank=rank,
+            world_size=self._size,
+            generation=self.generation,
+            rendezvous=replace(self.meeting.rendezvous, segment_fd=None),
+            reports_address=self.inbox.address,
+            descriptors_path="" if self._door is None else str(self._door_path),
+            num_beside=len(self.placement.ranks_beside(rank)),
+            plans_address="" if self._tcp is None else self._tcp.address,
+            beats_address="" if self._tcp is None else self._tcp.beats.address,
+        )

@@ -1,0 +1,82 @@
+"""Signs of life of ranks that have no memory in common with their conductor.
+
+rank        BeatSender: a thread, ten times a second      the process turns
+conductor   BeatInbox.sign_of(rank)                       what has come by now
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+
+import zmq
+
+from ranks.plans.plan import MAX_IDLE_S, RankSign
+
+_BEAT = struct.Struct("<QQQQ")  # generation, rank, num_plans, waited_ns
+NO_SIGN = RankSign(num_plans=0, beat_ns=0, waited_s=0.0)
+
+
+class BeatSender:
+    """A rank's. Its owner's loop sets `sign`; the thread ends with `close`."""
+
+    def __init__(self, address: str, rank: int, generation: int) -> None:
+        self.sign = NO_SIGN
+        """Replaced, never changed, so that the thread may read it at any time."""
+        self._address, self._rank, self._generation = address, rank, generation
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rank-beats", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._is_closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.set_hwm(16)
+            socket.connect(self._address)
+            while not self._is_closed.wait(MAX_IDLE_S):
+                self._beat(socket)
+
+    def _beat(self, socket: zmq.Socket[bytes]) -> None:
+        sign = self.sign
+        words = (self._generation, self._rank, sign.num_plans, int(sign.waited_s * 1e9))
+        if socket.poll(0, zmq.POLLOUT):  # a conductor that reads none misses none
+            socket.send(_BEAT.pack(*words))
+
+
+class BeatInbox:
+    """The conductor's; used by one thread, its watch."""
+
+    def __init__(self, address: str, generation: int) -> None:
+        """`address`: an endpoint to bind; of TCP without a port, which becomes a free one."""
+        self._generation = generation
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PULL)
+        self._socket.bind(f"{address}:0" if address.startswith("tcp:") else address)
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._signs: dict[int, RankSign] = {}
+
+    def sign_of(self, rank: int) -> RankSign:
+        """The last that has come."""
+        while self._socket.poll(0):
+            self._take(self._socket.recv())
+        return self._signs.get(rank, NO_SIGN)
+
+    def close(self) -> None:
+        """Nobody may be in `sign_of`. Idempotent."""
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def _take(self, packed: bytes) -> None:
+        if len(packed) != _BEAT.size:
+            return
+        generation, rank, num_plans, waited_ns = _BEAT.unpack(packed)
+        if generation == self._generation:
+            self._signs[rank] = RankSign(
+                num_plans=num_plans, beat_ns=time.monotonic_ns(), waited_s=waited_ns / 1e9
+            )

@@ -1,0 +1,74 @@
+"""Groups of real processes, whose conductor is the test itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cluster.config import EngineOptions
+from cluster.identity import Role
+from cluster.models.card import ModelCard
+from engine.contract.spec import EngineSpec
+from engine.offline.queue import generate
+from engine.offline.replica import greedy_request
+from engine.process.load_ranks import load_group
+from engine.runner.model_runner import Replica
+from engine.runner.replica import load_replica
+from engine.step.engine import Engine
+from ranks.processes import LocalRank, ProcessSpawner
+
+RANK_MODULE = "decode_worker.rank_process"
+LIMIT_S = 60.0
+"""For anything that is to come; generous, since machines are busy."""
+
+
+def spec_of(card: ModelCard, num_ranks: int, **options: Any) -> EngineSpec:
+    """In float32, on the CPU, one thread a rank."""
+    given = {"device": "cpu", "num_threads": num_ranks, "prefix_cache": False} | options
+    return EngineSpec(
+        card=card,
+        dtype="float32",
+        role=Role.DECODE,
+        worker_id="group",
+        incarnation="group",
+        options=EngineOptions(tensor_parallel_size=num_ranks, **given),
+    )
+
+
+class SeenSpawner(ProcessSpawner):
+    """Remembers what it has started, so that tests can hurt it."""
+
+    def __init__(self, entry_module: str = RANK_MODULE) -> None:
+        super().__init__(entry_module)
+        self.ranks: dict[int, LocalRank] = {}
+
+    def start(self, launch: Any) -> LocalRank:
+        """See Spawner."""
+        self.ranks[launch.rank] = rank = super().start(launch)
+        return rank
+
+
+@contextlib.contextmanager
+def running(spec: EngineSpec, spawner: ProcessSpawner | None = None) -> Iterator[Replica]:
+    """The replica: alone where the spec says so, else with its others, which are ended."""
+    if spec.options.tensor_parallel_size == 1:
+        yield load_replica(spec, lambda phase, fraction: None)
+        return
+    replica = load_group(spec, lambda phase, fraction: None, spawner or SeenSpawner())
+    assert replica.others is not None
+    with contextlib.closing(replica.others):
+        yield replica
+
+
+def greedy_tokens(
+    spec: EngineSpec, prompts: Sequence[list[int]], num_tokens: int
+) -> list[list[int]]:
+    """Of all prompts at once."""
+    with running(spec) as replica:
+        return answers_of(Engine(replica, spec.options), prompts, num_tokens)
+
+
+def answers_of(engine: Engine, prompts: Sequence[list[int]], num_tokens: int) -> list[list[int]]:
+    requests = [greedy_request(f"r{at}", prompt, num_tokens) for at, prompt in enumerate(prompts)]
+    return [completion.token_ids() for completion in generate(engine, requests)]

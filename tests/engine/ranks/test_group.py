@@ -1,0 +1,98 @@
+"""One model in several processes answers as it does in one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec import structs
+
+from cluster.generation import GeneratedToken
+from cluster.models.cache.store import ModelStore
+from cluster.models.card import ModelCard
+from cluster.sampling import SamplingParams
+from engine.offline.queue import generate
+from engine.offline.replica import greedy_request
+from engine.step.engine import Engine
+from tests.engine.model.family_models import random_model, saved_card
+from tests.engine.model.parity import random_prompts
+from tests.engine.ranks.groups import SeenSpawner, answers_of, greedy_tokens, running, spec_of
+from tests.fleet.reference import NUM_NEW_TOKENS, Reference
+
+NUM_PROMPTS = 14
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> ModelCard:
+    return ModelStore().resolve("smollm2")
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_greedy_tokens_of_smollm2_are_those_of_transformers(
+    num_ranks: int, smollm2: ModelCard
+) -> None:
+    reference = Reference()
+    prompts, expected = reference.prompts[:NUM_PROMPTS], reference.answers[:NUM_PROMPTS]
+    spec = spec_of(smollm2, num_ranks, max_context_tokens=512)
+    with running(spec) as replica:
+        engine = Engine(replica, spec.options)
+        assert answers_of(engine, prompts, NUM_NEW_TOKENS) == expected
+        alone = [answers_of(engine, [prompt], NUM_NEW_TOKENS)[0] for prompt in prompts[:4]]
+        assert alone == expected[:4]
+        assert engine.check_invariants() == []
+
+
+def test_each_rank_says_which_heads_it_keeps_and_all_have_the_same_blocks(
+    smollm2: ModelCard,
+) -> None:
+    spec = spec_of(smollm2, 3, max_context_tokens=256, kv_memory_bytes=64 << 20)
+    spawner = SeenSpawner()
+    with running(spec, spawner) as replica:
+        assert replica.others is not None
+        facts = replica.others.facts
+        assert [each.rank for each in facts] == [0, 1, 2]
+        assert [each.kv_heads for each in facts] == [(0,), (1,), (2,)]
+        pids = [os.getpid(), *(spawner.ranks[rank].pid for rank in (1, 2))]
+        assert [each.pid for each in facts] == pids
+        assert len({each.generation for each in facts}) == 1
+        assert {each.kv_bytes for each in facts} == {replica.kv.nbytes}
+        assert all(each.weight_bytes > 0 for each in facts)
+        children = psutil.Process().children()
+        assert {child.pid for child in children} >= set(pids[1:])
+    assert not any(psutil.pid_exists(pid) for pid in pids[1:])
+
+
+@pytest.mark.parametrize("num_ranks, groups", [(2, 1), (2, 2), (4, 4), (4, 2)])
+def test_a_mixture_s_experts_are_dealt_out_and_its_tokens_stay(
+    num_ranks: int, groups: int, tmp_path: Path
+) -> None:
+    model = random_model("MixtralForCausalLM", num_local_experts=4)
+    card = saved_card(model, tmp_path)
+    prompts = random_prompts((5, 17, 40), card.config.vocab_size)
+    limits = {"max_context_tokens": 96, "kv_memory_bytes": 8 << 20}
+    alone = greedy_tokens(spec_of(card, 1, **limits), prompts, 12)
+    shared = spec_of(card, num_ranks, expert_parallel_size=groups, **limits)
+    assert greedy_tokens(shared, prompts, 12) == alone
+
+
+def test_two_choices_of_one_prompt_go_on_from_copies_at_every_rank(smollm2: ModelCard) -> None:
+    prompt = Reference().prompts[0]
+    request = greedy_request("two", prompt, 12)
+    sampling = SamplingParams(
+        max_tokens=12, temperature=1.0, seed=3, n=2, ignore_eos=True, logprobs=1
+    )
+    request = structs.replace(request, sampling=sampling)
+    found: list[list[list[GeneratedToken]]] = []
+    for num_ranks in (1, 2):
+        spec = spec_of(smollm2, num_ranks, max_context_tokens=256)
+        with running(spec) as replica:
+            (completion,) = generate(Engine(replica, spec.options), [request])
+            found.append([completion.tokens[choice] for choice in range(2)])
+    for alone, shared in zip(*found, strict=True):
+        assert [token.token_id for token in shared] == [token.token_id for token in alone]
+        logprobs = [token.logprob for token in alone]
+        assert [token.logprob for token in shared] == pytest.approx(logprobs, abs=1e-3)
+    assert found[0][0][1:] != found[0][1][1:]
