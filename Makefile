@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # An environment is made for a Python, an extra and an index of torch's. It keeps to them until others
 # are asked for: then it is made anew, since "torch==2.13.0" is satisfied by the build of any index.
 minor = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
-HAS_ENVIRONMENT := $(shell test -x $(BIN)/python && test -x $(BIN)/pip && echo yes)
+HAS_ENVIRONMENT := $(shell test -x $(BIN)/python && echo yes)
 ifdef HAS_ENVIRONMENT
 PYTHON ?= $(BIN)/python
 MADE_FOR := $(or $(shell cat $(VENV)/.made-for 2>/dev/null),$(call minor,$(BIN)/python) worker)
@@ -52,6 +52,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and f'Python 3.11 to 3.14 is needed; $(PYTHON) is {sys.version.split()[0]}: make PYTHON=python3.12')"
 	$(MAKE_ENVIRONMENT) || { apt-get update -q && apt-get install -qy python3-venv && $(MAKE_ENVIRONMENT); }
 	echo '$(WANTED)' > $(VENV)/.made-for
+	$(BIN)/python -c 'import pip' 2>/dev/null || $(BIN)/python -m ensurepip -q  # uv makes none
 	$(BIN)/python -m pip install -q $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX),-c constraints.txt) '$(TORCH)'
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(WORKER),test,dev,bench]'
 	touch $@

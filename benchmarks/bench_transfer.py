@@ -22,7 +22,9 @@ import torch
 
 from benchmarks.report import Row, exit_code, percentile, print_table, write_json
 from cluster.errors import TransferFailed
+from cluster.home import kernels_folder
 from cluster.identity import new_incarnation
+from kernels.cpu.native_library import open_library
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import SPAN_BYTES, BlockReader
 from kvtransfer.local_pool import LocalPool
@@ -203,6 +205,7 @@ def main() -> int:
     parser.add_argument("--spans", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    open_library(kernels_folder())  # the digests' code, as engines have it
     if options.tcp:
         os.environ["UCX_TLS"] = "tcp,self"
     if not options.spans:

@@ -121,7 +121,7 @@ def main() -> None:
     library = load_collectives(kernels_folder())
     shared = SharedMemoryCollective(segment, place, library, deadline_s=DEADLINE_S)
     store = join_store("127.0.0.1", schedule.store_port, 1, timeout_s=DEADLINE_S)
-    gloo = GlooCollective(store, place, 1, deadline_s=DEADLINE_S)
+    gloo = GlooCollective(store, place, 1, address="127.0.0.1", deadline_s=DEADLINE_S)
     copies = Copies(segment, place.index, lambda: shared.meet(DEADLINE_S))
     turns = Turns(shared, gloo, copies)
     for _ in range(schedule.rounds):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.errors import ConfigError
 from cluster.identity import Role
 
 
@@ -173,8 +174,8 @@ class RouterOptions:
     grpc_port: int = port_option(50051, "gRPC port: clients and membership")
     fleet_port: int | None = option(
         None,
-        "gRPC port for workers, operators and probes alone, which clients do not reach; "
-        "default: they share --grpc-port",
+        "second gRPC port for workers, operators and probes, to be kept from clients by the "
+        "network; default: they share --grpc-port",
         low=1,
         high=65_535,
     )
@@ -209,6 +210,18 @@ class RouterOptions:
     worker_lease_s: float = option(3.0, "silence after which a worker is removed", low=0.01)
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     model: ModelOptions = option(ModelOptions, "")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for one port with two uses."""
+        uses: dict[int, str] = {}
+        for name in ("port", "grpc_port", "fleet_port"):
+            port = getattr(self, name)
+            if port and uses.setdefault(port, name) != name:
+                flags = [f"--{use.replace('_', '-')}" for use in (uses[port], name)]
+                raise ConfigError(
+                    f"{' and '.join(flags)} are both {port}; choose another for one of them",
+                    param=name,
+                )
 
     @property
     def workers_port(self) -> int:

@@ -15,7 +15,9 @@ import msgspec
 import torch
 
 from cluster.errors import TransferFailed
+from cluster.home import kernels_folder
 from cluster.identity import new_incarnation
+from kernels.cpu.native_library import open_library
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
@@ -92,6 +94,7 @@ def run_selftest(*, megabytes: int = 16, timeout_s: float = 30.0) -> SelftestRep
 
     Raises TransferFailed when it does not work, ConfigError when NIXL is not installed.
     """
+    open_library(kernels_folder())  # the digests' code, as engines have it
     num_blocks = max(1, math.ceil(megabytes * 2**20 / BLOCK_BYTES))
     blocks = torch.zeros((num_blocks, *BLOCK_SHAPE), dtype=torch.bfloat16)
     pool = LocalPool(blocks, torch.zeros(num_blocks, dtype=torch.int64))

@@ -11,8 +11,10 @@ import msgspec
 import torch
 
 from cluster.block_span import BlockSpan
+from cluster.home import kernels_folder
 from cluster.identity import new_incarnation
 from cluster.kv_peer import KvPeer
+from kernels.cpu.native_library import open_library
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_transport import NixlTransport
@@ -50,6 +52,7 @@ def random_pool(num_blocks: int, seed: int) -> LocalPool:
 def main() -> None:
     """See the module."""
     torch.set_num_threads(1)
+    open_library(kernels_folder())  # the digests' code, as engines have it
     num_blocks, incarnation = int(sys.argv[1]), new_incarnation()
     pool = random_pool(num_blocks, seed=0)
     transport = NixlTransport(pool, incarnation)

@@ -53,7 +53,7 @@ class Whereabouts:
         is_told = False
         while True:
             try:
-                return await in_thread("router-address", lambda: address_towards(router))
+                return await in_thread("router-address", lambda: address_towards(router.host, router.port))
             except OSError as failure:
                 if not is_told:
                     is_told = True

@@ -63,10 +63,22 @@ class RouterPlace:
         return f"{self.host}:{self.port}"
 
 
-def address_towards(router: RouterPlace) -> str:
-    """This machine's address that faces `router`. No packet is sent, but a name is looked up: not
-    for an event loop. Raises OSError where there is no way there, or none yet."""
-    found = socket.getaddrinfo(router.host, router.port, socket.AF_INET, socket.SOCK_DGRAM)
+def address_towards(host: str, port: int) -> str:
+    """This machine's address that faces another place. No packet is sent, but a name is looked up:
+    not for an event loop.
+
+    Raises OSError where there is no way there, or none yet; ConfigError for a name that stands for
+    IPv6 addresses alone.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)
+    except socket.gaierror:
+        socket.getaddrinfo(host, port, socket.AF_INET6, socket.SOCK_DGRAM)  # raises the same
+        raise ConfigError(
+            f"{host} has IPv6 addresses only, and workers reach a router over IPv4; give it an "
+            "IPv4 address",
+            param="router",
+        ) from None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(found[0][4])
         return str(probe.getsockname()[0])
@@ -100,7 +112,8 @@ def is_elsewhere(host: str) -> bool:
     as one of another: to look it up would take time."""
     address = ip_of(host)
     if address is None:
-        return host not in ("localhost", socket.gethostname(), "")
+        own = socket.gethostname().casefold()
+        return host.casefold() not in ("localhost", "", own, own.partition(".")[0])
     return not (address.is_loopback or address.is_unspecified or str(address) in _own_addresses())
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable
 import structlog
 
 from cluster.errors import InternalError, SplitserveError, status_of
-from cluster.home import kernels_folder
 from cluster.logs import configure_logging
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
@@ -52,7 +51,6 @@ def engine_main(
     launch = EngineLaunch.unpack(sys.stdin.buffer.read())
     die_with_parent()
     configure_logging(f"{launch.spec.worker_id}/engine")
-    os.environ.setdefault("TRITON_CACHE_DIR", str(kernels_folder() / "triton"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
     channel = ZmqChannel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -32,3 +33,18 @@ def resolve_device(name: str, host: NvidiaHost = THIS_HOST) -> torch.device:
     if name == "cuda":
         raise ConfigError("device is cuda, but this machine has none; choose cpu", param="device")
     return torch.device("cpu")
+
+
+def keep_triton_kernels(folder: Path) -> None:
+    """Has Triton keep what it compiles in `folder`, unless the user has chosen another.
+
+    Raises ConfigError where the folder cannot be had: on a GPU nothing runs without it.
+    """
+    chosen = Path(os.environ.setdefault("TRITON_CACHE_DIR", str(folder)))
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"no folder for the GPU's compiled kernels: {chosen} cannot be made ({error}); set "
+            "SPLITSERVE_HOME to a folder that can be written"
+        ) from error

@@ -14,6 +14,7 @@ import torch
 
 from cluster.config import EngineOptions
 from cluster.errors import ConfigError
+from cluster.home import kernels_folder
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from engine.contract.messages import Loaded
@@ -28,7 +29,7 @@ from engine.model.rank_place import RankPlace
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
-from engine.runner.device import resolve_device
+from engine.runner.device import keep_triton_kernels, resolve_device
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.measured_pool import blocks_that_fit, measure_memory
@@ -74,6 +75,8 @@ def load_part(spec: EngineSpec, phases: PhaseProgress, seat: Seat = ONLY_SEAT) -
     """Raises as load_replica, and RankLost where the other ranks do not load theirs."""
     phases("plan memory", 0.0)
     device = resolve_device(spec.options.device)
+    if device.type == "cuda":
+        keep_triton_kernels(kernels_folder() / "triton")
     weights = weights_on(device, spec)
     split = fitted_split(spec.card, seat.split_of(spec.card.config), weights)
     size = ReplicaSize.of(spec, seat, split, device)

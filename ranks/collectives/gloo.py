@@ -44,19 +44,29 @@ class GlooCollective:
     """A GroupCollective; one rank's."""
 
     def __init__(
-        self, store: Store, rank: Rank, generation: int, *, deadline_s: float = DEADLINE_S
+        self,
+        store: Store,
+        rank: Rank,
+        generation: int,
+        *,
+        address: str,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
-        """Returns when all ranks have come. Raises RankLost when they do not within `deadline_s`,
-        ConfigError where another process is this rank already."""
+        """Returns when all ranks have come. `address`: of this machine, at which they reach it.
+
+        Raises RankLost when they do not come within `deadline_s`, ConfigError where another process
+        is this rank already.
+        """
         self._rank, self._generation, self._deadline_s = rank, generation, deadline_s
-        self._store = claim(store, rank.index, generation)
         self.waited_s = 0.0
         """See GroupCollective."""
         self._lost: RankLost | None = None
         self._gloo: Any = None
+        self._store = store
         with self._within(deadline_s):
+            self._store = claim(store, rank.index, generation)
             self._gloo = ProcessGroupGloo(
-                self._store, rank.index, rank.world_size, timedelta(seconds=deadline_s)
+                self._store, rank.index, rank.world_size, _options(address, deadline_s)
             )
 
     @property
@@ -164,3 +174,11 @@ class GlooCollective:
             lost = absent(self._store, self.rank, self.world_size, grace_s=_GRACE_S)
             self._lost = rank_lost(lost, self.rank, self._generation, deadline_s)
             raise self._lost from error
+
+
+def _options(address: str, deadline_s: float) -> Any:
+    """Without an address gloo takes what the machine's own name stands for: often 127.0.1.1."""
+    options = ProcessGroupGloo._Options()
+    options._timeout = timedelta(seconds=deadline_s)
+    options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+    return options

@@ -1,9 +1,10 @@
 """Collectives of ranks with a GPU each, by NCCL. UNTRIED: written from documentation.
 
 No machine with two GPUs was at hand. A call is enqueued on the current stream and returns: nothing
-here waits for a device. A rank that is lost shows when the step's results are read: NCCL's watchdog
-gives a collective `deadline_s`, and `raise_if_lost` says what it found. A CUDA graph may capture
-every call but `all_to_all`, whose numbers the host has to know.
+here waits for a device. Who reads a step's results waits with `landed`, which looks for them, for
+NCCL's errors and at the time: NCCL's own watchdog does not see what a CUDA graph replays, and would
+end the process where it gives a collective up. A graph may capture every call but `all_to_all`,
+whose numbers the host has to know.
 
 Sums are NCCL's: every rank gets the same bits, in an order that NCCL chooses, bfloat16 rounded at
 every hop.
@@ -11,6 +12,9 @@ every hop.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -30,6 +34,10 @@ from ranks.collectives.group_collective import (
 from ranks.collectives.loss import rank_lost
 from ranks.collectives.store import claim
 
+_LOOK_S = 50e-6
+_ON_ERROR, _CLEAN_UP_ONLY = "TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"
+"""Without it the watchdog ends the whole process, with SIGABRT and without our error."""
+
 
 class NcclCollective:
     """A GroupCollective; one rank's, of the current CUDA device."""
@@ -41,11 +49,13 @@ class NcclCollective:
         self, store: Store, rank: Rank, generation: int, *, deadline_s: float = DEADLINE_S
     ) -> None:
         """Raises ConfigError where another process is this rank already."""
+        os.environ[_ON_ERROR] = _CLEAN_UP_ONLY
         self._rank, self._generation, self._deadline_s = rank, generation, deadline_s
         self._store = claim(store, rank.index, generation)
         options = ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=deadline_s)
         self._nccl: Any = ProcessGroupNCCL(self._store, rank.index, rank.world_size, options)
+        self._num_meetings = 0
         self._last: Any = None
 
     @property
@@ -61,14 +71,14 @@ class NcclCollective:
     def all_reduce(self, rows: torch.Tensor) -> None:
         """See Collective."""
         require_rows(rows, is_summed=True)
-        self._enqueued(self._nccl.allreduce([rows]))
+        self._enqueued(self._group.allreduce([rows]))
 
     def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
         """See GroupCollective."""
         require_rows(rows)
         widths = require_widths(rows, widths, self._rank)
         parts = [rows.new_empty((rows.shape[0], width)) for width in widths]
-        self._enqueued(self._nccl.allgather([parts], [rows]))
+        self._enqueued(self._group.allgather([parts], [rows]))
         return torch.cat(parts, dim=1)
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
@@ -76,7 +86,7 @@ class NcclCollective:
         require_rows(rows, is_summed=True)
         require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
         out = rows.new_empty((num_rows[self.rank], rows.shape[1]))
-        self._enqueued(self._nccl.reduce_scatter([out], [list(torch.split(rows, list(num_rows)))]))
+        self._enqueued(self._group.reduce_scatter([out], [list(torch.split(rows, list(num_rows)))]))
         return out
 
     def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
@@ -86,7 +96,7 @@ class NcclCollective:
         sent = torch.tensor([list(num_rows)], device=rows.device)
         mine: list[int] = self.all_gather(sent).view(-1, self.world_size)[:, self.rank].tolist()
         out = rows.new_empty((sum(mine), rows.shape[1]))
-        self._enqueued(self._nccl.alltoall_base(out, rows, mine, list(num_rows)))
+        self._enqueued(self._group.alltoall_base(out, rows, mine, list(num_rows)))
         return ReceivedRows(out, mine)
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
@@ -94,31 +104,52 @@ class NcclCollective:
         require_rows(rows)
         options = BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
-        self._enqueued(self._nccl.broadcast([rows], options))
+        self._enqueued(self._group.broadcast([rows], options))
 
     def meet(self, deadline_s: float) -> None:
         """See GroupCollective; by the store, so that a rank that still loads times out no
         collective."""
-        limit = timedelta(seconds=deadline_s)
-        self._store.set(f"met-{self.rank}", "yes")
+        self._num_meetings += 1
+        keys = [f"met-{self._num_meetings}-{at}" for at in range(self.world_size)]
+        lost: tuple[int, ...] = (0,)  # whose store does not answer
         try:
-            self._store.wait([f"met-{at}" for at in range(self.world_size)], limit)
+            self._store.set(keys[self.rank], "yes")
+            with contextlib.suppress(RuntimeError):
+                self._store.wait(keys, timedelta(seconds=deadline_s))
+                return
+            lost = tuple(at for at, key in enumerate(keys) if not self._store.check([key]))
         except RuntimeError as error:
-            here = [at for at in range(self.world_size) if self._store.check([f"met-{at}"])]
-            lost = [at for at in range(self.world_size) if at not in here]
             raise rank_lost(lost, self.rank, self._generation, deadline_s) from error
+        raise rank_lost(lost, self.rank, self._generation, deadline_s)
 
-    def raise_if_lost(self) -> None:
-        """Raises RankLost when the last collective has failed; asked when results are read."""
-        error = None if self._last is None else self._last.exception()
-        if error is not None:
-            raise RankLost(f"NCCL gave a collective up ({error}); the group is started anew")
+    def wait_until_landed(self) -> None:
+        """Returns when the current stream has computed all that it was given until now.
+
+        Raises RankLost when a collective has failed, or `deadline_s` have passed; the group is then
+        aborted.
+        """
+        done = torch.cuda.Event()
+        done.record()
+        limit_s = time.monotonic() + self._deadline_s
+        while not done.query():
+            error = None if self._last is None else self._last.exception()
+            if error is not None or time.monotonic() > limit_s:
+                self.close()
+                why = error or f"a step did not end in {self._deadline_s:g} s"
+                raise RankLost(f"NCCL gave a collective up ({why}); the group is started anew")
+            time.sleep(_LOOK_S)
 
     def close(self) -> None:
         """See GroupCollective: aborts, since destroying would wait for the dead."""
         if self._nccl is not None:
             self._nccl.abort()
             self._nccl = None
+
+    @property
+    def _group(self) -> Any:
+        if self._nccl is None:
+            raise RankLost("this rank has left its group; form a group anew")
+        return self._nccl
 
     def _enqueued(self, work: Any) -> None:
         """What comes next on the current stream waits for it; the host does not."""

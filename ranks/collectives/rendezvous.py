@@ -19,6 +19,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from cluster.errors import ConfigError
+from cluster.membership.reach import address_towards
 from cluster.sharding import Rank
 from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.gloo import GlooCollective
@@ -110,7 +111,8 @@ class MeetingPlace:
 
 
 def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) -> GroupCollective:
-    """This process's place in the group; `deadline_s` is of each call.
+    """This process's place in the group; `deadline_s` is of each call, and
+    in shared memory of each of its phases: two for every 2 MiB.
 
     Raises WrongGeneration, RankLost, and ConfigError where the place is taken or what the conductor
     chose cannot be had here.
@@ -121,7 +123,8 @@ def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) 
     host, port = rendezvous.store_host, rendezvous.store_port
     store = join_store(host, port, generation, timeout_s=STORE_TIMEOUT_S)
     if rendezvous.kind is CollectiveKind.GLOO:
-        return GlooCollective(store, own, generation, deadline_s=deadline_s)
+        address = address_towards(host, port)
+        return GlooCollective(store, own, generation, address=address, deadline_s=deadline_s)
     from ranks.collectives.nccl import NcclCollective  # a torch for CPUs has none
 
     return NcclCollective(store, own, generation, deadline_s=deadline_s)
@@ -151,6 +154,9 @@ def why_no_shared_memory(folder: Path) -> str | None:
         return "memory without a name (memfd) is Linux's"
     try:
         load_collectives(folder)
+        SharedSegment.create(1, generation=0).close()
     except NativeUnavailable as reason:
         return str(reason)
+    except OSError as error:
+        return f"this system gives no memory without a name ({error})"
     return None

@@ -35,6 +35,7 @@ Microseconds of two ranks on two cores in bfloat16, medians of two runs each on 
 To repeat: `python -m benchmarks.bench_collectives --direct-bytes N`, with 0 and with 1048576.
 """
 
+_MFD_NOEXEC_SEAL = 8
 _HEADER_BYTES = 4096
 _LOST_AT = 128
 _MAGIC = 0x53504C4954524E4B
@@ -69,9 +70,7 @@ class SharedSegment:
             )
         if tray_bytes % mmap.PAGESIZE:
             raise ValueError(f"a tray of {tray_bytes} bytes; needed: whole pages")
-        fd = os.memfd_create(
-            f"splitserve-ranks-{generation}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-        )
+        fd = _nameless(f"splitserve-ranks-{generation}")
         os.ftruncate(fd, _HEADER_BYTES + 2 * world_size * tray_bytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         os.pwrite(fd, _FACTS.pack(_MAGIC, generation, world_size, tray_bytes, direct_bytes), 0)
@@ -105,8 +104,10 @@ class SharedSegment:
         return tuple(rank for rank in range(self.world_size) if self.memory[_LOST_AT + rank])
 
     def give_up(self, rank: int) -> None:
-        """For whoever has seen that rank end: nobody waits for it, or calls anything, any more."""
-        self.memory[_LOST_AT + rank] = 1
+        """For whoever has seen that rank end: nobody waits for it, or calls anything, any more.
+        Nothing after `close`: then nobody is left who could wait."""
+        if not self.memory.closed:
+            self.memory[_LOST_AT + rank] = 1
 
     def address(self) -> int:
         """Of the first byte, until `close`."""
@@ -121,3 +122,13 @@ class SharedSegment:
         if not self.memory.closed:
             self.memory.close()
             os.close(self._fd)
+
+
+def _nameless(label: str) -> int:
+    """Memory whose size can be sealed. Some systems refuse what could be executed; older ones do
+    not know how to ask for the other kind."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(label, flags | _MFD_NOEXEC_SEAL)
+    except OSError:
+        return os.memfd_create(label, flags)

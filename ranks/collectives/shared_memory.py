@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ from ranks.collectives.loss import has_left, is_taken, rank_lost
 from ranks.collectives.native_calls import VALUE_TYPES, RankViewRecord, longs
 from ranks.collectives.segment import SharedSegment
 
+_CLOSE_LOOK_S = 1e-4
+
 
 class SharedMemoryCollective:
     """A GroupCollective; one rank's."""
@@ -50,6 +53,7 @@ class SharedMemoryCollective:
         """
         self._segment, self._rank, self._deadline_s = segment, rank, deadline_s
         self._library: Any = library
+        self._is_called = False
         self._view = RankViewRecord(
             segment=segment.address(),
             rank=rank.index,
@@ -87,11 +91,7 @@ class SharedMemoryCollective:
         """See Collective. Raises RankLost."""
         if rows.dtype not in VALUE_TYPES or not rows.is_contiguous():
             require_rows(rows, is_summed=True)
-        outcome = self._library.splitserve_all_reduce(
-            self._at, VALUE_TYPES[rows.dtype], rows.data_ptr(), rows.numel()
-        )
-        if outcome:
-            self._fail(outcome)
+        self._call("splitserve_all_reduce", VALUE_TYPES[rows.dtype], rows.data_ptr(), rows.numel())
 
     def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
         """See GroupCollective. Raises RankLost."""
@@ -99,7 +99,7 @@ class SharedMemoryCollective:
         widths = require_widths(rows, widths, self._rank)
         out = rows.new_empty((rows.shape[0], sum(widths)))
         starts = _starts(widths, rows.element_size())
-        self._call("all_gather", rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
+        self._call("splitserve_all_gather", rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
         return out
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
@@ -109,7 +109,7 @@ class SharedMemoryCollective:
         out = rows.new_empty((num_rows[self.rank], rows.shape[1]))
         starts = _starts(num_rows, rows.shape[1])
         kind = VALUE_TYPES[rows.dtype]
-        self._call("reduce_scatter", kind, rows.data_ptr(), starts, out.data_ptr())
+        self._call("splitserve_reduce_scatter", kind, rows.data_ptr(), starts, out.data_ptr())
         return out
 
     def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
@@ -120,7 +120,7 @@ class SharedMemoryCollective:
         mine = numbers[:, self.rank].tolist()
         out = rows.new_empty((sum(mine), rows.shape[1]))
         row_bytes = rows.shape[1] * rows.element_size()
-        self._call("all_to_all", rows.data_ptr(), row_bytes, numbers.data_ptr(), out.data_ptr())
+        self._call("splitserve_all_to_all", rows.data_ptr(), row_bytes, numbers.data_ptr(), out.data_ptr())
         return ReceivedRows(out, mine)
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
@@ -128,14 +128,14 @@ class SharedMemoryCollective:
         require_rows(rows)
         if not 0 <= root < self.world_size:
             raise ValueError(f"rank {root} of {self.world_size}")
-        self._call("broadcast", root, rows.data_ptr(), rows.nbytes)
+        self._call("splitserve_broadcast", root, rows.data_ptr(), rows.nbytes)
 
     def meet(self, deadline_s: float) -> None:
         """See GroupCollective."""
         usual, self._deadline_s = self._deadline_s, deadline_s
         self._view.deadline_ns = int(deadline_s * 1e9)
         try:
-            self._call("meet")
+            self._call("splitserve_meet")
         finally:
             self._deadline_s = usual
             self._view.deadline_ns = int(usual * 1e9)
@@ -145,14 +145,23 @@ class SharedMemoryCollective:
         self._segment.give_up(self.rank)
 
     def close(self) -> None:
-        """See GroupCollective."""
+        """See GroupCollective. A call that another thread is in ends with RankLost before this
+        returns."""
         self._library = _Left()  # the record points to memory that is ours no more
+        if self._is_called:
+            self._segment.give_up(self.rank)
+        while self._is_called:
+            time.sleep(_CLOSE_LOOK_S)
         self._segment.close()
 
     def _call(self, name: str, *arguments: object) -> None:
-        outcome = getattr(self._library, f"splitserve_{name}")(self._at, *arguments)
-        if outcome:
-            self._fail(outcome)
+        self._is_called = True  # before the library is looked up: `close` takes that away first
+        try:
+            outcome = getattr(self._library, name)(self._at, *arguments)
+            if outcome:
+                self._fail(outcome)
+        finally:
+            self._is_called = False
 
     def _fail(self, outcome: int) -> None:
         if outcome == native_calls.DIFFERENT_CALL:

@@ -8,6 +8,8 @@ A store serves one generation and ends with the process that has opened it.
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -21,9 +23,19 @@ STORE_TIMEOUT_S = 60.0
 
 
 def open_store(host: str, generation: int) -> TCPStore:
-    """At `host`, an address of this machine that the ranks reach; `.port` is the real one."""
+    """At `host`, an address of this machine that the ranks reach, and at no other; `.port` is the
+    real one. Raises OSError for an address that is not this machine's."""
     limit = timedelta(seconds=STORE_TIMEOUT_S)
-    store = TCPStore(host, 0, is_master=True, timeout=limit, wait_for_workers=False)
+    with socket.create_server((host, 0)) as listener:
+        store = TCPStore(
+            host,
+            listener.getsockname()[1],
+            is_master=True,
+            timeout=limit,
+            wait_for_workers=False,
+            master_listen_fd=listener.fileno(),
+        )
+        listener.detach()  # the store's from here on
     store.set(_GENERATION, str(generation))
     return store
 
@@ -60,21 +72,15 @@ def claim(store: Store, rank: int, generation: int) -> Store:
 
 
 def absent(store: Store, rank: int, world_size: int, *, grace_s: float) -> tuple[int, ...]:
-    """Asked by every rank whose call has failed: who does not say within `grace_s` that it lives.
-
-    A store that does not answer was rank 0's.
-    """
+    """Asked by every rank whose call has failed: who of the others does not say within `grace_s`
+    that it lives. A store that does not answer went with the conductor, rank 0."""
+    others = {other: f"lives-{other}" for other in range(world_size) if other != rank}
+    limit = timedelta(seconds=grace_s)
     try:
         store.set(f"lives-{rank}", "yes")
+        with contextlib.suppress(RuntimeError):
+            store.wait(list(others.values()), limit)
+            return ()
+        return tuple(other for other, key in others.items() if not store.check([key]))
     except RuntimeError:
         return (0,)
-    limit = timedelta(seconds=grace_s)
-    return tuple(other for other in range(world_size) if not _comes(store, other, limit))
-
-
-def _comes(store: Store, rank: int, limit: timedelta) -> bool:
-    try:
-        store.wait([f"lives-{rank}"], limit)
-    except RuntimeError:
-        return False
-    return True

@@ -228,3 +228,11 @@ def test_a_host_that_no_worker_could_listen_on_is_refused_where_it_is_named(
         load_options(cls, {name: host}, environ={})
     assert refused.value.param == name
     assert load_options(cls, {name: "0.0.0.0"}, environ={})
+
+
+@pytest.mark.parametrize("cls", [RouterOptions, ServeOptions])
+def test_a_port_that_is_to_have_two_uses_is_refused(cls: type) -> None:
+    with pytest.raises(ConfigError, match="--grpc-port and --fleet-port are both 7000") as refused:
+        load_options(cls, {"grpc_port": "7000", "fleet_port": "7000"}, environ={})
+    assert refused.value.param == "fleet_port"
+    assert load_options(cls, {"port": "0", "grpc_port": "0"}, environ={})

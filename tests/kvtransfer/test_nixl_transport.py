@@ -19,6 +19,7 @@ from msgspec import structs
 
 from cluster.errors import PairingMismatch, TransferFailed
 from cluster.identity import new_incarnation
+from cluster.home import kernels_folder
 from cluster.kv_peer import KvPeer
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
@@ -26,6 +27,7 @@ from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_library import nixl_errors
 from kvtransfer.nixl_transport import NixlTransport
 from kvtransfer.read_job import ReadJob
+from kernels.cpu.native_library import native_library, open_library
 from kvtransfer.selftest import SelftestPeer, run_selftest, selftest_peer
 from kvtransfer.selftest_peer import BLOCK_SHAPE, Offer, random_pool
 from kvtransfer.transfer_agent import TransferAgent
@@ -377,6 +379,7 @@ def test_the_environment_of_child_processes_stays_clean(pool: LocalPool) -> None
 
 def test_the_self_test_reports_rate_and_transport() -> None:
     report = run_selftest(megabytes=4)
+    assert native_library() is open_library(kernels_folder())  # digests as engines compute them
     assert report.num_bytes >= 4 * 2**20
     assert report.gb_per_s > 0 and report.handshake_ms > 0
     assert report.transport.startswith("nixl/UCX ")

@@ -20,8 +20,9 @@ case "$*" in
     case "$*" in *--clear*) rm -rf "$folder";; esac
     mkdir -p "$folder/bin" "$folder/lib/python{minor}"
     touch "$folder/pyvenv.cfg"
-    cp "{python}" "$folder/bin/python"
-    cp "{python}" "$folder/bin/pip";;
+    cp "{python}" "$folder/bin/python";;
+*"import pip"*) test ! -e "{no_pip}";;
+*ensurepip*) rm "{no_pip}";;
 *" pip "*)
     echo "{minor} $*" >> "{log}"
     test ! -e "{no_network}";;
@@ -45,10 +46,16 @@ class Place:
         """While this is there, pip fails."""
         return self.folder / "no-network"
 
+    @property
+    def no_pip(self) -> Path:
+        """While this is there, no Python has a pip."""
+        return self.folder / "no-pip"
+
     def add_python(self, minor: str, name: str) -> None:
         python = self.folder / name
-        paths = {"python": python, "log": self.folder / "log", "no_network": self.no_network}
-        python.write_text(PYTHON.format(minor=minor, **paths))
+        paths = {"no_network": self.no_network, "no_pip": self.no_pip}
+        log = self.folder / "log"
+        python.write_text(PYTHON.format(minor=minor, python=python, log=log, **paths))
         python.chmod(0o755)
 
     def installs(self, *words: str, target: str = "install", fails: bool = False) -> list[str]:
@@ -129,6 +136,15 @@ def test_an_environment_that_somebody_else_made_is_kept(place: Place) -> None:
     mark.touch()
     assert {line[:4] for line in place.installs()} == {"3.12"}
     assert mark.exists()
+
+
+def test_an_environment_without_pip_is_given_one_and_kept(place: Place) -> None:
+    subprocess.run([place.folder / "python3.12", "-m", "venv", place.environment], check=True)
+    mark = place.environment / "theirs"
+    mark.touch()
+    place.no_pip.touch()
+    assert {line[:4] for line in place.installs()} == {"3.12"}
+    assert mark.exists() and not place.no_pip.exists()
 
 
 def test_the_router_s_environment_follows_the_python(place: Place) -> None:

@@ -12,6 +12,7 @@ from cluster.membership.reach import (
     RouterPlace,
     address_towards,
     host_of,
+    is_elsewhere,
     is_loopback,
     is_of_this_machine,
     is_wildcard,
@@ -41,10 +42,10 @@ def test_wildcards_and_loopback_are_known_in_every_spelling(
 
 
 def test_the_address_that_faces_a_router_is_one_of_this_machine_s() -> None:
-    assert address_towards(RouterPlace.parse("127.0.0.1:50051")) == "127.0.0.1"
+    assert address_towards("127.0.0.1", 50051) == "127.0.0.1"
 
 
-@pytest.mark.parametrize("router", ["router:50051", "router.default.svc:50051"])
+@pytest.mark.parametrize("router", ["router", "router.default.svc"])
 def test_a_router_whose_name_is_not_known_yet_is_no_mistake_of_the_operator(
     router: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +54,7 @@ def test_a_router_whose_name_is_not_known_yet_is_no_mistake_of_the_operator(
 
     monkeypatch.setattr(socket, "getaddrinfo", nobody_knows)
     with pytest.raises(OSError, match="not known"):
-        address_towards(RouterPlace.parse(router))
+        address_towards(router, 50051)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,25 @@ def test_who_calls_from_this_machine_is_known_by_its_address() -> None:
     assert is_of_this_machine("unix:/tmp/socket")
     assert not is_of_this_machine("ipv4:203.0.113.9:4711")
     assert not is_of_this_machine("ipv6:%5B2001:db8::9%5D:4711")
+
+
+def test_a_name_with_ipv6_addresses_only_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_ipv6(host: str, port: int, family: int, kind: int) -> list[object]:
+        if family == socket.AF_INET:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [object()]
+
+    monkeypatch.setattr(socket, "getaddrinfo", only_ipv6)
+    with pytest.raises(ConfigError, match="router6 has IPv6 addresses only"):
+        address_towards("router6", 50051)
+
+
+@pytest.mark.parametrize(
+    ("host", "elsewhere"),
+    [("node1", False), ("NODE1.example.com", False), ("LOCALHOST", False), ("node2", True)],
+)
+def test_a_machine_s_own_name_is_known_in_every_spelling(
+    host: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1.Example.com")
+    assert is_elsewhere(host) == elsewhere

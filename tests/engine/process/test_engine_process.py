@@ -133,18 +133,6 @@ async def test_an_engine_that_cannot_start_raises_its_own_error() -> None:
             await client.start()
 
 
-async def test_what_triton_compiles_is_kept_in_the_home_that_models_are_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SPLITSERVE_HOME", "~/ss")
-    monkeypatch.setenv("HOME", "/users/me")
-    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    client = EngineClient(entry_module="tests.engine.process.folder_process", spec=make_spec())
-    with pytest.raises(ConfigError, match="^/users/me/ss/kernels/triton$"):
-        await client.start()
-    await client.stop()
-
-
 async def test_an_entry_module_that_does_not_exist_is_named_in_the_error() -> None:
     client = EngineClient(entry_module="engine.no_such_process", spec=make_spec())
     with pytest.raises(InternalError, match="no_such_process"):

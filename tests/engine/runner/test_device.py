@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from cluster.errors import ConfigError
 from cluster.supervisor.devices import NvidiaHost
-from engine.runner.device import resolve_device
+from engine.runner.device import keep_triton_kernels, resolve_device
 
 OLD = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
 NEW = (
@@ -73,3 +74,21 @@ def test_a_gpu_that_can_be_used_is_used(monkeypatch: pytest.MonkeyPatch) -> None
     assert resolve_device("cpu").type == "cpu"
     with pytest.raises(ConfigError, match="'tpu'; choose auto, cpu or cuda"):
         resolve_device("tpu")
+
+
+def test_a_folder_for_compiled_kernels_that_cannot_be_made_is_told_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file/triton cannot be made .* set SPLITSERVE_HOME"):
+        keep_triton_kernels(tmp_path / "file" / "triton")
+
+
+def test_a_folder_for_compiled_kernels_that_the_user_chose_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "chosen"))
+    keep_triton_kernels(tmp_path / "other")
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "chosen")
+    assert (tmp_path / "chosen").is_dir()

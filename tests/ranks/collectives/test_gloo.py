@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -13,7 +17,7 @@ from cluster.home import kernels_folder
 from cluster.sharding import Rank
 from ranks.collectives.gloo import GlooCollective
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, join
-from ranks.collectives.store import claim, join_store, open_store
+from ranks.collectives.store import absent, claim, join_store, open_store
 from tests.ranks.collectives import every_operation, rank_work
 from tests.ranks.collectives.every_operation import DTYPES
 from tests.ranks.collectives.rank_processes import LIMIT_S, RankProcesses, rank_processes
@@ -72,7 +76,7 @@ def test_a_rank_is_one_process() -> None:
     store = open_store("127.0.0.1", 4)
     claim(store, 1, 4)
     with pytest.raises(ConfigError, match="rank 1 of generation 4 is another process"):
-        GlooCollective(store, Rank(1, 2), 4, deadline_s=SHORT_S)
+        GlooCollective(store, Rank(1, 2), 4, address="127.0.0.1", deadline_s=SHORT_S)
 
 
 def test_where_no_store_answers_the_address_is_named() -> None:
@@ -88,3 +92,29 @@ def test_a_rank_whose_others_do_not_come_says_who() -> None:
     with pytest.raises(RankLost) as caught:
         join(place.rendezvous, 0, kernels_folder(), deadline_s=0.5)
     assert caught.value.ranks == (1,)
+
+
+def test_ranks_and_their_store_listen_at_the_address_that_was_given_and_nowhere_else() -> None:
+    """A machine's own name often stands for 127.0.1.1, which no other host can reach."""
+    here = psutil.Process()
+    before = listening_at(here)
+    place = MeetingPlace.open(CollectiveKind.GLOO, 2, generation=9, address="127.0.0.2")
+    with ThreadPoolExecutor(2) as pool:
+        joins = [pool.submit(join, place.rendezvous, at, Path(), deadline_s=LIMIT_S) for at in (0, 1)]
+        ranks = [joining.result() for joining in joins]
+    assert {host for host, _ in listening_at(here) - before} == {"127.0.0.2"}
+    for rank in ranks:
+        rank.close()
+    place.close()
+
+
+def listening_at(process: psutil.Process) -> set[tuple[str, int]]:
+    found = process.net_connections(kind="inet")
+    return {(c.laddr.ip, c.laddr.port) for c in found if c.status == psutil.CONN_LISTEN}
+
+
+def test_who_is_missing_is_known_after_one_grace_however_many_are() -> None:
+    store = open_store("127.0.0.1", 4)
+    began_s = time.monotonic()
+    assert absent(store, 0, 16, grace_s=0.5) == tuple(range(1, 16))
+    assert time.monotonic() - began_s < 5.0

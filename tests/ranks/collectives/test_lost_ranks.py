@@ -176,3 +176,24 @@ def test_a_rank_that_ends_between_two_phases_of_a_call_is_named_at_the_next(
     assert caught.value.ranks == (1,)
     collective.close()
     place.close()
+
+
+def test_a_rank_that_leaves_while_a_thread_of_it_waits_ends_that_wait_with_rank_lost() -> None:
+    place = MeetingPlace.open(CollectiveKind.SHARED_MEMORY, 2, generation=5)
+    collective = join(place.rendezvous, 0, kernels_folder(), deadline_s=LIMIT_S)
+    began, errors = threading.Event(), []
+
+    def wait_for_nobody() -> None:
+        began.set()
+        try:
+            collective.all_reduce(torch.zeros(1, 576))
+        except RankLost as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait_for_nobody)
+    waiting.start()
+    began.wait()
+    collective.close()
+    waiting.join()
+    assert len(errors) == 1
+    place.close()

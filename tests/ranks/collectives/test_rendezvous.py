@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,21 @@ def test_a_rank_that_cannot_have_what_the_conductor_chose_says_why(
     with pytest.raises(ConfigError, match="rank 1 cannot meet the others .*lacks avx512f"):
         join(place.rendezvous, 1, tmp_path, deadline_s=1.0)
     place.close()
+
+
+def test_where_the_system_gives_no_memory_without_a_name_ranks_meet_over_tcp(
+    native_collectives: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*asked: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    with caplog.at_level(logging.WARNING):
+        assert choose_kind(CPU, kernels_folder(), is_one_host=True) is CollectiveKind.GLOO
+    assert "gives no memory without a name" in caplog.text
+
+
+def test_who_gives_a_rank_up_after_the_group_was_closed_does_no_harm() -> None:
+    place = MeetingPlace.open(CollectiveKind.SHARED_MEMORY, 2, generation=1)
+    place.close()
+    place.give_up(1)
