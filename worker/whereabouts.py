@@ -53,7 +53,9 @@ class Whereabouts:
         is_told = False
         while True:
             try:
-                return await in_thread("router-address", lambda: address_towards(router.host, router.port))
+                return await in_thread(
+                    "router-address", lambda: address_towards(router.host, router.port)
+                )
             except OSError as failure:
                 if not is_told:
                     is_told = True

@@ -91,7 +91,7 @@ class SharedMemoryCollective:
         """See Collective. Raises RankLost."""
         if rows.dtype not in VALUE_TYPES or not rows.is_contiguous():
             require_rows(rows, is_summed=True)
-        self._call("splitserve_all_reduce", VALUE_TYPES[rows.dtype], rows.data_ptr(), rows.numel())
+        self._call("all_reduce", VALUE_TYPES[rows.dtype], rows.data_ptr(), rows.numel())
 
     def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
         """See GroupCollective. Raises RankLost."""
@@ -99,7 +99,7 @@ class SharedMemoryCollective:
         widths = require_widths(rows, widths, self._rank)
         out = rows.new_empty((rows.shape[0], sum(widths)))
         starts = _starts(widths, rows.element_size())
-        self._call("splitserve_all_gather", rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
+        self._call("all_gather", rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
         return out
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
@@ -109,7 +109,7 @@ class SharedMemoryCollective:
         out = rows.new_empty((num_rows[self.rank], rows.shape[1]))
         starts = _starts(num_rows, rows.shape[1])
         kind = VALUE_TYPES[rows.dtype]
-        self._call("splitserve_reduce_scatter", kind, rows.data_ptr(), starts, out.data_ptr())
+        self._call("reduce_scatter", kind, rows.data_ptr(), starts, out.data_ptr())
         return out
 
     def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
@@ -120,7 +120,9 @@ class SharedMemoryCollective:
         mine = numbers[:, self.rank].tolist()
         out = rows.new_empty((sum(mine), rows.shape[1]))
         row_bytes = rows.shape[1] * rows.element_size()
-        self._call("splitserve_all_to_all", rows.data_ptr(), row_bytes, numbers.data_ptr(), out.data_ptr())
+        self._call(
+            "splitserve_all_to_all", rows.data_ptr(), row_bytes, numbers.data_ptr(), out.data_ptr()
+        )
         return ReceivedRows(out, mine)
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
@@ -128,14 +130,14 @@ class SharedMemoryCollective:
         require_rows(rows)
         if not 0 <= root < self.world_size:
             raise ValueError(f"rank {root} of {self.world_size}")
-        self._call("splitserve_broadcast", root, rows.data_ptr(), rows.nbytes)
+        self._call("broadcast", root, rows.data_ptr(), rows.nbytes)
 
     def meet(self, deadline_s: float) -> None:
         """See GroupCollective."""
         usual, self._deadline_s = self._deadline_s, deadline_s
         self._view.deadline_ns = int(deadline_s * 1e9)
         try:
-            self._call("splitserve_meet")
+            self._call("meet")
         finally:
             self._deadline_s = usual
             self._view.deadline_ns = int(usual * 1e9)
@@ -157,7 +159,7 @@ class SharedMemoryCollective:
     def _call(self, name: str, *arguments: object) -> None:
         self._is_called = True  # before the library is looked up: `close` takes that away first
         try:
-            outcome = getattr(self._library, name)(self._at, *arguments)
+            outcome = getattr(self._library, f"splitserve_{name}")(self._at, *arguments)
             if outcome:
                 self._fail(outcome)
         finally:

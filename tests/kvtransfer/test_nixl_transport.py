@@ -18,16 +18,16 @@ import torch
 from msgspec import structs
 
 from cluster.errors import PairingMismatch, TransferFailed
-from cluster.identity import new_incarnation
 from cluster.home import kernels_folder
+from cluster.identity import new_incarnation
 from cluster.kv_peer import KvPeer
+from kernels.cpu.native_library import native_library, open_library
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.nixl_library import nixl_errors
 from kvtransfer.nixl_transport import NixlTransport
 from kvtransfer.read_job import ReadJob
-from kernels.cpu.native_library import native_library, open_library
 from kvtransfer.selftest import SelftestPeer, run_selftest, selftest_peer
 from kvtransfer.selftest_peer import BLOCK_SHAPE, Offer, random_pool
 from kvtransfer.transfer_agent import TransferAgent
