@@ -31,7 +31,7 @@ from ranks.collectives.group_collective import (
     require_rows,
     require_widths,
 )
-from ranks.collectives.loss import rank_lost
+from ranks.collectives.loss import has_left, rank_lost
 from ranks.collectives.store import claim
 
 _LOOK_S = 50e-6
@@ -148,7 +148,7 @@ class NcclCollective:
     @property
     def _group(self) -> Any:
         if self._nccl is None:
-            raise RankLost("this rank has left its group; form a group anew")
+            raise has_left()
         return self._nccl
 
     def _enqueued(self, work: Any) -> None:

@@ -120,9 +120,7 @@ class SharedMemoryCollective:
         mine = numbers[:, self.rank].tolist()
         out = rows.new_empty((sum(mine), rows.shape[1]))
         row_bytes = rows.shape[1] * rows.element_size()
-        self._call(
-            "splitserve_all_to_all", rows.data_ptr(), row_bytes, numbers.data_ptr(), out.data_ptr()
-        )
+        self._call("all_to_all", rows.data_ptr(), row_bytes, numbers.data_ptr(), out.data_ptr())
         return ReceivedRows(out, mine)
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
