@@ -178,7 +178,7 @@ class GlooCollective:
 
 def _options(address: str, deadline_s: float) -> Any:
     """Without an address gloo takes what the machine's own name stands for: often 127.0.1.1."""
-    options = ProcessGroupGloo._Options()
+    options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = timedelta(seconds=deadline_s)
     options._devices = [ProcessGroupGloo.create_device(hostname=address)]
     return options

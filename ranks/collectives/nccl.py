@@ -128,7 +128,7 @@ class NcclCollective:
         Raises RankLost when a collective has failed, or `deadline_s` have passed; the group is then
         aborted.
         """
-        done = torch.cuda.Event()
+        done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record()
         limit_s = time.monotonic() + self._deadline_s
         while not done.query():
