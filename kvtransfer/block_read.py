@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cluster.errors import TransferFailed
-from kvtransfer.job_granules import JobGranules
+from kvtransfer.job_blocks import JobBlocks, job_blocks
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.peer_link import PeerLink
 from kvtransfer.read_job import ReadJob, ReadResult, runs_of
@@ -83,7 +83,7 @@ class BlockRead:
         """Its request has given the peer up, and waits only for this read to end."""
         self.state = BlockReadState.QUEUED
         self._tools = tools
-        self._granules: JobGranules | None = None
+        self._job_blocks: JobBlocks | None = None
         self._to_read: deque[list[int]] = deque()
         self._in_flight: list[ReadInFlight] = []
         self._matched: set[int] = set()
@@ -153,7 +153,7 @@ class BlockRead:
             if not self.link.has_room:
                 return False
             self._started = now
-            self._granules = JobGranules(self.job, self.link.fit, self._tools.pool.num_blocks)
+            self._job_blocks = job_blocks(self.job, self.link.fit, self._tools.pool.num_blocks)
             self._read(range(self.job.num_blocks))
         if self._may_post():
             self._post_blocks(self._to_read.popleft())
@@ -180,12 +180,12 @@ class BlockRead:
         self._to_read.extend(wanted[i : i + size] for i in range(0, len(wanted), size))
 
     def _post_blocks(self, positions: list[int]) -> None:
-        slots = self._of_job.slots(positions)
+        slots = self._blocks.slots(positions)
         read = self._tools.transport.read_blocks(self.job.incarnation, *slots)
         self._await_landing(ReadInFlight(read, positions, of_generations=False))
 
     def _post_generations(self, positions: list[int]) -> None:
-        rows = self._of_job.generations(positions)
+        rows = self._blocks.generations(positions)
         read = self._tools.transport.read_generations(self.job.incarnation, *rows)
         self._await_landing(ReadInFlight(read, positions, of_generations=True))
 
@@ -219,7 +219,7 @@ class BlockRead:
     def _take(self, flight: ReadInFlight) -> None:
         if flight.read.error or flight.of_generations:
             return
-        num_granules = self._of_job.num_granules(flight.positions)
+        num_granules = self._blocks.num_granules(flight.positions)
         self._num_bytes += num_granules * self._tools.pool.block_bytes // self.link.fit.target_parts
         if self._error:
             return
@@ -235,14 +235,11 @@ class BlockRead:
         """Of each block: whether all that there is of it has the announced digests."""
         if self._tools.digest is None:
             return [True] * len(positions)
-        pool, fit, granules = self._tools.pool, self.link.fit, self._of_job
+        pool, fit = self._tools.pool, self.link.fit
         local = [self.job.local_block_ids[position] for position in positions]
         ours = own_digests(self._tools.digest, pool, local, fit.target_parts)
         announced = announced_digests(self.job.span, pool, fit.source_parts)
-        is_nothing = ~granules.is_there[positions][:, None, None, :]
-        equal = (ours == granules.expected(announced, positions)) | is_nothing
-        matching: list[bool] = equal.all(axis=(1, 2, 3)).tolist()
-        return matching
+        return self._blocks.matching(ours, announced, positions)
 
     def _judge(self, now: float) -> None:
         """The generations have arrived, after the bytes."""
@@ -250,7 +247,7 @@ class BlockRead:
         present = {
             position
             for position in self._matched | self._mismatched
-            if self._of_job.are_present(position, found)
+            if self._blocks.are_present(position, found)
         }
         self._num_moved += len(self._matched | self._mismatched) - len(present)
         self._verified |= self._matched & present
@@ -278,6 +275,6 @@ class BlockRead:
         self.state = state
 
     @property
-    def _of_job(self) -> JobGranules:
-        assert self._granules is not None, "the read has begun"
-        return self._granules
+    def _blocks(self) -> JobBlocks:
+        assert self._job_blocks is not None, "the read has begun"
+        return self._job_blocks

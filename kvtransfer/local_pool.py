@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -28,6 +28,10 @@ class LocalPool:
     generations: torch.Tensor  # int64 [num_blocks], contiguous, in host memory
     share: HeadShare | None = None
     """Which heads these are; None: all that there are."""
+    heads: HeadShare = field(init=False)
+    """Of a block [num_layers, num_planes, num_kv_heads, ...]; of any other shape, one head."""
+    form: BlockForm = field(init=False)
+    """How the bytes of a block lie."""
 
     def __post_init__(self) -> None:
         if self.blocks.dim() < 2 or not self.blocks.is_contiguous() or self.num_blocks < 1:
@@ -44,6 +48,8 @@ class LocalPool:
                 f"generations are {self.generations.dtype} {tuple(self.generations.shape)} on "
                 f"{self.generations.device}; needed: int64 [{self.num_blocks}] in host memory"
             )
+        object.__setattr__(self, "heads", self.share or _all_heads(self.blocks))
+        object.__setattr__(self, "form", _form_of(self.blocks, self.heads.heads))
 
     @property
     def num_blocks(self) -> int:
@@ -56,32 +62,9 @@ class LocalPool:
         return self.blocks[0].numel() * self.blocks.element_size()
 
     @property
-    def heads(self) -> HeadShare:
-        """Of a block [num_layers, num_planes, num_kv_heads, ...]; of any other shape, one head."""
-        if self.share is not None:
-            return self.share
-        num_heads = int(self.blocks.shape[3]) if self.blocks.dim() == 6 else 1
-        return HeadShare(0, range(num_heads), num_heads)
-
-    @property
     def block_size(self) -> int:
         """Tokens in a block; 1 where its shape does not tell."""
         return int(self.blocks.shape[4]) if self.blocks.dim() == 6 else 1
-
-    @property
-    def form(self) -> BlockForm:
-        """How the bytes of a block lie."""
-        if self.blocks.dim() != 6:
-            return BlockForm(num_planes=1, heads=range(1), block_size=1, row_bytes=self.block_bytes)
-        _, num_layers, num_planes, _, block_size, width = self.blocks.shape
-        scale_bytes = KV_SCALE_BYTES if self.blocks.element_size() == 1 else 0
-        return BlockForm(
-            num_planes=num_layers * num_planes,
-            heads=self.heads.heads,
-            block_size=block_size,
-            row_bytes=width * self.blocks.element_size() - scale_bytes,
-            scale_bytes=scale_bytes,
-        )
 
     @property
     def max_parts(self) -> int:
@@ -155,6 +138,26 @@ class LocalPool:
         form = replace(self.form, heads=heads, block_size=block_size)
         _check_equal("block_bytes", form.block_bytes, rank.block_bytes)
         return form
+
+
+def _all_heads(blocks: torch.Tensor) -> HeadShare:
+    num_heads = int(blocks.shape[3]) if blocks.dim() == 6 else 1
+    return HeadShare(0, range(num_heads), num_heads)
+
+
+def _form_of(blocks: torch.Tensor, heads: range) -> BlockForm:
+    if blocks.dim() != 6:
+        num_bytes = blocks[0].numel() * blocks.element_size()
+        return BlockForm(num_planes=1, heads=range(1), block_size=1, row_bytes=num_bytes)
+    _, num_layers, num_planes, _, block_size, width = blocks.shape
+    scale_bytes = KV_SCALE_BYTES if blocks.element_size() == 1 else 0
+    return BlockForm(
+        num_planes=num_layers * num_planes,
+        heads=heads,
+        block_size=block_size,
+        row_bytes=width * blocks.element_size() - scale_bytes,
+        scale_bytes=scale_bytes,
+    )
 
 
 def _check_equal(what: str, ours: object, theirs: object) -> None:

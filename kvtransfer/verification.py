@@ -7,6 +7,7 @@ check its part. A part is digested as if it were a block of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -67,7 +68,7 @@ def announced_digests(span: BlockSpan, pool: LocalPool, parts: int = 1) -> NDArr
     """
     heads = pool.heads
     shape = _shape(span.num_blocks, pool, heads.num_heads, parts)
-    needed = 8 * int(np.prod(shape))
+    needed = 8 * math.prod(shape)
     if len(span.digests) != needed:
         raise TransferFailed(
             f"{len(span.digests)} bytes of digests for {span.num_blocks} blocks; {needed} are "
