@@ -49,13 +49,17 @@ def measured(rounds: int, direct_bytes: int, cores: list[int]) -> Times:
     fd, port = shared.rendezvous.segment_fd, gloo.rendezvous.store_port
     assert fd is not None
     processes = []
-    for rank, core in enumerate(cores):
-        schedule = Schedule(rank=rank, core=core, segment_fd=fd, store_port=port, rounds=rounds)
-        command = [sys.executable, "-m", "benchmarks.collective_rank", schedule.as_word()]
-        processes.append(subprocess.Popen(command, pass_fds=[fd], stdout=subprocess.PIPE))
-    outputs = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
-    gloo.close()
-    shared.close()
+    try:
+        for rank, core in enumerate(cores):
+            schedule = Schedule(rank=rank, core=core, segment_fd=fd, store_port=port, rounds=rounds)
+            command = [sys.executable, "-m", "benchmarks.collective_rank", schedule.as_word()]
+            processes.append(subprocess.Popen(command, pass_fds=[fd], stdout=subprocess.PIPE))
+        outputs = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+        gloo.close()
+        shared.close()
     if any(process.returncode for process in processes):
         raise RuntimeError(f"a rank failed: {[process.returncode for process in processes]}")
     times: Times = json.loads(outputs[0].splitlines()[-1])  # gloo prints, too
