@@ -28,6 +28,8 @@ class DoorLimits:
     """Of requests that a client sends on a connection while it is being answered there."""
     max_all_ahead_bytes: int = 16 * 1024 * 1024
     """Of all connections together. Over either, a connection closes after its answer."""
+    max_dropped_bytes: int = 1024 * 1024
+    """Beyond those, and of empty lines: a client that sends on for nothing is aborted."""
     max_connections: int = 4096
     """Over this many, only health and metrics are answered."""
     reserved_connections: int = 64

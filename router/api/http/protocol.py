@@ -166,8 +166,15 @@ class FrontProtocol(TurnProtocol):
         """Answers, unless an answer has begun, and closes."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(_whole_answer(error))
+            self._end_cycle()
         self.transport.close()
         self._linger()
+
+    def _end_cycle(self) -> None:
+        """A request that was answered here, and still waits for its body, answers no more."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def _linger(self) -> None:
         if self._linger_timer is None:

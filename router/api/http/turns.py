@@ -1,7 +1,8 @@
 """Requests of one connection, one at a time: what comes ahead of its turn waits as bytes.
 
     nothing -> head -> body -> answer under way -> answered: what waits is read
-                               '- more bytes: set aside, up to a limit
+                               '- more bytes: set aside, up to a limit; then read and dropped,
+                                  up to another; then the connection is aborted
 
 uvicorn makes a request of every head that it has read, tells only the newest of them that the
 client has left, and has no limit to their number. Here there is one at most. A client may send
@@ -49,6 +50,7 @@ class TurnProtocol(HttpToolsProtocol):
         self._body_bytes = 0  # of all requests of the connection
         self._body_start = 0
         self._ahead = BytesAhead(self.room_ahead, self.limits.max_ahead_bytes)
+        self._dropped_bytes = 0  # since the last request began
         self._parser_of_heads = self.parser
         self._parser_of_body: httptools.HttpRequestParser | None = None
 
@@ -63,8 +65,8 @@ class TurnProtocol(HttpToolsProtocol):
             if self._is_answering():
                 self._set_aside(data)
                 return
-            if self._reading is NOTHING and not (data := data.lstrip(b"\r\n")):
-                return  # empty lines between requests are no sign of life, and no end of a head
+            if self._reading is NOTHING and not (data := self._without_empty_lines(data)):
+                return
             cut = self._cut(data)
             super().data_received(data[:cut])
             data = data[cut:]
@@ -73,6 +75,7 @@ class TurnProtocol(HttpToolsProtocol):
         if self._is_answering():
             raise httptools.HttpParserError("a request ahead of its turn")
         self._reading = HEAD
+        self._dropped_bytes = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -126,9 +129,23 @@ class TurnProtocol(HttpToolsProtocol):
         length = header_of(self.scope, b"content-length")  # type: ignore[arg-type]
         return None if length is None else int(length) - (self._body_bytes - self._body_start)
 
+    def _without_empty_lines(self, data: bytes) -> bytes:
+        """Between requests they are no sign of life, and no end of a head."""
+        rest = data.lstrip(b"\r\n")
+        if len(rest) < len(data):
+            self._drop(len(data) - len(rest))
+        return rest
+
     def _set_aside(self, data: bytes) -> None:
-        if not self._ahead.add(data):
+        if not self.cycle.keep_alive or not self._ahead.add(data):
+            self._drop(len(data))
             self._answer_no_more()
+
+    def _drop(self, num_bytes: int) -> None:
+        """Who sends on and on takes the loop's time for nothing, and loses its answer."""
+        self._dropped_bytes += num_bytes
+        if self._dropped_bytes > self.limits.max_dropped_bytes:
+            self.transport.abort()
 
     def _answer_no_more(self) -> None:
         """After the answer under way. What comes is still read: closing over bytes that nobody

@@ -118,3 +118,13 @@ async def test_the_work_of_a_request_with_a_fault_ends_with_its_connection() -> 
     wire.lose()
     await wire.settle()
     assert wire.left == ["/a"]
+
+
+async def test_a_request_that_was_refused_while_its_body_came_answers_no_more() -> None:
+    wire = Wire()
+    wire.protocol.data_received(CHUNKED + chunk(1))
+    await wire.turns()
+    wire.protocol.data_received(b"ZZZ\r\n")
+    wire.may_answer.set()
+    await wire.settle()
+    assert wire.left == ["/a"]

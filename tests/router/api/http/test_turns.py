@@ -78,6 +78,29 @@ async def test_a_client_that_sends_too_much_ahead_gets_the_answer_under_way_and_
     assert wire.transport.is_closing()
 
 
+async def test_a_client_that_sends_on_and_on_while_it_is_answered_is_aborted() -> None:
+    limits = small_limits()
+    wire = Wire(protocol_with(limits))
+    wire.protocol.data_received(GET)
+    for _ in range((limits.max_ahead_bytes + limits.max_dropped_bytes) // 65_536 + 1):
+        assert not wire.transport.is_closing()
+        wire.protocol.data_received(b"x" * 65_536)
+    wire.protocol.data_received(b"x" * 65_536)
+    assert wire.transport.is_closing()
+    wire.protocol.connection_lost(None)
+    await wire.settle()
+
+
+async def test_a_client_that_sends_empty_lines_without_end_is_aborted() -> None:
+    limits = small_limits()
+    wire = Wire(protocol_with(limits))
+    for _ in range(limits.max_dropped_bytes // 65_536):
+        wire.protocol.data_received(b"\r\n" * 32_768)
+    assert not wire.transport.is_closing()
+    wire.protocol.data_received(b"\r\n")
+    assert wire.transport.is_closing()
+
+
 async def test_who_sends_on_in_the_read_of_a_chunked_body_is_told_of_the_close() -> None:
     wire = Wire()
     wire.protocol.data_received(chunked("/a", b"one") + GET)
