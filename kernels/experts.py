@@ -47,12 +47,31 @@ class RoutingRule:
     group_rank: GroupRank = GroupRank.BEST
 
 
+@dataclass(frozen=True, slots=True)
+class HeldExperts:
+    """Which of a layer's experts are at a rank, in the order of its matrices."""
+
+    ids: tuple[int, ...]
+    num_experts: int
+    """Of the layer."""
+
+    def places(self, device: torch.device | str = "cpu") -> torch.Tensor:
+        """int64 [num_experts]: of each its place among those held; of others, how many are."""
+        places = torch.full((self.num_experts,), len(self.ids), dtype=torch.int64)
+        places[list(self.ids)] = torch.arange(len(self.ids))
+        return places.to(device)
+
+
 class Experts(Protocol):
     """The gated feed-forwards of one layer, owned and packed."""
 
     @property
     def num_bytes(self) -> int:
         """Memory held."""
+
+    @property
+    def held(self) -> HeldExperts:
+        """Which they are."""
 
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The sum over j of weights[:, j] * down_e(silu(gate_e(x)) * up_e(x)), e = ids[:, j].
@@ -65,17 +84,22 @@ class Experts(Protocol):
         of x; the sum itself is made in float32.
         """
 
+    def with_experts(self, held: HeldExperts, gained: Sequence[Experts]) -> Experts:
+        """Those of `held`, each of which is here or in `gained`, which the same kernel set has
+        packed. This one stays as it is. Matrices are shared and not copied, but for sets that keep
+        all of a layer in one piece."""
+
 
 class PackExperts(Protocol):
     """Takes gate_up[e] [2 * size, hidden], gate first, and down[e] [hidden, size] of each expert;
-    of a rank's own, those from `first_expert` on. None: there are no others.
+    `held` says which these are. None: there are no others.
 
     The sequences may read a weight when it is asked for: each item is to be asked for once, packed
     and dropped, so that a layer is never held twice.
     """
 
     def __call__(
-        self, gate_up: Sequence[Weight], down: Sequence[Weight], first_expert: int | None = None
+        self, gate_up: Sequence[Weight], down: Sequence[Weight], held: HeldExperts | None = None
     ) -> Experts: ...
 
 
@@ -121,3 +145,14 @@ def check_experts(
     require_dtype("weights", weights, torch.float32)
     require_shape("ids", ids, (x.shape[0], ids.shape[1]))
     require_shape("weights", weights, tuple(ids.shape))
+
+
+def check_matrices(
+    gate_up: Sequence[Weight], down: Sequence[Weight], held: HeldExperts | None
+) -> HeldExperts:
+    """The door of every PackExperts; which experts these are."""
+    require(len(gate_up) == len(down) > 0, f"{len(gate_up)} gates for {len(down)} downs")
+    if held is None:
+        return HeldExperts(tuple(range(len(down))), len(down))
+    require(len(held.ids) == len(down), f"{len(down)} matrices of {len(held.ids)} experts")
+    return held

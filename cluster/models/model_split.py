@@ -3,7 +3,7 @@
     by heads            Q, K, V and what expands a latent by rows; attention's output by columns
     by inner columns    gate and up by rows, down by columns; shared experts too
     by vocabulary       embedding and LM head: ceil(vocab / ranks) rows each, the last one's padded
-    by experts          a run of routed experts to a group of ranks, which share their inner columns
+    by experts          some routed experts to a group of ranks, which share their inner columns
     whole everywhere    norms, routers, the projections down to latents
     rank 0's            biases of outputs that are summed over the ranks
 
@@ -12,15 +12,17 @@ The loader slices by it, the planner counts by it. No torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.errors import ConfigError
 from cluster.kv_shape import KvShape
 from cluster.models.card import DecoderConfig, MixtureConfig
+from cluster.models.expert_placement import ExpertPlacement, in_runs
 from cluster.models.stored_tensor import Share, StoredTensor
 from cluster.models.tensor_part import WHOLE, TensorPart, times
 from cluster.models.tensors import expected_tensors
-from cluster.sharding import ALONE, HeadSplit, Rank, columns_of, run_of
+from cluster.sharding import ALONE, HeadSplit, Rank, columns_of
 
 _WIDEST_UNIT = 256
 """Columns that are kept together where shares stay even: a block of GGUF's K formats."""
@@ -39,6 +41,11 @@ class ModelSplit:
     as there are experts for. 1: every rank has a part of each expert."""
     column_unit: int = 1
     """Inner columns that stay together: what shares a scale; see `fitting_split`."""
+    exchanges_rows: bool = False
+    """Whether ranks split the rows of a step and send them to routed experts: shared ones are then
+    whole at every rank, for its own rows."""
+    placement: ExpertPlacement | None = None
+    """Of the routed experts of a layer; None: in runs, as all layers are loaded."""
 
     def __post_init__(self) -> None:
         _ = self._head_split  # raises where there are too few
@@ -95,12 +102,28 @@ class ModelSplit:
         return max(n for n in range(1, ranks + 1) if ranks % n == 0 and n <= mixture.num_experts)
 
     @property
-    def experts(self) -> range:
-        """Routed experts that it has, or has columns of."""
+    def sharers(self) -> int:
+        """Ranks of a group of those: neighbours, each with some of the columns."""
+        return self.rank.world_size // self.expert_groups
+
+    @property
+    def expert_group(self) -> int:
+        """The group that it belongs to."""
+        return self.rank.index // self.sharers
+
+    @property
+    def expert_placement(self) -> ExpertPlacement:
+        """Which group has which routed expert, where there are any."""
         mixture = self.config.mixture
-        groups = self.expert_groups
-        at = self.rank.index // (self.rank.world_size // groups)
-        return run_of(0 if mixture is None else mixture.num_experts, Rank(at, groups))
+        num_experts = 0 if mixture is None else mixture.num_experts
+        return (
+            in_runs(num_experts, self.expert_groups) if self.placement is None else self.placement
+        )
+
+    @property
+    def experts(self) -> Sequence[int]:
+        """Routed experts that it has, or has columns of."""
+        return self.expert_placement.held_by(self.expert_group)
 
     def columns(self, width: int) -> range:
         """Its columns of a feed-forward of this inner width."""
@@ -110,15 +133,15 @@ class ModelSplit:
     def expert_columns(self) -> range:
         """Its columns of each of these: of as many ranks as there are in a group."""
         mixture = self.config.mixture
-        sharers = self.rank.world_size // self.expert_groups
-        own = Rank(self.rank.index % sharers, sharers)
+        own = Rank(self.rank.index % self.sharers, self.sharers)
         return _shared(0 if mixture is None else mixture.expert_size, self.column_unit, own)
 
     @property
     def shared_columns(self) -> range:
         """Its columns of the shared experts together."""
         mixture = self.config.mixture
-        return self.columns(0 if mixture is None else mixture.shared_size)
+        size = 0 if mixture is None else mixture.shared_size
+        return range(size) if self.exchanges_rows else self.columns(size)
 
     def part(self, name: str) -> TensorPart | None:
         """Of the tensor of this name (Hugging Face's); None: it is another rank's. Raises KeyError
@@ -129,13 +152,17 @@ class ModelSplit:
         """As `part`."""
         if tensor.expert is not None and tensor.expert not in self.experts:
             return None
-        if self.rank.is_alone or tensor.share is Share.WHOLE:
+        if self.rank.is_alone or self._is_whole(tensor.share):
             return WHOLE
         if not tensor.is_summed:
             return TensorPart(rows=self._run(tensor.share, tensor.shape[0]))
         if tensor.is_matrix:
             return TensorPart(columns=self._run(tensor.share, tensor.shape[1]))
         return WHOLE if self.rank.index == 0 else None
+
+    def _is_whole(self, share: Share) -> bool:
+        """Whether every rank has all of it."""
+        return share is Share.WHOLE or (share is Share.SHARED and self.exchanges_rows)
 
     def _run(self, share: Share, size: int) -> range:
         """Which of `size` rows or columns are this rank's."""

@@ -14,6 +14,7 @@ import torch
 
 from cluster.home import kernels_folder
 from cluster.models.card import ModelCard
+from cluster.models.expert_placement import ExpertPlacement
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
@@ -24,6 +25,7 @@ from engine.model.layers.rope_table import RopeTables
 from engine.model.load_phases import PhaseProgress, silent
 from engine.model.ragged_batch import RaggedBatch
 from engine.model.rank_place import RankPlace
+from engine.model.routed_experts import ExpertSource, RoutedExperts
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
 from kernels.tape.collective import Collective
@@ -45,7 +47,8 @@ class Decoder:
         collective: Collective | None = None,
         progress: PhaseProgress = silent,
     ) -> None:
-        """`collective`: of the ranks that share the matrices; None: this rank has all of them."""
+        """`collective`: of the ranks that share the matrices, an ExpertCollective where they
+        exchange rows; None: this rank has all of them."""
         _check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
         self.dtype, self.device = weights.dtype, weights.device
@@ -53,7 +56,8 @@ class Decoder:
         self._embedding = kernels.pack_linear(weights.embedding())
         self._embedding_scale = torch.tensor(self.config.embedding_scale).to(self.dtype).item()
         rope = RopeTables.of(self.config, weights.rope_divisors(), self.device)
-        builder = LayerBuilder(split=self.split, kernels=kernels, rope=rope)
+        picks = _picks(self.split, self.device)
+        builder = LayerBuilder(split=self.split, kernels=kernels, rope=rope, picks=picks)
         self._layers: list[DecoderLayer] = []
         for index in range(self.config.num_layers):
             self._layers.append(builder.layer(index, weights.layer(index)))
@@ -61,7 +65,12 @@ class Decoder:
         self._final_norm = weights.final_norm()
         head = weights.lm_head()
         self._lm_head = self._embedding if head is None else kernels.pack_linear(head)
-        self._player = player_of(self._record(Tape(self.dtype, collective)), kernels)
+        source = None
+        if picks is not None:
+            source = ExpertSource(reopen=weights.reopen, kernels=kernels, picks=picks)
+        self.experts = RoutedExperts(self.split, builder.experts, source, collective)
+        tape = Tape(self.dtype, collective, splits_rows=self.split.exchanges_rows)
+        self._player = player_of(self._record(tape), kernels)
 
     @classmethod
     def load(
@@ -119,6 +128,10 @@ class Decoder:
         ends = {self._embedding, self._lm_head}
         return sum(m.num_bytes for m in ends) + sum(layer.num_bytes for layer in self._layers)
 
+    def place_experts(self, layer: int, placement: ExpertPlacement) -> bool:
+        """See RoutedExperts.place: all ranks call it between the same two steps."""
+        return self.experts.place(layer, placement)
+
     def forward(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
         """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
 
@@ -134,15 +147,16 @@ class Decoder:
             tape.scale(residual, self._embedding_scale)  # rounded to the dtype, as in training
         x = tape.rms_norm(residual, self._layers[0].input_norm, eps)
         for index, layer in enumerate(self._layers):
-            attended = layer.attention.attend(tape, x, index)
+            attended = layer.attention.attend(tape, tape.from_residual(x), index)
             if index == last:
-                attended, residual = tape.keep_wanted(attended, residual)
+                attended, wanted = tape.keep_wanted(attended, tape.from_residual(residual))
+                residual = tape.own_rows(wanted)
             branch = layer.attention.project(tape, attended)
             x = tape.add_rms_norm(branch, residual, layer.feed_forward_norm, eps)
             branch = layer.feed_forward.record(tape, x)
             after = self._final_norm if index == last else self._layers[index + 1].input_norm
             x = tape.add_rms_norm(branch, residual, after, eps)
-        return tape.finish(self._logits(tape, x))
+        return tape.finish(self._logits(tape, tape.from_residual(x)))
 
     def _embed(self, tape: Tape) -> Rows:
         """Summed over the ranks, where each has a part of the vocabulary."""
@@ -159,6 +173,15 @@ class Decoder:
         if self.split.rank.is_alone:
             return logits
         return tape.all_gather(logits, "gathered logits", self.config.vocab_size)
+
+
+def _picks(split: ModelSplit, device: torch.device) -> torch.Tensor | None:
+    """Where a group's experts are counted; a single rank has nothing to balance."""
+    mixture = split.config.mixture
+    if mixture is None or split.rank.is_alone:
+        return None
+    shape = (split.config.num_layers, mixture.num_experts)
+    return torch.zeros(shape, dtype=torch.int64, device=device)
 
 
 def _check_ranks(rank: Rank, collective: Collective | None) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from kernels.cpu.experts import SortedExperts
+from kernels.cpu.experts import pack_sorted
 from kernels.cpu.grouped_linear import pack_native_linear
 from kernels.cpu.head_linear import pack_heads
 from kernels.cpu.latent_attention import latent_attention as torch_latent_attention
@@ -45,7 +45,7 @@ TORCH_CPU = replace(
     REFERENCE,
     name="torch",
     paged_attention=torch_attention,
-    pack_experts=functools.partial(SortedExperts, TorchLinear, gated_mul),
+    pack_experts=functools.partial(pack_sorted, TorchLinear, gated_mul),
     latent_attention=torch_latent_attention,
 )
 
@@ -79,7 +79,7 @@ def native_set(library: ctypes.CDLL) -> KernelSet:
         paged_attention=kernels.paged_attention,
         gated_mul=kernels.gated_mul,
         head_norm=kernels.head_norm,
-        pack_experts=functools.partial(SortedExperts, pack_linear, kernels.gated_mul),
+        pack_experts=functools.partial(pack_sorted, pack_linear, kernels.gated_mul),
         pack_heads=functools.partial(pack_heads, library),
         write_latent=latent.write_latent,
         latent_attention=latent.latent_attention,

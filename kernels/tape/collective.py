@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -36,11 +36,19 @@ class ReceivedRows(NamedTuple):
     """Of each rank."""
 
 
+@runtime_checkable
 class ExpertCollective(Collective, Protocol):
-    """What the ranks do besides where each has some of the routed experts.
+    """What the ranks do besides where they split the rows of a step and exchange them.
 
-    A decoder without them asks for nothing of this.
+    A decoder whose ranks all have all rows asks for nothing of this.
     """
+
+    @property
+    def rank(self) -> int:
+        """This one, from 0."""
+
+    def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
+        """See Collective; `widths` are the columns of each rank, where they differ."""
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
         """Sums rows [sum of num_rows, width] over the ranks: each gets its own [num_rows of it,

@@ -9,6 +9,8 @@ import torch
 
 from kernels.door import require
 from kernels.experts import Experts, RoutingRule
+from kernels.placed_experts import PlacedExperts
+from kernels.tape.collective import ExpertCollective
 from kernels.tape.operations import Operation
 from kernels.tape.rows import Rows
 
@@ -34,6 +36,27 @@ class RunExperts(Operation):
     ids: Rows
     weights: Rows
     out: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeExperts(Operation):
+    """As `RunExperts`, of ranks that split the rows: each row goes to the ranks that have its
+    experts, and what these make of it comes back (`expert_exchange.py`)."""
+
+    experts: PlacedExperts
+    collective: ExpertCollective
+    x: Rows
+    ids: Rows
+    weights: Rows
+    out: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountPicks(Operation):
+    """Adds to each expert's count how often it was chosen."""
+
+    counts: torch.Tensor  # int64 [num_experts]
+    ids: Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ def player_of(recording: Recording, kernels: KernelSet) -> Player:
 
 class KernelPlayer:
     """A Player that calls the set's kernels one by one. Which kernels run, and in what order, does
-    not depend on any tensor's numbers: a step on a GPU can be captured."""
+    not depend on any tensor's numbers: a step on a GPU can be captured, but for one whose ranks
+    exchange rows, where the host has to know how many."""
 
     num_native_calls = 0
 

@@ -12,6 +12,8 @@ from kernels.reference.embed_part import embed_part
 from kernels.tape import latent_operations as latent_ops
 from kernels.tape import mixture_operations as mixture_ops
 from kernels.tape import operations as ops
+from kernels.tape import row_operations as row_ops
+from kernels.tape.expert_exchange import exchange_experts
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.recording import StepQueries
 from kernels.tape.rows import Rows
@@ -131,6 +133,22 @@ def _all_gather(op: ops.AllGather, step: PlayedStep) -> None:
 
 
 @take.register
+def _sum_own_rows(op: row_ops.SumOwnRows, step: PlayedStep) -> None:
+    step[op.out] = op.summed(step[op.rows])
+
+
+@take.register
+def _take_own_rows(op: row_ops.TakeOwnRows, step: PlayedStep) -> None:
+    step[op.out] = op.taken(step[op.rows])
+
+
+@take.register
+def _gather_rows(op: row_ops.GatherRows, step: PlayedStep) -> None:
+    wanted = step.batch.logit_rows if op.is_wanted else step.batch.token_ids
+    step[op.out] = op.gathered(step[op.rows], len(wanted))
+
+
+@take.register
 def _take_columns(op: latent_ops.TakeColumns, step: PlayedStep) -> None:
     step[op.out] = step[op.rows][:, op.first : op.first + op.out.width]
 
@@ -179,6 +197,18 @@ def _route_experts(op: mixture_ops.RouteExperts, step: PlayedStep) -> None:
 @take.register
 def _run_experts(op: mixture_ops.RunExperts, step: PlayedStep) -> None:
     step[op.out] = op.experts(step[op.x], step[op.ids], step[op.weights])
+
+
+@take.register
+def _exchange_experts(op: mixture_ops.ExchangeExperts, step: PlayedStep) -> None:
+    given = step[op.x], step[op.ids], step[op.weights]
+    step[op.out] = exchange_experts(op.experts, op.collective, *given)
+
+
+@take.register
+def _count_picks(op: mixture_ops.CountPicks, step: PlayedStep) -> None:
+    ids = step[op.ids].flatten()
+    op.counts.scatter_add_(0, ids, torch.ones_like(ids))
 
 
 @take.register

@@ -8,6 +8,9 @@
 
 Activations are rows at a named place; writing to a name again overwrites what it held. Where ranks
 share the matrices, collectives are recorded among the operations; a single rank has none.
+
+All ranks have all rows of the residual, or, where experts get theirs by exchange, each a run of
+them: a branch is added up `to_residual`, its norm is taken from there whole by `from_residual`.
 """
 
 from __future__ import annotations
@@ -17,19 +20,34 @@ import torch
 from kernels.gated_mul import GateActivation, gated_width
 from kernels.linear import Linear
 from kernels.tape import operations as ops
-from kernels.tape.collective import Collective
+from kernels.tape.collective import Collective, ExpertCollective
 from kernels.tape.recording import Recording
+from kernels.tape.row_operations import GatherRows, SumOwnRows, TakeOwnRows
 from kernels.tape.rows import QkvHeads, Rows, VocabularyPart
 
 
 class Tape:
     """A forward in the making. Raises ValueError for rows that do not fit an operation."""
 
-    def __init__(self, dtype: torch.dtype, collective: Collective | None = None) -> None:
-        """`dtype` is that of matrices and activations; `collective`: None for a single rank."""
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        collective: Collective | None = None,
+        *,
+        splits_rows: bool = False,
+    ) -> None:
+        """`dtype` is that of matrices and activations; `collective`: None for a single rank.
+
+        `splits_rows`: each rank has a run of the residual's rows. Raises ValueError for a
+        collective that cannot exchange rows.
+        """
         self.dtype = dtype
         shares = collective is not None and collective.world_size > 1
         self._collective = collective if shares else None
+        self.exchange: ExpertCollective | None = None
+        if shares and splits_rows:
+            self.exchange = _row_collective(collective)
+        self._is_wanted = False
         self._places: dict[str, int] = {}
         self._operations: list[ops.Operation] = []
 
@@ -52,7 +70,7 @@ class Tape:
         """As `embed`, where each rank has some of the rows: their sum over the ranks."""
         residual = self.rows("residual", embedding.shape[1], torch.float32)
         self.add(ops.EmbedPart(matrix=embedding, part=part, out=residual))
-        return self.all_reduce(residual)
+        return self.to_residual(residual)
 
     def scale(self, rows: Rows, scale: float) -> None:
         """Multiplies float32 rows in place."""
@@ -129,7 +147,34 @@ class Tape:
         """These activations, of the rows whose logits are wanted; all others end here."""
         kept = tuple(self.rows(f"wanted {at}", r.width, r.dtype) for at, r in enumerate(rows))
         self.add(ops.KeepWanted(rows=rows, out=kept))
+        self._is_wanted = True
         return kept
+
+    def to_residual(self, rows: Rows) -> Rows:
+        """Their sum over the ranks, in place; of ranks that split the rows, of the own ones."""
+        if self.exchange is None:
+            return self.all_reduce(rows)
+        own = self.rows(f"own of {rows.place}", rows.width, rows.dtype)
+        self.add(SumOwnRows(collective=self.exchange, rows=rows, out=own))
+        return own
+
+    def from_residual(self, rows: Rows) -> Rows:
+        """Those of all ranks, of ranks that split them."""
+        if self.exchange is None:
+            return rows
+        whole = self.rows(f"all of {rows.place}", rows.width, rows.dtype)
+        wanted = self._is_wanted
+        gather = GatherRows(collective=self.exchange, rows=rows, is_wanted=wanted, out=whole)
+        self.add(gather)
+        return whole
+
+    def own_rows(self, rows: Rows) -> Rows:
+        """Of all rows this rank's, of ranks that split them."""
+        if self.exchange is None:
+            return rows
+        own = self.rows(f"own of {rows.place}", rows.width, rows.dtype)
+        self.add(TakeOwnRows(collective=self.exchange, rows=rows, out=own))
+        return own
 
     def all_reduce(self, rows: Rows) -> Rows:
         """Their sum over the ranks, in place. Nothing where there is one rank."""
@@ -152,3 +197,9 @@ class Tape:
         return Recording(
             operations=tuple(self._operations), num_places=len(self._places), logits=logits
         )
+
+
+def _row_collective(collective: Collective | None) -> ExpertCollective:
+    if not isinstance(collective, ExpertCollective):
+        raise ValueError(f"{type(collective).__name__} exchanges no rows between ranks")
+    return collective

@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 
 from kernels.door import require, require_contiguous, require_dtype, require_same_device
-from kernels.experts import check_experts
+from kernels.experts import Experts, HeldExperts, check_experts, check_matrices
 from kernels.triton.align_pairs import align_pairs
 from kernels.triton.expert_pairs import PairAssignment
 from kernels.triton.expert_products import multiply_down, multiply_gate_up
 from kernels.triton.expert_tiles import FEW_ROWS, expert_tiles
 from kernels.triton.launch import on_device_of
-from kernels.triton.stacked_weights import stack
+from kernels.triton.stacked_weights import StackedWeights, chosen, stack
 from kernels.weights import Weight
 
 _SUM_COLUMNS = 1024
@@ -44,21 +44,36 @@ class TritonExperts:
     """A `kernels.experts.Experts`: plain weights, 4 or 8 bits in groups, or 8-bit floats."""
 
     def __init__(
-        self, gate_up: Sequence[Weight], down: Sequence[Weight], first_expert: int | None = None
+        self, gate_up: Sequence[Weight], down: Sequence[Weight], held: HeldExperts | None = None
     ) -> None:
-        require(len(gate_up) == len(down) > 0, f"{len(gate_up)} gates for {len(down)} downs")
-        self._gate_up, self._down = stack(gate_up), stack(down)
+        held = check_matrices(gate_up, down, held)
+        self._take(stack(gate_up), stack(down), held)
+
+    def _take(self, gate_up: StackedWeights, down: StackedWeights, held: HeldExperts) -> None:
+        self._gate_up, self._down, self.held = gate_up, down, held
         self._hidden_size, self._size = self._down.shape
         require(
             self._gate_up.shape == (2 * self._size, self._hidden_size),
             f"gate_up is {self._gate_up.shape} for a down of {self._down.shape}",
         )
-        self._num_experts, self._first_expert = len(down), first_expert
+        self._num_experts = len(held.ids)
+        has_others = self._num_experts < held.num_experts
+        self._places = held.places(down.values.device) if has_others else None
 
     @property
     def num_bytes(self) -> int:
         """See Experts."""
         return self._gate_up.num_bytes + self._down.num_bytes
+
+    def with_experts(self, held: HeldExperts, gained: Sequence[Experts]) -> TritonExperts:
+        """See Experts: a layer is one piece, and made anew."""
+        sources = [each for each in (self, *gained) if isinstance(each, TritonExperts)]
+        ids = [expert for each in sources for expert in each.held.ids]
+        places = [ids.index(expert) for expert in held.ids]
+        made = TritonExperts.__new__(TritonExperts)
+        gate_up = chosen([each._gate_up for each in sources], places)
+        made._take(gate_up, chosen([each._down for each in sources], places), held)
+        return made
 
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """See Experts."""
@@ -76,16 +91,13 @@ class TritonExperts:
         return out
 
     def _held(self, ids: torch.Tensor) -> torch.Tensor:
-        """Counted from the first expert that is held; the number of these for all others."""
-        if self._first_expert is None:
-            return ids
-        own = ids - self._first_expert
-        return own.where((own >= 0) & (own < self._num_experts), self._num_experts)
+        """Places among the experts that are held; the number of these for all others."""
+        return ids if self._places is None else self._places[ids]
 
     def _run(
         self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, out: torch.Tensor
     ) -> None:
-        num_rows, num_pairs, has_others = x.shape[0], ids.numel(), self._first_expert is not None
+        num_rows, num_pairs, has_others = x.shape[0], ids.numel(), self._places is not None
         is_packed = self._gate_up.bits < 16 or self._down.bits < 16
         tiles = expert_tiles(num_rows, num_pairs, self._num_experts, is_packed=is_packed)
         is_few = num_rows <= FEW_ROWS

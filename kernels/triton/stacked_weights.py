@@ -10,7 +10,7 @@ few rows, for which only the bytes of the weights count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -73,6 +73,26 @@ def stack(weights: Sequence[Weight]) -> StackedWeights:
     for expert in range(1, len(weights)):
         _put(into, expert, _tiles(weights[expert]))
     return into
+
+
+def chosen(stacks: Sequence[StackedWeights], places: Sequence[int]) -> StackedWeights:
+    """Some experts of these, counted through, in a stack of their own. All are of one kind."""
+    for stacked in stacks:
+        _require_alike(stacks[0], stacked)
+
+    def picked(parts: list[torch.Tensor | None]) -> torch.Tensor | None:
+        experts = [expert for part in parts if part is not None for expert in part]
+        return torch.stack([experts[place] for place in places]) if experts else None
+
+    values = picked([stacked.values for stacked in stacks])
+    assert values is not None
+    return replace(
+        stacks[0],
+        values=values,
+        scales=picked([stacked.scales for stacked in stacks]),
+        minimums=picked([stacked.minimums for stacked in stacks]),
+        factors=picked([stacked.factors for stacked in stacks]),
+    )
 
 
 def _tiles(weight: Weight) -> StackedWeights:
@@ -147,13 +167,7 @@ def _room(part: torch.Tensor | None, num_experts: int) -> torch.Tensor | None:
 
 
 def _put(into: StackedWeights, expert: int, one: StackedWeights) -> None:
-    same = (into.bits, into.width, into.group, into.shape)
-    own = (one.bits, one.width, one.group, one.shape)
-    require(
-        same == own and into.values.dtype == one.values.dtype,
-        f"expert {expert} is stored as {own} of {one.values.dtype} (bits, width, group, shape), "
-        f"others as {same} of {into.values.dtype}; the experts of a layer are stored alike",
-    )
+    _require_alike(into, one, f"expert {expert}")
     pairs = (
         (into.values, one.values),
         (into.scales, one.scales),
@@ -163,3 +177,13 @@ def _put(into: StackedWeights, expert: int, one: StackedWeights) -> None:
     for target, source in pairs:
         if target is not None and source is not None:
             target[expert].copy_(source)
+
+
+def _require_alike(first: StackedWeights, other: StackedWeights, name: str = "another") -> None:
+    same = (first.bits, first.width, first.group, first.shape)
+    own = (other.bits, other.width, other.group, other.shape)
+    require(
+        same == own and first.values.dtype == other.values.dtype,
+        f"{name} is stored as {own} of {other.values.dtype} (bits, width, group, shape), "
+        f"others as {same} of {first.values.dtype}; the experts of a layer are stored alike",
+    )

@@ -24,16 +24,9 @@ class GroupCollective(ExpertCollective, Protocol):
     """
 
     @property
-    def rank(self) -> int:
-        """This one, from 0."""
-
-    @property
     def waited_s(self) -> float:
         """Seconds that this rank has waited for others, in all: the ranks' skew. 0 where only a
         device could say it; over TCP with the time that the bytes took."""
-
-    def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
-        """See Collective; `widths` are the columns of each rank, where they differ."""
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
         """The rows of `root` to all others, in place; contiguous, of one shape at every rank."""

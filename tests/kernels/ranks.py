@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+
+from kernels.tape.collective import ReceivedRows
 
 LIMIT_S = 60.0
 T = TypeVar("T")
@@ -38,10 +40,15 @@ class SameEverywhere:
 
 
 class ThreadRank:
-    """A Collective of one thread among those of `run_ranks`."""
+    """An ExpertCollective of one thread among those of `run_ranks`."""
 
     def __init__(self, rank: int, shelf: list[torch.Tensor], barrier: threading.Barrier) -> None:
         self._rank, self._shelf, self._barrier = rank, shelf, barrier
+
+    @property
+    def rank(self) -> int:
+        """See ExpertCollective."""
+        return self._rank
 
     @property
     def world_size(self) -> int:
@@ -50,15 +57,32 @@ class ThreadRank:
 
     def all_reduce(self, rows: torch.Tensor) -> None:
         """See Collective: in the order of the ranks, in float32."""
+        rows.copy_(self._sum(rows))
+
+    def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
+        """See ExpertCollective."""
+        parts = self._exchanged(rows)
+        assert not widths or [part.shape[1] for part in parts] == list(widths)
+        return torch.cat(parts, dim=1)
+
+    def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
+        """See ExpertCollective."""
+        return self._sum(rows).to(rows.dtype).split(list(num_rows))[self._rank].clone()
+
+    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+        """See ExpertCollective."""
+        assert sum(num_rows) == len(rows)
+        numbers = [part.tolist() for part in self._exchanged(torch.tensor(num_rows))]
+        parts = self._exchanged(rows)
+        mine = [part.split(number)[self._rank] for part, number in zip(parts, numbers, strict=True)]
+        return ReceivedRows(torch.cat(mine), [number[self._rank] for number in numbers])
+
+    def _sum(self, rows: torch.Tensor) -> torch.Tensor:
         parts = self._exchanged(rows)
         total = parts[0].float()
         for part in parts[1:]:
             total = total + part.float()
-        rows.copy_(total)
-
-    def all_gather(self, rows: torch.Tensor) -> torch.Tensor:
-        """See Collective."""
-        return torch.cat(self._exchanged(rows), dim=1)
+        return total
 
     def _exchanged(self, rows: torch.Tensor) -> list[torch.Tensor]:
         """Those of all ranks. Nobody overwrites them while another reads."""

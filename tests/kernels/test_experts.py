@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels.dispatch.kernel_sets import REFERENCE
-from kernels.experts import Experts
+from kernels.experts import Experts, HeldExperts
 from kernels.weights import GroupedWeight, Weight
 from tests.kernels.kernel_sets import CPU_SETS, DTYPES, cpu_set, random, tolerance
 
@@ -24,6 +24,13 @@ def matrices(dtype: torch.dtype) -> tuple[list[torch.Tensor], list[torch.Tensor]
 
 def packed(name: str, dtype: torch.dtype) -> Experts:
     return cpu_set(name).pack_experts(*matrices(dtype))
+
+
+def packed_of(name: str, dtype: torch.dtype, *experts: int) -> Experts:
+    """Of a rank that holds these."""
+    gate_up, down = matrices(dtype)
+    own = [gate_up[e] for e in experts], [down[e] for e in experts]
+    return cpu_set(name).pack_experts(*own, HeldExperts(experts, NUM_EXPERTS))
 
 
 def choice(num_rows: int, k: int, *, of: int = NUM_EXPERTS) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,16 +158,35 @@ def test_the_reference_takes_weights_of_every_kind() -> None:
 def test_experts_of_several_ranks_add_up_and_skip_those_of_others(
     name: str, num_rows: int, k: int, dtype: torch.dtype
 ) -> None:
-    gate_up, down = matrices(dtype)
     x = random(num_rows, HIDDEN, dtype=dtype)
     ids, weights = choice(num_rows, k)
-    runs = [slice(0, 1), slice(1, 4), slice(4, 6)]
-    shares = [
-        cpu_set(name).pack_experts(gate_up[run], down[run], run.start)(x, ids, weights)
-        for run in runs
-    ]
-    for run, share in zip(runs, shares, strict=True):
-        chose = ((ids >= run.start) & (ids < run.stop)).any(1)
+    held = [(0,), (1, 3, 4), (2, 5)]
+    shares = [packed_of(name, dtype, *experts)(x, ids, weights) for experts in held]
+    for experts, share in zip(held, shares, strict=True):
+        chose = torch.isin(ids, torch.tensor(experts)).any(1)
         assert not share[~chose].any()
     expected = packed("reference", dtype)(x, ids, weights)
     torch.testing.assert_close(sum(shares), expected, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["reference", *CPU_SETS])
+def test_exchanged_experts_have_the_bits_of_those_that_were_packed_together(
+    name: str, dtype: torch.dtype
+) -> None:
+    before = packed_of(name, dtype, 0, 1, 2)
+    gained = [packed_of(name, dtype, 5), packed_of(name, dtype, 3)]
+    after = before.with_experts(HeldExperts((0, 3, 5), NUM_EXPERTS), gained)
+    together = packed_of(name, dtype, 0, 3, 5)
+    x = random(40, HIDDEN, dtype=dtype)
+    ids, weights = choice(40, 3)
+    assert torch.equal(after(x, ids, weights), together(x, ids, weights))
+    assert torch.equal(before(x, ids, weights), packed_of(name, dtype, 0, 1, 2)(x, ids, weights))
+    assert (after.held, after.num_bytes) == (together.held, together.num_bytes)
+
+
+@pytest.mark.parametrize("name", ["reference", *CPU_SETS])
+def test_matrices_of_more_experts_than_are_named_are_refused(name: str) -> None:
+    gate_up, down = matrices(torch.float32)
+    with pytest.raises(ValueError, match="6 matrices of 2 experts"):
+        cpu_set(name).pack_experts(gate_up, down, HeldExperts((0, 1), NUM_EXPERTS))

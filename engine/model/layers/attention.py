@@ -16,8 +16,8 @@ class Attention(Protocol):
         """Memory of the matrices."""
 
     def attend(self, tape: Tape, x: Rows, layer: int) -> Rows:
-        """Of the normed residual; writes the step's KV to the pool's layer of this index."""
+        """Of all rows of the normed residual; writes the step's KV to that layer of the pool."""
 
     def project(self, tape: Tape, attended: Rows) -> Rows:
-        """What is added to the residual, [num_rows, hidden], summed over the ranks. The last layer
-        asks for some rows only."""
+        """What is added to the residual, [num_rows, hidden], summed over the ranks; the rank's own
+        rows where the tape splits them. The last layer asks for some rows only."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -13,7 +13,7 @@ from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.layers.feed_forward import FeedForward, GatedMlp
 from engine.model.layers.grouped_query_attention import GroupedQueryAttention
 from engine.model.layers.latent_attention import build_latent_attention
-from engine.model.layers.mixture import build_mixture
+from engine.model.layers.mixture import build_experts, build_mixture
 from engine.model.layers.post_norm import NormedAttention, NormedFeedForward, PostNorm
 from engine.model.layers.qk_norm import QkNorm
 from engine.model.layers.rope_table import RopeTables
@@ -21,6 +21,7 @@ from engine.model.weights.decoder_weights import AttentionWeights, LayerWeights,
 from engine.model.weights.latent_weights import LatentWeights
 from engine.model.weights.mixture_weights import MixtureWeights
 from kernels.gated_mul import GateActivation
+from kernels.placed_experts import ExpertGroups, PlacedExperts
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.rows import QkvHeads
 
@@ -32,6 +33,10 @@ class LayerBuilder:
     split: ModelSplit
     kernels: KernelSet
     rope: RopeTables
+    picks: torch.Tensor | None = None
+    """int64 [num_layers, num_experts], to be counted up; None: nobody asks."""
+    experts: dict[int, PlacedExperts] = field(default_factory=dict)
+    """By layer, those that were built."""
 
     @property
     def config(self) -> DecoderConfig:
@@ -44,7 +49,7 @@ class LayerBuilder:
             input_norm=weights.input_norm,
             attention=self._attention(index, weights),
             feed_forward_norm=weights.feed_forward_norm,
-            feed_forward=self._feed_forward(weights),
+            feed_forward=self._feed_forward(index, weights),
         )
 
     def _attention(self, index: int, weights: LayerWeights) -> Attention:
@@ -52,8 +57,8 @@ class LayerBuilder:
         norm = weights.attention_post_norm
         return attention if norm is None else NormedAttention(attention, self._post_norm(norm))
 
-    def _feed_forward(self, weights: LayerWeights) -> FeedForward:
-        feed_forward = self._bare_feed_forward(weights.feed_forward)
+    def _feed_forward(self, index: int, weights: LayerWeights) -> FeedForward:
+        feed_forward = self._bare_feed_forward(index, weights.feed_forward)
         norm = weights.feed_forward_post_norm
         if norm is None:
             return feed_forward
@@ -64,11 +69,18 @@ class LayerBuilder:
             return self._grouped_query_attention(index, weights)
         return build_latent_attention(self.kernels, weights, self.split, self.rope.plain)
 
-    def _bare_feed_forward(self, weights: MlpWeights | MixtureWeights) -> FeedForward:
+    def _bare_feed_forward(self, index: int, weights: MlpWeights | MixtureWeights) -> FeedForward:
         if isinstance(weights, MlpWeights):
             return self._mlp(weights)
         assert self.config.mixture is not None
-        return build_mixture(self.kernels, weights, self.config.mixture)
+        split, picks = self.split, None if self.picks is None else self.picks[index]
+        groups = ExpertGroups(
+            of_experts=torch.tensor(split.expert_placement.groups, device=weights.router.device),
+            own=split.expert_group,
+            sharers=split.sharers,
+        )
+        self.experts[index] = experts = build_experts(self.kernels, weights.routed, groups)
+        return build_mixture(self.kernels, weights, self.config.mixture, experts, picks)
 
     def _grouped_query_attention(
         self, index: int, weights: AttentionWeights

@@ -19,7 +19,8 @@ class FeedForward(Protocol):
         """Memory of the matrices."""
 
     def record(self, tape: Tape, x: Rows) -> Rows:
-        """x [num_rows, hidden], normed -> what is added to the residual, summed over the ranks."""
+        """x, the norm of the residual -> what is added to it, summed over the ranks: of all rows,
+        or of the rank's own where the tape splits them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class GatedMlp:
 
     def record(self, tape: Tape, x: Rows) -> Rows:
         """See FeedForward."""
-        return tape.all_reduce(self.record_share(tape, x))
+        return tape.to_residual(self.record_share(tape, tape.from_residual(x)))
 
     def record_share(self, tape: Tape, x: Rows) -> Rows:
         """As `record`, but this rank's share of the sum."""

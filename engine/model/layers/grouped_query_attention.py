@@ -43,4 +43,4 @@ class GroupedQueryAttention:
 
     def project(self, tape: Tape, attended: Rows) -> Rows:
         """See Attention."""
-        return tape.all_reduce(tape.linear(self.o, attended, "branch"))
+        return tape.to_residual(tape.linear(self.o, attended, "branch"))

@@ -109,7 +109,7 @@ class LatentAttention:
         heads = self.num_heads
         values = tape.rows("values", heads * self.config.value_dim)
         tape.add(HeadProduct(matrix=self.value_up, x=attended, num_heads=heads, out=values))
-        return tape.all_reduce(tape.linear(self.o, values, "branch"))
+        return tape.to_residual(tape.linear(self.o, values, "branch"))
 
     def _absorbed(self, tape: Tape, query: Rows) -> Rows:
         """The query's columns of `down` -> num_heads * row_dim, not rotated."""

@@ -8,12 +8,19 @@ import torch
 
 from cluster.models.card import MixtureConfig
 from engine.model.layers.feed_forward import GatedMlp
-from engine.model.weights.mixture_weights import MixtureWeights, SharedWeights
-from kernels.experts import Experts, GroupRank, RoutingRule, ScoreFunction
+from engine.model.weights.mixture_weights import MixtureWeights, RoutedWeights, SharedWeights
+from kernels.experts import GroupRank, RoutingRule, ScoreFunction
 from kernels.gated_mul import GateActivation
 from kernels.linear import Linear
+from kernels.placed_experts import ExpertGroups, PlacedExperts
 from kernels.tape.kernel_set import KernelSet
-from kernels.tape.mixture_operations import AddRows, RouteExperts, RunExperts
+from kernels.tape.mixture_operations import (
+    AddRows,
+    CountPicks,
+    ExchangeExperts,
+    RouteExperts,
+    RunExperts,
+)
 from kernels.tape.rows import Rows
 from kernels.tape.tape import Tape
 
@@ -25,7 +32,8 @@ class Mixture:
     router: Linear
     router_bias: torch.Tensor | None  # float32 [num_experts]
     rule: RoutingRule
-    experts: Experts
+    experts: PlacedExperts
+    picks: torch.Tensor | None  # int64 [num_experts]: how often each is chosen; None: not counted
     shared: GatedMlp | None
 
     @property
@@ -35,33 +43,62 @@ class Mixture:
         return self.router.num_bytes + self.experts.num_bytes + shared
 
     def record(self, tape: Tape, x: Rows) -> Rows:
-        """See FeedForward."""
-        routed = self._routed(tape, x)
+        """See FeedForward. Ranks that split the rows have all columns of the shared experts."""
+        ids, weights = self._choose(tape, x)
+        routed = tape.rows("routed", x.width)
+        self._run(tape, x, ids, weights, routed)
         if self.shared is not None:
             tape.add(AddRows(rows=routed, addend=self.shared.record_share(tape, x)))
-        return tape.all_reduce(routed)
+        return routed if tape.exchange is not None else tape.all_reduce(routed)
 
-    def _routed(self, tape: Tape, x: Rows) -> Rows:
-        """This rank's share of the chosen experts' sum."""
+    def _choose(self, tape: Tape, x: Rows) -> tuple[Rows, Rows]:
+        """Ids and weights of each row's experts."""
         rule, bias = self.rule, self.router_bias
         logits = tape.logits(self.router, x, "router logits")
         ids = tape.rows("expert ids", rule.num_chosen, torch.int64)
         weights = tape.rows("expert weights", rule.num_chosen, torch.float32)
         tape.add(RouteExperts(logits=logits, bias=bias, rule=rule, ids=ids, weights=weights))
-        out = tape.rows("routed", x.width)
-        tape.add(RunExperts(experts=self.experts, x=x, ids=ids, weights=weights, out=out))
-        return out
+        if self.picks is not None:
+            tape.add(CountPicks(counts=self.picks, ids=ids))
+        return ids, weights
+
+    def _run(self, tape: Tape, x: Rows, ids: Rows, weights: Rows, out: Rows) -> None:
+        """The chosen experts' sum, or of ranks that all have all rows this one's share of it."""
+        experts, exchange = self.experts, tape.exchange
+        if exchange is None:
+            tape.add(RunExperts(experts=experts, x=x, ids=ids, weights=weights, out=out))
+            return
+        tape.add(
+            ExchangeExperts(
+                experts=experts, collective=exchange, x=x, ids=ids, weights=weights, out=out
+            )
+        )
 
 
-def build_mixture(kernels: KernelSet, weights: MixtureWeights, config: MixtureConfig) -> Mixture:
-    """Takes the weights over."""
+def build_mixture(
+    kernels: KernelSet,
+    weights: MixtureWeights,
+    config: MixtureConfig,
+    experts: PlacedExperts,
+    picks: torch.Tensor | None,
+) -> Mixture:
+    """Takes the weights over, but for those of routed experts: see `build_experts`."""
     return Mixture(
         router=kernels.pack_linear(weights.router),
         router_bias=weights.router_bias,
         rule=routing_rule(config),
-        experts=kernels.pack_experts(weights.gate_up, weights.down, weights.first_expert),
+        experts=experts,
+        picks=picks,
         shared=None if weights.shared is None else _shared(kernels, weights.shared),
     )
+
+
+def build_experts(
+    kernels: KernelSet, weights: RoutedWeights, groups: ExpertGroups
+) -> PlacedExperts:
+    """Takes the weights over."""
+    experts = kernels.pack_experts(weights.gate_up, weights.down, weights.held)
+    return PlacedExperts(experts, groups)
 
 
 def routing_rule(config: MixtureConfig) -> RoutingRule:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from cluster.errors import BadCheckpoint
 from cluster.models.card import DecoderConfig, ModelCard
+from cluster.models.expert_placement import ExpertPlacement
 from cluster.models.model_split import ModelSplit
 from cluster.models.tensors import (
     ATTENTION_POST_NORM,
@@ -25,7 +28,12 @@ from cluster.models.tensors import (
 from engine.contract.weight_format import WeightFormat
 from engine.model.weights.checkpoint import Checkpoint
 from engine.model.weights.latent_weights import LatentWeights, latent_weights
-from engine.model.weights.mixture_weights import MixtureWeights, mixture_weights
+from engine.model.weights.mixture_weights import (
+    MixtureWeights,
+    RoutedWeights,
+    mixture_weights,
+    routed_weights,
+)
 from engine.model.weights.open_checkpoint import open_checkpoint
 from engine.model.weights.weight_reader import WeightReader
 from kernels.weights import Weight
@@ -90,6 +98,8 @@ class DecoderWeights:
         self.split = ModelSplit(config=card.config) if split is None else split
         self.config = self.split.config
         self.dtype, self.device = dtype, device
+        self.reopen = functools.partial(DecoderWeights, card, dtype, device, form, split=self.split)
+        """The same again, for experts that move; holds no file open."""
         self._checkpoint = open_checkpoint(card)
         check_tensors(self._checkpoint, self.config)
         self._reader = WeightReader(self._checkpoint, form, self.split, dtype=dtype, device=device)
@@ -124,11 +134,19 @@ class DecoderWeights:
             feed_forward_post_norm=self._norm_if(has_post_norms, prefix + FEED_FORWARD_POST_NORM),
         )
 
+    def experts(
+        self, index: int, placement: ExpertPlacement, experts: Sequence[int]
+    ) -> RoutedWeights:
+        """Of these experts of a layer, which this rank has by that placement; read when they are
+        asked for, by any thread while no other reads."""
+        reader = self._reader.of(replace(self.split, placement=placement))
+        return routed_weights(reader, index, experts)
+
     def _feed_forward(self, index: int) -> MlpWeights | MixtureWeights:
-        mixture, prefix = self.config.mixture, layer_prefix(index)
+        mixture = self.config.mixture
         if mixture is None or index in mixture.dense_layers:
-            return self._mlp(prefix + "mlp.")
-        return mixture_weights(self._reader, prefix, mixture)
+            return self._mlp(layer_prefix(index) + "mlp.")
+        return mixture_weights(self._reader, index, mixture)
 
     def _attention(self, prefix: str) -> AttentionWeights | LatentWeights:
         config, has_qk_norm = self.config, self.config.has_qk_norm

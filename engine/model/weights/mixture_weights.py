@@ -9,7 +9,9 @@ import torch
 
 from cluster.models.card import MixtureConfig
 from cluster.models.mixture_tensors import ROUTER, ROUTER_BIAS, SHARED, expert_prefix
+from cluster.models.tensors import layer_prefix
 from engine.model.weights.weight_reader import WeightReader
+from kernels.experts import HeldExperts
 from kernels.weights import Weight
 
 
@@ -41,37 +43,50 @@ class SharedWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedWeights:
+    """Of some experts of a layer, a rank's columns of them."""
+
+    held: HeldExperts
+    gate_up: Sequence[Weight]  # of each expert [2 * expert_size, hidden]
+    down: Sequence[Weight]  # of each expert [hidden, expert_size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureWeights:
     """Matrices are [out, in]. Experts are the rank's own."""
 
     router: torch.Tensor  # [num_experts, hidden], of the replica's dtype
     router_bias: torch.Tensor | None  # float32 [num_experts]
-    gate_up: Sequence[Weight]  # of each expert [2 * expert_size, hidden]
-    down: Sequence[Weight]  # of each expert [hidden, expert_size]
-    first_expert: int | None
-    """The id of the first of these; None: there are no others."""
+    routed: RoutedWeights
     shared: SharedWeights | None
 
 
-def mixture_weights(reader: WeightReader, prefix: str, mixture: MixtureConfig) -> MixtureWeights:
-    """Of the layer whose tensors' names begin with `prefix`."""
-
-    own = reader.split.experts
-
-    def gate_up(index: int) -> Weight:
-        expert = prefix + expert_prefix(own[index])
-        return reader.matrix(f"{expert}gate_proj.weight", f"{expert}up_proj.weight")
-
-    def down(index: int) -> Weight:
-        return reader.matrix(f"{prefix}{expert_prefix(own[index])}down_proj.weight")
-
+def mixture_weights(reader: WeightReader, layer: int, mixture: MixtureConfig) -> MixtureWeights:
+    """Of the layer at that index."""
+    prefix = layer_prefix(layer)
     return MixtureWeights(
         router=reader.plain(prefix + ROUTER),
         router_bias=reader.exact(prefix + ROUTER_BIAS) if mixture.has_score_bias else None,
-        gate_up=ExpertWeights(gate_up, len(own)),
-        down=ExpertWeights(down, len(own)),
-        first_expert=None if len(own) == mixture.num_experts else own.start,
+        routed=routed_weights(reader, layer, reader.split.experts),
         shared=_shared(reader, prefix + SHARED) if mixture.shared_size else None,
+    )
+
+
+def routed_weights(reader: WeightReader, layer: int, experts: Sequence[int]) -> RoutedWeights:
+    """Of these experts, which the reader's rank has."""
+
+    def gate_up(index: int) -> Weight:
+        prefix = layer_prefix(layer) + expert_prefix(experts[index])
+        return reader.matrix(f"{prefix}gate_proj.weight", f"{prefix}up_proj.weight")
+
+    def down(index: int) -> Weight:
+        prefix = layer_prefix(layer) + expert_prefix(experts[index])
+        return reader.matrix(f"{prefix}down_proj.weight")
+
+    return RoutedWeights(
+        held=HeldExperts(tuple(experts), reader.split.expert_placement.num_experts),
+        gate_up=ExpertWeights(gate_up, len(experts)),
+        down=ExpertWeights(down, len(experts)),
     )
 
 

@@ -15,7 +15,7 @@ from kernels.weights import Weight
 
 
 class WeightReader:
-    """One per load. Every call reads; nothing is kept, and nothing of another rank's is read.
+    """Every call reads; nothing is kept, and nothing of another rank's is read.
 
     Norms, biases and the gates of routers are read by `plain`: they are small, and what they decide
     is sensitive.
@@ -35,6 +35,12 @@ class WeightReader:
         self._form = form
         self._dtype = dtype
         self._device = device
+
+    def of(self, split: ModelSplit) -> WeightReader:
+        """Of the same checkpoint another part."""
+        return WeightReader(
+            self._checkpoint, self._form, split, dtype=self._dtype, device=self._device
+        )
 
     def plain(self, name: str) -> torch.Tensor:
         """Any tensor, in the replica's dtype."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
+from cluster.models.expert_placement import in_runs
 from cluster.models.footprint import footprint, held_parameters, parameters
 from cluster.models.model_split import ModelSplit, inner_unit
 from cluster.models.stored_tensor import Share
@@ -116,7 +117,7 @@ def test_sixteen_ranks_hold_all_of_deepseek_v3_and_its_latents_sixteen_times() -
 
 def test_a_rank_of_deepseek_v3_has_a_run_of_experts_and_all_of_the_latents() -> None:
     split = ModelSplit(config=DEEPSEEK_V3, rank=Rank(3, 8))
-    assert split.experts == range(96, 128)
+    assert split.experts == tuple(range(96, 128))
     assert split.heads == range(48, 64)
     assert split.kv_shape == DEEPSEEK_V3.kv_shape
     assert split.part("model.layers.9.mlp.experts.95.up_proj.weight") is None
@@ -127,6 +128,29 @@ def test_a_rank_of_deepseek_v3_has_a_run_of_experts_and_all_of_the_latents() -> 
         columns=range(48 * 128, 64 * 128)
     )
     assert split.part("model.layers.9.self_attn.kv_a_proj_with_mqa.weight") == WHOLE
+
+
+def test_experts_are_where_a_placement_says() -> None:
+    groups = [expert % 2 for expert in range(256)]
+    placement = in_runs(256, 2).changed_to(groups)
+    even, odd = (replace(split, placement=placement) for split in splits(FEW_LAYERS, 2, 2))
+    assert even.experts == tuple(range(0, 256, 2))
+    expert = "model.layers.4.mlp.experts.7.up_proj.weight"
+    assert even.part(expert) is None
+    assert odd.part(expert) == TensorPart(rows=range(2048))
+
+
+def test_placements_move_parameters_and_add_none() -> None:
+    placement = in_runs(256, 2).changed_to([expert % 2 for expert in range(256)])
+    for split in splits(FEW_LAYERS, 2, 2):
+        assert held_parameters(replace(split, placement=placement)) == held_parameters(split)
+
+
+def test_shared_experts_are_whole_at_ranks_that_send_rows() -> None:
+    shared = "model.layers.4.mlp.shared_experts.down_proj.weight"
+    for split in splits(FEW_LAYERS, 2, 2):
+        assert split.part(shared) != WHOLE
+        assert replace(split, exchanges_rows=True).part(shared) == WHOLE
 
 
 def test_groups_of_ranks_share_their_experts_columns() -> None:

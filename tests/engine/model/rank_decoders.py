@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from cluster.models.card import ModelCard
@@ -11,6 +13,7 @@ from engine.contract.weight_format import WeightFormat
 from engine.model.decoder import Decoder
 from engine.model.rank_place import RankPlace
 from engine.model.weights.open_checkpoint import fitted_split
+from kernels.tape.collective import Collective
 from tests.engine.model.parity import CLOSE, generate
 from tests.kernels.ranks import ThreadRank, run_ranks
 
@@ -23,10 +26,28 @@ def rank_split(
     rank: Rank,
     weights: WeightFormat = WeightFormat.FULL,
     expert_parallel_size: int | None = None,
+    *,
+    exchanges_rows: bool = False,
 ) -> ModelSplit:
     """As a replica's loader and its memory plan get it."""
-    asked = ModelSplit(config=card.config, rank=rank, expert_parallel_size=expert_parallel_size)
+    asked = ModelSplit(
+        config=card.config,
+        rank=rank,
+        expert_parallel_size=expert_parallel_size,
+        exchanges_rows=exchanges_rows,
+    )
     return fitted_split(card, asked, weights)
+
+
+def rank_decoder(
+    card: ModelCard, index: int, collective: Collective, *, exchanges_rows: bool = False
+) -> Decoder:
+    """That rank's of the collective's, in float32."""
+    rank = Rank(index, collective.world_size)
+    place = RankPlace(
+        split=rank_split(card, rank, exchanges_rows=exchanges_rows), collective=collective
+    )
+    return Decoder.load(card, torch.float32, "cpu", place=place)
 
 
 def answers_of_ranks(
@@ -38,14 +59,18 @@ def answers_of_ranks(
     dtype: torch.dtype = torch.float32,
     weights: WeightFormat = WeightFormat.FULL,
     expert_parallel_size: int | None = None,
+    exchanges_rows: bool = False,
+    moved: Callable[[Decoder], Decoder] = lambda decoder: decoder,
 ) -> list[Answers]:
-    """Of every rank: each decodes by the logits that it gathered itself."""
+    """Of every rank: each decodes by the logits that it gathered itself, with what `moved` makes of
+    its decoder."""
 
     def work(index: int, collective: ThreadRank) -> Answers:
-        split = rank_split(card, Rank(index, num_ranks), weights, expert_parallel_size)
+        rank = Rank(index, num_ranks)
+        split = rank_split(card, rank, weights, expert_parallel_size, exchanges_rows=exchanges_rows)
         place = RankPlace(split=split, collective=collective)
         decoder = Decoder.load(card, dtype, "cpu", weights=weights, place=place)
-        return generate(decoder, prompts, chunk_tokens)
+        return generate(moved(decoder), prompts, chunk_tokens)
 
     return run_ranks(num_ranks, work)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.experts import GroupRank, RoutingRule, ScoreFunction
+from kernels.experts import GroupRank, HeldExperts, RoutingRule, ScoreFunction
 from kernels.fp8 import quantize_fp8
 from kernels.reference.experts import ReferenceExperts
 from kernels.reference.route_experts import route_experts as reference_route
@@ -160,12 +160,27 @@ def test_a_rank_gives_the_share_of_its_own_experts(num_rows: int, kind: str, pla
     gate_up, down = experts_of(kind, place)
     x, ids, weights = routed(num_rows, place)
     for run in (slice(0, 2), slice(2, 6), slice(4, 5)):  # the last one's nobody chose
-        share = gate_up[run], down[run], run.start
+        share = gate_up[run], down[run], HeldExperts(tuple(range(6)[run]), 6)
         expected = ReferenceExperts(*share)(x, ids, weights)
         ours = TritonExperts(*share)(x, ids, weights)
         scale = float(expected.abs().max())
         tolerance = 1e-5 if kind == "plain" and x.dtype is torch.float32 else 1e-2
         torch.testing.assert_close(ours, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("kind", ["plain", "int4", "fp8"])
+def test_exchanged_experts_are_as_if_they_had_been_packed_together(kind: str) -> None:
+    place = ("cpu", torch.float32)
+    gate_up, down = experts_of(kind, place)
+    x, ids, weights = routed(5, place)
+
+    def of(*experts: int) -> TritonExperts:
+        matrices = [gate_up[e] for e in experts], [down[e] for e in experts]
+        return TritonExperts(*matrices, HeldExperts(experts, 6))
+
+    exchanged = of(0, 1, 2).with_experts(HeldExperts((0, 2, 3), 6), [of(5), of(3)])
+    assert exchanged.num_bytes == of(0, 2, 3).num_bytes
+    assert torch.equal(exchanged(x, ids, weights), of(0, 2, 3)(x, ids, weights))
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -79,11 +79,12 @@ def test_experts_are_read_one_at_a_time_when_they_are_asked_for(tmp_path: Path) 
     mixture = weights.layer(1).feed_forward
     assert isinstance(mixture, MixtureWeights)
     experts = model.model.layers[1].mlp.experts
-    assert len(mixture.gate_up) == len(mixture.down) == 8
+    routed = mixture.routed
+    assert len(routed.gate_up) == len(routed.down) == 8
     for index in range(8):
-        assert torch.equal(mixture.gate_up[index], experts.gate_up_proj[index])
-        assert torch.equal(mixture.down[index], experts.down_proj[index])
-    assert mixture.down[3] is not mixture.down[3]
+        assert torch.equal(routed.gate_up[index], experts.gate_up_proj[index])
+        assert torch.equal(routed.down[index], experts.down_proj[index])
+    assert routed.down[3] is not routed.down[3]
 
 
 def test_expert_weights_are_read_once_each_in_order() -> None:
