@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from cluster.models.card import ModelCard
-from cluster.sharding import Rank
 from engine.experts import rebalancer as rebalancer_module
 from engine.experts.balancing import Balancing
 from engine.experts.rank_experts import RankExperts
@@ -24,7 +23,7 @@ from engine.model.weights.decoder_weights import DecoderWeights
 from tests.engine.experts.test_rebalancer import INTERVAL_S, StoppedClock
 from tests.engine.model.mixture_cards import PROMPTS, deepseek_card
 from tests.engine.model.parity import generate
-from tests.engine.model.rank_decoders import Answers, assert_one_decoder
+from tests.engine.model.rank_decoders import Answers, assert_one_decoder, rank_decoder
 from tests.kernels.ranks import LIMIT_S, ThreadRank, run_ranks
 
 Words = SimpleQueue[bytes | None]
@@ -81,14 +80,7 @@ def serve(
     seen: list[Balancing] = []
 
     def work(index: int, collective: ThreadRank) -> Answers:
-        decoder = Decoder.load(
-            card,
-            torch.float32,
-            "cpu",
-            rank=Rank(index, 2),
-            exchanges_rows=exchanges_rows,
-            collective=collective,
-        )
+        decoder = rank_decoder(card, index, collective, exchanges_rows=exchanges_rows)
         prepare(index, decoder)
         rank: Any = (Follower if index else Conductor)(decoder, words, all_read)
         if isinstance(rank, Conductor):

@@ -91,7 +91,7 @@ def test_rows_whose_logits_are_wanted_may_all_be_of_one_rank(
     batch = replace(batch, logit_rows=torch.tensor(wanted, dtype=torch.int64))
 
     def logits_of(decoder: Decoder) -> torch.Tensor:
-        layout = KvLayout.of(decoder.config, BLOCK_SIZE, decoder.dtype, decoder.split.rank)
+        layout = KvLayout.of_part(decoder.split, BLOCK_SIZE, decoder.dtype)
         return decoder.forward(batch, KvPool(layout, 8, "cpu"))
 
     def work(index: int, collective: ThreadRank) -> torch.Tensor:
