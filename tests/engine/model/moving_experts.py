@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from cluster.models.card import ModelCard
 from cluster.models.expert_placement import ExpertPlacement
 from engine.model.decoder import Decoder
 from ranks.collectives.group_collective import GroupCollective
+from tests.engine.model.folder_card import folder_card
 from tests.engine.model.parity import generate
 from tests.engine.model.rank_decoders import rank_decoder
 
@@ -49,8 +50,9 @@ def moving(decoder: Decoder) -> Decoder:
 
 
 def tokens_of_rank(
-    collective: GroupCollective, card: ModelCard, prompts: list[list[int]], exchanges_rows: bool
+    collective: GroupCollective, folder: str, prompts: list[list[int]], exchanges_rows: bool
 ) -> list[list[int]]:
-    """What a rank in a process of its own decodes while experts move."""
+    """What a rank in a process of its own decodes, by the model in `folder`, while experts move."""
+    card = folder_card(Path(folder))
     decoder = rank_decoder(card, collective.rank, collective, exchanges_rows=exchanges_rows)
     return [tokens for tokens, _ in generate(moving(decoder), prompts, 13)]

@@ -30,6 +30,6 @@ def test_ranks_in_processes_give_the_tokens_of_one_decoder_by_both_exchanges(
     with rank_processes(MeetingPlace.open(kind, 2, 1)) as group:
         for exchanges_rows in (False, True):
             work = partial(
-                tokens_of_rank, card=card, prompts=PROMPTS, exchanges_rows=exchanges_rows
+                tokens_of_rank, folder=str(tmp_path), prompts=PROMPTS, exchanges_rows=exchanges_rows
             )
             assert group.run(work) == [expected, expected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_type_hints
@@ -11,20 +12,19 @@ import torch
 
 from cluster.errors import ConfigError, InternalError, RankLost, WrongGeneration
 from ranks.collectives.group_collective import GroupCollective
-from tests.ranks.collectives import rank_work
 
 _ERRORS = {kind.__name__: kind for kind in (ConfigError, InternalError, RankLost, WrongGeneration)}
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A function of rank_work and its keyword arguments."""
+    """A function of a module of tests, and its keyword arguments."""
 
     function: str
     arguments: dict[str, Any]
 
     def bound(self) -> Callable[[GroupCollective], object]:
         """To be called with a collective."""
-        function = getattr(rank_work, self.function)
+        function = _found(self.function)
         kinds = get_type_hints(function)
         given = {name: _argument(value, kinds[name]) for name, value in self.arguments.items()}
         return partial(function, **given)
@@ -38,7 +38,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
     def told(self) -> Any:
         """As it was there."""
-        kind = get_type_hints(getattr(rank_work, self.function))["return"]
+        kind = get_type_hints(_found(self.function))["return"]
         return msgspec.convert(self.value, kind)
 
 
@@ -58,7 +58,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 def packed(work: Callable[..., object]) -> bytes:
-    """A function of rank_work, or a `partial` of one with arguments by name."""
+    """A function of a module of tests, such as rank_work, or a `partial` of one with arguments by
+    name."""
     return msgspec.msgpack.encode(_named(work), enc_hook=_plain)
 
 
@@ -80,8 +81,19 @@ def outcome_of(answer: bytes) -> Any:
 def _named(work: Callable[..., object]) -> Work:
     if isinstance(work, partial):
         assert not work.args
-        return Work(work.func.__name__, work.keywords)
-    return Work(work.__name__, {})
+        return Work(_name_of(work.func), work.keywords)
+    return Work(_name_of(work), {})
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    assert function.__module__.startswith("tests."), function
+    return f"{function.__module__}:{function.__name__}"
+
+
+def _found(name: str) -> Callable[..., object]:
+    module, _, function = name.partition(":")
+    found: Callable[..., object] = getattr(importlib.import_module(module), function)
+    return found
 
 
 def _plain(value: Any) -> Any:
