@@ -42,8 +42,8 @@ class StoredGroups:
 def grouped_weight(stored: StoredMatrix, groups: StoredGroups, group_index: str) -> Weight:
     """Exact either way.
 
-    `group_index` names the part, int32 [in], that says which group each input is in, if it is
-    there. Raises BadCheckpoint where it does not fit.
+    `group_index` is the suffix of the tensor, int32 [in], that says which group each input is in,
+    if it is there. Raises BadCheckpoint where it does not fit.
     """
     num_groups = groups.scales.shape[1]
     group_of = _group_of_inputs(stored, group_index, groups.num_inputs, num_groups)
@@ -54,17 +54,17 @@ def grouped_weight(stored: StoredMatrix, groups: StoredGroups, group_index: str)
 
 
 def _group_of_inputs(
-    stored: StoredMatrix, part: str, inputs: int, num_groups: int
+    stored: StoredMatrix, suffix: str, inputs: int, num_groups: int
 ) -> torch.Tensor | None:
     """int64 [in]; None where groups are equal runs."""
     has_runs = num_groups > 0 and inputs % num_groups == 0
-    group_of = stored.integers(part, inputs).long() if part in stored else None
+    group_of = stored.integers(suffix, inputs).long() if suffix in stored else None
     if group_of is None or bool((group_of == -1).all()):  # compressed-tensors: not in use
         if not has_runs:
             raise stored.bad(f"{inputs} inputs in {num_groups} groups")
         return None
     if group_of.min() < 0 or group_of.max() >= num_groups:
-        raise stored.bad(f"its {part} names groups outside 0 to {num_groups - 1}")
+        raise stored.bad(f"its {suffix} names groups outside 0 to {num_groups - 1}")
     if has_runs and torch.equal(group_of, torch.arange(inputs) // (inputs // num_groups)):
         return None
     return group_of

@@ -26,7 +26,7 @@ _NIBBLE_OF_OUTPUT = [0, 4, 1, 5, 2, 6, 3, 7]
 class AwqLayout:
     """A `StoredLayout`."""
 
-    parts = frozenset({"qweight", "qzeros", "scales"})
+    suffixes = frozenset({"qweight", "qzeros", "scales"})
 
     def recognizes(self, names: Mapping[str, str]) -> bool:
         """See StoredLayout."""
@@ -37,20 +37,17 @@ class AwqLayout:
         inputs, words = stored.matrix_shape("qweight")
         return words * _PER_WORD, inputs
 
-    def group(self, stored: StoredMatrix) -> int | None:
+    def inputs_per_scale(self, stored: StoredMatrix) -> int | None:
         """See StoredLayout."""
-        (_, inputs), (num_groups, _) = self.shape(stored), stored.matrix_shape("scales")
-        if num_groups < 1 or inputs % num_groups:
-            raise stored.bad(f"{inputs} inputs in {num_groups} groups")
-        return inputs // num_groups
+        _, inputs = self.shape(stored)
+        return inputs // _num_groups(stored, inputs)
 
     def read(self, stored: StoredMatrix, part: TensorPart = WHOLE) -> Weight:
         """See StoredLayout."""
         outputs, inputs = self.shape(stored)
         rows, columns = part.within((outputs, inputs))
-        num_groups, _ = stored.matrix_shape("scales")
-        self.group(stored)  # raises where they do not fit
-        scales = stored.read("scales", num_groups, outputs, some=TensorPart(columns=rows))
+        num_groups = _num_groups(stored, inputs)
+        scales = stored.read("scales", num_groups, outputs, part=TensorPart(columns=rows))
         scales = scales.t().float().contiguous()
         zeros = _outputs(stored, "qzeros", (num_groups, outputs), TensorPart(columns=rows)).float()
         values = _outputs(stored, "qweight", (inputs, outputs), TensorPart(columns, rows))
@@ -65,14 +62,22 @@ class AwqLayout:
         return groups.in_runs()
 
 
+def _num_groups(stored: StoredMatrix, inputs: int) -> int:
+    """Raises BadCheckpoint where the inputs are not so many equal runs."""
+    num_groups, _ = stored.matrix_shape("scales")
+    if num_groups < 1 or inputs % num_groups:
+        raise stored.bad(f"{inputs} inputs in {num_groups} groups")
+    return num_groups
+
+
 def _outputs(
     stored: StoredMatrix, name: str, shape: tuple[int, int], part: TensorPart
 ) -> torch.Tensor:
     """Some of [n, out], which is packed along the outputs: uint8 [outputs, n]."""
     count, outputs = shape
     _, rows = part.within(shape)
-    some = TensorPart(part.rows, units_of(rows, _PER_WORD))
-    words = stored.integers(name, count, outputs // _PER_WORD, some=some)
+    packed_part = TensorPart(part.rows, units_of(rows, _PER_WORD))
+    words = stored.integers(name, count, outputs // _PER_WORD, part=packed_part)
     return _in_order(words)[:, inside_units(rows, _PER_WORD)].t()
 
 

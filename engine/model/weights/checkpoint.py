@@ -23,7 +23,7 @@ class Checkpoint(Protocol):
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, rows first."""
 
-    def group(self, name: str) -> int | None:
+    def inputs_per_scale(self, name: str) -> int | None:
         """Inputs of a matrix that share a scale where it is stored; None: it is not quantized."""
 
     def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:

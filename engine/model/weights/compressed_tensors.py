@@ -31,7 +31,7 @@ _WIDTHS = (4, 8)
 class CompressedTensorsLayout:
     """A `StoredLayout`. How many bits a packed matrix has follows from its shapes."""
 
-    parts = frozenset(
+    suffixes = frozenset(
         {
             "weight",
             "weight_packed",
@@ -57,7 +57,7 @@ class CompressedTensorsLayout:
             raise stored.bad(f"its weight_shape says {outputs} outputs, {inputs} inputs")
         return outputs, inputs
 
-    def group(self, stored: StoredMatrix) -> int | None:
+    def inputs_per_scale(self, stored: StoredMatrix) -> int | None:
         """See StoredLayout."""
         (_, inputs), scales = self.shape(stored), stored.shape("weight_scale")
         num_groups = scales[1] if len(scales) == 2 else 1
@@ -87,7 +87,7 @@ def _values(
     """Some uint8 [rows, columns] around 2 ** (bits - 1), and bits."""
     outputs, inputs = shape
     if "weight_packed" not in stored:
-        values = stored.read("weight", outputs, inputs, some=TensorPart(rows, columns))
+        values = stored.read("weight", outputs, inputs, part=TensorPart(rows, columns))
         if values.dtype is not torch.int8:
             raise stored.bad(f"it has scales and is {values.dtype}; needed: int8")
         return values.contiguous().view(torch.uint8) ^ 0x80, 8
@@ -96,41 +96,43 @@ def _values(
     if not widths:
         raise stored.bad(f"{inputs} inputs in {words} words are neither of 4 bits nor of 8")
     per_word = 32 // widths[0]
-    some = TensorPart(rows, units_of(columns, per_word))
-    packed = stored.integers("weight_packed", outputs, words, some=some)
+    packed_part = TensorPart(rows, units_of(columns, per_word))
+    packed = stored.integers("weight_packed", outputs, words, part=packed_part)
     values = unpacked(packed, widths[0])[:, inside_units(columns, per_word)]
     return values.contiguous(), widths[0]
 
 
-def _per_output(stored: StoredMatrix, part: str, outputs: int, rows: range) -> torch.Tensor:
-    """Some outputs of the part as float32 [rows, groups]: it is one value, [out] or that."""
-    shape = stored.shape(part)
+def _per_output(stored: StoredMatrix, suffix: str, outputs: int, rows: range) -> torch.Tensor:
+    """Some outputs of that tensor as float32 [rows, groups]: it is one value, [out] or that."""
+    shape = stored.shape(suffix)
     if math.prod(shape) == 1:
-        return stored.read(part, *shape).float().view(1, 1).expand(len(rows), 1)
+        return stored.read(suffix, *shape).float().view(1, 1).expand(len(rows), 1)
     if len(shape) not in (1, 2) or shape[0] != outputs or not math.prod(shape):
-        raise stored.bad(f"its {part} has shape {shape}; it has {outputs} outputs")
-    return stored.read(part, *shape, some=TensorPart(rows)).float().view(len(rows), -1)
+        raise stored.bad(f"its {suffix} has shape {shape}; it has {outputs} outputs")
+    return stored.read(suffix, *shape, part=TensorPart(rows)).float().view(len(rows), -1)
 
 
 def _zeros(
     stored: StoredMatrix, bits: int, outputs: int, rows: range, num_groups: int
 ) -> torch.Tensor:
     """Signed zero points of some outputs, float32 [rows, groups] or [1, 1]."""
-    part = "weight_zero_point"
-    if part not in stored:
+    suffix = "weight_zero_point"
+    if suffix not in stored:
         return torch.zeros(1, 1)
-    if _is_packed(stored, part):
+    if _is_packed(stored, suffix):
         per_word, num_words = 32 // bits, -(-outputs * bits // 32)
-        some = TensorPart(units_of(rows, per_word))
-        words = stored.integers(part, num_words, num_groups, some=some)
+        packed_part = TensorPart(units_of(rows, per_word))
+        words = stored.integers(suffix, num_words, num_groups, part=packed_part)
         around: int = 2 ** (bits - 1)
         return unpacked(words.t(), bits)[:, inside_units(rows, per_word)].t().float() - around
-    zeros = _per_output(stored, part, outputs, rows)
+    zeros = _per_output(stored, suffix, outputs, rows)
     if zeros.shape[1] not in (1, num_groups):
         raise stored.bad(f"{zeros.shape[1]} zero points and {num_groups} scales for an output")
     return zeros
 
 
-def _is_packed(stored: StoredMatrix, part: str) -> bool:
-    """Whether the part holds words; one row of it tells."""
-    return stored.read(part, *stored.shape(part), some=TensorPart(range(1))).dtype is torch.int32
+def _is_packed(stored: StoredMatrix, suffix: str) -> bool:
+    """Whether that tensor holds words; one row of it tells."""
+    return (
+        stored.read(suffix, *stored.shape(suffix), part=TensorPart(range(1))).dtype is torch.int32
+    )

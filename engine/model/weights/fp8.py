@@ -27,7 +27,7 @@ class Fp8Layout:
 
     block: tuple[int, int] | None
     """Outputs and inputs that share a scale; None: a matrix or an output has one."""
-    parts = frozenset({"weight", *_SCALES, "input_scale", "output_scale"})
+    suffixes = frozenset({"weight", *_SCALES, "input_scale", "output_scale"})
 
     def recognizes(self, names: Mapping[str, str]) -> bool:
         """See StoredLayout."""
@@ -37,7 +37,7 @@ class Fp8Layout:
         """See StoredLayout."""
         return stored.matrix_shape("weight")
 
-    def group(self, stored: StoredMatrix) -> int | None:
+    def inputs_per_scale(self, stored: StoredMatrix) -> int | None:
         """See StoredLayout."""
         _, inputs = self.shape(stored)
         return inputs if self.block is None else min(inputs, self.block[1])
@@ -46,7 +46,7 @@ class Fp8Layout:
         """See StoredLayout."""
         outputs, inputs = self.shape(stored)
         rows, columns = part.within((outputs, inputs))
-        values = stored.read("weight", outputs, inputs, some=TensorPart(rows, columns))
+        values = stored.read("weight", outputs, inputs, part=TensorPart(rows, columns))
         if values.dtype is not torch.float8_e4m3fn:
             raise stored.bad(f"it has scales and is {values.dtype}; needed: float8_e4m3fn")
         scales, block = self._scales(stored, outputs, inputs)

@@ -52,7 +52,7 @@ class GgufCheckpoint:
         """Rows first."""
         return self._tensors[name].shape
 
-    def group(self, name: str) -> int | None:
+    def inputs_per_scale(self, name: str) -> int | None:
         """Of the tensor's type."""
         type_name = self._tensors[name].type_name
         return GROUPS[type_name][1] if type_name in FORMATS else None

@@ -26,7 +26,7 @@ class GptqLayout:
 
     bits: int
     zeros_less_one: bool
-    parts = frozenset({"qweight", "qzeros", "scales", "g_idx"})
+    suffixes = frozenset({"qweight", "qzeros", "scales", "g_idx"})
 
     def recognizes(self, names: Mapping[str, str]) -> bool:
         """See StoredLayout."""
@@ -37,7 +37,7 @@ class GptqLayout:
         words, outputs = stored.matrix_shape("qweight")
         return outputs, words * 32 // self.bits
 
-    def group(self, stored: StoredMatrix) -> int | None:
+    def inputs_per_scale(self, stored: StoredMatrix) -> int | None:
         """See StoredLayout."""
         (_, inputs), (num_groups, _) = self.shape(stored), stored.matrix_shape("scales")
         return None if num_groups < 1 or inputs % num_groups else inputs // num_groups
@@ -48,9 +48,9 @@ class GptqLayout:
         rows, columns = part.within((outputs, inputs))
         num_groups, _ = stored.matrix_shape("scales")
         per_word = 32 // self.bits
-        packed = TensorPart(units_of(columns, per_word), rows)
-        words = stored.integers("qweight", inputs * self.bits // 32, outputs, some=packed)
-        scales = stored.read("scales", num_groups, outputs, some=TensorPart(columns=rows))
+        packed_part = TensorPart(units_of(columns, per_word), rows)
+        words = stored.integers("qweight", inputs * self.bits // 32, outputs, part=packed_part)
+        scales = stored.read("scales", num_groups, outputs, part=TensorPart(columns=rows))
         scales = scales.t().float()
         groups = StoredGroups(
             values=unpacked(words.t(), self.bits)[:, inside_units(columns, per_word)],
@@ -67,8 +67,10 @@ class GptqLayout:
     ) -> torch.Tensor:
         """Of some outputs: float32 [rows, groups]."""
         per_word = 32 // self.bits
-        some = TensorPart(columns=units_of(rows, per_word))
-        words = stored.integers("qzeros", num_groups, -(-outputs * self.bits // 32), some=some)
+        packed_part = TensorPart(columns=units_of(rows, per_word))
+        words = stored.integers(
+            "qzeros", num_groups, -(-outputs * self.bits // 32), part=packed_part
+        )
         zeros = unpacked(words, self.bits)[:, inside_units(rows, per_word)]
         if self.zeros_less_one:
             zeros = (zeros + 1) & (2**self.bits - 1)

@@ -41,9 +41,9 @@ class MixtralNames:
         """See Checkpoint."""
         return self._stored.shape(self._names[name])
 
-    def group(self, name: str) -> int | None:
+    def inputs_per_scale(self, name: str) -> int | None:
         """See Checkpoint."""
-        return self._stored.group(self._names[name])
+        return self._stored.inputs_per_scale(self._names[name])
 
     def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
         """See Checkpoint."""

@@ -34,5 +34,5 @@ def fitted_split(card: ModelCard, split: ModelSplit, form: WeightFormat) -> Mode
     """
     if split.rank.is_alone:
         return split
-    matrices = stored_matrices(card.config, open_checkpoint(card).group)
+    matrices = stored_matrices(card.config, open_checkpoint(card).inputs_per_scale)
     return fitting_split(split, form, matrices)

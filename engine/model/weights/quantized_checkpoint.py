@@ -50,10 +50,10 @@ class QuantizedCheckpoint:
         matrix = self._matrices.get(name)
         return self._stored.shape(name) if matrix is None else self._layout.shape(matrix)
 
-    def group(self, name: str) -> int | None:
+    def inputs_per_scale(self, name: str) -> int | None:
         """Of the stored scales."""
         matrix = self._matrices.get(name)
-        return None if matrix is None else self._layout.group(matrix)
+        return None if matrix is None else self._layout.inputs_per_scale(matrix)
 
     def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
         """Dequantized matrices are float32."""
@@ -70,7 +70,7 @@ class QuantizedCheckpoint:
         """By plain name."""
         modules: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for name in self._stored.names():
-            if _leaf(name) in self._layout.parts:
+            if _leaf(name) in self._layout.suffixes:
                 modules[name.rpartition(".")[0]][_leaf(name)] = name
         return {
             f"{module}.weight": StoredMatrix(module, names, self._stored)

@@ -30,7 +30,7 @@ class SafetensorsCheckpoint:
         """From the header."""
         return tuple(self._owner[name].get_slice(name).get_shape())
 
-    def group(self, name: str) -> int | None:
+    def inputs_per_scale(self, name: str) -> int | None:
         """Nothing here is quantized."""
         return None
 

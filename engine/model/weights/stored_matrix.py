@@ -16,67 +16,67 @@ from kernels.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class StoredMatrix:
-    """One module's tensors, by the last part of their names: "qweight", "scales"..."""
+    """One module's tensors, by the suffixes of their names: "qweight", "scales"..."""
 
     module: str
     """Name of the matrix without ".weight"."""
     names: Mapping[str, str]
-    """By part: the tensor's full name."""
+    """By suffix: the tensor's full name."""
     checkpoint: Checkpoint
 
-    def __contains__(self, part: str) -> bool:
-        return part in self.names
+    def __contains__(self, suffix: str) -> bool:
+        return suffix in self.names
 
-    def shape(self, part: str) -> tuple[int, ...]:
-        """Raises BadCheckpoint when the part is missing."""
-        return self.checkpoint.shape(self._name(part))
+    def shape(self, suffix: str) -> tuple[int, ...]:
+        """Raises BadCheckpoint when that tensor is missing."""
+        return self.checkpoint.shape(self._name(suffix))
 
-    def read(self, part: str, *shape: int, some: TensorPart = WHOLE) -> torch.Tensor:
-        """The tensor, or some of it; raises BadCheckpoint when it is missing or not of this
+    def read(self, suffix: str, *shape: int, part: TensorPart = WHOLE) -> torch.Tensor:
+        """The tensor, or a part of it; raises BadCheckpoint when it is missing or not of this
         shape."""
-        found = self.shape(part)
+        found = self.shape(suffix)
         if found != shape:
-            raise self.bad(f"its {part} has shape {found}; needed: {shape}")
-        return self.checkpoint.read(self._name(part), some)
+            raise self.bad(f"its {suffix} has shape {found}; needed: {shape}")
+        return self.checkpoint.read(self._name(suffix), part)
 
-    def integers(self, part: str, *shape: int, some: TensorPart = WHOLE) -> torch.Tensor:
+    def integers(self, suffix: str, *shape: int, part: TensorPart = WHOLE) -> torch.Tensor:
         """As `read`, of int32."""
-        tensor = self.read(part, *shape, some=some)
+        tensor = self.read(suffix, *shape, part=part)
         if tensor.dtype is not torch.int32:
-            raise self.bad(f"its {part} is {tensor.dtype}; needed: torch.int32")
+            raise self.bad(f"its {suffix} is {tensor.dtype}; needed: torch.int32")
         return tensor
 
-    def matrix_shape(self, part: str) -> tuple[int, int]:
+    def matrix_shape(self, suffix: str) -> tuple[int, int]:
         """As `shape`, of what must have two dimensions."""
-        shape = self.shape(part)
+        shape = self.shape(suffix)
         if len(shape) != 2:
-            raise self.bad(f"its {part} has shape {shape}; needed: a matrix")
+            raise self.bad(f"its {suffix} has shape {shape}; needed: a matrix")
         return shape[0], shape[1]
 
     def bad(self, problem: str) -> BadCheckpoint:
         """The error to raise."""
         return BadCheckpoint(f"{self.module} is damaged: {problem}; download the model again")
 
-    def _name(self, part: str) -> str:
-        if part not in self.names:
-            raise self.bad(f"it lacks {part}")
-        return self.names[part]
+    def _name(self, suffix: str) -> str:
+        if suffix not in self.names:
+            raise self.bad(f"it lacks {suffix}")
+        return self.names[suffix]
 
 
 class StoredLayout(Protocol):
     """How a quantization method stores a matrix."""
 
     @property
-    def parts(self) -> frozenset[str]:
-        """Last parts of the names that belong to a quantized matrix."""
+    def suffixes(self) -> frozenset[str]:
+        """Suffixes of the names that belong to a quantized matrix."""
 
     def recognizes(self, names: Mapping[str, str]) -> bool:
-        """Whether a module with tensors of these names, by part, is quantized."""
+        """Whether a module with tensors of these names, by suffix, is quantized."""
 
     def shape(self, stored: StoredMatrix) -> tuple[int, int]:
         """[out, in], without reading the matrix. Raises BadCheckpoint."""
 
-    def group(self, stored: StoredMatrix) -> int | None:
+    def inputs_per_scale(self, stored: StoredMatrix) -> int | None:
         """Inputs that share a scale; None: no number of them, in activation order."""
 
     def read(self, stored: StoredMatrix, part: TensorPart = WHOLE) -> Weight:

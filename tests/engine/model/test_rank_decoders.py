@@ -143,8 +143,8 @@ class Noted:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._stored.shape(name)
 
-    def group(self, name: str) -> int | None:
-        return self._stored.group(name)
+    def inputs_per_scale(self, name: str) -> int | None:
+        return self._stored.inputs_per_scale(name)
 
     def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:
         self.parts[name] = part

@@ -38,7 +38,7 @@ class MetaCheckpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._shapes[name]
 
-    def group(self, name: str) -> int | None:
+    def inputs_per_scale(self, name: str) -> int | None:
         return None
 
     def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:

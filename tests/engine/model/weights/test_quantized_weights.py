@@ -59,7 +59,7 @@ class Tensors:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensors[name].shape)
 
-    def group(self, name: str) -> int | None:
+    def inputs_per_scale(self, name: str) -> int | None:
         return None
 
     def read(self, name: str, part: TensorPart = WHOLE) -> torch.Tensor:

@@ -130,7 +130,7 @@ def test_parts_of_blocks_of_256_are_exact_where_they_cut_one(kind: str, tmp_path
     config = decoder_config(tiny_config())
     checkpoint = GgufCheckpoint([tmp_path / "m.gguf"], "qwen2", config)
     name = "model.layers.0.mlp.down_proj.weight"
-    assert checkpoint.group(name) == GROUPS[kind][1]
+    assert checkpoint.inputs_per_scale(name) == GROUPS[kind][1]
     whole = checkpoint.read(name)
     for columns in (range(256, 768), range(128, 384), range(32), range(96, 704)):
         part = TensorPart(rows=range(5, 20), columns=columns)
