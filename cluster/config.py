@@ -175,7 +175,7 @@ class RouterOptions:
     fleet_port: int | None = option(
         None,
         "second gRPC port for workers, operators and probes, to be kept from clients by the "
-        "network; default: they share --grpc-port",
+        "network, with messages of 64 KiB at most; default: they share --grpc-port",
         low=1,
         high=65_535,
     )
@@ -204,7 +204,12 @@ class RouterOptions:
     max_bodies_bytes: int = option(
         256 * 1024 * 1024, "bytes of all large bodies that are being received or read", low=1
     )
-    header_timeout_s: float = option(10.0, "time a client may take to send its request", low=0.1)
+    header_timeout_s: float = option(
+        10.0,
+        "time a client may take to send the head of a request, its body, a gRPC message, for a "
+        "gRPC handshake, or for a dialogue of reflection: for each of them",
+        low=0.1,
+    )
     index_max_blocks: int = option(1_000_000, "blocks that the prefix index remembers", low=1)
     beat_interval_s: float = option(1.0, "how often workers beat", low=0.01)
     worker_lease_s: float = option(3.0, "silence after which a worker is removed", low=0.01)

@@ -70,6 +70,11 @@ class Deadline:
         return asyncio.timeout(None if math.isinf(self.at_s) else self.remaining_s)
 
 
+def end_now(limit: asyncio.Timeout) -> None:
+    """Its block is left in one of the next turns of the loop, as if its time were over."""
+    limit.reschedule(-math.inf)
+
+
 def deadline_passed(asked_s: float | None) -> DeadlineExceeded:
     """`asked_s` is the limit that the client named; None: it named none."""
     if asked_s is None:

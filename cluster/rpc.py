@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
@@ -67,8 +67,8 @@ async def abort(
     draw: Draw = no_jitter,
 ) -> NoReturn:
     """Ends the call with the error's gRPC status, its message, its stable code and, where waiting
-    helps, a wait, which is drawn for each stranger."""
-    row = status_of(error)
+    helps, a wait, which is drawn for each stranger. The error loses its trace."""
+    row = status_of(without_trace(error))
     details = [_packed(error_details_pb2.ErrorInfo(reason=row.code, domain=ERROR_DOMAIN))]
     wait_s = retry_after_s(error, draw)
     if wait_s is not None:
@@ -80,6 +80,17 @@ async def abort(
     status = status_pb2.Status(code=code.value[0], message=message, details=details)
     await context.abort_with_status(rpc_status.to_status(status))
     raise AssertionError("abort returned")
+
+
+AnyError = TypeVar("AnyError", bound=BaseException)
+
+
+def without_trace(error: AnyError) -> AnyError:
+    """The error alone. Its trace, and those of what it came from, are frames, which hold all that
+    they worked with: whoever keeps it would keep that, and where a frame in turn holds who keeps
+    it, until the collector of cycles comes."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 def _fitting(message: str) -> str:
@@ -130,13 +141,10 @@ class RpcServer:
         *,
         limits: Sequence[tuple[str, int]] = _OWN_PORT,
         guards: Sequence[grpc.aio.ServerInterceptor] = (),
-        more_ports: Sequence[int] = (),
     ) -> None:
-        """`limits` and `guards` of a port that strangers reach: those of PublicPort. At
-        `more_ports` the same is answered, and connections are counted apart at each."""
+        """`limits` and `guards` of a port that strangers reach: those of PublicPort."""
         self._host = host
         self._port = port
-        self._more_ports = more_ports
         options = dict([*_SERVER_OPTIONS, *limits])  # of a name given twice gRPC takes the first
         self._server = grpc.aio.server(options=list(options.items()), interceptors=guards)
         self._names: list[str] = []
@@ -160,25 +168,23 @@ class RpcServer:
         (self._always_ready if always_ready else self._names).append(name)
 
     async def start(self) -> int:
-        """Listens and returns the port. Raises ConfigError when a port cannot be had."""
+        """Listens and returns the port. Raises ConfigError when it cannot be had."""
         added = (*self._names, *self._always_ready)
         names = (*added, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        port = self._listen(self._port)
-        for another in self._more_ports:
-            self._listen(another)
+        port = self._listen()
         await self._server.start()
         for name in ("", *self._always_ready):
             self._health.set(name, serving=True)
         await self.set_ready(False)
         return port
 
-    def _listen(self, port: int) -> int:
+    def _listen(self) -> int:
         try:
-            bound: int = self._server.add_insecure_port(f"{self._host}:{port}")
+            bound: int = self._server.add_insecure_port(f"{self._host}:{self._port}")
         except RuntimeError as cause:
             raise ConfigError(
-                f"gRPC cannot listen on {self._host}:{port}; choose a free port"
+                f"gRPC cannot listen on {self._host}:{self._port}; choose a free port"
             ) from cause
         return bound
 

@@ -33,9 +33,8 @@ from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
-from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
+from router.grpc_front.grpc_door import GrpcDoor
 from router.grpc_front.public_port import PublicPort
-from router.grpc_front.public_server import public_server
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
@@ -108,13 +107,6 @@ class RouterProcess:
         )
         self._texts = texts
         descriptors = shared_descriptors()
-        self._server = public_server(
-            options.host,
-            _grpc_ports(options),
-            _port_of(options, descriptors),
-            clients=(SERVICE_NAME,),
-            draw=world.chance.random,
-        )
         self._door = DoorContext(
             model=model,
             pipeline=CompletionPipeline(model, workers.source, texts, chance=world.chance),
@@ -133,6 +125,9 @@ class RouterProcess:
             ignores_unknown=options.ignores_unknown_fields,
             chance=world.chance,
         )
+        ports = options.grpc_port, options.fleet_port
+        limits = _port_of(options, descriptors)
+        self._grpc = GrpcDoor(options.host, ports, limits, self._door, world)
 
     @property
     def is_draining(self) -> bool:
@@ -158,8 +153,10 @@ class RouterProcess:
         await self._texts.start()
         http = self._http_server()
         closers.push_async_callback(http.stop)
-        closers.push_async_callback(self._server.stop, STOP_GRACE_S)
-        grpc_port = await self._start_grpc()
+        closers.push_async_callback(self._grpc.stop, STOP_GRACE_S)
+        for server in self._grpc.servers:
+            self._workers.register(server)
+        grpc_port = await self._grpc.start()
         closers.push_async_callback(self._workers.close)
         await self._workers.start()
         await http.start()
@@ -181,15 +178,10 @@ class RouterProcess:
             on_loss=self.stop_requests.on_loss,
         )
 
-    async def _start_grpc(self) -> int:
-        self._server.add(add_inference, InferenceService(self._door), SERVICE_NAME)
-        self._workers.register(self._server)
-        return await self._server.start()
-
     async def _follow_readiness(self) -> None:
         """gRPC health says what /health says."""
         while True:
-            await self._server.set_ready(self._readiness.why_not_ready() is None)
+            await self._grpc.set_ready(self._readiness.why_not_ready() is None)
             await self._world.sleep(READINESS_INTERVAL_S)
 
     def _announce(self, addresses: Addresses) -> None:
@@ -202,17 +194,12 @@ class RouterProcess:
         """Running requests may finish; a second signal ends the wait."""
         self._in_flight.advance(ProcessState.DRAINING)
         _log.info("draining", num_requests=self._in_flight.num_admitted)
-        await self._server.set_ready(False)
+        await self._grpc.set_ready(False)
         timeout_s = self._options.drain_timeout_s
         await finish_requests(self._in_flight, self.stop_requests, timeout_s)
 
     def _at(self, port: int) -> str:
         return f"{self._options.host}:{port}"
-
-
-def _grpc_ports(options: RouterOptions) -> list[int]:
-    fleet = options.fleet_port
-    return [options.grpc_port] if fleet is None else [options.grpc_port, fleet]
 
 
 def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
@@ -223,7 +210,7 @@ def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
         max_receiving=max(1, options.max_bodies_bytes // max_message_bytes),
         receive_timeout_s=options.header_timeout_s,
         max_streams=descriptors.http,
-        max_connections=descriptors.grpc // len(_grpc_ports(options)),
+        max_connections=descriptors.grpc // (1 if options.fleet_port is None else 2),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import unquote
 
 import psutil
@@ -99,26 +100,31 @@ def ip_of_peer(peer: str) -> IpAddress | None:
     return ip_of(host_of(unquote(rest))) if kind in ("ipv4", "ipv6") else None
 
 
-def is_of_this_machine(peer: str) -> bool:
-    """Of a caller as gRPC names it."""
-    address = ip_of_peer(peer)
-    if address is None or address.is_loopback:
-        return True  # what is no internet address comes from here
-    return str(address) in _own_addresses()
+class OwnMachine:
+    """Which addresses are this machine's, as they were when first asked for: for one decision."""
 
+    def calls(self, peer: str) -> bool:
+        """Whether a caller, as gRPC names it, is of this machine."""
+        address = ip_of_peer(peer)
+        if address is None or address.is_loopback:
+            return True  # what is no internet address comes from here
+        return str(address) in self._addresses
 
-def is_elsewhere(host: str) -> bool:
-    """True of an address that is none of this machine's. A name, but for this machine's own, counts
-    as one of another: to look it up would take time."""
-    address = ip_of(host)
-    if address is None:
-        own = socket.gethostname().casefold()
-        return host.casefold() not in ("localhost", "", own, own.partition(".")[0])
-    return not (address.is_loopback or address.is_unspecified or str(address) in _own_addresses())
+    def has(self, host: str) -> bool:
+        """True of an address of its own. A name, but for this machine's own, counts as one of
+        another: to look it up would take time."""
+        address = ip_of(host)
+        if address is None:
+            own = socket.gethostname().casefold()
+            return host.casefold() in ("localhost", "", own, own.partition(".")[0])
+        is_own = address.is_loopback or address.is_unspecified
+        return is_own or str(address) in self._addresses
 
-
-def _own_addresses() -> set[str]:
-    return {found.address for interface in psutil.net_if_addrs().values() for found in interface}
+    @cached_property
+    def _addresses(self) -> frozenset[str]:
+        """Of all its interfaces; to ask the system takes a part of a millisecond."""
+        interfaces = psutil.net_if_addrs().values()
+        return frozenset(found.address for interface in interfaces for found in interface)
 
 
 def ip_of(host: str) -> IpAddress | None:

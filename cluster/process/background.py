@@ -184,6 +184,18 @@ async def until_one_ends(*works: Work) -> int:
     first.
     """
     tasks = [asyncio.create_task(completed(work)) for work in works]
+    in_order: list[asyncio.Task[object]] = []
+    try:
+        in_order += await _first_ended(tasks)
+        _raise_failure_of(in_order)
+        return min(tasks.index(task) for task in in_order)
+    finally:  # this frame is in the trace of what is raised, which a task in turn has
+        tasks.clear()
+        in_order.clear()
+
+
+async def _first_ended(tasks: list[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
+    """Those that ended at once, in their order; all others are cancelled."""
     ended: list[asyncio.Task[object]] = []
     one_has_ended = asyncio.Event()  # asyncio.wait costs a router's request 20 us
     for task in tasks:
@@ -194,13 +206,26 @@ async def until_one_ends(*works: Work) -> int:
         at_once = [task for task in tasks if task.done()]
     finally:
         await cancel(tasks)
-    in_order = [task for task in ended if task in at_once]
-    failures = [error for task in in_order if not task.cancelled() and (error := task.exception())]
-    if failures:
-        raise min(failures, key=lambda error: isinstance(error, SplitserveError))
-    for task in in_order:
+    return [task for task in ended if task in at_once]
+
+
+def _raise_failure_of(tasks: list[asyncio.Task[object]]) -> None:
+    cause = min(_failures_of(tasks), key=_is_typed, default=None)
+    try:
+        if cause is not None:
+            raise cause
+    finally:
+        del cause
+    for task in tasks:
         task.result()
-    return min(tasks.index(task) for task in in_order)
+
+
+def _failures_of(tasks: list[asyncio.Task[object]]) -> list[BaseException]:
+    return [error for task in tasks if not task.cancelled() and (error := task.exception())]
+
+
+def _is_typed(error: BaseException) -> bool:
+    return isinstance(error, SplitserveError)
 
 
 async def _logged(name: str, work: Work) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from cluster.deadline import Clock
+from cluster.deadline import Clock, end_now
 
 LATE_S = 0.05
 """A turn that comes so late says that the loop stood."""
@@ -116,4 +116,4 @@ class SeenTimeout:
         if self._time.look() < self._limit_s or self._turn.spares():
             self._arm()
         else:
-            self._timeout.reschedule(asyncio.get_running_loop().time())
+            end_now(self._timeout)

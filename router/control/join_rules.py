@@ -23,7 +23,7 @@ from cluster.deadline import Clock
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role, WorkerKey
 from cluster.membership.member import Member, MemberState
-from cluster.membership.reach import host_of, is_elsewhere, is_loopback, is_of_this_machine
+from cluster.membership.reach import OwnMachine, host_of, is_loopback
 from cluster.membership.store import MembershipStore
 
 MISSED_BEATS = 2.0
@@ -61,14 +61,15 @@ class JoinRules:
         """Raises PairingMismatch for another model, IdTaken for an id in use, with both values, and
         InvalidRequest for addresses that are none from here, or none for those whom it is to work
         with. `peer`: who asks, as gRPC names it."""
-        _check_reach(newcomer, peer)
+        here = OwnMachine()
+        _check_reach(newcomer, peer, here)
         self._check_own_model(newcomer)
         for state in self._store.members():
             if state.member.worker_id == newcomer.worker_id:
                 self._check_id(newcomer, state)
             else:
                 _check_same_model(newcomer, state.member)
-                _check_meeting(newcomer, state.member)
+                _check_meeting(newcomer, state.member, here)
 
     def turned_out_by(self, newcomer: Member) -> list[Member]:
         """Prefill members that have to go when this one, which was checked, joins."""
@@ -104,9 +105,9 @@ class JoinRules:
         )
 
 
-def _check_reach(newcomer: Member, peer: str) -> None:
+def _check_reach(newcomer: Member, peer: str, here: OwnMachine) -> None:
     """A loopback address means another machine wherever it is read on another machine."""
-    if is_of_this_machine(peer):
+    if here.calls(peer):
         return
     for name in ("address", "kv_events_address", "kv_replay_address"):
         if is_loopback(host_of(getattr(newcomer, name))):
@@ -118,14 +119,14 @@ def _check_reach(newcomer: Member, peer: str) -> None:
             )
 
 
-def _check_meeting(newcomer: Member, other: Member) -> None:
+def _check_meeting(newcomer: Member, other: Member, here: OwnMachine) -> None:
     """Decode workers read from prefill workers at the address that the fleet was told: one at a
     loopback address is read from this router's machine only."""
     by_role = {newcomer.role: newcomer, other.role: other}
     prefill, decode = by_role.get(Role.PREFILL), by_role.get(Role.DECODE)
     if prefill is None or decode is None or not is_loopback(host_of(prefill.address)):
         return
-    if is_elsewhere(host_of(decode.address)):
+    if not here.has(host_of(decode.address)):
         raise InvalidRequest(
             f"{newcomer.worker_id} cannot join beside {other.worker_id}: the decode worker "
             f"{decode.worker_id} is on another machine, at {decode.address}, and would look for "

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from cluster.deadline import Clock
+from cluster.deadline import Clock, end_now
 from cluster.errors import NotReady, SlowRequest
 from router.front.caller import Caller
 from router.front.fair_turns import CallerCounts, share_of_address
@@ -158,7 +158,7 @@ class HeldBody:
         self.close()
         self._is_dropped = True
         if self._limit is not None and not self._limit.expired():
-            self._limit.reschedule(asyncio.get_running_loop().time())
+            end_now(self._limit)
 
     def close(self) -> None:
         """Its bytes are let go. Idempotent."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 
-from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import RequestTooLarge, SplitserveError
 from cluster.logs import bind_request, get_logger
 from cluster.rpc import abort
@@ -21,6 +20,7 @@ from router.front.reader_patience import ReaderPatience
 from router.front.refusals import internal_error
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
+from router.grpc_front.message_intake import ReceivedMessage
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
 from router.telemetry.request_ids import request_ids
 
@@ -34,14 +34,14 @@ class InferenceService:
     def __init__(self, door: DoorContext) -> None:
         self._door = door
 
-    async def Generate(self, raw: bytes, context: Any) -> None:
+    async def Generate(self, received: ReceivedMessage, context: Any) -> None:
         """Streams one generation; the client's cancellation closes it upstream.
 
-        `raw` is a GenerateRequest as it came: what is large is not parsed on this loop.
+        `received` is a GenerateRequest as it came: what is large is not parsed on this loop.
         """
         try:
             with self._door.in_flight.admit():
-                await self._generate(raw, context)
+                await self._generate(received, context)
         except SplitserveError as error:
             await abort(context, error, self._door.chance.random)
         except Exception:
@@ -57,9 +57,11 @@ class InferenceService:
         )
         return inference_pb2.ListModelsResponse(models=[model])
 
-    async def _generate(self, raw: bytes, context: Any) -> None:
-        limits = self._door.times.limits(self._door.times.clock(), _asked_timeout_s(context))
-        message, prompt = await self._read(raw, lambda: caller_of(context.peer()), limits)
+    async def _generate(self, received: ReceivedMessage, context: Any) -> None:
+        limits = received.limits
+        message, prompt = await self._read(
+            received.take(), lambda: caller_of(context.peer()), limits
+        )
         ids = request_ids(message.request_id or None, self._door.draw)
         with bind_request(ids.internal):
             wanted = read_request(
@@ -99,14 +101,9 @@ class InferenceService:
         return message, prompt_of(message, self._door.model)
 
 
-def _asked_timeout_s(context: Any) -> float | None:
-    """What is left of the call's own deadline; None when it has none."""
-    remaining_s: float | None = context.time_remaining()
-    return None if remaining_s is None else min(remaining_s, MAX_TIMEOUT_S)
-
-
 def add_inference(service: InferenceService, server: Any) -> None:
-    """As the generated function, but for Generate's message, which comes as bytes."""
+    """As the generated function, but for Generate's message, which is a ReceivedMessage: for a
+    server of strangers."""
     generate = grpc.unary_stream_rpc_method_handler(
         service.Generate,
         response_serializer=inference_pb2.GenerateResponse.SerializeToString,

@@ -5,30 +5,35 @@ sent nothing whole has half of it, while others wait.
 
 Workers and operators call at the same port as clients. Their messages are small and come with the
 call, so they have places of their own, in which nobody stays: whatever clients do, and however few
-places their large messages leave, a beat is heard.
+places their large messages leave, a beat is heard. At a port of their own gRPC itself takes nothing
+larger than such a message.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from router.grpc_front.lost_time import LostTimeLimits
 from router.grpc_front.message_gate import GateLimits
 
 WINDOW_BYTES = 64 * 1024
 """Of a message that is not received yet."""
-PATIENCE_PER_TIMEOUT = 0.5
-"""With the doubted: an upload that takes less comes in from their address all the same."""
+WAIT_PER_TIMEOUT = 6.0
+"""As many uploads may go before one that waits, each as slow as may be."""
+GIVES_WAY_PER_TIMEOUT = 0.5
+"""For the doubted: an upload that takes less comes in from their address all the same."""
 DOUBT_S = 60.0
 MAX_WAITING = 256
 
 CONTROL_MESSAGE_BYTES = WINDOW_BYTES
 """As much as is there before it is asked for; a Join has a few hundred bytes."""
-CONTROL_PATIENCE_S = 0.01
+CONTROL_GIVES_WAY_S = 0.01
 CONTROL_TIMEOUT_S = 2.0
 """As long as a worker waits for its answer."""
 CONTROL_WAITING_PER_PLACE = 32
-"""Each for the patience and two looks, 15 ms: who is last in line waits for half a second."""
+"""Each for that time and two looks, 15 ms: who is last in line waits for half a second."""
+DIALOGUE_MESSAGE_BYTES = 4096
+"""Of reflection's questions, which are names; the answer repeats them."""
 MIN_CONTROL_PLACES = 2
 _CLIENT_PLACES_PER_CONTROL_PLACE = 4
 
@@ -52,6 +57,9 @@ class PublicPort:
     the next, an address has three quarters at most, and a connection half."""
     max_watches: int = 256
     """Calls of Health.Watch, which cost nothing and last for ever."""
+    max_dialogues: int = 8
+    """Calls that ask in a stream, which are reflection's: each may hold a message besides those
+    that have places."""
     max_calls_per_connection: int = 128
     max_connections: int = 1024
     """More are closed as they come; where there are several ports, at each of them."""
@@ -62,16 +70,26 @@ class PublicPort:
     """Pings that come sooner than half a second after the last, before the connection is closed.
     Our own workers ping once a second."""
 
+    def for_fleet(self) -> PublicPort:
+        """A port of workers, operators and probes alone, with as much of everything but bytes."""
+        return replace(self, max_message_bytes=CONTROL_MESSAGE_BYTES)
+
     @property
     def for_clients(self) -> GateLimits:
         """Of the messages of clients."""
-        patience_s = self.receive_timeout_s * PATIENCE_PER_TIMEOUT
         return GateLimits(
             max_receiving=self.max_receiving,
             max_waiting=MAX_WAITING,
+            max_wait_s=self.receive_timeout_s * WAIT_PER_TIMEOUT,
             timeout_s=self.receive_timeout_s,
-            patience_s=patience_s,
-            lost_time=LostTimeLimits(forgiven_s=patience_s, doubt_s=DOUBT_S),
+            gives_way_after_s=self.receive_timeout_s * GIVES_WAY_PER_TIMEOUT,
+        )
+
+    @property
+    def lost_time(self) -> LostTimeLimits:
+        """What clients may lose."""
+        return LostTimeLimits(
+            forgiven_s=self.receive_timeout_s * GIVES_WAY_PER_TIMEOUT, doubt_s=DOUBT_S
         )
 
     @property
@@ -82,9 +100,9 @@ class PublicPort:
         return GateLimits(
             max_receiving=num_places,
             max_waiting=num_places * CONTROL_WAITING_PER_PLACE,
+            max_wait_s=CONTROL_TIMEOUT_S,
             timeout_s=CONTROL_TIMEOUT_S,
-            patience_s=CONTROL_PATIENCE_S,
-            max_known=self.max_connections,
+            gives_way_after_s=CONTROL_GIVES_WAY_S,
         )
 
     @property

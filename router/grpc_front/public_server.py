@@ -9,53 +9,69 @@ stream of them would, so that no message is gathered before there is a place for
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
-from cluster.errors import SlowRequest, SplitserveError
+from cluster.deadline import MAX_TIMEOUT_S
+from cluster.errors import SplitserveError
+from cluster.process.background import Background
+from cluster.process.loop_share import LoopShare
 from cluster.retry_after import Draw
-from cluster.rpc import RpcServer, abort
+from cluster.rpc import RpcServer, abort, without_trace
+from router.dispatch.time_limits import DefaultTimes, TimeLimits
 from router.front.caller import caller_of
-from router.front.refusals import crowded
 from router.grpc_front.call_places import CallPlaces
-from router.grpc_front.intake import Intake
+from router.grpc_front.dialogue import talk
+from router.grpc_front.message_gate import MessageGate
+from router.grpc_front.message_intake import MessageIntake
+from router.grpc_front.message_reads import MessageReads
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
+from router.grpc_front.standing import ClientStanding, ControlStanding
 
-MAX_REQUEST_STREAMS = 8
-"""Reflection's, which asks in a stream: each may hold a message besides those of the gates."""
+GuardedMethod = Callable[[Any, TimeLimits], Awaitable[Any]]
+"""A method behind its limits: its call's context, and what time it has."""
 
 
-def public_server(
-    host: str,
-    ports: Sequence[int],
-    limits: PublicPort,
-    *,
-    clients: Collection[str],
-    draw: Draw,
-) -> RpcServer:
-    """`ports`: the first is everybody's, others are for those whom connections there must not
-    keep out. `clients`: the full names of the services that are theirs; any other is the fleet's
-    own. `draw` of how long the refused are to wait."""
-    guard = PublicCalls(limits, clients, draw)
-    port, *more = ports
-    return RpcServer(host, port, limits=limits.options, guards=[guard], more_ports=more)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTerms:
+    """What calls at a public port are held to, besides its limits."""
+
+    clients: Collection[str]
+    """The full names of the services that are theirs; any other is the fleet's own."""
+    times: DefaultTimes
+    draw: Draw
+    """Of how long the refused are to wait."""
+    background: Background
+    """Owns reads that nobody waits for any more; to be closed after the server."""
+
+
+def public_server(host: str, port: int, limits: PublicPort, terms: CallTerms) -> RpcServer:
+    """With its limits before every method."""
+    guard = PublicCalls(limits, terms)
+    return RpcServer(host, port, limits=limits.options, guards=[guard])
 
 
 class PublicCalls(grpc.aio.ServerInterceptor):
     """Stands before every method of one port. Calls from the event loop's thread."""
 
-    def __init__(self, limits: PublicPort, clients: Collection[str], draw: Draw) -> None:
+    def __init__(self, limits: PublicPort, terms: CallTerms) -> None:
         self._limits = limits
-        self._clients = clients
-        self._draw = draw
-        self._of_clients = Intake(limits.for_clients, limits.max_message_bytes, draw)
-        self._of_control = Intake(limits.for_control, CONTROL_MESSAGE_BYTES, draw)
+        self._terms = terms
+        clock, background = terms.times.clock, terms.background
+        reads = MessageReads(background, LoopShare(clock=clock))
+        standing = ClientStanding(limits.lost_time, clock)
+        gate = MessageGate(limits.for_clients, standing, clock)
+        self._of_clients = MessageIntake(gate, reads, limits.max_message_bytes)
+        own_reads = MessageReads(background, LoopShare(clock=clock))
+        own_gate = MessageGate(limits.for_control, ControlStanding(limits.max_connections), clock)
+        self._of_control = MessageIntake(own_gate, own_reads, CONTROL_MESSAGE_BYTES)
         self._streams = CallPlaces(limits.max_streams)
         self._watches = CallPlaces(limits.max_watches)
-        self._num_request_streams = 0
+        self._dialogues = CallPlaces(limits.max_dialogues)
+        self._questions = own_reads
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
@@ -65,63 +81,63 @@ class PublicCalls(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         if handler.request_streaming:
-            return self._with_request_stream(handler)
-        intake, streams = self._of_control, self._watches
+            return self._dialogue(handler)
         if self._is_for_clients(details.method):
-            intake, streams = self._of_clients, self._streams
+            intake, places = self._of_clients, self._streams
+        else:
+            intake, places = self._of_control, self._watches
         if handler.response_streaming:
-            return self._with_stream(handler, intake, streams)
+            return self._with_stream(handler, intake, places)
         return self._short(handler, intake)
 
     def _is_for_clients(self, method: str) -> bool:
         """`method` as /service/method."""
-        return method.strip("/").partition("/")[0] in self._clients
+        return method.strip("/").partition("/")[0] in self._terms.clients
 
-    def _short(self, handler: Any, intake: Intake) -> Any:
+    def _short(self, handler: Any, intake: MessageIntake) -> Any:
         """One message, one answer."""
 
-        async def answer(_requests: Any, context: Any) -> Any:
-            message = await intake.message(context, handler.request_deserializer)
-            return await handler.unary_unary(message, context)
+        async def run(context: Any, limits: TimeLimits) -> Any:
+            parse = handler.request_deserializer
+            return await handler.unary_unary(await intake.message(context, parse, limits), context)
 
-        return _in_place_of(grpc.stream_unary_rpc_method_handler, answer, handler)
+        return self._in_place_of(handler, grpc.stream_unary_rpc_method_handler, run)
 
-    def _with_stream(self, handler: Any, intake: Intake, places: CallPlaces) -> Any:
+    def _with_stream(self, handler: Any, intake: MessageIntake, places: CallPlaces) -> Any:
         """One message, a stream of answers, which the method writes to its context."""
 
-        async def answer(_requests: Any, context: Any) -> None:
+        async def run(context: Any, limits: TimeLimits) -> None:
+            parse = handler.request_deserializer
+            with places.taken_by(caller_of(context.peer())):
+                await handler.unary_stream(await intake.message(context, parse, limits), context)
+
+        return self._in_place_of(handler, grpc.stream_stream_rpc_method_handler, run)
+
+    def _dialogue(self, handler: Any) -> Any:
+        """Short questions, each with its answer."""
+
+        async def run(context: Any, _limits: TimeLimits) -> None:
+            with self._dialogues.taken_by(caller_of(context.peer())):
+                await talk(handler, context, self._questions, self._limits.receive_timeout_s)
+
+        return self._in_place_of(handler, grpc.stream_stream_rpc_method_handler, run)
+
+    def _in_place_of(self, handler: Any, make: Callable[..., Any], run: GuardedMethod) -> Any:
+        """Messages come as bytes: their intake measures them before it takes them apart."""
+
+        async def answer(_requests: Any, context: Any) -> Any:
             try:
-                with places.taken_by(caller_of(context.peer())):
-                    message = await intake.message(context, handler.request_deserializer)
-                    await handler.unary_stream(message, context)
+                return await run(context, self._limits_of(context))
             except SplitserveError as error:
-                await abort(context, error, self._draw)
+                refusal = error
+            except grpc.aio.AbortError as ended:  # gRPC keeps it with the call
+                raise without_trace(ended) from None
+            return await abort(context, refusal, self._terms.draw)
 
-        return _in_place_of(grpc.stream_stream_rpc_method_handler, answer, handler)
+        return make(answer, response_serializer=handler.response_serializer)
 
-    def _with_request_stream(self, handler: Any) -> Any:
-        """A short dialogue."""
-
-        async def answer(requests: Any, context: Any) -> AsyncIterator[Any]:
-            if self._num_request_streams >= MAX_REQUEST_STREAMS:
-                await abort(context, crowded("calls"), self._draw)
-            self._num_request_streams += 1
-            try:
-                async with asyncio.timeout(self._limits.receive_timeout_s):
-                    async for response in handler.stream_stream(requests, context):
-                        yield response
-            except TimeoutError:
-                await abort(context, SlowRequest("the dialogue took too long; ask again"))
-            finally:
-                self._num_request_streams -= 1
-
-        return grpc.stream_stream_rpc_method_handler(
-            answer,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
-
-
-def _in_place_of(make: Callable[..., Any], answer: Any, handler: Any) -> Any:
-    """Messages come as bytes: their intake measures them before it takes them apart."""
-    return make(answer, response_serializer=handler.response_serializer)
+    def _limits_of(self, context: Any) -> TimeLimits:
+        """From now on, before anything is waited for."""
+        times, remaining_s = self._terms.times, context.time_remaining()
+        asked_s = None if remaining_s is None else min(remaining_s, MAX_TIMEOUT_S)
+        return times.limits(times.clock(), asked_s)

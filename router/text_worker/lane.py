@@ -84,6 +84,7 @@ class TextLane:
             return await job.done
         finally:
             self._waiting.leave(job)
+            del job  # it has what is raised here, which has this frame in its trace
 
     async def run(self) -> None:
         """Processes, one after the other. Raises what kept one from starting, or what ended one

@@ -32,6 +32,8 @@ def asks(call: ast.Call) -> str | None:
     name = ast.unparse(call.func)
     if name.endswith("insecure_channel") or name == "open_channel":
         return "channel"
+    if name.endswith("loop().time") or name.endswith("loop.time"):
+        return "time"
     gives_way = bool(call.args) and ast.unparse(call.args[0]) == "0"
     if name in ("time.monotonic", "time.perf_counter") or name == "asyncio.sleep" and not gives_way:
         return "time"

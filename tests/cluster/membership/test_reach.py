@@ -9,12 +9,11 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.membership.reach import (
+    OwnMachine,
     RouterPlace,
     address_towards,
     host_of,
-    is_elsewhere,
     is_loopback,
-    is_of_this_machine,
     is_wildcard,
 )
 
@@ -74,11 +73,12 @@ def test_who_calls_from_this_machine_is_known_by_its_address() -> None:
         for found in interface
         if found.family is socket.AF_INET
     ]
-    assert own and all(is_of_this_machine(f"ipv4:{address}:4711") for address in own)
-    assert is_of_this_machine("ipv6:%5B::1%5D:4711")
-    assert is_of_this_machine("unix:/tmp/socket")
-    assert not is_of_this_machine("ipv4:203.0.113.9:4711")
-    assert not is_of_this_machine("ipv6:%5B2001:db8::9%5D:4711")
+    here = OwnMachine()
+    assert own and all(here.calls(f"ipv4:{address}:4711") for address in own)
+    assert here.calls("ipv6:%5B::1%5D:4711")
+    assert here.calls("unix:/tmp/socket")
+    assert not here.calls("ipv4:203.0.113.9:4711")
+    assert not here.calls("ipv6:%5B2001:db8::9%5D:4711")
 
 
 def test_a_name_with_ipv6_addresses_only_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +93,11 @@ def test_a_name_with_ipv6_addresses_only_is_said_to_be_one(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("host", "elsewhere"),
-    [("node1", False), ("NODE1.example.com", False), ("LOCALHOST", False), ("node2", True)],
+    ("host", "own"),
+    [("node1", True), ("NODE1.example.com", True), ("LOCALHOST", True), ("node2", False)],
 )
 def test_a_machine_s_own_name_is_known_in_every_spelling(
-    host: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+    host: str, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "node1.Example.com")
-    assert is_elsewhere(host) == elsewhere
+    assert OwnMachine().has(host) == own

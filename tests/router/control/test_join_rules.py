@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -106,3 +109,21 @@ async def test_workers_that_reach_each_other_are_both_taken(
         store = MemoryMembership(1.0)
         await store.join(known)
         rules(store).check(newcomer, HERE if "127." in newcomer.address else ELSEWHERE)
+
+
+async def test_the_machine_is_asked_for_its_addresses_once_however_large_the_fleet_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def interfaces() -> dict[str, list[Any]]:
+        asked.append("interfaces")
+        return {"eth0": [SimpleNamespace(address="203.0.113.9")]}
+
+    monkeypatch.setattr(psutil, "net_if_addrs", interfaces)
+    store = MemoryMembership(1.0)
+    for i in range(5):
+        decode = member_at(f"203.0.113.9:{i + 1}", role=Role.DECODE)
+        await store.join(replace(decode, worker_id=f"decode-{i}"))
+    rules(store).check(member_at("127.0.0.1:9"), HERE)
+    assert asked == ["interfaces"]

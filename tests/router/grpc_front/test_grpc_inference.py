@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,11 +16,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
+from cluster.deadline import Clock
 from cluster.errors import QueueFull
 from cluster.generation import FinishReason, GeneratedToken
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S, JITTER_SHARE
-from cluster.rpc import RpcServer, open_channel
+from cluster.rpc import open_channel
+from cluster.supervisor.ports import claimed_port
+from cluster.world import World
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
 from router.dispatch.stream import ChoiceTokens, RoutedRequest, StreamEvent
 from router.dispatch.time_limits import DefaultTimes
@@ -27,11 +31,12 @@ from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
-from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
-from router.grpc_front.public_port import PublicPort
-from router.grpc_front.public_server import public_server
+from router.grpc_front.grpc_door import GrpcDoor
+from router.grpc_front.inference_service import SERVICE_NAME
+from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
 from router.text.choice import MAX_DELTA_LOGPROBS
 from router.text_worker.in_process import InProcessText
+from tests.manual_clock import ManualClock
 from tests.router.front_fakes import (
     EOS,
     MODEL,
@@ -54,20 +59,27 @@ class GrpcFront:
 
     source: FakeSource
     in_flight: Lifespan
-    server: RpcServer
+    server: GrpcDoor
+    target: str
     channel: grpc.aio.Channel
     stub: Any
 
 
 @asynccontextmanager
 async def running_grpc(
-    script: Script, limits: DoorLimits | None = None, bodies: BodyAccount | None = None
+    script: Script,
+    limits: DoorLimits | None = None,
+    bodies: BodyAccount | None = None,
+    *,
+    clock: Clock = time.monotonic,
+    fleet_port: int | None = None,
+    **numbers: int,
 ) -> AsyncIterator[GrpcFront]:
     model = byte_model()
     source = FakeSource(script)
     pipeline = CompletionPipeline(model, source, InProcessText(model))
     in_flight = Lifespan.opened("router")
-    times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0)
+    times = DefaultTimes(first_token_s=30.0, between_tokens_s=30.0, clock=clock)
     door = DoorContext(
         model=model,
         pipeline=pipeline,
@@ -76,22 +88,18 @@ async def running_grpc(
         bodies=bodies or BodyAccount(1 << 30),
         times=times,
     )
-    service = InferenceService(door)
-    public = PublicPort(
-        max_message_bytes=1 << 20, max_streams=int(door.door_limits.max_connections)
-    )
-    server = public_server(
-        "127.0.0.1", [0], public, clients=(SERVICE_NAME,), draw=door.chance.random
-    )
-    server.add(add_inference, service, SERVICE_NAME)
-    port = await server.start()
-    channel = open_channel(f"127.0.0.1:{port}")
+    max_streams = int(door.door_limits.max_connections)
+    public = PublicPort(**{"max_message_bytes": 1 << 20, "max_streams": max_streams, **numbers})
+    grpc_door = GrpcDoor("127.0.0.1", (0, fleet_port), public, door, World())
+    port = await grpc_door.start()
+    target = f"127.0.0.1:{port}"
+    channel = open_channel(target)
     try:
         stub = inference_pb2_grpc.InferenceStub(channel)
-        yield GrpcFront(source, in_flight, server, channel, stub)
+        yield GrpcFront(source, in_flight, grpc_door, target, channel, stub)
     finally:
         await channel.close()
-        await server.stop(0)
+        await grpc_door.stop(0)
 
 
 def text_request(text: str = "Hi", **sampling: Any) -> inference_pb2.GenerateRequest:
@@ -279,3 +287,63 @@ async def test_a_draining_router_refuses_calls() -> None:
         front.in_flight.advance(ProcessState.DRAINING)
         status, reason, _ = await failure_of(front.stub.Generate(text_request()))
         assert (status, reason) == (grpc.StatusCode.UNAVAILABLE, "draining")
+
+
+class AskedClock(ManualClock):
+    """One that counts who asks."""
+
+    num_asked = 0
+
+    def __call__(self) -> float:
+        self.num_asked += 1
+        return super().__call__()
+
+
+async def test_a_request_s_time_counts_from_its_call_and_not_from_its_turn() -> None:
+    clock = AskedClock()
+    async with running_grpc(says("ok"), clock=clock, max_receiving=1) as front:
+        slow = front.channel.stream_stream("/splitserve.v1.Inference/Generate")()
+        await slow.wait_for_connection()
+        await until(lambda: clock.num_asked >= 2, "the slow upload has its place")
+        num_asked = clock.num_asked
+        waits = asyncio.ensure_future(answers_of(front.stub.Generate(text_request())))
+        await until(lambda: clock.num_asked > num_asked, "another call has come")
+        clock.advance(7.0)
+        slow.cancel()
+        await waits
+        (request,) = front.source.requests
+        assert clock.now_s - request.limits.arrived_s == 7.0
+
+
+async def answers_of(call: Any) -> list[Any]:
+    return [answer async for answer in call]
+
+
+async def test_at_the_fleet_s_own_port_nothing_large_is_received() -> None:
+    apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
+    async with (
+        running_grpc(says("ok"), fleet_port=apart) as front,
+        open_channel(f"127.0.0.1:{apart}") as fleet,
+    ):
+        stub = inference_pb2_grpc.InferenceStub(fleet)
+        assert await answers_of(stub.Generate(text_request()))
+        large = text_request("x" * CONTROL_MESSAGE_BYTES)
+        status, code, _ = await failure_of(stub.Generate(large))
+        assert (status, code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "")
+        assert await answers_of(front.stub.Generate(text_request("x" * 400)))
+
+
+async def test_who_has_a_port_apart_is_kept_out_by_no_connections_to_the_other() -> None:
+    apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
+    async with running_grpc(says("ok"), fleet_port=apart, max_connections=2) as front:
+        await front.channel.channel_ready()
+        async with (
+            open_channel(front.target) as second,
+            open_channel(front.target) as late,
+            open_channel(f"127.0.0.1:{apart}") as fleet,
+        ):
+            await second.channel_ready()
+            ask = health_pb2.HealthCheckRequest()
+            refused, taken = health_pb2_grpc.HealthStub(late), health_pb2_grpc.HealthStub(fleet)
+            assert await refused.Check(ask).code() is not grpc.StatusCode.OK
+            assert await taken.Check(ask).code() is grpc.StatusCode.OK

@@ -13,10 +13,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from cluster.supervisor.ports import claimed_port
+from cluster.process.background import Background, nothing_needed
 from protos import inference_pb2, inference_pb2_grpc
-from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
-from router.grpc_front.public_server import MAX_REQUEST_STREAMS, public_server
+from router.dispatch.time_limits import DefaultTimes
+from router.grpc_front.public_port import (
+    CONTROL_MESSAGE_BYTES,
+    DIALOGUE_MESSAGE_BYTES,
+    PublicPort,
+)
+from router.grpc_front.public_server import CallTerms, public_server
 
 SERVICE = "splitserve.v1.Inference"
 METHODS = ["/splitserve.v1.Inference/ListModels", "/splitserve.v1.Inference/Generate"]
@@ -33,16 +38,23 @@ class Inference(inference_pb2_grpc.InferenceServicer):
 
 
 @asynccontextmanager
-async def target_of(*more_ports: int, **limits: Any) -> AsyncIterator[str]:
-    port = PublicPort(**{**ANY_PORT, **limits})
-    server = public_server(
-        "127.0.0.1", [0, *more_ports], port, clients=(SERVICE,), draw=Random(1).random
+async def target_of(service: Any = None, **limits: Any) -> AsyncIterator[str]:
+    """Of a server whose Inference is `service`."""
+    background = Background(nothing_needed)
+    terms = CallTerms(
+        clients=(SERVICE,),
+        times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
+        draw=Random(1).random,
+        background=background,
     )
-    server.add(inference_pb2_grpc.add_InferenceServicer_to_server, Inference(), SERVICE)
+    server = public_server("127.0.0.1", 0, PublicPort(**{**ANY_PORT, **limits}), terms)
+    add = inference_pb2_grpc.add_InferenceServicer_to_server
+    server.add(add, service or Inference(), SERVICE)
     try:
         yield f"127.0.0.1:{await server.start()}"
     finally:
         await server.stop(0)
+        await background.close()
 
 
 def own_channel(target: str) -> grpc.aio.Channel:
@@ -161,17 +173,51 @@ async def test_who_watches_on_one_connection_keeps_no_other_from_it() -> None:
             watch.cancel()
 
 
-async def test_dialogues_are_few() -> None:
-    async with target_of() as target, own_channel(target) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        open_ = []
-        for _ in range(MAX_REQUEST_STREAMS):
-            open_.append(stub.ServerReflectionInfo())
-            await open_[-1].write(reflection_pb2.ServerReflectionRequest(list_services=""))
-            await open_[-1].read()
-        assert await stub.ServerReflectionInfo().code() is grpc.StatusCode.UNAVAILABLE
-        for call in open_:
+async def talks(channel: grpc.aio.Channel, num: int) -> list[Any]:
+    """So many dialogues that have had an answer."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    calls = [stub.ServerReflectionInfo() for _ in range(num)]
+    for call in calls:
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        assert (await call.read()).HasField("list_services_response")
+    return calls
+
+
+async def test_dialogues_are_few_and_one_connection_has_not_all_of_them() -> None:
+    async with (
+        target_of(max_dialogues=4) as target,
+        own_channel(target) as greedy,
+        own_channel(target) as other,
+    ):
+        calls = await talks(greedy, 2)
+        refused = reflection_pb2_grpc.ServerReflectionStub(greedy).ServerReflectionInfo()
+        assert await refused.code() is grpc.StatusCode.UNAVAILABLE
+        calls += await talks(other, 1)
+        for call in calls:
             call.cancel()
+
+
+async def test_a_question_of_a_dialogue_is_small_and_a_large_one_is_not_taken_apart() -> None:
+    async with target_of() as target, own_channel(target) as channel:
+        method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        (call,) = await talks(channel, 1)
+        await call.write(asks_for("x" * (DIALOGUE_MESSAGE_BYTES - 100)))
+        assert (await call.read()).HasField("error_response")
+        await call.write(asks_for("x" * DIALOGUE_MESSAGE_BYTES))
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        garbled = channel.stream_stream(method)()
+        await garbled.write(b"\xff" * (DIALOGUE_MESSAGE_BYTES + 1))
+        assert await garbled.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def asks_for(name: str) -> Any:
+    return reflection_pb2.ServerReflectionRequest(file_by_filename=name)
+
+
+async def test_a_dialogue_without_a_question_ends() -> None:
+    async with target_of(receive_timeout_s=0.05) as target, own_channel(target) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        assert await stub.ServerReflectionInfo().code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_a_connection_over_the_limit_gets_no_answer() -> None:
@@ -183,20 +229,6 @@ async def test_a_connection_over_the_limit_gets_no_answer() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as failure:
             await stub.ListModels(inference_pb2.ListModelsRequest())
         assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
-        for channel in channels:
-            await channel.close()
-
-
-async def test_who_has_a_port_apart_is_kept_out_by_no_connections_to_the_other() -> None:
-    apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
-    async with target_of(apart, max_connections=2) as target:
-        channels = [own_channel(target) for _ in range(2)]
-        for channel in channels:
-            await channel.channel_ready()
-        async with own_channel(target) as late, own_channel(f"127.0.0.1:{apart}") as fleet:
-            ask = health_pb2.HealthCheckRequest()
-            assert await health_pb2_grpc.HealthStub(late).Check(ask).code() is not OK
-            assert await health_pb2_grpc.HealthStub(fleet).Check(ask).code() is OK
         for channel in channels:
             await channel.close()
 

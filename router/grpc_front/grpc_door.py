@@ -1,0 +1,61 @@
+"""The router's gRPC door: a port for everybody and, where the fleet has one of its own, that one.
+
+Both answer the same. They are servers apart, each with its connections and its limits: what clients
+send to theirs, and however large, is in nobody's way at the fleet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from cluster.process.background import Background, nothing_needed
+from cluster.rpc import RpcServer
+from cluster.world import World
+from router.front.doors import DoorContext
+from router.grpc_front.inference_service import SERVICE_NAME, InferenceService, add_inference
+from router.grpc_front.public_port import PublicPort
+from router.grpc_front.public_server import CallTerms, public_server
+
+
+class GrpcDoor:
+    """Add services to each of `servers`, `start` once, `stop` once. From the event loop only."""
+
+    def __init__(
+        self,
+        host: str,
+        ports: tuple[int, int | None],
+        limits: PublicPort,
+        door: DoorContext,
+        world: World,
+    ) -> None:
+        """`ports`: everybody's, and the fleet's. `limits` are those of the first."""
+        self._reads = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
+        terms = CallTerms(
+            clients=(SERVICE_NAME,),
+            times=door.times,
+            draw=door.chance.random,
+            background=self._reads,
+        )
+        everybodys, fleets = ports
+        servers = [public_server(host, everybodys, limits, terms)]
+        if fleets is not None:
+            servers.append(public_server(host, fleets, limits.for_fleet(), terms))
+        for server in servers:
+            server.add(add_inference, InferenceService(door), SERVICE_NAME)
+        self.servers: Sequence[RpcServer] = servers
+
+    async def start(self) -> int:
+        """Listens, and returns everybody's port. Raises ConfigError when one cannot be had."""
+        ports = [await server.start() for server in self.servers]
+        return ports[0]
+
+    async def set_ready(self, ready: bool) -> None:
+        """See RpcServer."""
+        for server in self.servers:
+            await server.set_ready(ready)
+
+    async def stop(self, grace_s: float) -> None:
+        """See RpcServer."""
+        await asyncio.gather(*(server.stop(grace_s) for server in self.servers))
+        await self._reads.close()
