@@ -18,7 +18,7 @@ from ranks.collectives.rendezvous import Rendezvous, join
 
 WIDTH = 576
 """Values of the row that is summed: SmolLM2-135M's hidden size."""
-NUM_CALLS, WARM_UP = 200, 20
+NUM_CHECKED, NUM_CALLS = 20, 400
 START_TIMEOUT_S = 30.0
 """For the other rank to import torch on a busy machine."""
 
@@ -55,17 +55,27 @@ def main() -> None:
 
 
 def measured(collective: GroupCollective, rows: torch.Tensor) -> Sums:
-    """Every rank brings its number plus one; how long a sum took, and whether all were right."""
-    times_us, are_right, ranks = [], True, collective.world_size
-    for _ in range(WARM_UP + NUM_CALLS):
-        rows.fill_(collective.rank + 1)
-        _wait_for(rows)
-        began_ns = time.perf_counter_ns()
-        collective.all_reduce(rows)
-        _wait_for(rows)
-        times_us.append((time.perf_counter_ns() - began_ns) / 1e3)
-        are_right = are_right and bool((rows == ranks * (ranks + 1) // 2).all())
-    return Sums(median_us=statistics.median(times_us[WARM_UP:]), are_right=are_right)
+    """How long a sum takes, one after the other, and whether some of them are right."""
+    are_right = all([_is_right(collective, rows) for _ in range(NUM_CHECKED)])
+    rows.zero_()  # sums of sums would run out of range
+    times_us = [_timed_us(collective, rows) for _ in range(NUM_CALLS)]
+    return Sums(median_us=statistics.median(times_us), are_right=are_right)
+
+
+def _is_right(collective: GroupCollective, rows: torch.Tensor) -> bool:
+    """Every rank brings its number plus one."""
+    ranks = collective.world_size
+    rows.fill_(collective.rank + 1)
+    collective.all_reduce(rows)
+    return bool((rows == ranks * (ranks + 1) // 2).all())
+
+
+def _timed_us(collective: GroupCollective, rows: torch.Tensor) -> float:
+    _wait_for(rows)
+    began_ns = time.perf_counter_ns()
+    collective.all_reduce(rows)
+    _wait_for(rows)
+    return (time.perf_counter_ns() - began_ns) / 1e3
 
 
 def _wait_for(rows: torch.Tensor) -> None:

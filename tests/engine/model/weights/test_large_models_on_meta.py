@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
 from cluster.models.card import DecoderConfig
-from cluster.models.footprint import held_parameters
+from cluster.models.footprint import held_parameters, weight_bytes
 from cluster.models.model_split import ModelSplit
 from cluster.models.tensor_part import WHOLE, TensorPart
-from cluster.models.tensors import expected_shapes
+from cluster.models.tensors import expected_shapes, is_router
 from cluster.sharding import ranks_of
 from engine.model.weights import decoder_weights
 from engine.model.weights.decoder_weights import DecoderWeights
@@ -50,20 +51,28 @@ class MetaCheckpoint:
         return self.read(name, part)
 
 
-def num_values(held: object) -> int:
-    """Of all tensors that a record, or a sequence, is made of."""
+def tensors_of(held: object) -> Iterator[torch.Tensor]:
+    """All that a record, or a sequence, is made of."""
     if isinstance(held, torch.Tensor):
-        return held.numel()
-    if isinstance(held, Sequence):
-        return sum(map(num_values, held))
-    if dataclasses.is_dataclass(held):
-        return sum(num_values(getattr(held, field.name)) for field in dataclasses.fields(held))
-    return 0
+        yield held
+    elif isinstance(held, Sequence):
+        for part in held:
+            yield from tensors_of(part)
+    elif dataclasses.is_dataclass(held):
+        for field in dataclasses.fields(held):
+            yield from tensors_of(getattr(held, field.name))
 
 
-def num_held(weights: DecoderWeights) -> int:
+def held_by(weights: DecoderWeights) -> list[torch.Tensor]:
     layers = [weights.layer(index) for index in range(weights.config.num_layers)]
-    return num_values([weights.embedding(), weights.lm_head(), weights.final_norm(), layers])
+    held = [weights.embedding(), weights.lm_head(), weights.final_norm(), layers]
+    return list(tensors_of(held))
+
+
+def router_values(config: DecoderConfig) -> int:
+    """Counted as vectors are, in float32; held in the dtype."""
+    shapes = expected_shapes(config).items()
+    return sum(math.prod(shape) for name, shape in shapes if is_router(name))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +91,9 @@ def test_each_rank_holds_its_part_of_every_tensor_and_what_was_counted(
         noted = MetaCheckpoint(config)
         monkeypatch.setattr(decoder_weights, "open_checkpoint", lambda _, noted=noted: noted)
         weights = DecoderWeights(card_of(config), torch.bfloat16, META, split=split)
-        assert num_held(weights) == held_parameters(split).total
+        held = held_by(weights)
+        assert sum(tensor.numel() for tensor in held) == held_parameters(split).total
+        planned = weight_bytes(split, dtype="bfloat16", weights="full")
+        assert sum(tensor.nbytes for tensor in held) == planned - 2 * router_values(config)
         parts = {name: split.part(name) for name in expected_shapes(config)}
         assert noted.parts == {name: part for name, part in parts.items() if part is not None}
