@@ -25,6 +25,8 @@ LONG = (
     "tests/cluster/models/text/test_chat_template.py",
     "tests/engine/step/test_run_ahead_random.py",
     "tests/cluster/models/text/test_tokenizer.py",
+    "tests/engine/ranks/test_group.py",
+    "tests/engine/ranks/test_lost_ranks.py",
     "tests/engine/model/test_rank_decoders.py",
     "tests/engine/model/test_rank_smollm2.py",
     "tests/engine/model/test_rank_quantized.py",

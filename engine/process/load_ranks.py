@@ -8,13 +8,17 @@ from collections.abc import Callable
 import torch
 
 from cluster.errors import ConfigError
+from cluster.models.model_split import ModelSplit
+from cluster.sharding import Rank
 from cluster.supervisor.devices import visible_gpus
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
+from engine.model.weights.open_checkpoint import fitted_split
 from engine.process.threads import use_threads_to_load
 from engine.ranks.conductor import load_conductor
 from engine.ranks.forming import GroupNeeds, form_group
 from engine.runner.device import resolve_device
+from engine.runner.gpu_formats import weights_on
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from ranks.processes import ProcessSpawner
@@ -34,11 +38,20 @@ def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica
 
 
 def load_group(spec: EngineSpec, progress: PhaseProgress, spawner: Spawner) -> Replica:
-    """The replica, with its `others`. Raises as `form_group` and `load_conductor`."""
+    """The replica, with its `others`. Raises as `form_group` and `load_conductor`; a model that
+    cannot be shared by so many ranks is refused before any is started."""
     device = resolve_device(spec.options.device)
+    check_split(spec, device)
     group = form_group(GroupNeeds(spec=spec, device=device, progress=progress), spawner)
     use_threads_to_load(spec.options.num_threads, num_beside=group.num_beside)
     return load_conductor(spec, group, progress)
+
+
+def check_split(spec: EngineSpec, device: torch.device) -> None:
+    """Raises ConfigError with the numbers of ranks that fit."""
+    size, experts = spec.options.tensor_parallel_size, spec.options.expert_parallel_size
+    split = ModelSplit(config=spec.card.config, rank=Rank(0, size), expert_parallel_size=experts)
+    fitted_split(spec.card, split, weights_on(device, spec))
 
 
 def spawner_of(spec: EngineSpec, rank_module: str, device: torch.device) -> Spawner:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import msgspec
 
+from cluster.membership.member import ranks_from_wire
 from cluster.wire import load_from_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
 
@@ -42,6 +43,7 @@ def _member(seen: membership_pb2.MemberState, *, check: bool) -> dict[str, Any]:
         "address": member.address,
         "pid": member.pid,
         "engine_pid": own.engine_pid if own else 0,
+        "ranks": [msgspec.to_builtins(facts) for facts in ranks_from_wire(member.ranks)],
         "load": msgspec.to_builtins(load_from_wire(own.load if own else seen.load)),
         "violations": list(own.violations) if own else [],
     }

@@ -41,6 +41,18 @@ def colocated_fleet(fleets):
 
 
 @pytest.fixture
+def fleet_of_two_ranks(fleets):
+    """One decode worker whose engine is two processes, in fp32."""
+    return fleets.running("fleet_of_two_ranks")
+
+
+@pytest.fixture
+def fleet_of_three_ranks(fleets):
+    """One decode worker whose engine is three processes, in fp32."""
+    return fleets.running("fleet_of_three_ranks")
+
+
+@pytest.fixture
 def double_fleet(fleets):
     """Two prefill and two decode workers in fp32."""
     return fleets.running("double_fleet")

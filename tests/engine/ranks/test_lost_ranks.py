@@ -1,0 +1,161 @@
+"""A rank that is killed, or stands still, ends its group: at once, with its name, and wholly."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec import structs
+
+from cluster.errors import BadCheckpoint, ConfigError, RankLost
+from cluster.models.card import ModelCard
+from engine.contract.commands import Submit
+from engine.contract.spec import EngineSpec
+from engine.offline.replica import greedy_request
+from engine.runner.model_runner import Replica
+from engine.step.engine import Engine
+from ranks.launch import RankLaunch
+from ranks.processes import LocalRank
+from tests.engine.model.family_models import random_model, saved_card
+from tests.engine.model.parity import random_prompts
+from tests.engine.ranks.groups import LIMIT_S, SeenSpawner, running, spec_of
+
+pytestmark = pytest.mark.timeout(300)
+LIMITS = {"max_context_tokens": 96, "kv_memory_bytes": 8 << 20}
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
+    return saved_card(random_model("LlamaForCausalLM"), tmp_path_factory.mktemp("model"))
+
+
+def step_until_lost(engine: Engine, after_step: Callable[[int], None]) -> RankLost:
+    """Steps with work to do; `after_step` is called before each."""
+    prompt = random_prompts((40,), 97)[0]
+    engine.apply(Submit(greedy_request("r", prompt, 40)))
+    with pytest.raises(RankLost) as lost:
+        for number in range(200):
+            after_step(number)
+            engine.step()
+    return lost.value
+
+
+def idle_until_lost(replica: Replica) -> RankLost:
+    """As the engine's loop does between requests."""
+    assert replica.others is not None
+    deadline_s = time.monotonic() + LIMIT_S
+    with pytest.raises(RankLost) as lost:
+        while time.monotonic() < deadline_s:
+            replica.others.check()
+    return lost.value
+
+
+def assert_nothing_left(spawner: SeenSpawner) -> None:
+    assert not any(psutil.pid_exists(rank.pid) for rank in spawner.ranks.values())
+    held = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    assert [name for name in held if "splitserve-" in name] == []
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "stood still")]
+)
+@pytest.mark.parametrize("at_step", [0, 5])
+def test_a_rank_that_is_lost_in_a_step_is_named_with_its_end(
+    how: signal.Signals, ending: str, at_step: int, card: ModelCard
+) -> None:
+    spawner = SeenSpawner()
+    spec = spec_of(card, 2, **LIMITS)
+    with running(spec, spawner) as replica:
+        engine = Engine(replica, spec.options)
+
+        def hurt(number: int) -> None:
+            if number == at_step:
+                os.kill(spawner.ranks[1].pid, how)
+
+        lost = step_until_lost(engine, hurt)
+    assert (lost.ranks, lost.ending) == ((1,), ending)
+    assert "rank 1 of generation" in lost.message
+    assert_nothing_left(spawner)
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "stood still")]
+)
+def test_an_idle_engine_notices_the_one_of_its_ranks_that_is_lost(
+    how: signal.Signals, ending: str, card: ModelCard
+) -> None:
+    """Of three: the others wait for it, and are not to blame."""
+    spawner = SeenSpawner()
+    with running(spec_of(card, 3, **LIMITS), spawner) as replica:
+        os.kill(spawner.ranks[2].pid, how)
+        lost = idle_until_lost(replica)
+    assert (lost.ranks, lost.ending) == ((2,), ending)
+    assert_nothing_left(spawner)
+
+
+class EarlyEnd(SeenSpawner):
+    """Its ranks are killed as soon as they are there."""
+
+    def start(self, launch: RankLaunch) -> LocalRank:
+        """See Spawner."""
+        rank = super().start(launch)
+        rank.kill()
+        return rank
+
+
+def test_a_rank_that_does_not_even_arrive_ends_the_start(card: ModelCard) -> None:
+    spawner = EarlyEnd()
+    with (
+        pytest.raises(RankLost, match=r"rank 1 of generation \d+ ended \(SIGKILL\)"),
+        running(spec_of(card, 2, **LIMITS), spawner),
+    ):
+        pass
+    assert_nothing_left(spawner)
+
+
+class OtherModel(SeenSpawner):
+    """Its ranks are told of weights that are not there."""
+
+    def start(self, launch: RankLaunch) -> LocalRank:
+        """See Spawner."""
+        spec = EngineSpec.unpack(launch.spec)
+        lost = dataclasses.replace(spec.card, weight_files=(Path("/nowhere.safetensors"),))
+        told = structs.replace(spec, card=lost).pack()
+        return super().start(structs.replace(launch, spec=told))
+
+
+def test_what_a_rank_fails_with_while_it_loads_is_the_start_s_error(card: ModelCard) -> None:
+    spawner = OtherModel()
+    with (
+        pytest.raises(BadCheckpoint, match=r"rank 1 failed: .*/nowhere\.safetensors"),
+        running(spec_of(card, 2, **LIMITS), spawner),
+    ):
+        pass
+    assert_nothing_left(spawner)
+
+
+def test_a_module_that_is_no_rank_ends_the_start_with_its_last_lines(card: ModelCard) -> None:
+    spawner = SeenSpawner("no.such.module")
+    with (
+        pytest.raises(RankLost, match="No module named") as lost,
+        running(spec_of(card, 2, **LIMITS), spawner),
+    ):
+        pass
+    assert lost.value.ending == "exit code 1"
+    assert any("no" in line for line in lost.value.last_lines)
+
+
+def test_more_ranks_than_heads_are_refused_with_the_number_that_fits(card: ModelCard) -> None:
+    spawner = SeenSpawner()
+    with (
+        pytest.raises(ConfigError, match="use at most 4"),
+        running(spec_of(card, 5, **LIMITS), spawner),
+    ):
+        pass
+    assert_nothing_left(spawner)

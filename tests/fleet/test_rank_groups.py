@@ -1,0 +1,86 @@
+"""An engine of several processes serves as one of a single process does, and ends as a whole."""
+
+import asyncio
+import os
+import signal
+
+import grpc
+import psutil
+import pytest
+
+from cluster.rpc import open_channel
+from tests.fleet.support import wait_for
+from tests.fleet.test_parity import answer_all, generate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+NUM_PROMPTS = 16
+LIMIT_S = 60.0
+"""For a worker to come back; generous, since machines are busy."""
+
+
+def member(fleet):
+    (found,) = fleet.status()["members"]
+    return found
+
+
+async def test_two_ranks_give_the_reference_s_tokens_alone_and_sixteen_at_once(
+    fleet_of_two_ranks, reference
+):
+    await assert_greedy(fleet_of_two_ranks, reference)
+
+
+async def test_three_ranks_give_the_reference_s_tokens_alone_and_sixteen_at_once(
+    fleet_of_three_ranks, reference
+):
+    await assert_greedy(fleet_of_three_ranks, reference)
+
+
+async def assert_greedy(fleet, reference):
+    prompts, answers = reference.prompts[:NUM_PROMPTS], reference.answers[:NUM_PROMPTS]
+    alone = await answer_all(fleet, prompts[:14], at_once=1)
+    assert [tokens for tokens, _ in alone] == answers[:14]
+    at_once = await answer_all(fleet, prompts, at_once=16)
+    assert [tokens for tokens, _ in at_once] == answers
+
+
+def test_the_status_has_a_row_for_each_rank(fleet_of_two_ranks):
+    ranks = member(fleet_of_two_ranks)["ranks"]
+    assert [(rank["rank"], rank["kv_heads"]) for rank in ranks] == [(0, (0,)), (1, (1, 2))]
+    assert ranks[0]["pid"] == member(fleet_of_two_ranks)["engine_pid"]
+    assert psutil.pid_exists(ranks[1]["pid"])
+    assert len({rank["generation"] for rank in ranks}) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_worker_whose_rank_is_lost_comes_back_as_another_process(
+    how, fleet_of_two_ranks, reference
+):
+    fleet = fleet_of_two_ranks
+    before = member(fleet)
+    prompt, answer = reference.prompts[3], reference.answers[3]
+    async with open_channel(fleet.grpc_address) as channel:
+        running = asyncio.create_task(generate(channel, prompt, num_tokens=1500))
+        await asyncio.to_thread(
+            wait_for, lambda: member(fleet)["load"]["num_running"], timeout_s=LIMIT_S, what="it"
+        )
+        os.kill(before["ranks"][1]["pid"], how)
+        with pytest.raises(grpc.aio.AioRpcError) as lost:
+            await running
+    assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
+    await asyncio.to_thread(
+        wait_for, lambda: is_back(fleet, before), timeout_s=LIMIT_S, what="another process"
+    )
+    assert not any(psutil.pid_exists(rank["pid"]) for rank in before["ranks"])
+    ((tokens, _),) = await answer_all(fleet, [prompt], at_once=1)
+    assert tokens == answer
+    assert "rank 1 of generation" in fleet.log_path.read_text()
+
+
+def is_back(fleet, before):
+    if not fleet.is_healthy():
+        return False
+    members = fleet.status(check=False)["members"]
+    return [m["state"] for m in members] == ["ready"] and (
+        members[0]["incarnation"] != before["incarnation"]
+    )
