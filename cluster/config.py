@@ -85,6 +85,18 @@ class EngineOptions:
         "default: as many as there are experts for",
         low=1,
     )
+    expert_exchange: str = option(
+        "auto",
+        "how rows reach other ranks' experts: gather (all ranks have all rows), all-to-all (each "
+        "has a part, and sends them), or auto, which is gather",
+        choices=("auto", "gather", "all-to-all"),
+    )
+    expert_rebalance_interval_s: float | None = option(
+        None,
+        "seconds after which the experts of one more layer may change their ranks, by measured "
+        "load; default: never",
+        low=0.1,
+    )
     block_size_tokens: int = option(16, "tokens in a KV block", low=1, high=1024)
     max_num_seqs: int = option(64, "sequences that decode at once, at most", low=1)
     max_batch_tokens: int = option(

@@ -107,13 +107,12 @@ class Rebalancer:
         self._fail("not all ranks could read what they gain")
 
     def _loads_since(self, picks: Sequence[Sequence[int]]) -> dict[int, list[int]]:
-        """By layer, since the last measurement."""
+        """By layer, since the last measurement. The first one is where the counting begins: what
+        was picked before, in the warm-up, says nothing."""
         before, self._seen = self._seen, {layer: picks[layer] for layer in self._placements}
         return {
-            layer: [now - then for now, then in zip(now_all, before.get(layer, ()), strict=True)]
-            if layer in before
-            else list(now_all)
-            for layer, now_all in self._seen.items()
+            layer: [now - then for now, then in zip(self._seen[layer], counted, strict=True)]
+            for layer, counted in before.items()
         }
 
     def _begin(self, loads: Mapping[int, list[int]]) -> Stage | None:

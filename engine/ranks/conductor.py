@@ -8,13 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cluster.sharding import Rank
+from engine.contract.expert_exchange import rows_are_exchanged
 from engine.contract.spec import EngineSpec
+from engine.experts.balancing import Balancing
+from engine.experts.rank_experts import RankExperts
+from engine.experts.rebalancer import Rebalancer
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.ranks.group import RankGroup
 from engine.ranks.group_runner import GroupRunner
 from engine.ranks.own_facts import own_facts
 from engine.runner.model_runner import DecoderRunner, Replica
-from engine.runner.replica import finish_replica, load_part, memory_errors
+from engine.runner.replica import LoadedPart, finish_replica, load_part, memory_errors
 from engine.runner.seat import Seat
 from ranks.launch import CONDUCTOR
 
@@ -41,6 +45,7 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     seat = Seat(
         rank=rank,
         expert_parallel_size=spec.options.expert_parallel_size,
+        exchanges_rows=rows_are_exchanged(spec),
         collective=ties.collective,
         together=group,
         num_beside=group.num_beside,
@@ -50,5 +55,15 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     phases("wait for the other ranks", 0.0)
     group.await_ready(own_facts(part, rank, generation=ties.generation, node=node))
     own = DecoderRunner(part.decoder, part.pool)
-    runner = GroupRunner(own, group, part.size.device)
+    balancing = _balancing(spec, part, group)
+    runner = GroupRunner(own, group, part.size.device, balancing)
     return replace(finish_replica(spec, part, runner, phases), others=group)
+
+
+def _balancing(spec: EngineSpec, part: LoadedPart, group: RankGroup) -> Balancing | None:
+    """None: the model has no experts, or nobody has asked for it."""
+    experts, interval_s = part.decoder.experts, spec.options.expert_rebalance_interval_s
+    if interval_s is None or not experts.placements:
+        return None
+    rebalancer = Rebalancer(experts.placements, interval_s)
+    return Balancing(rebalancer, RankExperts(experts), group.tell_of_experts)

@@ -15,7 +15,9 @@ import contextlib
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.home import kernels_folder
 from cluster.sharding import Rank
+from engine.contract.expert_exchange import rows_are_exchanged
 from engine.contract.spec import EngineSpec
+from engine.experts.rank_experts import RankExperts
 from engine.ranks.extension import RankExtension, RankExtensionFactory, RankParts
 from engine.ranks.forming import CALL_DEADLINE_S
 from engine.ranks.own_facts import own_facts
@@ -74,6 +76,7 @@ class Follower:
             collective,
             DecoderRunner(part.decoder, part.pool),
             extension=extension,
+            experts=RankExperts(part.decoder.experts),
             device=part.size.device,
         )
         while turns.take():
@@ -87,6 +90,7 @@ class Follower:
         seat = Seat(
             rank=self._rank,
             expert_parallel_size=self._spec.options.expert_parallel_size,
+            exchanges_rows=rows_are_exchanged(self._spec),
             collective=collective,
             together=together,
             num_beside=self._launch.num_beside,

@@ -109,6 +109,10 @@ class RankGroup:
         """A step's plan, to all ranks. Raises RankLost."""
         self._ties.plans.send(PlanKind.STEP, *step)
 
+    def tell_of_experts(self, body: bytes) -> None:
+        """Of engine/experts/words.py, to all ranks. Raises RankLost."""
+        self._ties.plans.send(PlanKind.EXPERTS, body)
+
     def tell(self, body: bytes) -> None:
         """See RankLine."""
         try:

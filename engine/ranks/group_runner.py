@@ -1,7 +1,8 @@
 """The conductor's runner: what it computes, all ranks compute.
 
     copy_blocks(pairs)   kept, and sent with the step
-    forward(batch)       plan to the ranks -> the own part, which meets theirs in every layer
+    forward(batch)       plan to the ranks -> the own part, which meets theirs in every layer;
+                         before it, what there is to say of experts
 
 The logits are gathered at every rank, and sampled here alone; the tokens reach the others with the
 plan of the next step. A step that fails at one rank has failed at all: nothing is tried again.
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 
 import torch
 
+from engine.experts.balance import ExpertBalance
+from engine.experts.balancing import Balancing
 from engine.model.ragged_batch import RaggedBatch
 from engine.ranks.group import RankGroup
 from engine.ranks.step_message import BlockCopies, write_step
@@ -22,10 +25,22 @@ from engine.runner.model_runner import ModelRunner
 class GroupRunner:
     """A ModelRunner. It takes batches on the host."""
 
-    def __init__(self, own: ModelRunner, group: RankGroup, device: torch.device) -> None:
+    def __init__(
+        self,
+        own: ModelRunner,
+        group: RankGroup,
+        device: torch.device,
+        balancing: Balancing | None = None,
+    ) -> None:
         """`own` computes rank 0's part, on `device`."""
         self._own, self._group, self._device = own, group, device
+        self._balancing = balancing
         self._copies: BlockCopies = ()
+
+    @property
+    def expert_balance(self) -> ExpertBalance | None:
+        """None: no experts change their ranks."""
+        return None if self._balancing is None else self._balancing.balance
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner: the forward comes next, and takes them along."""
@@ -35,6 +50,8 @@ class GroupRunner:
         """See ModelRunner. Raises RankLost, whatever has failed."""
         copies, self._copies = self._copies, ()
         try:
+            if self._balancing is not None:
+                self._balancing.turn()
             self._group.publish(write_step(batch, copies))
             self._own.copy_blocks(copies)
             return self._own.forward(on_device(batch, self._device))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from engine.experts.rank_experts import RankExperts
+from engine.experts.words import unpack
 from engine.ranks.extension import RankExtension
 from engine.ranks.group_runner import on_device
 from engine.ranks.roster import LOADED
@@ -28,11 +30,12 @@ class RankTurns:
         runner: ModelRunner,
         *,
         extension: RankExtension,
+        experts: RankExperts,
         device: torch.device,
     ) -> None:
         """`runner` computes the own part, on `device`."""
         self._plans, self._collective, self._runner = plans, collective, runner
-        self._extension, self._device = extension, device
+        self._extension, self._experts, self._device = extension, experts, device
 
     def take(self) -> bool:
         """The next message, or a short wait in vain; False once it was STOP."""
@@ -45,6 +48,8 @@ class RankTurns:
             self._compute(plan.body)
         elif plan.kind is PlanKind.WORD:
             self._extension.handle(bytes(plan.body))
+        elif plan.kind is PlanKind.EXPERTS:
+            self._experts.follow(unpack(bytes(plan.body)))
         return plan.kind is not PlanKind.STOP
 
     def _compute(self, body: memoryview) -> None:

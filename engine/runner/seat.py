@@ -31,6 +31,8 @@ class Seat:
     rank: Rank = ALONE
     expert_parallel_size: int | None = None
     """See ModelSplit."""
+    exchanges_rows: bool = False
+    """See ModelSplit."""
     collective: Collective | None = None
     together: LoadedTogether | None = None
     """None: nobody else has to agree."""
@@ -39,8 +41,12 @@ class Seat:
 
     def split_of(self, config: DecoderConfig) -> ModelSplit:
         """What it holds of a model, before the checkpoint's groups have a say."""
-        experts = self.expert_parallel_size
-        return ModelSplit(config=config, rank=self.rank, expert_parallel_size=experts)
+        return ModelSplit(
+            config=config,
+            rank=self.rank,
+            expert_parallel_size=self.expert_parallel_size,
+            exchanges_rows=self.exchanges_rows,
+        )
 
     def memory_share(self, share: float, device: torch.device) -> float:
         """Of the device's memory, where the option says `share`."""

@@ -27,6 +27,8 @@ class PlanKind(enum.IntEnum):
     """For a rank's extension; opaque to everybody else."""
     STOP = 3
     """The last one: the rank ends, with exit code 0."""
+    EXPERTS = 4
+    """What experts are to be where: engine/experts/words.py; opaque here."""
 
 
 class Plan(NamedTuple):

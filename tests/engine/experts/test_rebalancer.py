@@ -36,7 +36,12 @@ def placements() -> dict[int, ExpertPlacement]:
 
 @pytest.fixture
 def rebalancer(clock: StoppedClock, placements: dict[int, ExpertPlacement]) -> Rebalancer:
-    return Rebalancer(placements, INTERVAL_S, clock=clock)
+    """Which has measured once: from then on it counts."""
+    made = Rebalancer(placements, INTERVAL_S, clock=clock)
+    clock.now_s += INTERVAL_S
+    assert made.next_word() == Measure()
+    assert made.measured([[0] * 4] * 3) is None
+    return made
 
 
 def staged(rebalancer: Rebalancer, clock: StoppedClock, picks: list[list[int]]) -> Stage | None:
@@ -88,6 +93,14 @@ def test_a_layer_is_judged_by_what_was_picked_since_the_last_measurement(
     assert word is not None
     assert word.layer == 2
     assert rebalancer.balance.imbalance == {1: 1.0, 2: 1.7}
+
+
+def test_what_was_picked_before_the_first_measurement_moves_nothing(
+    clock: StoppedClock, placements: dict[int, ExpertPlacement]
+) -> None:
+    rebalancer = Rebalancer(placements, INTERVAL_S, clock=clock)
+    assert staged(rebalancer, clock, [HOT, HOT, HOT]) is None
+    assert rebalancer.balance.imbalance == {}
 
 
 def test_a_layer_with_few_picks_says_nothing(rebalancer: Rebalancer, clock: StoppedClock) -> None:

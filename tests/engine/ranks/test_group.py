@@ -13,8 +13,10 @@ from cluster.generation import GeneratedToken
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.sampling import SamplingParams
+from engine.experts import rebalancer
 from engine.offline.queue import generate
 from engine.offline.replica import greedy_request
+from engine.ranks.group_runner import GroupRunner
 from engine.step.engine import Engine
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.parity import random_prompts
@@ -76,6 +78,34 @@ def test_a_mixture_s_experts_are_dealt_out_and_its_tokens_stay(
     alone = greedy_tokens(spec_of(card, 1, **limits), prompts, 12)
     shared = spec_of(card, num_ranks, expert_parallel_size=groups, **limits)
     assert greedy_tokens(shared, prompts, 12) == alone
+
+
+@pytest.mark.parametrize("exchange", ["gather", "all-to-all"])
+@pytest.mark.parametrize("num_ranks, groups", [(2, 2), (4, 2)])
+def test_a_mixture_s_experts_move_while_it_answers_and_its_tokens_stay(
+    num_ranks: int, groups: int, exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalancer, "LEAST_PICKS", 1)  # a random model's loads differ by chance
+    monkeypatch.setattr(rebalancer, "FIRST_TRY_S", 0.01)
+    card = saved_card(random_model("MixtralForCausalLM", num_local_experts=8), tmp_path)
+    prompts = random_prompts((5, 17, 40), card.config.vocab_size)
+    limits = {"max_context_tokens": 192, "kv_memory_bytes": 8 << 20}
+    alone = greedy_tokens(spec_of(card, 1, **limits), prompts, 100)
+    spec = spec_of(
+        card,
+        num_ranks,
+        expert_parallel_size=groups,
+        expert_exchange=exchange,
+        expert_rebalance_interval_s=0.1,
+        **limits,
+    )
+    with running(spec) as replica:
+        assert isinstance(replica.runner, GroupRunner)
+        engine, balance = Engine(replica, spec.options), replica.runner.expert_balance
+        assert balance is not None
+        while balance.num_rebalances < 3:
+            assert answers_of(engine, prompts, 100) == alone
+        assert balance.num_failures == 0
 
 
 def test_two_choices_of_one_prompt_go_on_from_copies_at_every_rank(smollm2: ModelCard) -> None:
