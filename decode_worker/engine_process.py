@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from cluster.errors import PairingMismatch
-from cluster.kv_peer import KvPeer
 from decode_worker.kv_intake import KvIntake
 from engine.process.extension import EngineParts, Extension
 from engine.process.main import engine_main
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
+from kvtransfer.group_reader import GroupReader
+from kvtransfer.head_share import head_shares
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport
-from kvtransfer.resharding import Resharding
-
-
-class PartOfPool(LocalPool):
-    """The conductor's heads; those of the other ranks nobody reads yet."""
-
-    def check_peer(self, peer: KvPeer, transport: str) -> Resharding:
-        """Raises PairingMismatch: prompts are computed here."""
-        raise PairingMismatch(
-            "a decode worker of several ranks reads no KV of prefill workers yet, and computes its "
-            "prompts itself; start it with --tensor-parallel-size 1, or serve with --prefill 0"
-        )
+from kvtransfer.reader import Reader
 
 
 def make_intake(parts: EngineParts) -> Extension:
     """An ExtensionFactory. The incarnation names the transfer agent: no process had it before."""
-    pool = LocalPool(parts.kv, parts.generations)
-    if parts.line is not None:
-        pool = PartOfPool(parts.kv, parts.generations)
-    kind = parts.spec.kv_transport
+    spec, line = parts.spec, parts.line
+    shares = head_shares(spec.card.config, spec.options.tensor_parallel_size)
+    pool = LocalPool(parts.kv, parts.generations, shares[0])
     block_digest(parts.kv, [0])  # its kernel is made now, not while the first request waits
-    transport = open_transport(kind, pool, parts.spec.incarnation)
-    return KvIntake(parts, BlockReader(transport, pool, block_digest), kind)
+    transport = open_transport(spec.kv_transport, pool, spec.incarnation)
+    reader: Reader = BlockReader(transport, pool, block_digest)
+    if line is not None:
+        reader = GroupReader(reader, line, len(shares))
+    return KvIntake(parts, reader, spec.kv_transport)
 
 
 if __name__ == "__main__":

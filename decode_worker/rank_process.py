@@ -1,19 +1,34 @@
-"""A rank of a decode worker's engine: `python -m decode_worker.rank_process`.
-
-It hands no KV over yet: the blocks of a group stay with it.
-"""
+"""A rank of a decode worker's engine: `python -m decode_worker.rank_process`."""
 
 from __future__ import annotations
 
+import torch
+
 from engine.process.rank_main import rank_main, run_rank
-from engine.ranks.extension import no_rank_extension
+from engine.ranks.extension import RankExtension, RankParts
+from kernels.dispatch.block_digest import block_digest
+from kvtransfer.block_reader import BlockReader
+from kvtransfer.head_share import head_shares
+from kvtransfer.local_pool import LocalPool
+from kvtransfer.open_transport import open_transport
+from kvtransfer.rank_reader import RankReader
 from ranks.launch import RankLaunch
+
+
+def make_rank_reader(parts: RankParts) -> RankExtension:
+    """A RankExtensionFactory. Nobody reads this pool, so its generations count nothing."""
+    spec, rank = parts.spec, parts.rank
+    share = head_shares(spec.card.config, rank.world_size)[rank.index]
+    pool = LocalPool(parts.kv, torch.zeros(len(parts.kv), dtype=torch.int64), share)
+    block_digest(parts.kv, [0])  # its kernel is made now, not while the first request waits
+    transport = open_transport(spec.kv_transport, pool, f"{spec.incarnation}-{rank.index}")
+    return RankReader(BlockReader(transport, pool, block_digest))
 
 
 def run(launch: RankLaunch) -> None:
     """In a process that somebody else has started, such as an actor's."""
-    run_rank(launch, no_rank_extension)
+    run_rank(launch, make_rank_reader)
 
 
 if __name__ == "__main__":
-    rank_main(no_rank_extension)
+    rank_main(make_rank_reader)

@@ -1,6 +1,7 @@
 """What is plugged into the ranks of an engine beside its extension: their part of its work.
 
     conductor   RankLine.tell(body)  --- a WORD, ordered with the steps -->  RankExtension.handle
+                RankLine.gather()    <-- with all of them -------------->    RankParts.gather
                 RankLine.hear()      <-- a Word report -------------------   RankExtension.poll
                 RankLine.greetings   <-- RankReady ----------------------    RankExtension.greeting
 
@@ -11,7 +12,7 @@ the rank, and so the group.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +32,8 @@ class RankParts:
     """[num_blocks, num_layers, num_planes, own KV heads, block_size, row_width], contiguous."""
     kv_heads: range
     """Those of the model that are kept here."""
+    gather: Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
+    """See RankLine: called while a word is handled, by all ranks."""
 
 
 class RankExtension(Protocol):

@@ -68,7 +68,7 @@ class Follower:
         self._progress(ARRIVED, 1.0)
         collective = arrival.join(CALL_DEADLINE_S)
         part = self._load(collective)
-        extension = self._make_extension(self._parts(part))
+        extension = self._make_extension(self._parts(part, collective))
         self._closers.callback(extension.close)
         self._reports.send(self._ready(part, extension))
         turns = RankTurns(
@@ -98,12 +98,13 @@ class Follower:
         with memory_errors():
             return load_part(self._spec, self._progress, seat)
 
-    def _parts(self, part: LoadedPart) -> RankParts:
+    def _parts(self, part: LoadedPart, collective: GroupCollective) -> RankParts:
         return RankParts(
             spec=self._spec,
             rank=self._rank,
             kv=part.pool.tensor[: part.num_blocks],
             kv_heads=part.decoder.split.kv_heads,
+            gather=collective.all_gather,
         )
 
     def _ready(self, part: LoadedPart, extension: RankExtension) -> RankReady:

@@ -120,6 +120,13 @@ class RankGroup:
         except RankLost as consequence:
             raise self.loss_after(consequence) from consequence
 
+    def gather(self, rows: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
+        """See RankLine."""
+        try:
+            return self._ties.collective.all_gather(rows, widths)
+        except RankLost as consequence:
+            raise self.loss_after(consequence) from consequence
+
     def hear(self) -> list[tuple[int, bytes]]:
         """See RankLine."""
         return self._ties.roster.take_words()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
+
+import torch
 
 from cluster.rank_facts import RankFacts
 
@@ -17,6 +19,11 @@ class RankLine(Protocol):
 
     def tell(self, body: bytes) -> None:
         """To all of them, in order with the steps. Raises RankLost."""
+
+    def gather(self, rows: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
+        """Own rows [num_rows, width] and those of every other rank, side by side in order; `widths`
+        are the ranks' columns. Between two steps, where the extensions of all others call theirs
+        for the same word. Raises RankLost."""
 
     def hear(self) -> list[tuple[int, bytes]]:
         """What has come since the last call: (rank, body), in order for each rank. Never waits."""
