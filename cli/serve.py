@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import signal
 import time
 from pathlib import Path
@@ -23,13 +22,11 @@ from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
 from cluster.models.cache.store import ModelStore
 from cluster.process.background import Loss, until_one_ends
-from cluster.process.free_memory import free_memory_share
 from cluster.supervisor.child import StartFailed
-from cluster.supervisor.cores import available_cores
-from cluster.supervisor.devices import visible_gpus
 from cluster.supervisor.failure import ProcessFailure
-from cluster.supervisor.fleet import Machine, plan_fleet, warning_of_shared_gpus
+from cluster.supervisor.fleet import plan_fleet, warning_of_shared_gpus
 from cluster.supervisor.news import Warned
+from cluster.supervisor.place import FleetPlace, MakeLauncher, place_of
 from cluster.supervisor.ports import claimed_port
 from cluster.supervisor.supervisor import Supervisor
 
@@ -42,25 +39,34 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     """Runs the fleet to its end. Raises SplitserveError for what is wrong before any process."""
     options = _with_claimed_ports(options)
     log_dir = _log_dir(options.log_dir)
-    machine = Machine(available_cores(), visible_gpus(os.environ), free_memory_share())
-    stages = plan_fleet(options, machine)
+    with place_of(options) as place:
+        return _serve_at(place, log_dir)
+
+
+def _serve_at(place: FleetPlace, log_dir: Path) -> ExitCode:
+    options = place.options
+    stages = plan_fleet(options, place.machine)
     with ProgressView() as progress:
         ModelStore().resolve(options.model.model, progress.bytes_of("model"))
-    if warning := warning_of_shared_gpus(options, machine):
+    if warning := warning_of_shared_gpus(options, place.machine):
         say(f"warning: {warning}")
-    return asyncio.run(FleetRun(options, stages, log_dir).run())
+    return asyncio.run(FleetRun(options, stages, log_dir, place.make_launcher).run())
 
 
 class FleetRun:
     """One run of the supervisor, with the operator's signals."""
 
     def __init__(
-        self, options: ServeOptions, stages: list[list[ProcessSpec]], log_dir: Path
+        self,
+        options: ServeOptions,
+        stages: list[list[ProcessSpec]],
+        log_dir: Path,
+        make_launcher: MakeLauncher = LocalLauncher,
     ) -> None:
         self._options = options
         self._stages = stages
         self._view = FleetView(options, log_dir)
-        launcher = LocalLauncher(
+        launcher = make_launcher(
             log_dir=log_dir,
             on_warning=lambda name, level, text: self._view(Warned(name, level, text)),
         )

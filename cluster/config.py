@@ -129,6 +129,11 @@ class EngineOptions:
         0, "how far the engine steps back for other processes on busy cores", low=0, high=19
     )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
+    ray_address: str | None = option(
+        None,
+        "host:port of a Ray cluster's head, for ranks and --launcher ray; default: $RAY_ADDRESS, "
+        "else a Ray that is started for the occasion",
+    )
     engine_silence_s: float = option(
         2.0, "an engine that neither speaks nor works so long is ended", low=0.1
     )
@@ -253,7 +258,7 @@ class RouterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """`splitserve serve`: a whole fleet on this machine.
+    """`splitserve serve`: a whole fleet, on this machine or on a Ray cluster.
 
     What WorkerOptions has and this has not belongs to one worker, such as a port, and is refused
     here wherever it is set.
@@ -278,6 +283,11 @@ class ServeOptions:
     )
     decode_tensor_parallel_size: int | None = option(
         None, "ranks of a decode worker; default: --tensor-parallel-size", low=1, high=64
+    )
+    launcher: str = option(
+        "local",
+        "local: processes of this machine; ray: actors on a Ray cluster",
+        choices=("local", "ray"),
     )
     log_dir: str | None = option(
         None, "where each process's full log goes; default: $SPLITSERVE_HOME/logs/<start time>"

@@ -7,7 +7,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 FLEETS = "tests/fleet/"
 COMPILES = "tests/kernels/triton/test_compiles"
+RAY = "tests/ranks/ray/"
 LONG = (
+    RAY,
     "tests/worker/test_supervised_worker.py",
     "tests/worker/engine/test_vitals.py",
     "tests/kvtransfer/test_nixl_transport.py",
@@ -61,15 +63,17 @@ def is_long(item: pytest.Item) -> bool:
 
 
 class FilesInTheirOrder(LoadScopeScheduling):
-    """All fleets go to one process, one after the other; of the other files each goes to any.
+    """All fleets go to one process, one after the other, and so do all files that need Ray, which
+    is started once; of the other files each goes to any.
 
     A file's fixtures are made once, and xdist counts files after each test, not thousands of tests.
     A compile is a process of its own and needs no company.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(FLEETS):
-            return FLEETS
+        for together in (FLEETS, RAY):
+            if nodeid.startswith(together):
+                return together
         return nodeid if nodeid.startswith(COMPILES) else nodeid.partition("::")[0]
 
 

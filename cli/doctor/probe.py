@@ -104,12 +104,20 @@ def collective_facts() -> dict[str, Any]:
     }
 
 
+def ray_facts() -> dict[str, Any]:
+    """The cluster at $RAY_ADDRESS, or a Ray of our own: an actor in each of two bundles answers."""
+    from cluster.launcher.ray.probe import probe_ray
+
+    return probe_ray()
+
+
 PROBES = {
     "torch": torch_facts,
     "cpu-kernels": cpu_kernel_facts,
     "nixl": nixl_facts,
     "transfer": transfer_facts,
     "collectives": collective_facts,
+    "ray": ray_facts,
 }
 
 if __name__ == "__main__":

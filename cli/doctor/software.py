@@ -14,11 +14,14 @@ from cli.doctor.probe import ProbeFailed, probe
 from cluster.supervisor.devices import THIS_HOST, NvidiaHost, visible_gpus, why_unusable
 
 _WORKER = "pip install 'splitserve[worker]'"
+_RAY_HINT = "pip install 'splitserve[ray]', or do without --launcher ray and --rank-launcher ray"
+RAY_FROM, RAY_BELOW = (2, 60), (2, 62)
+"""As the extra `ray` asks for: cluster/launcher/ray uses what Ray does not promise to keep."""
 _TRANSFER_HINT = "see the message; --prefill 0 is a deployment that needs no transfer"
 
 
 def software_checks() -> list[Check]:
-    """Python, torch, triton, NIXL, a real transfer, and a real sum over ranks."""
+    """Python, torch, triton, NIXL, a real transfer, a real sum over ranks, and Ray."""
     return [
         Check("python", _python),
         Check("torch", _torch),
@@ -28,6 +31,7 @@ def software_checks() -> list[Check]:
         Check("nixl", _nixl),
         Check("transfer", _transfer),
         Check("collectives", _collectives),
+        Check("ray", _ray),
     ]
 
 
@@ -122,6 +126,24 @@ def _collectives() -> Finding:
     if facts["why_slow"]:
         hint = "ranks are many times slower so than in shared memory"
         return poor(f"{text}: {facts['why_slow']}", hint)
+    return fine(text)
+
+
+def _ray() -> Finding:
+    if _version_of("ray") is None:
+        return fine("Ray is not installed: ranks and workers are processes of one machine")
+    try:
+        facts = probe("ray")
+    except ProbeFailed as cause:
+        return broken(f"Ray cannot be used: {cause}", _RAY_HINT)
+    text = (
+        f"ray {facts['version']}, {facts['whose']} at {facts['address']}: connected in "
+        f"{facts['connect_s']:.1f} s, {facts['num_nodes']} node(s) with {facts['free']} free, "
+        f"two actors placed and answering in {facts['place_s']:.1f} s"
+    )
+    version = tuple(map(int, facts["version"].split(".")[:2]))
+    if not RAY_FROM <= version < RAY_BELOW:
+        return poor(text, f"tested with 2.60; {_RAY_HINT}")
     return fine(text)
 
 

@@ -2,9 +2,9 @@
 
     launch -> running -> (stop) -> ended      the group is swept: nothing it started is left
 
-A child's stdin is closed, its output goes through `ChildOutput`, its start reports come over a
-pipe. A terminal's Ctrl-C reaches the supervisor only; when the supervisor is killed, the kernel
-ends the children (`cluster/process/parent_death.py`).
+A child's stdin is what its spec says, its output goes through `ChildOutput`, its start reports come
+over a pipe. A terminal's Ctrl-C reaches the supervisor only; when the supervisor is killed, the
+kernel ends the children (`cluster/process/parent_death.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -21,13 +22,14 @@ from typing import IO
 import msgspec
 
 from cluster.errors import ConfigError
-from cluster.launcher.output import ChildOutput
+from cluster.launcher.output import ChildOutput, ProcessOutput
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
 from cluster.options import without_options
 from cluster.process.background import Background, cancel
 from cluster.process.exit_watch import exit_of
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.pipe import MAX_LINE_BYTES, Lines, reading
+from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.startup import REPORT_FD, ProcessReport, parse_report
 
 OnProcessWarning = Callable[[str, str, str], None]
@@ -40,7 +42,11 @@ class LocalProcess:
     """A child of this process; see `ProcessHandle` for what is promised."""
 
     def __init__(
-        self, child: subprocess.Popen[bytes], report_pipe: IO[bytes], output: ChildOutput, log: str
+        self,
+        child: subprocess.Popen[bytes],
+        report_pipe: IO[bytes],
+        output: ProcessOutput,
+        log: str,
     ) -> None:
         self._child = child
         self._output = output
@@ -63,6 +69,10 @@ class LocalProcess:
     async def wait(self) -> ProcessExit:
         """The child's end; its group has been killed by then."""
         return await asyncio.shield(self._ended)
+
+    def signs_of_life(self) -> SignsOfLife | None:
+        """None when it has just ended."""
+        return SignsOfLife.of_main_thread(self.pid)
 
     def stop(self, *, at_once: bool = False) -> None:
         """SIGTERM to the child, or SIGKILL to its group."""
@@ -131,35 +141,56 @@ class LocalLauncher:
 
     async def launch(self, spec: ProcessSpec) -> LocalProcess:
         """Starts the program. Raises ConfigError when it does not exist or may not be run."""
-        try:
-            read_end, write_end = os.pipe()
-        except OSError as cause:
-            raise ConfigError(f"{spec.name} cannot be started: {cause.strerror}") from cause
-        environ = without_options(os.environ) | dict(spec.environ)
-        environ |= {REPORT_FD: str(write_end), PARENT_PID: str(os.getpid())}
-        try:
-            child = _spawn(spec.argv, environ, write_end)
-        except OSError as cause:
-            os.close(read_end)
-            raise ConfigError(
-                f"{spec.name} cannot be started: {spec.argv[0]}: {cause.strerror}"
-            ) from cause
-        finally:
-            os.close(write_end)
         log = None if self._log_dir is None else self._log_dir / f"{spec.name}.log"
         output = ChildOutput(log, lambda level, text: self._on_warning(spec.name, level, text))
-        return LocalProcess(child, os.fdopen(read_end, "rb"), output, str(log or ""))
+        return start_process(spec, without_options(os.environ), output, log=str(log or ""))
+
+
+def start_process(
+    spec: ProcessSpec, environ: Mapping[str, str], output: ProcessOutput, *, log: str = ""
+) -> LocalProcess:
+    """A child of this process and of the calling thread, which must live as long as it: the kernel
+    ends the child with that thread. From a running event loop. `environ`: below the spec's own.
+
+    Raises ConfigError when the program does not exist or may not be run.
+    """
+    try:
+        read_end, write_end = os.pipe()
+    except OSError as cause:
+        raise ConfigError(f"{spec.name} cannot be started: {cause.strerror}") from cause
+    named = {REPORT_FD: str(write_end), PARENT_PID: str(os.getpid())}
+    try:
+        child = _spawn(spec, {**environ, **spec.environ, **named}, write_end)
+    except OSError as cause:
+        os.close(read_end)
+        raise ConfigError(
+            f"{spec.name} cannot be started: {spec.argv[0]}: {cause.strerror}"
+        ) from cause
+    finally:
+        os.close(write_end)
+    return LocalProcess(child, os.fdopen(read_end, "rb"), output, log)
 
 
 def _spawn(
-    argv: tuple[str, ...], environ: dict[str, str], write_end: int
+    spec: ProcessSpec, environ: Mapping[str, str], write_end: int
 ) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environ,
-        pass_fds=(write_end,),
-        start_new_session=True,
-    )
+    with _file_of(spec.stdin) as stdin:
+        return subprocess.Popen(
+            spec.argv,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            pass_fds=(write_end,),
+            start_new_session=True,
+        )
+
+
+def _file_of(content: bytes) -> IO[bytes]:
+    """To be read from its start. A pipe would take 64 KiB and then hold whoever writes."""
+    if not content:
+        return open(os.devnull, "rb")
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's
+    file.write(content)
+    file.seek(0)
+    return file

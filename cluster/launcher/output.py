@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,6 +21,17 @@ OnWarning = Callable[[str, str], None]
 
 _SHOWN_LEVELS = frozenset({"warning", "error", "critical"})
 _SILENT_KEYS = frozenset({"level", "event", "timestamp", "process", "logger"})
+
+
+class ProcessOutput(Protocol):
+    """Who reads what a process prints."""
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines so far."""
+
+    async def follow(self, stream: asyncio.StreamReader) -> None:
+        """Reads to the end, which is when all who hold the pipe have closed it."""
 
 
 class ChildOutput:

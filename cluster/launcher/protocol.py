@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.startup import ProcessReport
 
 
@@ -18,6 +19,11 @@ class ProcessSpec:
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
     """Added to the supervisor's own environment, options removed."""
+    stdin: bytes = b""
+    """What it reads there."""
+    ranks: int = 0
+    """Devices that it computes on, where a launcher has more than one machine; 0: none, and it
+    stays beside the supervisor."""
     start_timeout_s: float = 600.0
     """Without progress so long while it starts, it is stuck."""
     silence_s: float = 10.0
@@ -33,6 +39,8 @@ class ProcessExit:
     """The last lines that it printed."""
     log: str = ""
     """Where all of them are; empty when nowhere."""
+    cause: str = ""
+    """Where the launcher knows more than the process could say: its machine is gone."""
 
     @property
     def in_words(self) -> str:
@@ -58,6 +66,9 @@ class ProcessHandle(Protocol):
     async def wait(self) -> ProcessExit:
         """Returns when the process has ended and what it started is gone, too. Any number of
         callers, any number of times; cancelling one does not disturb the others."""
+
+    def signs_of_life(self) -> SignsOfLife | None:
+        """Of its main thread, as the kernel sees it now; None where that cannot be seen."""
 
     def stop(self, *, at_once: bool = False) -> None:
         """Asks it to finish and end, or with `at_once` ends it and all it started. Idempotent."""

@@ -230,7 +230,7 @@ class Child:
         is_held_up = False
         while not silence.tick(is_excused=is_held_up):
             await self._sleep(silence.interval_s)
-            now = None if self.pid is None else SignsOfLife.of_main_thread(self.pid)
+            now = None if self._handle is None else self._handle.signs_of_life()
             is_held_up = now is not None and now.are_held_up(before)
             before = now
         self._stuck = StartupFailed("stuck", f"{words} for {silence.limit_s:g} s and was ended")

@@ -43,7 +43,10 @@ def explain(name: str, ended: ProcessExit, reported: StartupFailed | None) -> Pr
 
 
 def _cause(ended: ProcessExit) -> str:
-    """The best of: an exception, a logged error, the kernel, the last line."""
+    """The best of: what the launcher knows, an exception, a logged error, the kernel, the last
+    line."""
+    if ended.cause:
+        return ended.cause
     found = _first_exception(ended.tail) or _last_error(ended.tail)
     if found:
         return found

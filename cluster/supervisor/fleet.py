@@ -23,12 +23,14 @@ START_SLACK_S = 15.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Machine:
-    """What the workers of one machine share."""
+    """What the workers of one machine share; of a cluster, each as if all were on one."""
 
     num_cores: int
     gpus: tuple[str, ...] = ()
     free_memory_share: float = 1.0
     """Of the memory beside GPUs, before the fleet is there."""
+    address: str | None = None
+    """At which workers elsewhere reach the router; None: all are on this machine."""
 
 
 def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec]]:
@@ -45,17 +47,26 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
     sizes = [num_ranks(options, role) for role, _ in members]
     firsts = itertools.accumulate(sizes, initial=0)
     workers = [
-        _worker(
-            _with_share(options, machine, role),
-            role,
-            index,
+        _placed(
+            _worker(_with_share(options, machine, role), role, index, machine.address),
             gpu_environ(gpus, first, num_ranks=size),
+            size,
         )
         for (role, index), size, first in zip(members, sizes, firsts, strict=False)
     ]
     return [
         [_watched(process, options) for process in stage] for stage in ([_router(options)], workers)
     ]
+
+
+def num_ranks_of_all(options: ServeOptions) -> int:
+    """Of the workers of both pools."""
+    needed = options.prefill * num_ranks(options, Role.PREFILL)
+    return needed + options.decode * num_ranks(options, Role.DECODE)
+
+
+def _placed(process: ProcessSpec, environ: dict[str, str], ranks: int) -> ProcessSpec:
+    return dataclasses.replace(process, environ={**process.environ, **environ}, ranks=ranks)
 
 
 def _watched(process: ProcessSpec, options: ServeOptions) -> ProcessSpec:
@@ -116,9 +127,7 @@ def memory_share(whole: float, num_workers: int, num_devices: int) -> float:
 def warning_of_shared_gpus(options: ServeOptions, machine: Machine) -> str | None:
     """What two engines on one GPU cost, for the operator; None where each has its own."""
     gpus, num_workers = _gpus(options, machine), options.prefill + options.decode
-    needed = options.prefill * num_ranks(options, Role.PREFILL)
-    needed += options.decode * num_ranks(options, Role.DECODE)
-    if not gpus or needed <= len(gpus):
+    if not gpus or num_ranks_of_all(options) <= len(gpus):
         return None
     return (
         f"{num_workers} workers share {len(gpus)} GPU(s): those on one GPU hold the weights once "
@@ -133,16 +142,19 @@ def _gpus(options: ServeOptions, machine: Machine) -> tuple[str, ...]:
 
 def _router(options: ServeOptions) -> ProcessSpec:
     router: RouterOptions = dataclasses.replace(options.router, model=options.model)
-    return _process(ROUTER, "router", command_line(router), {})
+    return _process(ROUTER, "router", command_line(router))
 
 
-def _worker(options: ServeOptions, role: Role, index: int, environ: dict[str, str]) -> ProcessSpec:
+def _worker(
+    options: ServeOptions, role: Role, index: int, router_address: str | None
+) -> ProcessSpec:
     name = f"{role}-{index}"
-    near = _reachable(options.router.host)
+    near = router_address or _reachable(options.router.host)
+    here = near if options.peers.advertise_host is None else options.router.host
     worker = WorkerOptions(
         role=role,
         worker_id=name,
-        host=near if options.peers.advertise_host is None else options.router.host,
+        host=here if router_address is None else "0.0.0.0",
         router=f"{near}:{options.router.workers_port}",
         drain_timeout_s=options.router.drain_timeout_s,
         peers=options.peers,
@@ -150,7 +162,7 @@ def _worker(options: ServeOptions, role: Role, index: int, environ: dict[str, st
         engine=options.engine,
     )
     words = command_line(worker, leave_out=frozenset({"role"}))
-    return _process(name, f"{role}-worker", words, environ)
+    return _process(name, f"{role}-worker", words)
 
 
 def _check_advertised(options: ServeOptions) -> None:
@@ -170,9 +182,9 @@ def _check_advertised(options: ServeOptions) -> None:
         )
 
 
-def _process(name: str, command: str, words: list[str], environ: dict[str, str]) -> ProcessSpec:
+def _process(name: str, command: str, words: list[str]) -> ProcessSpec:
     argv = module_argv("cli", command, *words)
-    return ProcessSpec(name=name, argv=argv, environ={**module_environ(), **environ})
+    return ProcessSpec(name=name, argv=argv, environ=module_environ())
 
 
 def _reachable(host: str) -> str:

@@ -19,6 +19,7 @@ OWN_TIME = {
     "kernels.cpu.native_build": "tells how long a build took",
     "engine.model.load_phases": "tells how long a load took",
     "cluster.models.cache.lock": "tells how long another's download took",
+    "cluster.launcher.ray.hosted_process": "gathers what a process of the operating system prints",
     "cli.doctor.examine": "tells how long a check took",
     "cli.fleet_view": "tells how long a start took",
     "kvtransfer.selftest": "tells how long a transfer took",
@@ -58,6 +59,23 @@ def modules_that_ask() -> dict[str, set[str]]:
 
 def test_what_decides_asks_its_world_for_time_chance_and_connections() -> None:
     assert modules_that_ask() == {"channel": set(CHANNELS), "time": set(OWN_TIME)}
+
+
+def test_ray_is_imported_in_one_place_and_never_at_the_top_of_a_module() -> None:
+    """A process that does not ask for it never has it, and nothing but launchers knows it."""
+    found = defaultdict[str, list[int]](list)
+    for module, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom) and "ray" in packages_of(node):
+                found[module].append(node.col_offset)
+    assert set(found) == {"cluster.launcher.ray.library"}
+    assert all(columns for columns in found["cluster.launcher.ray.library"])
+
+
+def packages_of(node: ast.Import | ast.ImportFrom) -> set[str]:
+    if isinstance(node, ast.ImportFrom):
+        return {(node.module or "").partition(".")[0]}
+    return {alias.name.partition(".")[0] for alias in node.names}
 
 
 def test_nobody_takes_a_clock_or_a_draw_out_of_its_module_by_name() -> None:

@@ -43,6 +43,9 @@ class PlayedProcess(ProcessHandle):
     async def wait(self) -> ProcessExit:
         return await asyncio.shield(self._ended)
 
+    def signs_of_life(self) -> SignsOfLife | None:
+        return SignsOfLife.of_main_thread(self.pid)
+
     def stop(self, *, at_once: bool = False) -> None:
         if not self._ended.done() and not self.is_kept:
             self._ended.set_result(ProcessExit(status=-9 if at_once else 0))

@@ -286,3 +286,11 @@ def test_engines_that_are_kept_from_a_gpu_share_the_machine_as_on_any_other() ->
 
 def test_the_defaults_of_serve_are_the_routers_own() -> None:
     assert ServeOptions().router == RouterOptions()
+
+
+def test_workers_elsewhere_listen_everywhere_and_are_told_the_routers_address() -> None:
+    options = load_options(ServeOptions, {"host": "0.0.0.0", "grpc_port": "7000"}, environ={})
+    stages = plan_fleet(options, Machine(8, address="10.0.0.1"))
+    for worker in stages[1]:
+        assert {"--host=0.0.0.0", "--router=10.0.0.1:7000"} <= set(worker.argv)
+    assert [[spec.ranks for spec in stage] for stage in stages] == [[0], [1, 1]]

@@ -1,0 +1,116 @@
+"""Where a fleet is to run: on this machine, or on the nodes of a Ray cluster.
+
+    local   processes here, as many cores and GPUs as they share
+    ray     a cluster that is there, or a Ray of our own; the router beside the supervisor, workers
+            wherever there is room, on this address alone or on several
+
+Workers on other addresses reach the router at this node's, so that it has to listen there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from cluster.config import ServeOptions
+from cluster.errors import ConfigError
+from cluster.launcher.local import LocalLauncher, OnProcessWarning
+from cluster.launcher.protocol import Launcher
+from cluster.launcher.ray.bundles import NodeRoom, bundle_of_a_rank
+from cluster.launcher.ray.launcher import RayLauncher
+from cluster.launcher.ray.placing import check_size
+from cluster.launcher.ray.session import RaySession
+from cluster.membership.reach import is_loopback
+from cluster.process.free_memory import free_memory_share
+from cluster.supervisor.cores import available_cores
+from cluster.supervisor.devices import visible_gpus
+from cluster.supervisor.fleet import Machine, num_ranks_of_all
+
+
+class MakeLauncher(Protocol):
+    """Called once, by whoever watches the processes."""
+
+    def __call__(self, *, log_dir: Path | None, on_warning: OnProcessWarning) -> Launcher:
+        """`log_dir`, if any, is to hold one NAME.log per process."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FleetPlace:
+    """What a fleet is planned for, and started with."""
+
+    options: ServeOptions
+    """With what its workers have to know of the place."""
+    machine: Machine
+    make_launcher: MakeLauncher
+
+
+@contextmanager
+def place_of(options: ServeOptions) -> Iterator[FleetPlace]:
+    """For as long as the fleet runs; at the end nothing that it held is left. From the main thread.
+
+    Raises ConfigError when there is no such place.
+    """
+    if options.launcher == "ray":
+        with _on_ray(options) as place:
+            yield place
+        return
+    machine = Machine(available_cores(), visible_gpus(os.environ), free_memory_share())
+    yield FleetPlace(options, machine, LocalLauncher)
+
+
+@contextmanager
+def _on_ray(options: ServeOptions) -> Iterator[FleetPlace]:
+    session = RaySession.open(options.engine.ray_address, num_ranks=num_ranks_of_all(options))
+    launchers: list[RayLauncher] = []
+
+    def make_launcher(*, log_dir: Path | None, on_warning: OnProcessWarning) -> RayLauncher:
+        launchers.append(
+            RayLauncher(session, uses_gpus=bool(gpus), log_dir=log_dir, on_warning=on_warning)
+        )
+        return launchers[-1]
+
+    try:
+        gpus = _gpus_of(session) if options.engine.device != "cpu" else ()
+        bundle = bundle_of_a_rank(session.nodes(), uses_gpus=bool(gpus))
+        check_size(session, [bundle] * num_ranks_of_all(options))
+        address = address_for_others(options, session.nodes())
+        machine = Machine(available_cores(), gpus, free_memory_share(), address)
+        engine = dataclasses.replace(options.engine, ray_address=session.address)
+        yield FleetPlace(dataclasses.replace(options, engine=engine), machine, make_launcher)
+    finally:
+        for launcher in launchers:
+            launcher.close()
+        session.close()
+
+
+def _gpus_of(session: RaySession) -> tuple[str, ...]:
+    """One name for each that the cluster has; which of them a worker gets is Ray's choice."""
+    num_gpus = sum(int(node.total.get("GPU", 0)) for node in session.nodes())
+    return tuple(f"GPU-{index}" for index in range(num_gpus))
+
+
+def address_for_others(options: ServeOptions, nodes: Sequence[NodeRoom]) -> str | None:
+    """At which other machines reach the router; None: there are none. Our own node is the first.
+
+    Raises ConfigError where nobody there would reach it.
+    """
+    own, *others = nodes
+    strangers = sorted({node.address for node in others} - {own.address})
+    if not strangers:
+        return None
+    if options.peers.advertise_host is not None:
+        raise ConfigError(
+            "advertise_host is one address, and the Ray cluster's nodes have several; leave it out",
+            param="advertise_host",
+        )
+    if is_loopback(options.router.host):
+        raise ConfigError(
+            f"the Ray cluster has nodes at {', '.join(strangers)}, and workers there do not reach "
+            f"a router at {options.router.host}; add --host 0.0.0.0",
+            param="host",
+        )
+    return own.address

@@ -1,0 +1,21 @@
+"""Hosts of ranks have one name where their ranks share memory, and different ones elsewhere."""
+
+from __future__ import annotations
+
+from cluster.launcher.ray.machine import HostFacts
+from ranks.ray.host_names import names_of_hosts
+
+
+def at(machine: str, host_name: str) -> HostFacts:
+    return HostFacts(
+        node_id="n", address="10.0.0.1", machine=machine, host_name=host_name, gpus=(), pid=1
+    )
+
+
+def test_two_nodes_of_ray_on_one_machine_are_one_host() -> None:
+    assert names_of_hosts({0: at("a", "here"), 1: at("a", "here")}) == ("here", "here")
+
+
+def test_containers_that_have_one_name_are_two_hosts() -> None:
+    facts = {2: at("a", "here"), 0: at("a", "here"), 1: at("b", "here"), 3: at("c", "there")}
+    assert names_of_hosts(facts) == ("here", "here-2", "here", "there")

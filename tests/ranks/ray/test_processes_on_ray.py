@@ -1,0 +1,176 @@
+"""Processes of a fleet in the hands of actors: told, stopped, lost and started again elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from cluster.errors import ConfigError
+from cluster.launcher.protocol import ProcessSpec
+from cluster.launcher.ray.launcher import RayLauncher
+from cluster.launcher.ray.remote_process import RemoteProcess
+from cluster.launcher.ray.session import RaySession
+from cluster.process.backoff import Backoff
+from cluster.process.startup import StartupProgress, StartupReady
+from cluster.supervisor.news import News, Restarting, Serving
+from cluster.supervisor.supervisor import Supervisor
+from tests.cluster.child_programs import (
+    IGNORES_SIGTERM,
+    RAISES,
+    SERVES_UNTIL_SIGTERM,
+    STARTS_ANOTHER,
+    program,
+)
+from tests.ranks.ray.cluster_room import (
+    DEADLINE_S,
+    RANKS_PER_NODE,
+    another_node,
+    assert_gone,
+    groups_that_stand,
+    room_held,
+    within,
+)
+
+Result = TypeVar("Result")
+Warnings = list[tuple[str, str, str]]
+
+
+class Place:
+    """A launcher, and what it has passed on."""
+
+    def __init__(self, session: RaySession, log_dir: Path) -> None:
+        self.session = session
+        self.warnings: Warnings = []
+        self.launcher = RayLauncher(
+            session,
+            uses_gpus=False,
+            log_dir=log_dir,
+            on_warning=lambda *warned: self.warnings.append(warned),
+        )
+        self.processes: list[RemoteProcess] = []
+
+    async def launch(self, spec: ProcessSpec) -> RemoteProcess:
+        self.processes.append(await soon(self.launcher.launch(spec)))
+        return self.processes[-1]
+
+    async def close(self) -> None:
+        for process in self.processes:
+            process.stop(at_once=True)
+            await soon(process.wait())
+        self.launcher.close()
+
+
+@pytest.fixture
+async def place(session: RaySession, tmp_path: Path) -> AsyncIterator[Place]:
+    opened = Place(session, tmp_path)
+    yield opened
+    await opened.close()
+    assert groups_that_stand(session) == []
+    within(lambda: None if session.ray.util.list_named_actors() else True, "actors are gone")
+
+
+async def soon(work: Awaitable[Result]) -> Result:
+    return await asyncio.wait_for(work, DEADLINE_S)
+
+
+def worker(source: str, *, ranks: int = 1) -> ProcessSpec:
+    return replace(program(source, name="decode-0"), ranks=ranks)
+
+
+async def test_what_a_process_says_of_itself_and_prints_arrives(
+    place: Place, tmp_path: Path
+) -> None:
+    source = "print('hello', os.environ['SPLITSERVE_PLACEMENT_GROUP'], flush=True);"
+    process = await place.launch(worker(source + SERVES_UNTIL_SIGTERM))
+    reports = process.reports()
+    assert await soon(anext(reports)) == StartupProgress("loading", 0.5)
+    assert isinstance(await soon(anext(reports)), StartupReady)
+    process.stop()
+    ended = await soon(process.wait())
+    assert ended.in_words == "signal SIGTERM"
+    assert ended.tail[0].startswith("hello decode-0-")
+    assert ended.log == str(tmp_path / "decode-0.log")
+    assert "hello" in Path(ended.log).read_text()
+    assert [report async for report in reports] == []
+
+
+async def test_a_process_that_cannot_start_says_why(place: Place) -> None:
+    ended = await soon((await place.launch(worker(RAISES))).wait())
+    assert ended.status == 1 and "nothing_of_that_name" in ended.tail[-1]
+    missing = ProcessSpec(name="router", argv=("/no/such/program",))
+    with pytest.raises(ConfigError, match="/no/such/program"):
+        await place.launch(missing)
+
+
+async def test_at_once_ends_a_process_and_all_that_it_started(place: Place) -> None:
+    process = await place.launch(worker(STARTS_ANOTHER))
+    ready = await soon(anext(process.reports()))
+    assert isinstance(ready, StartupReady)
+    other = psutil.Process(int(ready.facts["other"]))
+    process.stop(at_once=True)
+    assert (await soon(process.wait())).status == -signal.SIGKILL
+    assert_gone(other)
+
+
+async def test_one_whose_actor_was_stopped_is_ended_as_well(place: Place) -> None:
+    process = await place.launch(worker(IGNORES_SIGTERM))
+    actor = psutil.Process(process.pid).parent()
+    assert actor is not None
+    actor.suspend()
+    process.stop()
+    process.stop(at_once=True)
+    assert (await soon(process.wait())).status == -signal.SIGKILL
+    assert_gone(actor)
+
+
+async def test_more_ranks_than_there_is_room_for_are_refused_before_anything_starts(
+    place: Place,
+) -> None:
+    with pytest.raises(ConfigError, match="does not have that much"):
+        await place.launch(worker(SERVES_UNTIL_SIGTERM, ranks=2 * RANKS_PER_NODE + 1))
+
+
+async def test_a_start_that_is_given_up_gives_its_room_back(place: Place) -> None:
+    start = asyncio.ensure_future(place.launcher.launch(worker(SERVES_UNTIL_SIGTERM)))
+    await asyncio.sleep(0)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    within(lambda: None if groups_that_stand(place.session) else True, "the room is free")
+
+
+async def test_a_process_whose_node_is_lost_comes_back_on_another(
+    place: Place, raylets: Any
+) -> None:
+    heard: list[News] = []
+    supervisor = Supervisor(place.launcher, heard.append, backoff=lambda: Backoff(0.1, 0.1))
+    try:
+        with (
+            room_held(place.session, 2 * RANKS_PER_NODE),
+            another_node(raylets) as lost,
+        ):
+            await soon(supervisor.start([[worker(SERVES_UNTIL_SIGTERM)]]))
+            raylets.remove_node(lost, allow_graceful=False)
+        await soon(until(lambda: len(served(heard)) == 2))
+        (restart,) = [piece for piece in heard if isinstance(piece, Restarting)]
+        assert lost.node_id[:8] in restart.failure.cause
+        first, second = (piece.pid for piece in served(heard))
+        assert not psutil.pid_exists(first) and psutil.pid_exists(second)
+    finally:
+        await soon(supervisor.stop(0.0))
+
+
+def served(heard: list[News]) -> list[Serving]:
+    return [piece for piece in heard if isinstance(piece, Serving)]
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.02)
