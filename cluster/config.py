@@ -129,10 +129,15 @@ class EngineOptions:
         0, "how far the engine steps back for other processes on busy cores", low=0, high=19
     )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
+    rank_launcher: str = option(
+        "processes",
+        "what starts the ranks of an engine: processes of its host, or ray, actors on a cluster",
+        choices=("processes", "ray"),
+    )
     ray_address: str | None = option(
         None,
-        "host:port of a Ray cluster's head, for ranks and --launcher ray; default: $RAY_ADDRESS, "
-        "else a Ray that is started for the occasion",
+        "host:port of a Ray cluster's head, for --launcher and --rank-launcher ray; default: "
+        "$RAY_ADDRESS, else a Ray that is started for the occasion",
     )
     engine_silence_s: float = option(
         2.0, "an engine that neither speaks nor works so long is ended", low=0.1

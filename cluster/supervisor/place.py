@@ -79,7 +79,9 @@ def _on_ray(options: ServeOptions) -> Iterator[FleetPlace]:
         check_size(session, [bundle] * num_ranks_of_all(options))
         address = address_for_others(options, session.nodes())
         machine = Machine(available_cores(), gpus, free_memory_share(), address)
-        engine = dataclasses.replace(options.engine, ray_address=session.address)
+        engine = dataclasses.replace(
+            options.engine, rank_launcher="ray", ray_address=session.address
+        )
         yield FleetPlace(dataclasses.replace(options, engine=engine), machine, make_launcher)
     finally:
         for launcher in launchers:

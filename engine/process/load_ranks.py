@@ -22,6 +22,7 @@ from engine.runner.gpu_formats import weights_on
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from ranks.processes import ProcessSpawner
+from ranks.ray.ray_spawner import RaySpawner
 from ranks.spawner import Spawner
 
 
@@ -60,6 +61,13 @@ def spawner_of(spec: EngineSpec, rank_module: str, device: torch.device) -> Spaw
         raise ConfigError(
             "this engine runs as one process; use --tensor-parallel-size 1",
             param="tensor_parallel_size",
+        )
+    if spec.options.rank_launcher == "ray":
+        return RaySpawner(
+            rank_module,
+            name=f"{spec.worker_id}-{spec.incarnation}",
+            address=spec.options.ray_address,
+            uses_gpus=device.type == "cuda",
         )
     gpus = visible_gpus(os.environ) if device.type == "cuda" else None
     return ProcessSpawner(rank_module, gpus=gpus)

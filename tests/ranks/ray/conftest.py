@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from cluster.launcher.ray.session import RaySession
+from ranks.ray.ray_spawner import RaySpawner
 from tests.ranks.ray.cluster_room import NODE
 
 if importlib.util.find_spec("ray") is None:
@@ -55,3 +58,24 @@ def session(raylets: Any) -> Iterator[RaySession]:
     opened = RaySession.open(raylets.address, num_ranks=0)
     yield opened
     opened.close()
+
+
+MakeSpawner = Callable[..., RaySpawner]
+
+
+@pytest.fixture
+def spawner(session: RaySession) -> Iterator[MakeSpawner]:
+    """Makes spawners of trivial followers, each closed after the test."""
+    with contextlib.ExitStack() as made:
+
+        def make(name: str = "group", *, uses_gpus: bool = False) -> RaySpawner:
+            spawner = RaySpawner(
+                "tests.ranks.ray.trivial_follower",
+                name=f"{name}-{os.urandom(4).hex()}",
+                address=session.address,
+                uses_gpus=uses_gpus,
+            )
+            made.callback(spawner.close)
+            return spawner
+
+        yield make

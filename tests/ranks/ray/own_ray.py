@@ -1,0 +1,45 @@
+"""An engine that has no Ray yet: places two ranks, starts one, says so, and ends as it is asked to.
+
+python -m tests.ranks.ray.own_ray close | wait
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import psutil
+
+from cluster.logs import configure_logging
+from cluster.process.parent_death import die_with_parent
+from ranks.ray.ray_spawner import RaySpawner
+from tests.ranks.ray.launches import launch
+
+
+def main(how: str) -> None:
+    die_with_parent()
+    configure_logging("own-ray")
+    before = signal.getsignal(signal.SIGTERM)
+    spawner = RaySpawner(
+        "tests.ranks.ray.trivial_follower", name="own", address=None, uses_gpus=False
+    )
+    placement = spawner.place(2)
+    rank = spawner.start(launch(1))
+    told = {
+        "rank": rank.pid,
+        "hosts": list(placement.nodes),
+        "processes": [child.pid for child in psutil.Process().children(recursive=True)],
+        "keeps_its_handler": signal.getsignal(signal.SIGTERM) == before,
+    }
+    print(json.dumps(told), flush=True)
+    if how == "wait":
+        signal.pause()
+    spawner.close()
+    left = [child.pid for child in psutil.Process().children(recursive=True)]
+    print(json.dumps({"left": left, "pid": os.getpid()}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
