@@ -13,7 +13,6 @@ from cluster.logs import configure_logging
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
 from cluster.process.end_limit import EndLimit
-from cluster.process.freed_memory import give_back_freed_memory
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
 from cluster.world import World
@@ -37,7 +36,6 @@ def run(options: RouterOptions) -> int:
     Raises a SplitserveError when it cannot start: the model cannot be had, or a port is taken.
     """
     configure_logging("router")
-    give_back_freed_memory()
     card = find_card(options.model)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(options, card))

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from cluster.config import RouterOptions
 from cluster.logs import get_logger
 from cluster.process.background import Background
+from cluster.process.freed_memory import FreedMemory
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
@@ -166,6 +167,7 @@ class RouterProcess:
         closers.push_async_callback(background.close)
         background.need("grpc-readiness", self._follow_readiness())
         background.need("signs of life", report_life(self._world.sleep))
+        background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
     def _http_server(self) -> HttpServer:

@@ -29,7 +29,7 @@ from router.front.fair_turns import (
     may_give_way,
     next_in_turn,
 )
-from router.grpc_front.standing import Outcome, Standing
+from router.grpc_front.standing import PlaceOutcome, Standing
 
 _LOOK_S = 0.05
 _LOOKS_PER_PLACE = 4
@@ -62,14 +62,14 @@ class _Receipt:
     """When turns were last given; for who has a place, when it got that."""
     began_s: float = 0.0
     limit: asyncio.Timeout | None = None
-    outcome: Outcome = Outcome.LOST
+    outcome: PlaceOutcome = PlaceOutcome.LOST
 
     def end(self) -> None:
         """For who waits: it leaves in one of the next turns of the loop. Idempotent; nothing
         happens to a message whose reading has not begun."""
         limit, self.limit = self.limit, None
         if limit is not None and not limit.expired():
-            self.outcome = Outcome.GAVE_WAY
+            self.outcome = PlaceOutcome.GAVE_WAY
             end_now(limit)
 
 
@@ -125,7 +125,7 @@ class MessageGate:
                 message = await read()
         except TimeoutError:
             raise self._too_late(receipt, is_the_call_s=limit == until) from None
-        receipt.outcome = Outcome.WHOLE
+        receipt.outcome = PlaceOutcome.WHOLE
         return message
 
     def _waited(self, *, is_the_call_s: bool) -> SplitserveError:
@@ -136,7 +136,7 @@ class MessageGate:
         )
 
     def _too_late(self, receipt: _Receipt, *, is_the_call_s: bool) -> SplitserveError:
-        if receipt.outcome is Outcome.GAVE_WAY:
+        if receipt.outcome is PlaceOutcome.GAVE_WAY:
             return NotReady(
                 f"the message had not come after {self._limits.gives_way_after_s:g} s, and others "
                 "wait for its place; try again later"

@@ -16,7 +16,7 @@ from router.grpc_front.heard_before import HeardBefore
 from router.grpc_front.lost_time import LostTime, LostTimeLimits
 
 
-class Outcome(enum.Enum):
+class PlaceOutcome(enum.Enum):
     """What came of a place."""
 
     WHOLE = enum.auto()
@@ -36,7 +36,7 @@ class Standing(Protocol):
     def is_doubted(self, caller: Caller) -> bool:
         """Whether it comes after all that are not, and gives way to who waits; at this moment."""
 
-    def settle(self, caller: Caller, outcome: Outcome, took_s: float) -> None:
+    def settle(self, caller: Caller, outcome: PlaceOutcome, took_s: float) -> None:
         """It had a place for so long."""
 
 
@@ -55,11 +55,11 @@ class ClientStanding:
         """See LostTime."""
         return self._lost.is_doubted(caller.address, self._clock())
 
-    def settle(self, caller: Caller, outcome: Outcome, took_s: float) -> None:
+    def settle(self, caller: Caller, outcome: PlaceOutcome, took_s: float) -> None:
         """See LostTime."""
-        if outcome is Outcome.WHOLE:
+        if outcome is PlaceOutcome.WHOLE:
             self._lost.make_good(caller.address, took_s, self._clock())
-        elif outcome is Outcome.LOST:
+        elif outcome is PlaceOutcome.LOST:
             self._lost.lose(caller.address, took_s, self._clock())
 
 
@@ -78,7 +78,7 @@ class ControlStanding:
         """A message takes no time."""
         return True
 
-    def settle(self, caller: Caller, outcome: Outcome, took_s: float) -> None:
+    def settle(self, caller: Caller, outcome: PlaceOutcome, took_s: float) -> None:
         """See HeardBefore."""
-        if outcome is Outcome.WHOLE:
+        if outcome is PlaceOutcome.WHOLE:
             self._heard.note(caller)
