@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.process_group import ProcessGroup
+from engine.contract.environ import TORCH_ENVIRON
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -67,7 +68,7 @@ def own_entry(model: str, threads: int, weights: str = "auto", kv: str = "auto")
     """This project's engine."""
     command = (sys.executable, "-m", "benchmarks.peers.runner_splitserve", model, str(threads))
     name = "splitserve" if (weights, kv) == ("auto", "auto") else f"splitserve {weights}/{kv}"
-    return Entry(name=name, command=(*command, weights, kv), env={})
+    return Entry(name=name, command=(*command, weights, kv), env=dict(TORCH_ENVIRON))
 
 
 def peer_entry(peer: str, model_path: Path, threads: int) -> Entry | None:

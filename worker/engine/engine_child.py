@@ -22,17 +22,11 @@ from cluster.process.exit_watch import KILL_TIMEOUT_S, exit_of
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.pipe import reading
 from cluster.process.startup import REPORT_FD
+from engine.contract.environ import TORCH_ENVIRON
 
 _OUTPUT_GRACE_S = 0.2
 """For the log of a process that has ended: its last lines are in the pipe already."""
 _TAIL_BYTES = 4096
-_PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Torch's idle threads sleep instead of spinning on the cores that the native kernels' team needs.
-
-16 sequences, SmolLM2-135M, bfloat16, 2 cores with 2 busy neighbours: 19 ms a step, 27 without.
-"""
-
-
 _log = get_logger("worker.engine")
 
 
@@ -130,7 +124,7 @@ class EngineChild:
 
 
 def _spawn(entry_module: str, launch_file: Path) -> subprocess.Popen[bytes]:
-    environ = _PATIENT_THREADS | os.environ | {PARENT_PID: str(os.getpid())}
+    environ = {**TORCH_ENVIRON, **os.environ, PARENT_PID: str(os.getpid())}
     environ.pop(REPORT_FD, None)  # the server reports for both
     with launch_file.open("rb") as launch:
         return subprocess.Popen(

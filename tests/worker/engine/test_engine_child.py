@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.process.child_groups import OWN_GROUPS
+from tests.worker.engine import large_pages
 from worker.engine import engine_child
 from worker.engine.engine_child import EngineChild
 
@@ -42,3 +43,14 @@ async def test_a_bug_in_passing_the_log_on_is_told_and_the_log_is_still_read(
     assert child.pid not in OWN_GROUPS
     said = "".join(capsys.readouterr())
     assert "log of an engine" in said and "a bug of ours" in said
+
+
+@pytest.mark.skipif(not large_pages.ARE_GIVEN, reason="this system gives no large pages on request")
+async def test_large_tensors_of_an_engine_lie_in_large_pages(tmp_path: Path) -> None:
+    launch = tmp_path / "launch"
+    launch.touch()
+    child = EngineChild("tests.worker.engine.large_pages", launch)
+    async with asyncio.timeout(DEADLINE_S):
+        how = await child.ended
+    await child.close()
+    assert int(how.rpartition(":")[2]) >= large_pages.NUM_BYTES // 2
