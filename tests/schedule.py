@@ -29,6 +29,8 @@ LONG = (
     "tests/cluster/models/text/test_tokenizer.py",
     "tests/engine/ranks/test_group.py",
     "tests/engine/ranks/test_lost_ranks.py",
+    "tests/engine/ranks/test_group_over_tcp.py",
+    "tests/engine/ranks/test_flat_memory.py",
     "tests/engine/model/test_rank_decoders.py",
     "tests/engine/model/test_rank_smollm2.py",
     "tests/engine/model/test_rank_quantized.py",

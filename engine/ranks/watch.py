@@ -48,12 +48,13 @@ class RankHeart:
 
     def stands_still(self, beat_ns: int) -> bool:
         """`beat_ns`: its last one."""
+        is_late = self._silence.tick()
         if beat_ns != self._beat_ns:
             self._beat_ns, self._seen = beat_ns, None
-            self._silence.heard()
-        elif self._works():
-            self._silence.heard()
-        return self._silence.tick()
+        elif not self._works():
+            return is_late
+        self._silence.heard()
+        return False
 
     def _works(self) -> bool:
         before, self._seen = self._seen, self._look()

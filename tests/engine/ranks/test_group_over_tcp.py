@@ -1,0 +1,77 @@
+"""Ranks that have no memory in common: the same answers, and the same end of a lost one."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from cluster.models.card import ModelCard
+from engine.ranks import forming
+from engine.step.engine import Engine
+from ranks.collectives.rendezvous import CollectiveKind
+from tests.engine.model.family_models import VOCAB, random_model, saved_card
+from tests.engine.model.parity import random_prompts
+from tests.engine.ranks.groups import SeenSpawner, answers_of, greedy_tokens, running, spec_of
+from tests.engine.ranks.test_lost_ranks import (
+    LIMITS,
+    assert_nothing_left,
+    idle_until_lost,
+    step_until_lost,
+)
+
+pytestmark = pytest.mark.timeout(300)
+PROMPTS = random_prompts((31, 14, 1, 60), VOCAB)
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
+    return saved_card(random_model("LlamaForCausalLM"), tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def meet_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ranks of several hosts do."""
+    monkeypatch.setattr(forming, "choose_kind", lambda *_, **__: CollectiveKind.GLOO)
+
+
+def test_three_ranks_over_tcp_give_the_tokens_of_one(card: ModelCard) -> None:
+    alone = greedy_tokens(spec_of(card, 1, **LIMITS), PROMPTS, 12)
+    spawner = SeenSpawner()
+    spec = spec_of(card, 3, **LIMITS)
+    with running(spec, spawner) as replica:
+        assert replica.others is not None
+        replica.others.tell(b"a word between steps")
+        assert answers_of(Engine(replica, spec.options), PROMPTS, 12) == alone
+        assert [each.rank for each in replica.others.facts] == [0, 1, 2]
+    assert_nothing_left(spawner)
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "stood still")]
+)
+def test_a_rank_that_is_lost_over_tcp_is_named_with_its_end(
+    how: signal.Signals, ending: str, card: ModelCard
+) -> None:
+    spawner = SeenSpawner()
+    spec = spec_of(card, 2, **LIMITS)
+    with running(spec, spawner) as replica:
+        engine = Engine(replica, spec.options)
+
+        def hurt(number: int) -> None:
+            if number == 3:
+                os.kill(spawner.ranks[1].pid, how)
+
+        lost = step_until_lost(engine, hurt)
+    assert (lost.ranks, lost.ending) == ((1,), ending)
+    assert_nothing_left(spawner)
+
+
+def test_an_idle_rank_over_tcp_that_stops_is_noticed(card: ModelCard) -> None:
+    spawner = SeenSpawner()
+    with running(spec_of(card, 2, **LIMITS), spawner) as replica:
+        os.kill(spawner.ranks[1].pid, signal.SIGSTOP)
+        lost = idle_until_lost(replica)
+    assert (lost.ranks, lost.ending) == ((1,), "stood still")
+    assert_nothing_left(spawner)

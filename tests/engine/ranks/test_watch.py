@@ -1,0 +1,158 @@
+"""The watch of a group: what it takes for life, and what for death."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cluster.errors import RankLost
+from cluster.process.signs_of_life import SignsOfLife
+from engine.ranks.watch import FROZEN_S, RankHeart, RankWatch
+from ranks.plans.plan import RankSign
+from ranks.spawner import RankEnd
+from tests.manual_clock import ManualClock
+
+LIMIT_S = 60.0
+LOOK_S = 0.2
+IDLE = SignsOfLife(is_stopped=False, is_busy=False, cpu_ticks=0)
+STOPPED = SignsOfLife(is_stopped=True, is_busy=True, cpu_ticks=0)
+RUNNABLE = SignsOfLife(is_stopped=False, is_busy=True, cpu_ticks=0)
+
+
+class Looks:
+    """What the kernel shows of a rank."""
+
+    def __init__(self, signs: SignsOfLife | None) -> None:
+        self.signs = signs
+
+    def __call__(self) -> SignsOfLife | None:
+        return self.signs
+
+
+def seconds_to_stand_still(signs: SignsOfLife | None, beats: list[int]) -> float | None:
+    """From the last beat on; None when it is thought alive for ten times the limit."""
+    clock = ManualClock()
+    heart = RankHeart(Looks(signs), clock)
+    for beat in beats:
+        clock.advance(LOOK_S)
+        assert not heart.stands_still(beat)
+    began = clock()
+    while clock() - began < 10 * FROZEN_S:
+        clock.advance(LOOK_S)
+        if heart.stands_still(beats[-1]):
+            return clock() - began
+    return None
+
+
+@pytest.mark.parametrize("signs", [IDLE, STOPPED, None])
+def test_a_rank_without_beats_and_without_work_stands_still_within_the_limit(
+    signs: SignsOfLife | None,
+) -> None:
+    found = seconds_to_stand_still(signs, [1, 2, 3])
+    assert found is not None
+    assert FROZEN_S < found <= FROZEN_S + 2 * LOOK_S
+
+
+def test_a_rank_that_computes_or_waits_for_a_core_lives_without_beats() -> None:
+    assert seconds_to_stand_still(RUNNABLE, [1]) is None
+
+
+def test_a_rank_that_beats_lives_whatever_the_kernel_shows() -> None:
+    clock = ManualClock()
+    heart = RankHeart(Looks(IDLE), clock)
+    for beat in range(100):
+        clock.advance(LOOK_S)
+        assert not heart.stands_still(beat)
+
+
+class FakeRank:
+    """A RankProcess whose end a test decides."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.pid, self.node = rank, 1000 + rank, "here"
+        self.end: RankEnd | None = None
+        self.was_killed = False
+        self.num_polls = 0
+
+    def poll(self) -> RankEnd | None:
+        self.num_polls += 1
+        return self.end
+
+    def kill(self) -> None:
+        self.was_killed = True
+
+
+class Watched:
+    """Two fake ranks under a real watch."""
+
+    def __init__(self) -> None:
+        self.ranks = [FakeRank(1), FakeRank(2)]
+        self.given_up: list[int] = []
+        self.has_given_up = threading.Event()
+        self.watch = RankWatch(
+            self.ranks,
+            generation=7,
+            sign_of=lambda rank: RankSign(num_plans=0, beat_ns=1, waited_s=0.0),
+            give_up=self._give_up,
+            look_at=lambda rank: IDLE,
+        )
+
+    def _give_up(self, rank: int) -> None:
+        self.given_up.append(rank)
+        self.has_given_up.set()
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def test_an_end_gives_the_group_up_once_and_is_raised_ever_after(watched: Watched) -> None:
+    watched.watch.start()
+    watched.watch.check()
+    watched.ranks[1].end = RankEnd(exit_code=-9, last_lines=("one", "two"))
+    assert watched.has_given_up.wait(LIMIT_S)
+    for _ in range(2):
+        with pytest.raises(RankLost, match=r"rank 2 of generation 7 ended \(SIGKILL\)") as lost:
+            watched.watch.check()
+    assert lost.value.last_lines == ("one", "two")
+    watched.watch.close()
+    watched.watch.close()
+    assert watched.given_up == [2]
+
+
+def test_of_several_ends_the_one_that_was_killed_is_the_cause(watched: Watched) -> None:
+    watched.ranks[0].end = RankEnd(exit_code=1)
+    watched.ranks[1].end = RankEnd(exit_code=-9)
+    watched.watch.start()
+    assert watched.has_given_up.wait(LIMIT_S)
+    assert watched.given_up == [2]
+    watched.watch.close()
+
+
+def test_a_silent_rank_is_killed_once_beats_are_due(watched: Watched) -> None:
+    watched.watch.start()
+    watched.watch.expect_beats()
+    assert watched.has_given_up.wait(LIMIT_S)
+    assert [rank.was_killed for rank in watched.ranks] == [True, False]
+    loss = watched.watch.await_loss(LIMIT_S)
+    assert loss is not None
+    assert loss.ending == "stood still"
+    watched.watch.close()
+
+
+def test_ranks_that_are_told_to_end_are_no_loss(watched: Watched) -> None:
+    watched.watch.start()
+    watched.watch.expect_ends()
+    for rank in watched.ranks:
+        rank.end = RankEnd(exit_code=0)
+    assert watched.watch.await_ends(LIMIT_S)
+    watched.watch.check()
+    watched.watch.close()
+    assert watched.given_up == []
+
+
+def test_a_watch_that_has_ended_is_a_loss_itself(watched: Watched) -> None:
+    with pytest.raises(RankLost, match="the watch of the ranks has ended"):
+        watched.watch.check()

@@ -1,0 +1,48 @@
+"""Descriptors that a group shares go from one process to another over a Unix socket."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import RankLost
+from ranks.descriptors import DescriptorDoor, fetch_descriptors
+
+LIMIT_S = 60.0
+
+
+def memory(content: bytes) -> int:
+    fd = os.memfd_create("test")
+    os.write(fd, content)
+    return fd
+
+
+def test_a_rank_gets_the_files_themselves_in_their_order(tmp_path: Path) -> None:
+    given = [memory(b"one"), memory(b"two")]
+    door = DescriptorDoor(tmp_path / "door", given)
+    door.serve()  # nobody asks: it waits for nobody
+    pause = threading.Event()
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(fetch_descriptors, str(tmp_path / "door"), 2) for _ in range(2)]
+        while not all(each.done() for each in asked):
+            door.serve()
+            pause.wait(0.01)
+        for found in (each.result(LIMIT_S) for each in asked):
+            assert [os.pread(fd, 9, 0) for fd in found] == [b"one", b"two"]
+            assert not any(os.get_inheritable(fd) for fd in found)
+            for fd in found:
+                os.close(fd)
+    door.close()
+    door.close()
+    for fd in given:
+        os.close(fd)
+
+
+def test_a_door_that_is_not_there_is_a_lost_conductor(tmp_path: Path) -> None:
+    with pytest.raises(RankLost, match="cannot be fetched") as lost:
+        fetch_descriptors(str(tmp_path / "nowhere"), 2)
+    assert lost.value.ranks == (0,)
