@@ -10,7 +10,7 @@ the oldest first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Reversible
 from typing import Protocol, TypeVar
 
 from router.front.caller import Caller
@@ -96,10 +96,9 @@ def next_in_turn(
     return min(admitted, key=lambda claim: _rank(claim, taken), default=None)
 
 
-def last_in_turn(waiting: Collection[SomeClaim]) -> SomeClaim:
-    """The last to come of who has the most in line."""
-    in_line = CallerCounts(claim.caller for claim in waiting)
-    return max(reversed(list(waiting)), key=lambda claim: _rank(claim, in_line))
+def last_in_turn(waiting: Reversible[SomeClaim], in_line: CallerCounts) -> SomeClaim:
+    """The last to come of who has the most in line; `in_line` are the counts of all who wait."""
+    return max(reversed(waiting), key=lambda claim: _rank(claim, in_line))
 
 
 def may_give_way(

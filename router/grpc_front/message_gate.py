@@ -84,6 +84,7 @@ class MessageGate:
         self._receiving: dict[_Receipt, None] = {}
         self._waiting: dict[_Receipt, None] = {}
         self._taken = CallerCounts()
+        self._in_line = CallerCounts()
         self._overdue: set[_Receipt] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._gives_turns = False
@@ -152,6 +153,7 @@ class MessageGate:
             self._grant(receipt)
             return
         self._waiting[receipt] = None
+        self._in_line.add(receipt.caller)
         receipt.is_doubted = self._standing.is_doubted(receipt.caller)
         if len(self._waiting) > self._limits.max_waiting:
             self._refuse_one()
@@ -161,13 +163,19 @@ class MessageGate:
         return has_place_for(caller, self._taken, self._limits.max_receiving)
 
     def _leave(self, receipt: _Receipt) -> None:
-        self._waiting.pop(receipt, None)
+        self._leave_line(receipt)
         if receipt in self._receiving:
             del self._receiving[receipt]
             self._taken.remove(receipt.caller)
             took_s = self._clock() - receipt.began_s
             self._standing.settle(receipt.caller, receipt.outcome, took_s)
         self._something_changed()
+
+    def _leave_line(self, receipt: _Receipt) -> None:
+        """Idempotent."""
+        if receipt in self._waiting:
+            del self._waiting[receipt]
+            self._in_line.remove(receipt.caller)
 
     def _something_changed(self) -> None:
         """However many come and leave in one turn of the loop, all who wait are looked at once."""
@@ -187,7 +195,7 @@ class MessageGate:
             waiting.is_doubted = self._standing.is_doubted(waiting.caller)
         receipt = next_in_turn(self._waiting, self._taken, self._limits.max_receiving)
         if receipt is not None:
-            del self._waiting[receipt]
+            self._leave_line(receipt)
             self._grant(receipt)
             self._something_changed()
 
@@ -200,8 +208,8 @@ class MessageGate:
             receipt.turn.set_result(True)
 
     def _refuse_one(self) -> None:
-        refused = last_in_turn(self._waiting)
-        del self._waiting[refused]
+        refused = last_in_turn(self._waiting, self._in_line)
+        self._leave_line(refused)
         if not refused.turn.done():
             refused.turn.set_result(False)
 
