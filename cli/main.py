@@ -237,6 +237,9 @@ def models_show(
             help="groups of these ranks with other experts; default: as many as there can be",
         ),
     ] = None,
+    expert_exchange: Annotated[
+        str, typer.Option(help="of these ranks: auto, gather or all-to-all")
+    ] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16")] = "auto",
     weights: Annotated[str, typer.Option(help="auto, full, int8 or int4")] = "auto",
     kv: Annotated[str, typer.Option(help="auto, int8 or fp8")] = "auto",
@@ -250,7 +253,7 @@ def models_show(
 
     memory_bytes = None if memory is None else size_in_bytes(memory, source="--memory")
     formats = Formats(dtype=dtype, weights=weights, kv=kv)
-    group = group_options(tensor_parallel_size, expert_parallel_size)
+    group = group_options(tensor_parallel_size, expert_parallel_size, expert_exchange)
     show_model(model, formats, memory_bytes, _form(output), group)
 
 

@@ -23,15 +23,20 @@ class GroupOptions:
 
     tensor_parallel_size: int
     expert_parallel_size: int | None = None
+    expert_exchange: str = "auto"
 
 
 def group_options(
-    tensor_parallel_size: int | None, expert_parallel_size: int | None
+    tensor_parallel_size: int | None,
+    expert_parallel_size: int | None = None,
+    expert_exchange: str = "auto",
 ) -> GroupOptions | None:
     """None where no group is asked for. Raises ConfigError for groups of experts without ranks."""
     if tensor_parallel_size is not None:
         return GroupOptions(
-            tensor_parallel_size=tensor_parallel_size, expert_parallel_size=expert_parallel_size
+            tensor_parallel_size=tensor_parallel_size,
+            expert_parallel_size=expert_parallel_size,
+            expert_exchange=expert_exchange,
         )
     if expert_parallel_size is not None:
         raise ConfigError(
@@ -92,7 +97,7 @@ def group_memory(
     usable = usable_memory(memory_bytes)
     return GroupMemory(
         ranks=[row for choice in choices for row in rank_rows(card, choice, group, usable)],
-        smallest_groups=[smallest_group(card, choice, usable) for choice in choices],
+        smallest_groups=[smallest_group(card, choice, group, usable) for choice in choices],
     )
 
 
@@ -100,15 +105,18 @@ def rank_rows(
     card: ModelCard, choice: FormatChoice, group: GroupOptions, usable_bytes: int
 ) -> list[RankRow]:
     """Of all ranks, in order. Raises ConfigError for sizes that cannot be had."""
-    splits = _splits(card, choice, group.tensor_parallel_size, group.expert_parallel_size)
+    splits = _splits(card, choice, group)
     return [_row(card, choice, split, usable_bytes) for split in splits]
 
 
-def smallest_group(card: ModelCard, choice: FormatChoice, usable_bytes: int) -> SmallestGroup:
-    """Groups of any size are tried, with as many groups of experts as there can be."""
+def smallest_group(
+    card: ModelCard, choice: FormatChoice, group: GroupOptions, usable_bytes: int
+) -> SmallestGroup:
+    """As `group` of any size, with as many groups of experts as there can be."""
     found, best = None, 0
     for size in range(1, MOST_RANKS + 1):
-        context = _context_of_group(card, choice, size, usable_bytes)
+        tried = replace(group, tensor_parallel_size=size, expert_parallel_size=None)
+        context = _context_of_group(card, choice, tried, usable_bytes)
         if context > 0 and (found is None or context == card.config.max_context_tokens):
             found, best = size, context
         if best == card.config.max_context_tokens:
@@ -121,11 +129,13 @@ def smallest_group(card: ModelCard, choice: FormatChoice, usable_bytes: int) -> 
     )
 
 
-def _context_of_group(card: ModelCard, choice: FormatChoice, size: int, usable_bytes: int) -> int:
+def _context_of_group(
+    card: ModelCard, choice: FormatChoice, group: GroupOptions, usable_bytes: int
+) -> int:
     """0: it does not fit, or cannot be shared by so many. None of them holds more than the last,
     but for the biases of sums, which are the first one's."""
     try:
-        *others, last = _splits(card, choice, size)
+        *others, last = _splits(card, choice, group)
         limit = card.config.max_context_tokens
         return min(
             _footprint(card, choice, split).largest_context(usable_bytes, limit)
@@ -135,10 +145,17 @@ def _context_of_group(card: ModelCard, choice: FormatChoice, size: int, usable_b
         return 0
 
 
-def _splits(
-    card: ModelCard, choice: FormatChoice, size: int, experts: int | None = None
-) -> Iterator[ModelSplit]:
-    first = ModelSplit(config=card.config, rank=Rank(0, size), expert_parallel_size=experts)
+def _splits(card: ModelCard, choice: FormatChoice, group: GroupOptions) -> Iterator[ModelSplit]:
+    from engine.contract.expert_exchange import ExpertExchange, resolve_exchange
+
+    size = group.tensor_parallel_size
+    exchange = resolve_exchange(group.expert_exchange, card.config, size)
+    first = ModelSplit(
+        config=card.config,
+        rank=Rank(0, size),
+        expert_parallel_size=group.expert_parallel_size,
+        exchanges_rows=exchange is ExpertExchange.ALL_TO_ALL,
+    )
     fitted = fitting_split(first, choice.weights, declared_matrices(card))
     return (replace(fitted, rank=rank) for rank in ranks_of(size))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,11 @@ from tests.cluster.models.configs import DEEPSEEK_V3, LLAMA_3_70B, card_of
 
 GIB = 1 << 30
 BFLOAT16 = FormatChoice(dtype="bfloat16", weights="full", kv="auto")
+ONE = GroupOptions(tensor_parallel_size=1)
 INT8 = FormatChoice(dtype="bfloat16", weights="int8", kv="int8")
 
 
-def rows(config: DecoderConfig, choice: FormatChoice, size: int, **experts: int) -> list[RankRow]:
+def rows(config: DecoderConfig, choice: FormatChoice, size: int, **experts: Any) -> list[RankRow]:
     options = GroupOptions(tensor_parallel_size=size, **experts)
     return rank_rows(card_of(config), choice, options, 80 * GIB)
 
@@ -47,6 +49,16 @@ def test_experts_of_deepseek_v3_are_dealt_out_to_as_many_groups_as_asked() -> No
     assert {row.num_experts for row in shared} == {128}
     assert alone[0].weight_bytes == shared[0].weight_bytes
     assert {row.kv_bytes_per_token for row in alone} == {61 * (512 + 64 + 4)}
+
+
+def test_ranks_that_send_rows_to_experts_hold_the_shared_ones_whole() -> None:
+    gathered, sent = (
+        rows(DEEPSEEK_V3, BFLOAT16, 8, expert_exchange=how)[0] for how in ("gather", "all-to-all")
+    )
+    shared = 58 * 3 * 2048 * 7168
+    assert sent.weight_bytes - gathered.weight_bytes == 2 * shared * 7 // 8
+    with pytest.raises(ConfigError, match="the model has no experts"):
+        rows(LLAMA_3_70B, BFLOAT16, 8, expert_exchange="all-to-all")
 
 
 def test_ranks_of_quantized_weights_hold_what_their_loader_will() -> None:
@@ -103,7 +115,7 @@ def test_heads_that_would_cut_a_group_are_named_with_the_sizes_that_do_not() -> 
 def test_the_smallest_group_holds_a_whole_context_and_one_device_fewer_does_not() -> None:
     card = card_of(replace(LLAMA_3_70B, max_context_tokens=131072))
     usable = int(0.95 * 80 * GIB)
-    found = smallest_group(card, BFLOAT16, usable)
+    found = smallest_group(card, BFLOAT16, ONE, usable)
     assert (found.num_ranks, found.max_context_tokens) == (3, 131072)
     fewer = rank_rows(card, BFLOAT16, GroupOptions(tensor_parallel_size=2), usable)
     assert min(row.max_context_tokens for row in fewer) < 131072
@@ -114,7 +126,7 @@ def test_the_smallest_group_holds_a_whole_context_and_one_device_fewer_does_not(
 def test_where_no_group_holds_the_whole_context_the_first_that_holds_any_is_told() -> None:
     """A latent is whole at every rank: more of them hold no longer sequence beyond some size."""
     card = card_of(replace(DEEPSEEK_V3, max_context_tokens=1 << 24))
-    found = smallest_group(card, INT8, int(0.95 * 80 * GIB))
+    found = smallest_group(card, INT8, ONE, int(0.95 * 80 * GIB))
     assert found.num_ranks is not None
     fewer = GroupOptions(tensor_parallel_size=found.num_ranks - 1)
     assert min(row.max_context_tokens for row in rank_rows(card, INT8, fewer, 76 * GIB)) == 0
@@ -122,6 +134,6 @@ def test_where_no_group_holds_the_whole_context_the_first_that_holds_any_is_told
 
 
 def test_a_model_that_no_group_holds_is_told_so() -> None:
-    found = smallest_group(card_of(DEEPSEEK_V3), BFLOAT16, GIB)
+    found = smallest_group(card_of(DEEPSEEK_V3), BFLOAT16, ONE, GIB)
     assert (found.num_ranks, found.max_context_tokens) == (None, 0)
     assert MOST_RANKS == 64
