@@ -34,6 +34,8 @@ from router.grpc_front.standing import PlaceOutcome, Standing
 _LOOK_S = 0.05
 _LOOKS_PER_PLACE = 4
 Message = TypeVar("Message")
+Read = Callable[[Callable[[], None]], Awaitable[Message]]
+"""Begins when it has a place; calls what it is given once its message has arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +66,15 @@ class _Receipt:
     limit: asyncio.Timeout | None = None
     outcome: PlaceOutcome = PlaceOutcome.LOST
 
+    def has_arrived(self) -> None:
+        """Nobody ends it any more: what it waits for is ours. Idempotent."""
+        limit, self.limit = self.limit, None
+        if limit is not None and not limit.expired():
+            limit.reschedule(None)
+
     def end(self) -> None:
         """For who waits: it leaves in one of the next turns of the loop. Idempotent; nothing
-        happens to a message whose reading has not begun."""
+        happens to a message whose reading has not begun, or that has arrived."""
         limit, self.limit = self.limit, None
         if limit is not None and not limit.expired():
             self.outcome = PlaceOutcome.GAVE_WAY
@@ -94,9 +102,7 @@ class MessageGate:
         """Messages that have a place."""
         return len(self._receiving)
 
-    async def receive(
-        self, caller: Caller, read: Callable[[], Awaitable[Message]], until: Deadline
-    ) -> Message:
+    async def receive(self, caller: Caller, read: Read[Message], until: Deadline) -> Message:
         """Reads one message in its turn. Raises SlowRequest, NotReady and, `until` being over,
         DeadlineExceeded."""
         turn = asyncio.get_running_loop().create_future()
@@ -117,13 +123,11 @@ class MessageGate:
         except TimeoutError:
             raise self._waited(is_the_call_s=limit == until) from None
 
-    async def _message(
-        self, receipt: _Receipt, read: Callable[[], Awaitable[Message]], until: Deadline
-    ) -> Message:
+    async def _message(self, receipt: _Receipt, read: Read[Message], until: Deadline) -> Message:
         limit = until.sooner_of(self._limits.timeout_s)
         try:
             async with limit.bound() as receipt.limit:
-                message = await read()
+                message = await read(receipt.has_arrived)
         except TimeoutError:
             raise self._too_late(receipt, is_the_call_s=limit == until) from None
         receipt.outcome = PlaceOutcome.WHOLE

@@ -13,7 +13,7 @@ from cluster.errors import InvalidRequest, RequestTooLarge
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import caller_of
 from router.grpc_front.message_gate import MessageGate
-from router.grpc_front.message_reads import MessageReads
+from router.grpc_front.message_reads import MessageReads, OnArrival
 
 Parse = Callable[[bytes], Any]
 
@@ -47,8 +47,8 @@ class MessageIntake:
         raw = await self._gate.receive(caller_of(context.peer()), read, limits.to_first_token)
         return ReceivedMessage(raw, limits) if parse is None else parsed(raw, parse)
 
-    async def _read(self, context: Any) -> bytes:
-        raw = await self._reads.message(context)
+    async def _read(self, context: Any, on_arrival: OnArrival) -> bytes:
+        raw = await self._reads.message(context, on_arrival)
         if raw is grpc.aio.EOF:
             raise InvalidRequest("the call ended without a message")
         return fitting(raw, self._max_message_bytes)

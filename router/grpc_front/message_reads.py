@@ -11,11 +11,18 @@ event loop, 2 ms for 8 MB, all that have arrived in the same turn.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from cluster.process.background import Background
 from cluster.process.loop_share import LoopShare
+
+OnArrival = Callable[[], None]
+
+
+def _nobody_asks() -> None:
+    pass
 
 
 class MessageReads:
@@ -26,14 +33,16 @@ class MessageReads:
         self._background = background
         self._share = share
 
-    async def message(self, context: Any) -> Any:
-        """The call's next one as its method takes it, or grpc.aio.EOF. Whoever is cancelled here
-        has to end the call: the read ends with it."""
+    async def message(self, context: Any, on_arrival: OnArrival = _nobody_asks) -> Any:
+        """The call's next one as its method takes it, or grpc.aio.EOF; `on_arrival` is called once
+        it is whole and only waits for its turn. Whoever is cancelled here has to end the call: the
+        read ends with it."""
         read = _Read(context)
         try:
             while (waits_for := read.waits_for) is not None:
                 with suppress(Exception):  # the read itself raises it as it goes on
                     await asyncio.shield(waits_for)
+                on_arrival()
                 await self._share.breathe()
                 read.go_on()
         except asyncio.CancelledError:

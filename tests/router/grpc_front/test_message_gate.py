@@ -15,6 +15,7 @@ from cluster.process.background import cancel
 from router.front.caller import Caller
 from router.grpc_front.lost_time import LostTimeLimits
 from router.grpc_front.message_gate import GateLimits, MessageGate
+from router.grpc_front.message_reads import OnArrival
 from router.grpc_front.standing import ClientStanding, ControlStanding, Standing
 from tests.manual_clock import ManualClock
 
@@ -79,7 +80,7 @@ class Senders:
         """A message and what completes it."""
         message: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-        async def read() -> bytes:
+        async def read(_: OnArrival) -> bytes:
             self.asked.append(peer)
             return await message
 
@@ -90,7 +91,7 @@ class Senders:
     async def uploads(self, peer: str, took_s: float) -> asyncio.Task[bytes]:
         """A message that arrives steadily, so long after it was asked for."""
 
-        async def read() -> bytes:
+        async def read(_: OnArrival) -> bytes:
             await asyncio.sleep(took_s)
             return b"whole"
 
@@ -255,11 +256,16 @@ async def opens_again(gate: MessageGate, peer: str) -> None:
     """Messages that never come."""
     while True:
         with suppress(SlowRequest, NotReady):
-            await gate.receive(caller(peer), asyncio.Event().wait, NEVER)
+            await gate.receive(caller(peer), never_comes, NEVER)
 
 
-async def quick() -> bytes:
+async def quick(_: OnArrival) -> bytes:
     return b"quick"
+
+
+async def never_comes(_: OnArrival) -> bytes:
+    await asyncio.Event().wait()
+    return b""
 
 
 async def test_where_all_are_doubted_the_oldest_gives_way_when_its_patience_is_over(
@@ -303,7 +309,7 @@ async def test_what_arrived_while_our_own_loop_stood_is_received(clock: ManualCl
 async def test_a_message_has_so_long_and_no_longer() -> None:
     gate = gate_of(1, timeout_s=0.01)
     with pytest.raises(SlowRequest, match="within 0.01 s"):
-        await gate.receive(Caller("a", "a"), asyncio.Event().wait, NEVER)
+        await gate.receive(Caller("a", "a"), never_comes, NEVER)
     assert gate.num_receiving == 0
 
 
@@ -431,3 +437,23 @@ async def test_however_many_leave_together_those_who_wait_are_looked_at_once() -
         await turns()
         assert senders.asked[-1] == f"a{7 + MAX_WAITING}"
         assert standing.num_asked <= 4
+
+
+async def test_what_has_arrived_and_waits_for_our_own_loop_does_not_give_way(
+    clock: ManualClock,
+) -> None:
+    our_turn = asyncio.Event()
+
+    async def arrives(on_arrival: OnArrival) -> bytes:
+        on_arrival()
+        await our_turn.wait()
+        return b"whole"
+
+    gate = gate_of(1, gives_way_after_s=2.0, timeout_s=4.0, clock=clock)
+    async with sending(gate) as senders:
+        beat = asyncio.ensure_future(gate.receive(caller("worker"), arrives, NEVER))
+        await turns()
+        await senders.begins("b")
+        await pass_s(clock, 6.0)
+        our_turn.set()
+        assert await beat == b"whole"
