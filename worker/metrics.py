@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from cluster import VERSION
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import Role
+from engine.contract.messages import ExpertNumbers
+from worker.expert_metrics import ExpertMetrics
 
 _STAGE_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TRANSFER_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
@@ -26,6 +28,7 @@ class WorkerMetrics:
         self._define_requests()
         self._define_engine()
         self._define_transfers()
+        self._experts = ExpertMetrics(self.registry)
         Info("splitserve_worker", "This worker.", registry=self.registry).info(
             {**labels, "version": VERSION}
         )
@@ -140,6 +143,10 @@ class WorkerMetrics:
         self._preemptions.inc(max(0, load.num_preemptions - self._num_preemptions))
         self._num_preemptions = load.num_preemptions
         self._prefill_rate.set(load.prefill_tokens_per_s)
+
+    def experts_are(self, numbers: ExpertNumbers) -> None:
+        """How even the load of a mixture's experts is; said when it has changed."""
+        self._experts.take(numbers)
 
     def transferred(self, num_bytes: int, duration_ms: float) -> None:
         """One read of a run of blocks that verified."""

@@ -259,6 +259,8 @@ def _telling(publisher: KvEventPublisher, metrics: WorkerMetrics) -> Callable[[F
             publisher.publish(frame.cache)
         if frame.load is not None:
             metrics.engine_load(frame.load)
+        if frame.experts is not None:
+            metrics.experts_are(frame.experts)
         if frame.kv_transport:
             metrics.transport_is(frame.kv_transport)
 

@@ -120,6 +120,17 @@ class Inspection(msgspec.Struct, frozen=True):
     snapshot: list[CachedBlock]
 
 
+class ExpertNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group balances the experts of a mixture."""
+
+    imbalance: dict[int, float] = {}
+    """By layer, the load of the busiest group of ranks over the mean, as last measured."""
+    num_rebalances: int = 0
+    """Layers whose experts have changed their ranks."""
+    num_failures: int = 0
+    """Rebalances that were given up, to be tried again."""
+
+
 class Frame(msgspec.Struct, kw_only=True):
     """What one step produced."""
 
@@ -134,6 +145,8 @@ class Frame(msgspec.Struct, kw_only=True):
     cache: CacheChange | None = None
     inspections: list[Inspection] = []
     load: EngineLoad | None = None
+    experts: ExpertNumbers | None = None
+    """When they have changed."""
     kv_transport: str = ""
     """The transport in use, in words, once it is known."""
 
@@ -152,6 +165,7 @@ class Frame(msgspec.Struct, kw_only=True):
             or self.cache
             or self.inspections
             or self.load
+            or self.experts
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cluster.deadline import Clock
+from engine.contract.messages import ExpertNumbers
 
 
 @dataclass(slots=True)
@@ -21,6 +22,14 @@ class ExpertBalance:
     """Rebalances that were given up."""
     finished_s: float | None = None
     """When the last rebalance was over, by the clock; None: there has been none."""
+
+    def numbers(self) -> ExpertNumbers:
+        """Of this moment, for the metrics."""
+        return ExpertNumbers(
+            imbalance=dict(self.imbalance),
+            num_rebalances=self.num_rebalances,
+            num_failures=self.num_failures,
+        )
 
     @property
     def age_s(self) -> float | None:

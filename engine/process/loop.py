@@ -17,7 +17,7 @@ from cluster.deadline import Clock
 from cluster.errors import InternalError, RankLost, status_of
 from cluster.generation import Usage
 from engine.contract.commands import Cancel, Stop
-from engine.contract.messages import Beat, Frame, RequestEnded, Stepped
+from engine.contract.messages import Beat, ExpertNumbers, Frame, RequestEnded, Stepped
 from engine.process.channel import CommandSource, MessageSink, Received, UnreadableCommand
 from engine.process.extension import TurnPart
 from engine.step.engine import Engine
@@ -50,10 +50,13 @@ class EngineLoop:
         sink: MessageSink,
         clock: Clock = time.monotonic,
         check: Callable[[], None] | None = None,
+        experts: Callable[[], ExpertNumbers] | None = None,
     ) -> None:
-        """`check`: of those without whom the engine cannot go on, in every turn."""
+        """`check`: of those without whom the engine cannot go on, in every turn; `experts`: how
+        even their load is, said when it has changed."""
         self._engine = engine
         self._check = check
+        self._experts, self._told_experts = experts, None if experts is None else experts()
         self._extension = extension
         self._source = source
         self._sink = sink
@@ -79,10 +82,15 @@ class EngineLoop:
             self._engine.apply(command)
         frame = self._step()
         self._extension.enrich(frame)
+        self._tell_of_experts(frame)
         if not frame.is_empty:
             self._sink.send(Stepped(frame))
         self._check_when_idle()
         self._beat()
+
+    def _tell_of_experts(self, frame: Frame) -> None:
+        if self._experts is not None and (numbers := self._experts()) != self._told_experts:
+            frame.experts = self._told_experts = numbers
 
     def _beat(self) -> None:
         """Here and nowhere else: a thread beside this one would beat on when this one hangs."""

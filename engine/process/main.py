@@ -116,7 +116,8 @@ def run_engine_process(
     spare_loaded_objects()
     _say_ready(channel, replica, extension)
     check = None if replica.others is None else replica.others.check
-    EngineLoop(engine, extension, source=channel, sink=channel, check=check).run()
+    experts = None if replica.expert_balance is None else replica.expert_balance.numbers
+    EngineLoop(engine, extension, source=channel, sink=channel, check=check, experts=experts).run()
 
 
 def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> None:

@@ -57,7 +57,9 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     own = DecoderRunner(part.decoder, part.pool)
     balancing = _balancing(spec, part, group)
     runner = GroupRunner(own, group, part.size.device, balancing)
-    return replace(finish_replica(spec, part, runner, phases), others=group)
+    replica = finish_replica(spec, part, runner, phases)
+    balance = None if balancing is None else balancing.balance
+    return replace(replica, others=group, expert_balance=balance)
 
 
 def _balancing(spec: EngineSpec, part: LoadedPart, group: RankGroup) -> Balancing | None:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.experts.balance import ExpertBalance
 from engine.experts.balancing import Balancing
 from engine.model.ragged_batch import RaggedBatch
 from engine.ranks.group import RankGroup
@@ -36,11 +35,6 @@ class GroupRunner:
         self._own, self._group, self._device = own, group, device
         self._balancing = balancing
         self._copies: BlockCopies = ()
-
-    @property
-    def expert_balance(self) -> ExpertBalance | None:
-        """None: no experts change their ranks."""
-        return None if self._balancing is None else self._balancing.balance
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner: the forward comes next, and takes them along."""

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from engine.contract.messages import Loaded
+from engine.experts.balance import ExpertBalance
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
@@ -74,6 +75,8 @@ class Replica:
     """Where the runner takes its batches; None: where the pool is."""
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
+    expert_balance: ExpertBalance | None = None
+    """None: no experts change their ranks."""
 
 
 class DecoderRunner:

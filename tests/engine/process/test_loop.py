@@ -6,7 +6,7 @@ import pytest
 
 from cluster.kv_peer import KvPeer
 from engine.contract.commands import Command, Deliver, Disconnect, PrefillMode, Stop, Submit
-from engine.contract.messages import Beat, Fetched, Frame
+from engine.contract.messages import Beat, ExpertNumbers, Fetched, Frame
 from engine.process.channel import MemoryChannel, Received, UnreadableCommand
 from engine.process.loop import EngineLoop
 from engine.step.engine import Engine
@@ -108,6 +108,23 @@ def test_the_extension_keeps_its_commands_completes_frames_and_feeds_the_engine(
     frames = channel.frames()
     assert [fetched.incarnation for frame in frames for fetched in frame.fetched] == ["gone"]
     assert [len(frame.cache.stored) for frame in frames if frame.cache] == [2]
+
+
+def test_what_is_said_of_experts_is_said_when_it_has_changed() -> None:
+    channel, numbers = PatientChannel(), [ExpertNumbers()]
+    loop = EngineLoop(
+        small_engine(),
+        ScriptedExtension(),
+        source=channel,
+        sink=channel,
+        clock=VirtualClock(),
+        experts=lambda: numbers[-1],
+    )
+    loop.turn()
+    numbers.append(ExpertNumbers(imbalance={3: 1.5}, num_rebalances=1))
+    loop.turn()
+    loop.turn()
+    assert [frame.experts for frame in channel.frames() if frame.experts] == numbers[1:]
 
 
 def test_stop_ends_the_loop_after_the_current_turn() -> None:

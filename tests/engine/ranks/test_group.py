@@ -16,7 +16,6 @@ from cluster.sampling import SamplingParams
 from engine.experts import rebalancer
 from engine.offline.queue import generate
 from engine.offline.replica import greedy_request
-from engine.ranks.group_runner import GroupRunner
 from engine.step.engine import Engine
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.parity import random_prompts
@@ -100,8 +99,7 @@ def test_a_mixture_s_experts_move_while_it_answers_and_its_tokens_stay(
         **limits,
     )
     with running(spec) as replica:
-        assert isinstance(replica.runner, GroupRunner)
-        engine, balance = Engine(replica, spec.options), replica.runner.expert_balance
+        engine, balance = Engine(replica, spec.options), replica.expert_balance
         assert balance is not None
         while balance.num_rebalances < 3:
             assert answers_of(engine, prompts, 100) == alone

@@ -1,0 +1,32 @@
+"""What the option means for a model and a group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.errors import ConfigError
+from engine.contract.expert_exchange import ExpertExchange, resolve_exchange
+from tests.cluster.models.configs import DEEPSEEK_V3, SMOLLM2
+
+
+def test_auto_is_gather() -> None:
+    assert resolve_exchange("auto", DEEPSEEK_V3, 8) is ExpertExchange.GATHER
+    assert resolve_exchange("auto", SMOLLM2, 2) is ExpertExchange.GATHER
+
+
+def test_rows_are_exchanged_where_that_was_asked_and_there_is_another_rank() -> None:
+    assert resolve_exchange("all-to-all", DEEPSEEK_V3, 2) is ExpertExchange.ALL_TO_ALL
+    assert resolve_exchange("all-to-all", DEEPSEEK_V3, 1) is ExpertExchange.GATHER
+
+
+def test_a_model_without_experts_has_nothing_to_exchange() -> None:
+    with pytest.raises(ConfigError, match="the model has no experts") as raised:
+        resolve_exchange("all-to-all", replace(SMOLLM2, num_layers=2), 2)
+    assert raised.value.param == "expert_exchange"
+
+
+def test_an_exchange_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="choose auto, gather or all-to-all"):
+        resolve_exchange("deepep", DEEPSEEK_V3, 2)
