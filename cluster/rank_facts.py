@@ -1,7 +1,8 @@
-"""What is known of each process that holds a part of an engine's model."""
+"""What is known of each process that holds a part of an engine's model, and how they keep pace."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,3 +25,27 @@ class RankFacts:
     peak_bytes: int = 0
     """The most memory that its process, or device, has had in use when it was loaded; 0: unknown,
     as of all three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWait:
+    """How a rank stands to the others, by now: counts from the start of its group.
+
+    The one that waits least is the one that the others wait for.
+    """
+
+    rank: int
+    num_plans: int
+    """Steps, and words between them."""
+    waited_s: float
+    """For others, in collectives."""
+
+
+def skew_s(before: Sequence[RankWait], now: Sequence[RankWait]) -> float:
+    """How much longer than the slowest rank the fastest one has waited, for each plan in between;
+    0 where there was none."""
+    earlier = {wait.rank: wait for wait in before}
+    pairs = [(earlier[wait.rank], wait) for wait in now if wait.rank in earlier]
+    num_plans = max((late.num_plans - early.num_plans for early, late in pairs), default=0)
+    waits = [late.waited_s - early.waited_s for early, late in pairs]
+    return max(0.0, max(waits) - min(waits)) / num_plans if num_plans > 0 else 0.0

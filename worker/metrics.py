@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from cluster import VERSION
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import Role
+from cluster.rank_facts import RankWait
 from engine.contract.messages import ExpertNumbers
 from worker.expert_metrics import ExpertMetrics
+from worker.rank_metrics import RankMetrics
 
 _STAGE_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TRANSFER_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
@@ -29,6 +33,7 @@ class WorkerMetrics:
         self._define_engine()
         self._define_transfers()
         self._experts = ExpertMetrics(self.registry)
+        self._ranks = RankMetrics(self.registry)
         Info("splitserve_worker", "This worker.", registry=self.registry).info(
             {**labels, "version": VERSION}
         )
@@ -147,6 +152,10 @@ class WorkerMetrics:
     def experts_are(self, numbers: ExpertNumbers) -> None:
         """How even the load of a mixture's experts is; said when it has changed."""
         self._experts.take(numbers)
+
+    def rank_waits(self, waits: Sequence[RankWait]) -> None:
+        """Of an engine of several ranks, its latest; those of a single one are none."""
+        self._ranks.take(waits)
 
     def transferred(self, num_bytes: int, duration_ms: float) -> None:
         """One read of a run of blocks that verified."""

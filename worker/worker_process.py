@@ -261,6 +261,8 @@ def _telling(publisher: KvEventPublisher, metrics: WorkerMetrics) -> Callable[[F
             metrics.engine_load(frame.load)
         if frame.experts is not None:
             metrics.experts_are(frame.experts)
+        if frame.rank_waits:
+            metrics.rank_waits(frame.rank_waits)
         if frame.kv_transport:
             metrics.transport_is(frame.kv_transport)
 

@@ -22,7 +22,7 @@ from cluster.block_span import BlockSpan
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.generation import EngineLoad, FinishReason, GeneratedToken, PromptToken, Usage
 from cluster.kv_peer import KvPeer
-from cluster.rank_facts import RankFacts
+from cluster.rank_facts import RankFacts, RankWait
 from engine.contract.weight_format import WeightFormat
 
 
@@ -149,6 +149,8 @@ class Frame(msgspec.Struct, kw_only=True):
     """When they have changed."""
     kv_transport: str = ""
     """The transport in use, in words, once it is known."""
+    rank_waits: list[RankWait] = []
+    """Of an engine of several ranks, with its load."""
 
     @property
     def is_empty(self) -> bool:

@@ -20,6 +20,7 @@ from engine.contract.commands import Cancel, Stop
 from engine.contract.messages import Beat, ExpertNumbers, Frame, RequestEnded, Stepped
 from engine.process.channel import CommandSource, MessageSink, Received, UnreadableCommand
 from engine.process.extension import TurnPart
+from engine.runner.other_ranks import OtherRanks
 from engine.step.engine import Engine
 from engine.step.step_health import EngineBroken
 
@@ -49,13 +50,13 @@ class EngineLoop:
         source: CommandSource,
         sink: MessageSink,
         clock: Clock = time.monotonic,
-        check: Callable[[], None] | None = None,
+        others: OtherRanks | None = None,
         experts: Callable[[], ExpertNumbers] | None = None,
     ) -> None:
-        """`check`: of those without whom the engine cannot go on, in every turn; `experts`: how
+        """`others`: without whom the engine cannot go on, checked in every turn; `experts`: how
         even their load is, said when it has changed."""
         self._engine = engine
-        self._check = check
+        self._others = others
         self._experts, self._told_experts = experts, None if experts is None else experts()
         self._extension = extension
         self._source = source
@@ -76,13 +77,15 @@ class EngineLoop:
         """Receive, step, send: once."""
         for command in self._source.receive(self._patience_ms()):
             self._dispatch(command)
-        if self._check is not None:
-            self._check()
+        if self._others is not None:
+            self._others.check()
         for command in self._extension.poll():
             self._engine.apply(command)
         frame = self._step()
         self._extension.enrich(frame)
         self._tell_of_experts(frame)
+        if self._others is not None and frame.load is not None:
+            frame.rank_waits = self._others.waits
         if not frame.is_empty:
             self._sink.send(Stepped(frame))
         self._check_when_idle()

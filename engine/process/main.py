@@ -115,9 +115,11 @@ def run_engine_process(
     closers.callback(extension.close)
     spare_loaded_objects()
     _say_ready(channel, replica, extension)
-    check = None if replica.others is None else replica.others.check
     experts = None if replica.expert_balance is None else replica.expert_balance.numbers
-    EngineLoop(engine, extension, source=channel, sink=channel, check=check, experts=experts).run()
+    loop = EngineLoop(
+        engine, extension, source=channel, sink=channel, others=replica.others, experts=experts
+    )
+    loop.run()
 
 
 def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.errors import RankLost, SplitserveError
-from cluster.rank_facts import RankFacts
+from cluster.rank_facts import RankFacts, RankWait
 from engine.model.load_phases import PhaseProgress
 from engine.ranks.roster import LOADED, Roster
 from engine.ranks.watch import RankWatch
@@ -53,6 +53,7 @@ class RankGroup:
         told what they are at while they start."""
         self._ties, self._closers, self._progress = ties, closers, progress
         self._own_facts: list[RankFacts] = []
+        self._num_plans = 0
         self._is_over = False
 
     @property
@@ -77,6 +78,14 @@ class RankGroup:
         nodes = self._ties.placement.nodes
         others = (_facts_of(ready[rank], nodes[rank]) for rank in sorted(ready))
         return [*self._own_facts, *others]
+
+    @property
+    def waits(self) -> list[RankWait]:
+        """See OtherRanks."""
+        own = RankWait(
+            rank=CONDUCTOR, num_plans=self._num_plans, waited_s=self._ties.collective.waited_s
+        )
+        return [own, *self._ties.watch.waits]
 
     def meet(self) -> None:
         """See LoadedTogether."""
@@ -107,6 +116,7 @@ class RankGroup:
 
     def publish(self, step: Sequence[Part]) -> None:
         """A step's plan, to all ranks. Raises RankLost."""
+        self._num_plans += 1
         self._ties.plans.send(PlanKind.STEP, *step)
 
     def tell_of_experts(self, body: bytes) -> None:
@@ -116,6 +126,7 @@ class RankGroup:
     def tell(self, body: bytes) -> None:
         """See RankLine."""
         try:
+            self._num_plans += 1
             self._ties.plans.send(PlanKind.WORD, body)
         except RankLost as consequence:
             raise self.loss_after(consequence) from consequence

@@ -22,6 +22,7 @@ from cluster.deadline import Clock
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
+from cluster.rank_facts import RankWait
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd, RankProcess
 
@@ -86,6 +87,7 @@ class RankWatch:
         self._beats_are_due = False
         self._loss: RankLost | None = None
         self._ends_are_due = False
+        self._signs: dict[int, RankSign] = {}
         self._is_lost, self._is_closed = threading.Event(), threading.Event()
         self._have_ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rank-watch", daemon=True)
@@ -93,6 +95,14 @@ class RankWatch:
     def start(self) -> None:
         """Ends are noticed from now on."""
         self._thread.start()
+
+    @property
+    def waits(self) -> list[RankWait]:
+        """Of the ranks, as the watch has seen them last; none before it has."""
+        return [
+            RankWait(rank=rank, num_plans=sign.num_plans, waited_s=sign.waited_s)
+            for rank, sign in sorted(self._signs.items())
+        ]
 
     def expect_beats(self) -> None:
         """All ranks take plans: one that is silent stands still."""
@@ -143,8 +153,9 @@ class RankWatch:
 
     def _listen(self) -> None:
         for process in self._processes:
-            beat_ns = self._sign_of(process.rank).beat_ns
-            if self._hearts[process.rank].stands_still(beat_ns) and self._loss is None:
+            sign = self._sign_of(process.rank)
+            self._signs = self._signs | {process.rank: sign}  # another thread reads it
+            if self._hearts[process.rank].stands_still(sign.beat_ns) and self._loss is None:
                 process.kill()
                 self._lose(_frozen(process.rank, self._generation))
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from cluster.rank_facts import RankFacts
+from cluster.rank_facts import RankFacts, RankWait
 
 
 class RankLine(Protocol):
@@ -35,6 +35,10 @@ class OtherRanks(RankLine, Protocol):
     @property
     def facts(self) -> list[RankFacts]:
         """Of every rank, the conductor's first."""
+
+    @property
+    def waits(self) -> list[RankWait]:
+        """Of every rank, the conductor's first; as of a moment ago."""
 
     def check(self) -> None:
         """Once in every turn of the engine; at once. Raises RankLost when one of them has ended or

@@ -1,0 +1,29 @@
+"""What a worker's metrics make of the numbers that its engine tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.identity import Role
+from cluster.rank_facts import RankWait
+from worker.metrics import WorkerMetrics
+
+
+def value_of(metrics: WorkerMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"splitserve_worker_{name}", labels)
+
+
+def waits(num_plans: int, *seconds: float) -> list[RankWait]:
+    return [
+        RankWait(rank=rank, num_plans=num_plans, waited_s=waited_s)
+        for rank, waited_s in enumerate(seconds)
+    ]
+
+
+def test_waits_of_ranks_are_counted_and_their_last_skew_is_shown() -> None:
+    metrics = WorkerMetrics(Role.DECODE, "decode-0")
+    metrics.rank_waits(waits(10, 1.0, 0.0))
+    metrics.rank_waits(waits(20, 3.0, 0.5))
+    assert value_of(metrics, "rank_wait_seconds_total", rank="0") == 3.0
+    assert value_of(metrics, "rank_wait_seconds_total", rank="1") == 0.5
+    assert value_of(metrics, "rank_skew_seconds") == pytest.approx(0.15)

@@ -1,0 +1,36 @@
+"""How the ranks of an engine keep pace, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from cluster.rank_facts import RankWait, skew_s
+
+
+class RankMetrics:
+    """Of one worker."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._waited = Counter(
+            "splitserve_worker_rank_wait_seconds",
+            "Time that a rank of the engine has waited for the others, by rank.",
+            ["rank"],
+            registry=registry,
+        )
+        self._skew = Gauge(
+            "splitserve_worker_rank_skew_seconds",
+            "How much longer the fastest rank waited in a step than the slowest, at last.",
+            registry=registry,
+        )
+        self._latest: tuple[RankWait, ...] = ()
+
+    def take(self, waits: Sequence[RankWait]) -> None:
+        """What the engine says of all its ranks."""
+        before = {wait.rank: wait.waited_s for wait in self._latest}
+        for wait in waits:
+            waited_s = wait.waited_s - before.get(wait.rank, 0.0)
+            self._waited.labels(str(wait.rank)).inc(max(0.0, waited_s))
+        self._skew.set(skew_s(self._latest, waits))
+        self._latest = tuple(waits)
