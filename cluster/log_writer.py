@@ -23,7 +23,7 @@ from cluster.log_batch import LogBatch, told_of
 
 MAX_WAITING_BYTES = 4 * 1024 * 1024
 """About ten thousand lines."""
-GATHER_S = 0.01
+GATHER_S = 0.025
 """From the first line on others are waited for, and all are written at once: to wake the thread for
 every line cost a router 0.1 ms of each request, in which the thread took the interpreter."""
 MAX_BATCH_BYTES = 64 * 1024

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
+from operator import attrgetter
 
 from cluster.errors import SplitserveError, status_of
+from cluster.generation import Timing, Usage
 from cluster.logs import get_logger
 from router.dispatch.stream import Completed, RoutedRequest
 
 _log = get_logger("router.front")
+_USAGE, _TIMING = (tuple(item.name for item in fields(of)) for of in (Usage, Timing))
+_usage_values, _timing_values = attrgetter(*_USAGE), attrgetter(*_TIMING)  # asdict takes 40 us
 
 
 class RequestLog:
@@ -30,7 +34,9 @@ class RequestLog:
 
     def completed(self, end: Completed) -> None:
         """Every choice is over."""
-        facts = {**asdict(end.usage), **_rounded(asdict(end.timing))}
+        facts = dict(zip(_USAGE, _usage_values(end.usage), strict=True))
+        for name, value in zip(_TIMING, _timing_values(end.timing), strict=True):
+            facts[name] = round(value, 3) if isinstance(value, float) else value
         self._ended("completed", **facts)
 
     def cancelled(self, num_tokens: int) -> None:
@@ -59,7 +65,3 @@ class RequestLog:
             total_ms=total_ms,
             **facts,
         )
-
-
-def _rounded(facts: dict[str, object]) -> dict[str, object]:
-    return {k: round(v, 3) if isinstance(v, float) else v for k, v in facts.items()}

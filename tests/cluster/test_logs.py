@@ -5,6 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import logs
 
 SOURCE = """
 import logging
@@ -92,3 +98,15 @@ def test_what_cannot_be_put_into_words_waits_for_no_reader() -> None:
         [sys.executable, "-c", FULL_PIPE], capture_output=True, check=True, timeout=60
     )
     assert done.stdout == b"went on\n"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\x9b2J\u202e ü", "line\nfeed", 2**80, 1.5, None, [1, {"a": (2, 3)}], Path("/a"), "\ud800"],
+    ids=repr,
+)
+def test_every_value_is_the_same_line_as_the_standard_library_makes_and_ascii(value: Any) -> None:
+    event = {"event": "seen", "value": value}
+    line = logs._as_json(event, repr)
+    assert line.isascii()
+    assert json.loads(line) == json.loads(json.dumps(event, default=repr))
