@@ -20,6 +20,7 @@ from cluster.launcher.ray.machine import HostFacts, this_machine
 from cluster.launcher.ray.placing import PlacedGroup
 from cluster.launcher.ray.session import RaySession
 from cluster.options import without_options
+from cluster.process.signs_of_life import SignsOfLife
 
 START_TIMEOUT_S = 60.0
 """For an actor that has its room: a Python that imports Ray."""
@@ -71,8 +72,8 @@ class Host:
     def end(self, session: RaySession) -> None:
         """The actor; the kernel ends with it what it hosts. Idempotent, does not wait."""
         session.ray.kill(self.actor, no_restart=True)
-        if self.is_on_this_machine:  # Ray leaves one that was stopped alone for five seconds
-            with suppress(ProcessLookupError, PermissionError):
+        if self.is_on_this_machine and is_stopped(self.facts.pid):
+            with suppress(ProcessLookupError, PermissionError):  # Ray would wait for five seconds
                 os.kill(self.facts.pid, signal.SIGKILL)
 
 
@@ -91,6 +92,12 @@ def begin_hosts(
             session.ray.kill(actor, no_restart=True)
         raise ConfigError(_not_begun(list(places), timeout_s, cause)) from cause
     return [Host(actor, fact) for actor, fact in zip(actors, facts, strict=True)]
+
+
+def is_stopped(pid: int) -> bool:
+    """By SIGSTOP, or by a debugger; of a process of this machine."""
+    signs = SignsOfLife.of_main_thread(pid)
+    return signs is not None and signs.is_stopped
 
 
 def environ_to_share() -> dict[str, str]:

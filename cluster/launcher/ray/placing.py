@@ -28,7 +28,7 @@ from cluster.launcher.ray.session import RaySession
 PLACEMENT_GROUP = "SPLITSERVE_PLACEMENT_GROUP"
 """Names the group that holds room for a process's ranks; the process has the first bundle."""
 PLACE_TIMEOUT_S = 30.0
-_ONE_NODE_PATIENCE_S = 10.0
+_ONE_NODE_PATIENCE_S = 5.0
 """For a node that would hold all ranks, while others still hold a part of it: a replica that has
 just died gives its room back within a second or two."""
 _POLL_S = 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,7 +38,8 @@ def room_held(
     session: RaySession, num_bundles: int, *, node_id: str | None = None
 ) -> Iterator[PlacedGroup]:
     """Somebody else has so much of the cluster."""
-    group = place_group(session, "others", [ONE] * num_bundles, first_node=node_id)
+    name = f"others-{os.urandom(4).hex()}"
+    group = place_group(session, name, [ONE] * num_bundles, first_node=node_id)
     try:
         yield group
     finally:

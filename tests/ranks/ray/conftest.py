@@ -60,6 +60,16 @@ def session(raylets: Any) -> Iterator[RaySession]:
     opened.close()
 
 
+def spawner_of_followers(session: RaySession, name: str, *, uses_gpus: bool = False) -> RaySpawner:
+    """Of trivial ones."""
+    return RaySpawner(
+        "tests.ranks.ray.trivial_follower",
+        name=f"{name}-{os.urandom(4).hex()}",
+        address=session.address,
+        uses_gpus=uses_gpus,
+    )
+
+
 MakeSpawner = Callable[..., RaySpawner]
 
 
@@ -68,13 +78,8 @@ def spawner(session: RaySession) -> Iterator[MakeSpawner]:
     """Makes spawners of trivial followers, each closed after the test."""
     with contextlib.ExitStack() as made:
 
-        def make(name: str = "group", *, uses_gpus: bool = False) -> RaySpawner:
-            spawner = RaySpawner(
-                "tests.ranks.ray.trivial_follower",
-                name=f"{name}-{os.urandom(4).hex()}",
-                address=session.address,
-                uses_gpus=uses_gpus,
-            )
+        def make(*, uses_gpus: bool = False) -> RaySpawner:
+            spawner = spawner_of_followers(session, "group", uses_gpus=uses_gpus)
             made.callback(spawner.close)
             return spawner
 

@@ -1,14 +1,9 @@
-"""An engine that has no Ray yet: places two ranks, starts one, says so, and ends as it is asked to.
-
-python -m tests.ranks.ray.own_ray close | wait
-"""
+"""An engine that has no Ray yet: places two ranks, starts one, says so, and goes on for ever."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
 
 import psutil
 
@@ -18,7 +13,7 @@ from ranks.ray.ray_spawner import RaySpawner
 from tests.ranks.ray.launches import launch
 
 
-def main(how: str) -> None:
+def main() -> None:
     die_with_parent()
     configure_logging("own-ray")
     before = signal.getsignal(signal.SIGTERM)
@@ -34,12 +29,8 @@ def main(how: str) -> None:
         "keeps_its_handler": signal.getsignal(signal.SIGTERM) == before,
     }
     print(json.dumps(told), flush=True)
-    if how == "wait":
-        signal.pause()
-    spawner.close()
-    left = [child.pid for child in psutil.Process().children(recursive=True)]
-    print(json.dumps({"left": left, "pid": os.getpid()}), flush=True)
+    signal.pause()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

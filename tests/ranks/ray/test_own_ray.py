@@ -1,4 +1,4 @@
-"""A Ray that is started for the occasion: by whoever needs one, and gone with it."""
+"""A Ray that an engine has started for its ranks is gone with the engine, however that ends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,47 +16,22 @@ from tests.cli.run_cli import ROOT, clean_environ
 from tests.ranks.ray.cluster_room import assert_gone
 
 
-@contextmanager
-def engine(how: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """One with a Ray of its own, and what it has told."""
-    environ = clean_environ()
-    environ.pop("RAY_ADDRESS", None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.ranks.ray.own_ray", how],
-        cwd=ROOT,
-        env=environ,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield process, json.loads(process.stdout.readline())
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-
-
-def folders_of_rays() -> set[Path]:
-    return set(Path("/tmp").glob("splitserve-ray-*"))
-
-
-def test_a_ray_of_our_own_is_stopped_with_the_group_and_leaves_nothing() -> None:
-    before = folders_of_rays()
-    with engine("close") as (process, told):
-        assert process.stdout is not None
-        assert told["rank"] in told["processes"] and len(set(told["hosts"])) == 1
-        assert told["keeps_its_handler"]
-        assert json.loads(process.stdout.readline())["left"] == []
-        assert process.wait(timeout=60) == 0
-    assert folders_of_rays() <= before
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux's")
 def test_a_ray_of_our_own_and_all_its_actors_host_die_with_an_engine_that_is_killed() -> None:
-    with engine("wait") as (process, told):
-        processes = [psutil.Process(pid) for pid in told["processes"]]
-        os.killpg(process.pid, signal.SIGKILL)  # as its server does with an engine that stands
-        assert_gone(*processes)
+    environ = clean_environ()
+    environ.pop("RAY_ADDRESS", None)
+    command = [sys.executable, "-m", "tests.ranks.ray.own_ray"]
+    engine = subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert engine.stdout is not None
+    with contextlib.closing(engine.stdout):
+        try:
+            told = json.loads(engine.stdout.readline())
+            processes = [psutil.Process(pid) for pid in told["processes"]]
+        finally:
+            os.killpg(engine.pid, signal.SIGKILL)  # as its server does with one that stands still
+            engine.wait()
+    assert told["rank"] in told["processes"] and len(set(told["hosts"])) == 1
+    assert told["keeps_its_handler"]
+    assert_gone(*processes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from cluster.launcher.ray.placing import PLACEMENT_GROUP
 from cluster.launcher.ray.session import RaySession
-from ranks.spawner import Spawner
 from tests.ranks.ray.cluster_room import (
     RANKS_PER_NODE,
     another_node,
@@ -56,16 +54,6 @@ def test_ranks_that_do_not_fit_there_come_node_by_node_after_the_conductor(
     assert len(set(nodes[RANKS_PER_NODE:])) == 1 and nodes[-1] != session.node_id
 
 
-def test_a_rank_is_told_its_launch_and_its_log_comes_into_ours(
-    spawner: MakeSpawner, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ranks = spawner()
-    ranks.place(2)
-    rank, heard = ranks.start(launch(1)), Heard(capfd)
-    assert int(heard.said(rank, r"rank 1 of 2, devices '', pid (\d+)")) == rank.pid
-    assert rank.poll() is None
-
-
 def test_a_rank_with_a_gpu_sees_that_gpu_alone(
     spawner: MakeSpawner, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,22 +63,6 @@ def test_a_rank_with_a_gpu_sees_that_gpu_alone(
     rank, heard = ranks.start(launch(1)), Heard(capfd)
     devices = {heard.said(rank, r"devices '(\d)'"), os.environ["CUDA_VISIBLE_DEVICES"]}
     assert devices == set(GPUS)
-
-
-def test_the_end_of_a_rank_is_told_with_its_code_and_last_lines(spawner: MakeSpawner) -> None:
-    ranks = spawner()
-    ranks.place(2)
-    end = end_of(ranks.start(launch(1, "exit 7")))
-    assert end.ending == "exit code 7"
-    assert end.last_lines[-2:] == ("something is wrong", "it is the end")
-
-
-def test_a_rank_that_is_killed_is_told_with_the_signal(spawner: MakeSpawner) -> None:
-    ranks = spawner()
-    ranks.place(2)
-    rank = ranks.start(launch(1))
-    os.kill(rank.pid, signal.SIGKILL)
-    assert end_of(rank).ending == "SIGKILL"
 
 
 def test_a_rank_does_not_outlive_its_actor(spawner: MakeSpawner) -> None:
@@ -161,8 +133,3 @@ def test_after_the_end_of_a_group_nothing_of_it_is_left(
     assert_gone(*processes)
     assert groups_that_stand(session) == []
     assert session.ray.util.list_named_actors() == []
-
-
-def test_ray_s_spawner_is_a_spawner(spawner: MakeSpawner) -> None:
-    ranks: Spawner = spawner()
-    ranks.close()
