@@ -34,8 +34,8 @@ from router.grpc_front.standing import PlaceOutcome, Standing
 _LOOK_S = 0.05
 _LOOKS_PER_PLACE = 4
 Message = TypeVar("Message")
-Read = Callable[[Callable[[], None]], Awaitable[Message]]
-"""Begins when it has a place; calls what it is given once its message has arrived."""
+BeginReading = Callable[[Callable[[], None]], Awaitable[Message]]
+"""Called when it has a place; calls what it is given once its message has arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,9 @@ class MessageGate:
         """Messages that have a place."""
         return len(self._receiving)
 
-    async def receive(self, caller: Caller, read: Read[Message], until: Deadline) -> Message:
+    async def receive(
+        self, caller: Caller, read: BeginReading[Message], until: Deadline
+    ) -> Message:
         """Reads one message in its turn. Raises SlowRequest, NotReady and, `until` being over,
         DeadlineExceeded."""
         turn = asyncio.get_running_loop().create_future()
@@ -123,7 +125,9 @@ class MessageGate:
         except TimeoutError:
             raise self._waited(is_the_call_s=limit == until) from None
 
-    async def _message(self, receipt: _Receipt, read: Read[Message], until: Deadline) -> Message:
+    async def _message(
+        self, receipt: _Receipt, read: BeginReading[Message], until: Deadline
+    ) -> Message:
         limit = until.sooner_of(self._limits.timeout_s)
         try:
             async with limit.bound() as receipt.limit:
