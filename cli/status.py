@@ -44,6 +44,28 @@ def _print_tables(fleet: FleetStatus) -> None:
     for member in fleet.members:
         table.add(*_cells(member))
     table.print()
+    _print_ranks([member for member in fleet.members if len(member.ranks) > 1])
+
+
+def _print_ranks(groups: list[MemberStatus]) -> None:
+    """Of workers whose engine is several processes."""
+    if not groups:
+        return
+    print()
+    table = Table("WORKER", "RANK", "PID", "NODE", "DEVICE", "KV HEADS", "MEMORY", "GENERATION")
+    for member in groups:
+        for facts in member.ranks:
+            table.add(
+                member.worker_id,
+                str(facts.rank),
+                str(facts.pid),
+                facts.node,
+                facts.device,
+                ",".join(map(str, facts.kv_heads)),
+                f"{facts.peak_bytes >> 20} MiB" if facts.peak_bytes else "-",
+                str(facts.generation),
+            )
+    table.print()
 
 
 def _cells(member: MemberStatus) -> list[str]:

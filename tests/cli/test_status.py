@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +36,13 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     checks: list[bool] = field(default_factory=list)
 
     def add(
-        self, worker_id: str, role: str, *, address: str | None = None, router_state: str = "ready"
+        self,
+        worker_id: str,
+        role: str,
+        *,
+        address: str | None = None,
+        router_state: str = "ready",
+        ranks: Sequence[tuple[int, ...]] = (),
     ) -> None:
         member = membership_pb2.Member(
             worker_id=worker_id,
@@ -46,6 +52,18 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
             model="tiny",
             pid=77,
             kv_transport="nixl/UCX",
+            ranks=[
+                membership_pb2.RankFacts(
+                    rank=rank,
+                    pid=500 + rank,
+                    node="here",
+                    device="cpu",
+                    generation=7,
+                    kv_heads=heads,
+                    peak_bytes=64 << 20,
+                )
+                for rank, heads in enumerate(ranks)
+            ],
         )
         self.members.append(
             membership_pb2.MemberState(member=member, load=LOAD, state=router_state, beat_age_s=0.2)
@@ -113,6 +131,23 @@ def test_json_holds_the_routers_view_and_the_workers_own_word(fleet: FakeFleet) 
     assert member["load"]["free_blocks"] == 60 and member["load"]["num_leases"] == 0
     assert (member["violations"], member["problem"]) == ([], "")
     assert fleet.checks == [True]
+
+
+def test_an_engine_of_several_ranks_has_a_line_for_each(fleet: FakeFleet) -> None:
+    fleet.add("decode-0", "decode", ranks=((0,), (1, 2)))
+    *_, heading, first, second = cli("status", "--grpc", fleet.address).stdout.splitlines()
+    assert heading.split()[:3] == ["WORKER", "RANK", "PID"]
+    assert first.split() == ["decode-0", "0", "500", "here", "cpu", "0", "64", "MiB", "7"]
+    assert second.split()[5] == "1,2"
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    ranks = report["members"][0]["ranks"]
+    assert [(rank["rank"], rank["pid"], rank["kv_heads"]) for rank in ranks] == [
+        (0, 500, [0]),
+        (1, 501, [1, 2]),
+    ]
+    assert {(rank["node"], rank["device"], rank["generation"]) for rank in ranks} == {
+        ("here", "cpu", 7)
+    }
 
 
 @pytest.mark.parametrize("state", ["resting", "silent", "connecting"])
