@@ -11,11 +11,10 @@ from typing import Protocol
 
 import httptools
 
-Headers = Sequence[tuple[bytes, bytes]]
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
-class BodyReader(Protocol):
+class BodyListener(Protocol):
     """Hears of a body as it is parsed."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -31,7 +30,9 @@ class BodyReader(Protocol):
         """It has come to its end."""
 
 
-def parser_of_body(reader: BodyReader, headers: Headers) -> httptools.HttpRequestParser | None:
+def parser_of_body(
+    listener: BodyListener, headers: Sequence[tuple[bytes, bytes]]
+) -> httptools.HttpRequestParser | None:
     """For what follows a head with these headers; None where nothing does. Raises HttpParserError
     where they do not tell its end."""
     told = [b"%b: %b\r\n" % item for item in headers if item[0] in _FRAMING]
@@ -40,7 +41,7 @@ def parser_of_body(reader: BodyReader, headers: Headers) -> httptools.HttpReques
     parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(told) + b"\r\n")
     if relay.is_over:
         return None
-    relay.reader = reader
+    relay.listener = listener
     return parser
 
 
@@ -48,7 +49,7 @@ class _Relay:
     """What the parser calls. Of the head that it is told nobody hears."""
 
     def __init__(self) -> None:
-        self.reader: BodyReader | None = None
+        self.listener: BodyListener | None = None
         self.is_over = False
 
     def on_message_begin(self) -> None:
@@ -56,18 +57,18 @@ class _Relay:
             raise httptools.HttpParserError("more than the body")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.reader is not None:
-            self.reader.on_header(name, value)
+        if self.listener is not None:
+            self.listener.on_header(name, value)
 
     def on_chunk_header(self) -> None:
-        if self.reader is not None:
-            self.reader.on_chunk_header()
+        if self.listener is not None:
+            self.listener.on_chunk_header()
 
     def on_body(self, body: bytes) -> None:
-        if self.reader is not None:
-            self.reader.on_body(body)
+        if self.listener is not None:
+            self.listener.on_body(body)
 
     def on_message_complete(self) -> None:
         self.is_over = True
-        if self.reader is not None:
-            self.reader.on_message_complete()
+        if self.listener is not None:
+            self.listener.on_message_complete()

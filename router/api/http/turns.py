@@ -7,7 +7,7 @@
 uvicorn makes a request of every head that it has read, tells only the newest of them that the
 client has left, and has no limit to their number. Here there is one at most. A client may send
 ahead (RFC 9112, 9.3.2), and is answered in order; it may also be told `connection: close`, and then
-sends the rest again. Reading never stops for an answer: only who reads notices that a client left.
+sends the rest again. NextByte never stops for an answer: only who reads notices that a client left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from router.front.limits import DoorLimits
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class Reading(Enum):
+class NextByte(Enum):
     """What of a request the next byte belongs to."""
 
     NOTHING = auto()
@@ -34,7 +34,7 @@ class Reading(Enum):
     BODY = auto()
 
 
-NOTHING, HEAD, BODY = Reading  # a look at a member through its class costs 0.16 us
+NOTHING, HEAD, BODY = NextByte  # a look at a member through its class costs 0.16 us
 
 
 class TurnProtocol(HttpToolsProtocol):
