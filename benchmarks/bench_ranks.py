@@ -33,8 +33,8 @@ from engine.offline.replica import OfflineSetup, offline_spec
 from engine.process.load_ranks import load_group
 from engine.ranks.own_facts import peak_bytes
 from engine.runner.model_runner import DecoderRunner, Replica
+from engine.runner.portion import Portion
 from engine.runner.replica import load_part, load_replica
-from engine.runner.seat import Seat
 from kernels.cpu.team import TEAM
 from ranks.processes import ProcessSpawner
 
@@ -80,8 +80,8 @@ def load(spec: EngineSpec, closers: contextlib.ExitStack) -> Replica:
 
 def own_part(spec: EngineSpec, index: int) -> DecoderRunner:
     """What one rank of two computes, in this process."""
-    seat = Seat(rank=Rank(index, NUM_RANKS), collective=NobodyElse())
-    part = load_part(spec, PhaseTimer(silent), seat)
+    portion = Portion(rank=Rank(index, NUM_RANKS), collective=NobodyElse())
+    part = load_part(spec, PhaseTimer(silent), portion)
     return DecoderRunner(part.decoder, part.pool)
 
 

@@ -18,8 +18,8 @@ from engine.ranks.group import RankGroup
 from engine.ranks.group_runner import GroupRunner
 from engine.ranks.own_facts import own_facts
 from engine.runner.model_runner import DecoderRunner, Replica
+from engine.runner.portion import Portion
 from engine.runner.replica import LoadedPart, finish_replica, load_part, memory_errors
-from engine.runner.seat import Seat
 from ranks.launch import CONDUCTOR
 
 
@@ -42,7 +42,7 @@ def load_conductor(spec: EngineSpec, group: RankGroup, progress: PhaseProgress) 
 def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     size, ties = spec.options.tensor_parallel_size, group.ties
     rank = Rank(CONDUCTOR, size)
-    seat = Seat(
+    portion = Portion(
         rank=rank,
         expert_parallel_size=spec.options.expert_parallel_size,
         exchanges_rows=rows_are_exchanged(spec),
@@ -50,7 +50,7 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
         together=group,
         num_beside=group.num_beside,
     )
-    part = load_part(spec, phases, seat)
+    part = load_part(spec, phases, portion)
     node = ties.placement.nodes[CONDUCTOR]
     phases("wait for the other ranks", 0.0)
     group.await_ready(own_facts(part, rank, generation=ties.generation, node=node))

@@ -24,8 +24,8 @@ from engine.ranks.own_facts import own_facts
 from engine.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.ranks.roster import ARRIVED
 from engine.runner.model_runner import DecoderRunner
+from engine.runner.portion import Portion
 from engine.runner.replica import LoadedPart, load_part, memory_errors
-from engine.runner.seat import Seat
 from ranks.collectives.group_collective import GroupCollective
 from ranks.joining import Arrival
 from ranks.launch import RankLaunch
@@ -87,7 +87,7 @@ class Follower:
 
     def _load(self, collective: GroupCollective) -> LoadedPart:
         together = LoadingTogether(collective, limit_s=_LONGEST_LOAD_S, progress=self._progress)
-        seat = Seat(
+        portion = Portion(
             rank=self._rank,
             expert_parallel_size=self._spec.options.expert_parallel_size,
             exchanges_rows=rows_are_exchanged(self._spec),
@@ -96,7 +96,7 @@ class Follower:
             num_beside=self._launch.num_beside,
         )
         with memory_errors():
-            return load_part(self._spec, self._progress, seat)
+            return load_part(self._spec, self._progress, portion)
 
     def _parts(self, part: LoadedPart, collective: GroupCollective) -> RankParts:
         return RankParts(

@@ -34,7 +34,7 @@ from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
 from engine.runner.measured_pool import blocks_that_fit, measure_memory
 from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
-from engine.runner.seat import ONLY_SEAT, Seat
+from engine.runner.portion import WHOLE_REPLICA, Portion
 from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
 
 
@@ -71,15 +71,17 @@ def memory_errors() -> Iterator[None]:
         ) from error
 
 
-def load_part(spec: EngineSpec, phases: PhaseProgress, seat: Seat = ONLY_SEAT) -> LoadedPart:
+def load_part(
+    spec: EngineSpec, phases: PhaseProgress, portion: Portion = WHOLE_REPLICA
+) -> LoadedPart:
     """Raises as load_replica, and RankLost where the other ranks do not load theirs."""
     phases("plan memory", 0.0)
     device = resolve_device(spec.options.device)
     if device.type == "cuda":
         keep_triton_kernels(kernels_folder() / "triton")
     weights = weights_on(device, spec)
-    split = fitted_split(spec.card, seat.split_of(spec.card.config), weights)
-    size = ReplicaSize.of(spec, seat, split, device)
+    split = fitted_split(spec.card, portion.split_of(spec.card.config), weights)
+    size = ReplicaSize.of(spec, portion, split, device)
     budget = plan_memory(size.memory_request(spec, weights))
     decoder = Decoder.load(
         spec.card,
@@ -88,11 +90,11 @@ def load_part(spec: EngineSpec, phases: PhaseProgress, seat: Seat = ONLY_SEAT) -
         phases,
         weights=weights,
         max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
-        place=RankPlace(split=size.split, collective=seat.collective),
+        place=RankPlace(split=size.split, collective=portion.collective),
     )
-    seat.await_others()
+    portion.await_others()
     phases("allocate KV pool", 0.0)
-    num_blocks = seat.agreed_blocks(_num_blocks(decoder, budget, size), size.device)
+    num_blocks = portion.agreed_blocks(_num_blocks(decoder, budget, size), size.device)
     return LoadedPart(
         decoder=decoder,
         pool=KvPool(size.layout, num_blocks + size.is_replayed, size.device),
@@ -133,7 +135,7 @@ def _loaded(decoder: Decoder, weights: WeightFormat) -> Loaded:
 class ReplicaSize:
     """What the options make of a model, or a rank's part of it, on this machine's device."""
 
-    seat: Seat
+    portion: Portion
     split: ModelSplit
     device: torch.device
     dtype: torch.dtype
@@ -144,14 +146,14 @@ class ReplicaSize:
 
     @classmethod
     def of(
-        cls, spec: EngineSpec, seat: Seat, split: ModelSplit, device: torch.device
+        cls, spec: EngineSpec, portion: Portion, split: ModelSplit, device: torch.device
     ) -> ReplicaSize:
         """Raises ConfigError for a context that cannot be had."""
         options, dtype = spec.options, DTYPES[spec.dtype]
         kv_dtype = QUANTIZED_DTYPES.get(spec.kv, dtype)
         layout = KvLayout.of_part(split, options.block_size_tokens, kv_dtype)
         return cls(
-            seat=seat,
+            portion=portion,
             split=split,
             device=device,
             dtype=dtype,
@@ -164,7 +166,7 @@ class ReplicaSize:
     @property
     def is_replayed(self) -> bool:
         """Decode steps are captured graphs, which take one block more, for padding rows."""
-        return self.device.type == "cuda" and self.seat.rank.is_alone
+        return self.device.type == "cuda" and self.portion.rank.is_alone
 
     def memory_request(self, spec: EngineSpec, weights: WeightFormat) -> MemoryRequest:
         """For the plan."""
@@ -176,7 +178,7 @@ class ReplicaSize:
             max_context_tokens=self.context_tokens,
             max_batch_tokens=self.max_batch_tokens,
             kv_memory_bytes=spec.options.kv_memory_bytes,
-            memory_share=self.seat.memory_share(spec.options.memory_share, self.device),
+            memory_share=self.portion.memory_share(spec.options.memory_share, self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
         )

@@ -1,4 +1,4 @@
-"""A process's seat at its replica: which part it holds, and how it agrees with the others."""
+"""A process's portion of a replica: which part it loads, and how it agrees with the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LoadedTogether(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Portion:
     """One process's."""
 
     rank: Rank = ALONE
@@ -62,4 +62,4 @@ class Seat:
         return num_blocks if self.together is None else self.together.least(num_blocks, device)
 
 
-ONLY_SEAT = Seat()
+WHOLE_REPLICA = Portion()
