@@ -7,7 +7,7 @@
 uvicorn makes a request of every head that it has read, tells only the newest of them that the
 client has left, and has no limit to their number. Here there is one at most. A client may send
 ahead (RFC 9112, 9.3.2), and is answered in order; it may also be told `connection: close`, and then
-sends the rest again. NextByte never stops for an answer: only who reads notices that a client left.
+sends the rest again. Reading never stops for an answer: only who reads notices that a client left.
 """
 
 from __future__ import annotations
