@@ -21,14 +21,14 @@ from ranks.plans.plan import PlanWriter
 from ranks.plans.segment import PlanSegment
 from ranks.plans.shared_memory import SharedPlanWriter
 from ranks.reports import ReportInbox
-from ranks.spawner import Placement
+from ranks.spawner import RankPlaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroundPlan:
     """Where, and by what."""
 
-    placement: Placement
+    places: RankPlaces
     kind: CollectiveKind
     sockets: Path
     """A folder of this user's alone."""
@@ -42,11 +42,11 @@ class Ground:
     def __init__(self, plan: GroundPlan) -> None:
         """Raises OSError where the system does not give what is needed."""
         self.generation = time.time_ns() // 1_000_000
-        self.placement = plan.placement
+        self.places = plan.places
         self._sockets = plan.sockets
         with contextlib.ExitStack() as closers:
             self.meeting = MeetingPlace.open(
-                plan.kind, self._size, self.generation, address=plan.placement.address
+                plan.kind, self._size, self.generation, address=plan.places.address
             )
             closers.callback(self.meeting.close)
             self.inbox = ReportInbox(self._endpoint("reports"), self.generation)
@@ -81,7 +81,7 @@ class Ground:
 
     @property
     def _size(self) -> int:
-        return len(self.placement.nodes)
+        return len(self.places.nodes)
 
     @property
     def _door_path(self) -> Path:
@@ -108,9 +108,9 @@ class Ground:
         self._door_path.unlink(missing_ok=True)
 
     def _endpoint(self, name: str) -> str:
-        if self.placement.is_one_host:
+        if self.places.is_one_host:
             return f"ipc://{self._sockets}/{name}-{self.generation}"
-        return f"tcp://{self.placement.address}"
+        return f"tcp://{self.places.address}"
 
     def _launch(self, rank: int, spec: bytes) -> RankLaunch:
         return RankLaunch(
@@ -121,7 +121,7 @@ class Ground:
             rendezvous=replace(self.meeting.rendezvous, segment_fd=None),
             reports_address=self.inbox.address,
             descriptors_path="" if self._door is None else str(self._door_path),
-            num_beside=len(self.placement.ranks_beside(rank)),
+            num_beside=len(self.places.ranks_beside(rank)),
             plans_address="" if self._tcp is None else self._tcp.address,
             beats_address="" if self._tcp is None else self._tcp.beats.address,
         )

@@ -19,7 +19,7 @@ from cluster.process.parent_death import PARENT_PID
 from cluster.supervisor.devices import VISIBLE_DEVICES
 from ranks.launch import RankLaunch
 from ranks.log_relay import LogRelay
-from ranks.spawner import Placement, RankEnd
+from ranks.spawner import RankEnd, RankPlaces
 
 
 class ProcessSpawner:
@@ -31,11 +31,11 @@ class ProcessSpawner:
         self._entry_module, self._gpus = entry_module, gpus
         self._started: list[LocalRank] = []
 
-    def place(self, world_size: int) -> Placement:
+    def place(self, world_size: int) -> RankPlaces:
         """See Spawner."""
         if self._gpus is not None and len(self._gpus) < world_size:
             raise ConfigError(_too_few(world_size, self._gpus), param="tensor_parallel_size")
-        return Placement(nodes=(socket.gethostname(),) * world_size)
+        return RankPlaces(nodes=(socket.gethostname(),) * world_size)
 
     def start(self, launch: RankLaunch) -> LocalRank:
         """See Spawner."""

@@ -14,14 +14,14 @@ import zmq
 _log = logging.getLogger("splitserve.ranks")
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RankReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What every message says first."""
 
     rank: int
     generation: int
 
 
-class RankReady(Report, frozen=True, kw_only=True):
+class RankReady(RankReport, frozen=True, kw_only=True):
     """Once: it has loaded its part, and takes plans."""
 
     pid: int
@@ -39,7 +39,7 @@ class RankReady(Report, frozen=True, kw_only=True):
     """Opaque here: what a rank's extension tells the conductor's as it begins."""
 
 
-class Progress(Report, frozen=True, kw_only=True):
+class Progress(RankReport, frozen=True, kw_only=True):
     """While it starts: what it is at, as LoadProgress. A rank says something at least every
     second while it loads."""
 
@@ -47,20 +47,20 @@ class Progress(Report, frozen=True, kw_only=True):
     fraction: float
 
 
-class Word(Report, frozen=True, kw_only=True):
+class Word(RankReport, frozen=True, kw_only=True):
     """Opaque here: from a rank's extension to the conductor's. In order, among those of one
     rank."""
 
     body: bytes
 
 
-class LogLines(Report, frozen=True, kw_only=True):
+class LogLines(RankReport, frozen=True, kw_only=True):
     """Of a rank whose standard error is not the worker's own."""
 
     lines: bytes
 
 
-class RankFailed(Report, frozen=True, kw_only=True):
+class RankFailed(RankReport, frozen=True, kw_only=True):
     """The last word: why it cannot start, or go on. It exits with code 1 after it."""
 
     code: str

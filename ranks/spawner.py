@@ -19,7 +19,7 @@ from ranks.launch import RankLaunch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class RankPlaces:
     """Where a group's ranks are."""
 
     nodes: tuple[str, ...]
@@ -78,7 +78,7 @@ class RankProcess(Protocol):
 
     @property
     def node(self) -> str:
-        """As in the Placement."""
+        """As in the RankPlaces."""
 
     def poll(self) -> RankEnd | None:
         """None while it runs. Never blocks, never raises; passes on what it has logged meanwhile.
@@ -91,7 +91,7 @@ class RankProcess(Protocol):
 class Spawner(Protocol):
     """Starts ranks; owns what it started."""
 
-    def place(self, world_size: int) -> Placement:
+    def place(self, world_size: int) -> RankPlaces:
         """Reserves room for them, the conductor included, or says where there is. Once, before
         `start`, within 30 s. Raises ConfigError with a table of what was asked and what is free."""
 

@@ -25,7 +25,7 @@ from engine.ranks.watch import RankWatch
 from ranks.collectives.rendezvous import choose_kind, join
 from ranks.ground import Ground, GroundPlan
 from ranks.launch import CONDUCTOR
-from ranks.spawner import Placement, RankProcess, Spawner
+from ranks.spawner import RankPlaces, RankProcess, Spawner
 
 CALL_DEADLINE_S = 30.0
 """Of one collective: for ranks that the watch thinks alive. They are at most a step apart."""
@@ -47,8 +47,8 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
     with contextlib.ExitStack() as closers:
         closers.callback(spawner.close)
         progress("place ranks", 0.0)
-        placement = spawner.place(options.tensor_parallel_size)
-        ground = _open_ground(needs, placement, closers)
+        places = spawner.place(options.tensor_parallel_size)
+        ground = _open_ground(needs, places, closers)
         progress("start ranks", 0.0)
         processes = [spawner.start(launch) for launch in ground.launches(needs.spec.pack())]
         watch = _watch_over(processes, ground, closers)
@@ -65,7 +65,7 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         closers.callback(collective.close)
         ties = GroupTies(
             generation=ground.generation,
-            placement=placement,
+            places=places,
             collective=collective,
             plans=ground.plans,
             roster=roster,
@@ -74,10 +74,10 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         return RankGroup(ties, closers.pop_all(), progress)
 
 
-def _open_ground(needs: GroupNeeds, placement: Placement, closers: contextlib.ExitStack) -> Ground:
+def _open_ground(needs: GroupNeeds, places: RankPlaces, closers: contextlib.ExitStack) -> Ground:
     plan = GroundPlan(
-        placement=placement,
-        kind=choose_kind(needs.device, kernels_folder(), is_one_host=placement.is_one_host),
+        places=places,
+        kind=choose_kind(needs.device, kernels_folder(), is_one_host=places.is_one_host),
         sockets=_sockets_of(needs.spec, closers),
         libraries=kernels_folder(),
     )
@@ -96,7 +96,7 @@ def _sockets_of(spec: EngineSpec, closers: contextlib.ExitStack) -> Path:
 def _watch_over(
     processes: Sequence[RankProcess], ground: Ground, closers: contextlib.ExitStack
 ) -> RankWatch:
-    here = ground.placement.nodes[CONDUCTOR]
+    here = ground.places.nodes[CONDUCTOR]
     local = {process.rank: process for process in processes if process.node == here}
 
     def look_at(rank: int) -> SignsOfLife | None:

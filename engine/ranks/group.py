@@ -23,7 +23,7 @@ from ranks.collectives.group_collective import GroupCollective
 from ranks.launch import CONDUCTOR
 from ranks.plans.plan import Part, PlanKind, PlanWriter
 from ranks.reports import RankReady
-from ranks.spawner import Placement
+from ranks.spawner import RankPlaces
 
 MEET_S = 60.0
 """For ranks that all say that they have loaded."""
@@ -36,7 +36,7 @@ class GroupTies:
     """What ties one generation together."""
 
     generation: int
-    placement: Placement
+    places: RankPlaces
     collective: GroupCollective
     plans: PlanWriter
     roster: Roster
@@ -64,7 +64,7 @@ class RankGroup:
     @property
     def num_beside(self) -> int:
         """Ranks on the conductor's host, itself among them."""
-        return len(self._ties.placement.ranks_beside(CONDUCTOR))
+        return len(self._ties.places.ranks_beside(CONDUCTOR))
 
     @property
     def greetings(self) -> Mapping[int, bytes]:
@@ -75,7 +75,7 @@ class RankGroup:
     def facts(self) -> list[RankFacts]:
         """See OtherRanks."""
         ready = self._ties.roster.ready
-        nodes = self._ties.placement.nodes
+        nodes = self._ties.places.nodes
         others = (_facts_of(ready[rank], nodes[rank]) for rank in sorted(ready))
         return [*self._own_facts, *others]
 

@@ -14,7 +14,7 @@ from engine.ranks.roster import LOADED
 from engine.ranks.step_message import read_step
 from engine.runner.model_runner import ModelRunner
 from ranks.collectives.group_collective import GroupCollective
-from ranks.plans.plan import MAX_IDLE_S, Plan, PlanKind, PlanReader
+from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
 
 _BUSY_S = 0.001
 """Reads are in flight: their completion is noticed by polling."""
@@ -43,7 +43,7 @@ class RankTurns:
         plan = self._plans.next(patience_s, waited_s=self._collective.waited_s)
         return plan is None or self._do(plan)
 
-    def _do(self, plan: Plan) -> bool:
+    def _do(self, plan: RankPlan) -> bool:
         if plan.kind is PlanKind.STEP:
             self._compute(plan.body)
         elif plan.kind is PlanKind.WORD:

@@ -16,7 +16,7 @@ import time
 import zmq
 
 from cluster.errors import InternalError, RankLost, WrongGeneration
-from ranks.plans.plan import Part, Plan, PlanKind, RankSign
+from ranks.plans.plan import Part, PlanKind, RankPlan, RankSign
 from ranks.plans.zmq_beats import BeatInbox, BeatSender
 
 _HELLO = struct.Struct("<QQ")  # generation, rank
@@ -95,7 +95,7 @@ class ZmqPlanReader:
         self._socket.send(_HELLO.pack(generation, rank))
         self._beats = BeatSender(beats_address, rank, generation)
 
-    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> Plan | None:
+    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
         """See PlanReader."""
         self._beats.sign = RankSign(
             num_plans=self._sequence, beat_ns=time.monotonic_ns(), waited_s=waited_s
@@ -108,7 +108,7 @@ class ZmqPlanReader:
         generation, sequence, kind = _HEAD.unpack_from(body)
         self._check(generation, sequence)
         self._sequence += 1
-        return Plan(PlanKind(kind), memoryview(body)[_HEAD.size :])
+        return RankPlan(PlanKind(kind), memoryview(body)[_HEAD.size :])
 
     def close(self) -> None:
         """See PlanReader."""

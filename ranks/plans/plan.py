@@ -31,7 +31,7 @@ class PlanKind(enum.IntEnum):
     """What experts are to be where: engine/experts/words.py; opaque here."""
 
 
-class Plan(NamedTuple):
+class RankPlan(NamedTuple):
     """One message, as a rank gets it."""
 
     kind: PlanKind
@@ -74,7 +74,7 @@ class PlanWriter(Protocol):
 class PlanReader(Protocol):
     """A rank's end."""
 
-    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> Plan | None:
+    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
         """None when nothing has come by then. Beats at once, and every MAX_IDLE_S of waiting;
         `waited_s` is told with the beat, see RankSign.
 

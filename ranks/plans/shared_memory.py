@@ -10,7 +10,7 @@ import ctypes
 
 from cluster.errors import InternalError, RankLost
 from ranks.plans.native_calls import BROKEN, LOST, NOTHING, PlanViewRecord
-from ranks.plans.plan import Part, Plan, PlanKind, RankSign, joined
+from ranks.plans.plan import Part, PlanKind, RankPlan, RankSign, joined
 from ranks.plans.segment import PlanSegment
 
 DEADLINE_S = 10.0
@@ -81,19 +81,19 @@ class SharedPlanReader:
         """Where this rank stamps its beat: for whatever else waits for others in its stead."""
         return self._segment.beat_address(self._view.rank)
 
-    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> Plan | None:
+    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
         """See PlanReader."""
         self._view.waited_ns = int(waited_s * 1e9)
         if not self._read(timeout_s):
             return None
         kind = PlanKind(self._kind.value)
         if not self._goes_on.value:
-            return Plan(kind, memoryview(self._body)[: self._num_bytes.value])
+            return RankPlan(kind, memoryview(self._body)[: self._num_bytes.value])
         whole = bytearray(self._body[: self._num_bytes.value])
         while self._goes_on.value:
             if self._read(DEADLINE_S):
                 whole += memoryview(self._body)[: self._num_bytes.value]
-        return Plan(kind, memoryview(whole))
+        return RankPlan(kind, memoryview(whole))
 
     def close(self) -> None:
         """See PlanReader."""

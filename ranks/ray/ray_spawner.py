@@ -28,7 +28,7 @@ from cluster.process.own_python import module_argv, module_environ
 from ranks.launch import CONDUCTOR, RankLaunch
 from ranks.ray.host_names import names_of_hosts
 from ranks.ray.ray_rank import RayRank
-from ranks.spawner import Placement
+from ranks.spawner import RankPlaces
 
 _START_TIMEOUT_S = 30.0
 _POLL_S = 0.02
@@ -62,7 +62,7 @@ class RaySpawner:
         self._names: tuple[str, ...] = ()
         self._started: list[RayRank] = []
 
-    def place(self, world_size: int) -> Placement:
+    def place(self, world_size: int) -> RankPlaces:
         """See Spawner. Connects to Ray, or starts it."""
         self._session = session = RaySession.open(self._address, num_ranks=world_size)
         self._group = group = self._group_for(session, world_size)
@@ -86,7 +86,7 @@ class RaySpawner:
         )
         is_one_host = len(set(self._names)) == 1
         address = "127.0.0.1" if is_one_host else facts[CONDUCTOR].address
-        return Placement(nodes=self._names, address=address)
+        return RankPlaces(nodes=self._names, address=address)
 
     def start(self, launch: RankLaunch) -> RayRank:
         """See Spawner."""

@@ -12,7 +12,7 @@ from cluster.errors import ConfigError
 from ranks.collectives.rendezvous import CollectiveKind, Rendezvous
 from ranks.launch import RankLaunch
 from ranks.processes import LocalRank, ProcessSpawner
-from ranks.spawner import Placement, RankEnd
+from ranks.spawner import RankEnd, RankPlaces
 
 LIMIT_S = 60.0
 LAUNCH = RankLaunch(
@@ -101,7 +101,7 @@ def test_ranks_of_one_host_share_its_cores_and_memory() -> None:
     placement = ProcessSpawner("child").place(3)
     assert placement.is_one_host
     assert placement.ranks_beside(1) == (0, 1, 2)
-    spread = Placement(nodes=("a", "b", "a"), address="10.0.0.1")
+    spread = RankPlaces(nodes=("a", "b", "a"), address="10.0.0.1")
     assert not spread.is_one_host
     assert spread.ranks_beside(2) == (0, 2)
 
