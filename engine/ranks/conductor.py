@@ -51,7 +51,7 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
         num_beside=group.num_beside,
     )
     part = load_part(spec, phases, portion)
-    node = ties.placement.nodes[CONDUCTOR]
+    node = ties.places.nodes[CONDUCTOR]
     phases("wait for the other ranks", 0.0)
     group.await_ready(own_facts(part, rank, generation=ties.generation, node=node))
     own = DecoderRunner(part.decoder, part.pool)

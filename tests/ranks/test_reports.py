@@ -9,7 +9,15 @@ import msgspec
 import pytest
 import zmq
 
-from ranks.reports import Progress, RankFailed, RankReady, Report, ReportInbox, ReportSender, Word
+from ranks.reports import (
+    Progress,
+    RankFailed,
+    RankReady,
+    RankReport,
+    ReportInbox,
+    ReportSender,
+    Word,
+)
 
 LIMIT_S = 60.0
 READY = RankReady(
@@ -35,9 +43,9 @@ def inbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReportInbo
     made.close()
 
 
-def taken(inbox: ReportInbox, count: int) -> list[Report]:
+def taken(inbox: ReportInbox, count: int) -> list[RankReport]:
     """What is dropped wakes who waits, too: at most two messages of a test."""
-    found: list[Report] = []
+    found: list[RankReport] = []
     for _ in range(count + 2):
         if len(found) < count:
             found += inbox.take(LIMIT_S)
