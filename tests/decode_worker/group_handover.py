@@ -1,0 +1,173 @@
+"""Two engines, each a group of real processes, and a prompt that goes from one to the other."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+
+from msgspec import structs
+
+from cluster.identity import Role, new_incarnation
+from cluster.sampling import SamplingParams
+from decode_worker.block_ledger import BlockLedger
+from decode_worker.engine_process import make_intake
+from decode_worker.source_blocks import BlockSizes
+from engine.contract.commands import (
+    ChoiceToken,
+    Command,
+    Connect,
+    Fetch,
+    GenerateRequest,
+    PrefillMode,
+    ReleaseExport,
+    Seed,
+    Submit,
+)
+from engine.contract.messages import Fetched, Frame
+from engine.contract.spec import EngineSpec
+from engine.offline.queue import Completion, collect
+from engine.process.extension import EngineParts, ExtensionFactory
+from engine.step.engine import Engine
+from prefill_worker.engine_process import make_exporter
+from tests.engine.ranks.groups import SeenSpawner, running
+from tests.engine.step.engine_scenario import ROOT
+
+LIMIT_S = 60.0
+"""For a whole handover; generous, since machines are busy."""
+
+
+class Side:
+    """An engine and its extension, turned by hand as its process would."""
+
+    def __init__(
+        self, spec: EngineSpec, make: ExtensionFactory, rank_module: str, closers: ExitStack
+    ) -> None:
+        self.spawner = SeenSpawner(rank_module)
+        replica = closers.enter_context(running(spec, self.spawner))
+        self._others = replica.others
+        self.incarnation = spec.incarnation
+        self.block_size = spec.options.block_size_tokens
+        self.engine = Engine(replica, spec.options, has_reads=self._has_reads)
+        parts = EngineParts(
+            spec=spec,
+            kv=replica.kv,
+            generations=self.engine.placement.pool.generations,
+            receiving_blocks=self.engine.receiving_blocks,
+            line=replica.others,
+        )
+        self.extension = make(parts)
+        closers.callback(self.extension.close)
+
+    def tell(self, command: Command) -> None:
+        if not self.extension.handle(command):
+            self.engine.apply(command)
+
+    def turn(self) -> Frame:
+        if self._others is not None:
+            self._others.check()
+        for command in self.extension.poll():
+            self.engine.apply(command)
+        frame = self.engine.step()
+        self.extension.enrich(frame)
+        return frame
+
+    def _has_reads(self, request_id: str) -> bool:
+        return self.extension.has_reads(request_id)
+
+
+def prefill_side(spec: EngineSpec, num_ranks: int, block_size: int, closers: ExitStack) -> Side:
+    """It exports; ends with `closers`."""
+    given = _spec(spec, Role.PREFILL, num_ranks, block_size)
+    return Side(given, make_exporter, "prefill_worker.rank_process", closers)
+
+
+def decode_side(spec: EngineSpec, num_ranks: int, block_size: int, closers: ExitStack) -> Side:
+    """It reads; ends with `closers`."""
+    given = _spec(spec, Role.DECODE, num_ranks, block_size)
+    return Side(given, make_intake, "decode_worker.rank_process", closers)
+
+
+def hand_over(source: Side, target: Side, prompt: list[int], num_tokens: int) -> Handover:
+    """Of one prompt, computed there and decoded here. Every read has to succeed."""
+    assert source.extension.peer is not None
+    target.tell(Connect(source.incarnation, source.extension.peer))  # again the same is nothing
+    handover = Handover(source, target, _request(prompt, num_tokens))
+    limit_s = time.monotonic() + LIMIT_S
+    while not handover.is_over:
+        assert time.monotonic() < limit_s, "the handover does not end"
+        handover.turn()
+    assert {fetched.error for fetched in handover.fetched} == {""}
+    assert sum(fetched.num_bytes for fetched in handover.fetched) > 0
+    return handover
+
+
+class Handover:
+    """One request on its way; `turn` until it is over. `fetched` is what the reads came to."""
+
+    def __init__(self, source: Side, target: Side, body: GenerateRequest) -> None:
+        self._source, self._target, self._body = source, target, body
+        self.completion, self.fetched = Completion(), list[Fetched]()
+        self._is_released = False
+        target.tell(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
+        [reserved] = target.turn().reserved
+        num_blocks = len(reserved.block_ids)
+        sizes = BlockSizes(target.block_size, source.block_size)
+        blocks = sizes.of_prompt(num_tokens=len(body.token_ids), num_blocks=num_blocks)
+        self._ledger = BlockLedger(num_blocks=num_blocks, first_block=reserved.first_block)
+        self._ledger.begin_source(blocks)
+        export = structs.replace(
+            body,
+            mode=PrefillMode.EXPORT,
+            first_block=blocks.first_for(self._ledger.first_unverified),
+            digest_tokens=sizes.digest_tokens,
+        )
+        source.tell(Submit(export))
+
+    @property
+    def is_over(self) -> bool:
+        """Its last token is there, and the source has let go of its blocks."""
+        return self._is_released and self._source.engine.is_idle
+
+    def turn(self) -> None:
+        self._take_announced(self._source.turn())
+        frame = self._target.turn()
+        for fetched in frame.fetched:
+            self.fetched.append(fetched)
+            self._ledger.answer(fetched.first_index, fetched.num_blocks)
+        collect(frame, {self._body.request_id: self.completion})
+        if self.completion.ended is not None and not self._is_released:
+            self._is_released = True
+            self._source.tell(ReleaseExport(self._body.request_id))
+
+    def _take_announced(self, frame: Frame) -> None:
+        name = self._body.request_id
+        for prefilled in frame.prefilled:
+            self._ledger.offer(prefilled.span)
+        for wanted in self._ledger.take_reads():
+            self._target.tell(Fetch(name, self._source.incarnation, wanted.span, wanted.into))
+        if frame.tokens:
+            tokens = [ChoiceToken(event.choice, event.token) for event in frame.tokens]
+            self._target.tell(Seed(name, tokens))
+
+
+def _spec(spec: EngineSpec, role: Role, num_ranks: int, block_size: int) -> EngineSpec:
+    options = replace(
+        spec.options,
+        tensor_parallel_size=num_ranks,
+        num_threads=num_ranks,
+        block_size_tokens=block_size,
+        prefix_cache=True,
+    )
+    return structs.replace(spec, role=role, incarnation=new_incarnation(), options=options)
+
+
+def _request(prompt: list[int], num_tokens: int) -> GenerateRequest:
+    return GenerateRequest(
+        request_id="r",
+        token_ids=prompt,
+        sampling=SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True),
+        cache_root=ROOT,
+        timeout_ms=math.inf,
+    )
