@@ -12,6 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
+from cluster.errors import ConfigError
 from cluster.home import kernels_folder
 from cluster.options import without_options
 from cluster.process.own_python import module_argv, module_environ
@@ -105,10 +106,13 @@ def collective_facts() -> dict[str, Any]:
 
 
 def ray_facts() -> dict[str, Any]:
-    """The cluster at $RAY_ADDRESS, or a Ray of our own: an actor in each of two bundles answers."""
+    """The cluster at $RAY_ADDRESS, or a Ray of our own; "reason" says why there is none."""
     from cluster.launcher.ray.probe import probe_ray
 
-    return probe_ray()
+    try:
+        return probe_ray()
+    except ConfigError as refusal:
+        return {"reason": refusal.message}
 
 
 PROBES = {

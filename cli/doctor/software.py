@@ -14,7 +14,7 @@ from cli.doctor.probe import ProbeFailed, probe
 from cluster.supervisor.devices import THIS_HOST, NvidiaHost, visible_gpus, why_unusable
 
 _WORKER = "pip install 'splitserve[worker]'"
-_RAY_HINT = "pip install 'splitserve[ray]', or do without --launcher ray and --rank-launcher ray"
+_RAY_HINT = "pip install 'splitserve[ray]', or do without --launcher and --rank-launcher ray"
 RAY_FROM, RAY_BELOW = (2, 60), (2, 62)
 """As the extra `ray` asks for: cluster/launcher/ray uses what Ray does not promise to keep."""
 _TRANSFER_HINT = "see the message; --prefill 0 is a deployment that needs no transfer"
@@ -130,12 +130,15 @@ def _collectives() -> Finding:
 
 
 def _ray() -> Finding:
+    """A machine without one serves all the same."""
     if _version_of("ray") is None:
         return fine("Ray is not installed: ranks and workers are processes of one machine")
     try:
         facts = probe("ray")
     except ProbeFailed as cause:
-        return broken(f"Ray cannot be used: {cause}", _RAY_HINT)
+        facts = {"reason": str(cause)}
+    if reason := facts.get("reason"):
+        return poor(f"Ray cannot be used: {reason}", _RAY_HINT)
     text = (
         f"ray {facts['version']}, {facts['whose']} at {facts['address']}: connected in "
         f"{facts['connect_s']:.1f} s, {facts['num_nodes']} node(s) with {facts['free']} free, "

@@ -14,6 +14,8 @@ from cluster.errors import ConfigError
 _REMEDY = "pip install 'splitserve[ray]', or start ranks and workers as processes"
 _OFF_UNLESS_ASKED = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    # A call that comes after the end of a connection would begin another.
+    "RAY_ENABLE_AUTO_CONNECT": "0",
     # An actor without a GPU keeps the variable as it was; a hosted process is told its devices.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

@@ -142,6 +142,22 @@ def test_ranks_that_cannot_sum_are_a_warning_with_their_last_words(
     assert "--tensor-parallel-size 1" in finding.hint
 
 
+def test_a_ray_that_cannot_be_used_or_is_none_that_was_tested_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(software, "_version_of", lambda name: None)
+    assert software._ray().verdict is Verdict.OK
+    monkeypatch.setattr(software, "_version_of", lambda name: "2.70.0")
+    monkeypatch.setattr(software, "probe", lambda name: {"reason": "there is no room"})
+    finding = software._ray()
+    assert finding.verdict is Verdict.WARN and "no room" in finding.text and finding.hint
+    facts = {"version": "2.70.0", "whose": "the cluster", "address": "a:1", "num_nodes": 2}
+    facts |= {"connect_s": 1.0, "place_s": 0.5, "free": "CPU 2"}
+    monkeypatch.setattr(software, "probe", lambda name: facts)
+    finding = software._ray()
+    assert finding.verdict is Verdict.WARN and "2.60" in finding.hint
+
+
 def test_a_gpu_that_torch_cannot_use_is_a_failure_with_driver_and_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -17,10 +17,7 @@ from cluster.launcher.protocol import ProcessSpec
 from cluster.launcher.ray.launcher import RayLauncher
 from cluster.launcher.ray.remote_process import RemoteProcess
 from cluster.launcher.ray.session import RaySession
-from cluster.process.backoff import Backoff
 from cluster.process.startup import StartupProgress, StartupReady
-from cluster.supervisor.news import News, Restarting, Serving
-from cluster.supervisor.supervisor import Supervisor
 from tests.cluster.child_programs import (
     IGNORES_SIGTERM,
     RAISES,
@@ -31,10 +28,8 @@ from tests.cluster.child_programs import (
 from tests.ranks.ray.cluster_room import (
     DEADLINE_S,
     RANKS_PER_NODE,
-    another_node,
     assert_gone,
     groups_that_stand,
-    room_held,
     within,
 )
 
@@ -144,33 +139,3 @@ async def test_a_start_that_is_given_up_gives_its_room_back(place: Place) -> Non
     with pytest.raises(asyncio.CancelledError):
         await start
     within(lambda: None if groups_that_stand(place.session) else True, "the room is free")
-
-
-async def test_a_process_whose_node_is_lost_comes_back_on_another(
-    place: Place, raylets: Any
-) -> None:
-    heard: list[News] = []
-    supervisor = Supervisor(place.launcher, heard.append, backoff=lambda: Backoff(0.1, 0.1))
-    try:
-        with (
-            room_held(place.session, 2 * RANKS_PER_NODE),
-            another_node(raylets) as lost,
-        ):
-            await soon(supervisor.start([[worker(SERVES_UNTIL_SIGTERM)]]))
-            raylets.remove_node(lost, allow_graceful=False)
-        await soon(until(lambda: len(served(heard)) == 2))
-        (restart,) = [piece for piece in heard if isinstance(piece, Restarting)]
-        assert lost.node_id[:8] in restart.failure.cause
-        first, second = (piece.pid for piece in served(heard))
-        assert not psutil.pid_exists(first) and psutil.pid_exists(second)
-    finally:
-        await soon(supervisor.stop(0.0))
-
-
-def served(heard: list[News]) -> list[Serving]:
-    return [piece for piece in heard if isinstance(piece, Serving)]
-
-
-async def until(condition: Any) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)

@@ -10,8 +10,8 @@ import pytest
 
 from cluster.launcher.ray.session import RaySession
 from ranks.spawner import Spawner
-from tests.ranks.ray.conftest import spawner_of_followers
 from tests.ranks.ray.launches import Heard, end_of, launch
+from tests.ranks.ray.two_raylets import spawner_of_followers
 
 
 @pytest.fixture(scope="module")

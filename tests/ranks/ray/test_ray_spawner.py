@@ -12,14 +12,18 @@ import pytest
 from cluster.launcher.ray.placing import PLACEMENT_GROUP
 from cluster.launcher.ray.session import RaySession
 from tests.ranks.ray.cluster_room import (
+    DEADLINE_S,
+    ONE,
     RANKS_PER_NODE,
     another_node,
     assert_gone,
     groups_that_stand,
     room_held,
 )
-from tests.ranks.ray.conftest import GPUS, MakeSpawner
+from tests.ranks.ray.conftest import MakeSpawner
+from tests.ranks.ray.inside_a_group import place_two
 from tests.ranks.ray.launches import Heard, end_of, launch
+from tests.ranks.ray.two_raylets import GPUS
 
 
 def child_of(pid: int) -> psutil.Process:
@@ -119,6 +123,21 @@ def test_a_process_that_has_room_for_its_ranks_takes_that_and_gives_nothing_back
     ranks.close()
     assert [row["name"] for row in groups_that_stand(session)] == ["given"]
     session.ray.util.remove_placement_group(given)
+
+
+def test_a_task_of_ray_s_that_has_a_placement_group_puts_its_ranks_there(
+    session: RaySession,
+) -> None:
+    ray = session.ray
+    group = ray.util.placement_group([ONE] * 2, name="of-a-task", strategy="PACK")
+    assert group.wait(10)
+    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
+    task = ray.remote(place_two).options(num_cpus=0, resources=ONE, scheduling_strategy=strategy)
+    nodes, ranks = ray.get(task.remote(), timeout=DEADLINE_S)
+    assert nodes == (socket.gethostname(),) * 2
+    assert ranks == [1]  # the task itself is in the first bundle
+    assert [row["name"] for row in groups_that_stand(session)] == ["of-a-task"]
+    ray.util.remove_placement_group(group)
 
 
 def test_after_the_end_of_a_group_nothing_of_it_is_left(
