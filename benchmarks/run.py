@@ -15,6 +15,7 @@ BENCHMARKS = (
     "decoder",
     "kernels",
     "collectives",
+    "experts",
     "index",
     "router",
     "stalls",

@@ -32,8 +32,9 @@ def rows_are_exchanged(spec: EngineSpec) -> bool:
 def resolve_exchange(asked: str, config: DecoderConfig, num_ranks: int) -> ExpertExchange:
     """What the option `expert_exchange` means for a group.
 
-    "auto" is "gather": on two ranks of one host it is the shorter at every size that
-    `benchmarks/bench_experts.py` measures. Raises ConfigError for a model without experts.
+    "auto" is "gather": on two ranks of one host no size was found where all-to-all is reliably
+    shorter (`benchmarks/bench_experts.py`; a decode step of one sequence takes twice as long by
+    it). Raises ConfigError for a model without experts.
     """
     choices = [exchange.value for exchange in ExpertExchange]
     if asked not in (AUTO, *choices):
