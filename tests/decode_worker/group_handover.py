@@ -93,7 +93,7 @@ def hand_over(source: Side, target: Side, prompt: list[int], num_tokens: int) ->
     """Of one prompt, computed there and decoded here. Every read has to succeed."""
     assert source.extension.peer is not None
     target.tell(Connect(source.incarnation, source.extension.peer))  # again the same is nothing
-    handover = Handover(source, target, _request(prompt, num_tokens))
+    handover = Handover(source, target, request_of(prompt, num_tokens))
     limit_s = time.monotonic() + LIMIT_S
     while not handover.is_over:
         assert time.monotonic() < limit_s, "the handover does not end"
@@ -131,7 +131,26 @@ class Handover:
         return self._is_released and self._source.engine.is_idle
 
     def turn(self) -> None:
-        self._take_announced(self._source.turn())
+        for command in self.announced():
+            self._target.tell(command)
+        self.turn_target()
+
+    def announced(self) -> list[Command]:
+        """What the target is to be told after a turn of the source."""
+        frame, name = self._source.turn(), self._body.request_id
+        for prefilled in frame.prefilled:
+            self._ledger.offer(prefilled.span)
+        commands: list[Command] = [
+            Fetch(name, self._source.incarnation, wanted.span, wanted.into)
+            for wanted in self._ledger.take_reads()
+        ]
+        if frame.tokens:
+            tokens = [ChoiceToken(event.choice, event.token) for event in frame.tokens]
+            commands.append(Seed(name, tokens))
+        return commands
+
+    def turn_target(self) -> None:
+        """Alone, where the source is no more."""
         frame = self._target.turn()
         for fetched in frame.fetched:
             self.fetched.append(fetched)
@@ -140,16 +159,6 @@ class Handover:
         if self.completion.ended is not None and not self._is_released:
             self._is_released = True
             self._source.tell(ReleaseExport(self._body.request_id))
-
-    def _take_announced(self, frame: Frame) -> None:
-        name = self._body.request_id
-        for prefilled in frame.prefilled:
-            self._ledger.offer(prefilled.span)
-        for wanted in self._ledger.take_reads():
-            self._target.tell(Fetch(name, self._source.incarnation, wanted.span, wanted.into))
-        if frame.tokens:
-            tokens = [ChoiceToken(event.choice, event.token) for event in frame.tokens]
-            self._target.tell(Seed(name, tokens))
 
 
 def _spec(spec: EngineSpec, role: Role, num_ranks: int, block_size: int) -> EngineSpec:
@@ -163,7 +172,8 @@ def _spec(spec: EngineSpec, role: Role, num_ranks: int, block_size: int) -> Engi
     return structs.replace(spec, role=role, incarnation=new_incarnation(), options=options)
 
 
-def _request(prompt: list[int], num_tokens: int) -> GenerateRequest:
+def request_of(prompt: list[int], num_tokens: int) -> GenerateRequest:
+    """Greedy; one at a time, so that all have one name."""
     return GenerateRequest(
         request_id="r",
         token_ids=prompt,

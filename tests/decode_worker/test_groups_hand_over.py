@@ -10,12 +10,20 @@ import pytest
 from msgspec import structs
 
 from cluster.models.card import ModelCard
+from engine.contract.commands import Command, PrefillLocally
 from engine.contract.spec import EngineSpec
-from tests.decode_worker.group_handover import decode_side, hand_over, prefill_side
+from tests.decode_worker.group_handover import (
+    Handover,
+    decode_side,
+    hand_over,
+    prefill_side,
+    request_of,
+)
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.layers.test_latent_families import GROUPS, V3, deepseek
 from tests.engine.model.parity import random_prompts
 from tests.engine.ranks.groups import greedy_tokens, spec_of
+from tests.kvtransfer.kv_blocks import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 NUM_TOKENS = 12
@@ -70,3 +78,26 @@ def test_a_quantized_cache_travels_with_its_scales(ranks: tuple[int, int], tmp_p
     spec = structs.replace(spec_of(llama(tmp_path), 1, **LIMITS), kv="int8")
     alone = greedy_tokens(spec, PROMPTS, NUM_TOKENS)
     assert tokens_handed_over(spec, ranks, (16, 64), PROMPTS) == alone
+
+
+def test_when_a_rank_of_the_source_dies_the_prompt_is_computed_here(tmp_path: Path) -> None:
+    """It is killed between the announcement and the reads."""
+    commands: list[Command] = []
+    spec = spec_of(llama(tmp_path), 1, **LIMITS)
+    alone = greedy_tokens(spec, PROMPTS[:1], NUM_TOKENS)
+    with ExitStack() as closers:
+        source = prefill_side(spec, 2, 16, closers)
+        target = decode_side(spec, 2, 16, closers)
+        hand_over(source, target, PROMPTS[1], NUM_TOKENS)
+        handover = Handover(source, target, request_of(PROMPTS[0], NUM_TOKENS))
+        wait_until(lambda: bool(commands.extend(handover.announced()) or commands), "words")
+        rank = source.spawner.ranks[1]
+        rank.kill()
+        wait_until(lambda: rank.poll() is not None, "the rank's end")
+        for command in commands:
+            target.tell(command)
+        wait_until(lambda: bool(handover.turn_target() or handover.fetched), "the reads' end")
+        assert handover.fetched[0].error.startswith("rank 1: ")
+        target.tell(PrefillLocally("r"))
+        wait_until(lambda: bool(handover.turn_target() or handover.completion.ended), "tokens")
+        assert [handover.completion.token_ids()] == alone

@@ -53,6 +53,13 @@ def fleet_of_three_ranks(fleets):
 
 
 @pytest.fixture
+def unequal_fleet(fleets):
+    """A prefill worker of three ranks and a decode worker of two, with blocks of 16 and 64 tokens,
+    in fp32."""
+    return fleets.running("unequal_fleet")
+
+
+@pytest.fixture
 def double_fleet(fleets):
     """Two prefill and two decode workers in fp32."""
     return fleets.running("double_fleet")

@@ -33,6 +33,14 @@ FLEETS = {
     "fleet_of_two_ranks": FleetKind(
         ("--prefill", "0", "--dtype", "float32", *ENGINE, "--tensor-parallel-size", "2"), 1
     ),
+    "unequal_fleet": FleetKind(
+        (
+            *("--dtype", "float32", *ENGINE),
+            *("--prefill-tensor-parallel-size", "3", "--decode-tensor-parallel-size", "2"),
+            *("--prefill-block-size-tokens", "16", "--decode-block-size-tokens", "64"),
+        ),
+        2,
+    ),
     "double_fleet": FleetKind(
         (
             *("--prefill", "2", "--decode", "2", "--dtype", "float32", *ENGINE),

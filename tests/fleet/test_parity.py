@@ -82,6 +82,16 @@ async def test_again_from_the_prefix_cache(pair_fleet, reference):
     assert all(complete.usage.cached_tokens >= 16 for _, complete in results)
 
 
+async def test_from_three_ranks_to_two_with_blocks_of_another_size(unequal_fleet, reference):
+    """Some prompts may be computed where they are decoded: that is the router's choice."""
+    prompts, answers = reference.prompts[:NUM_UP_TO_640:2], reference.answers[:NUM_UP_TO_640:2]
+    for at_once in (1, 8):  # the second time over the caches of both
+        results = await answer_all(unequal_fleet, prompts, at_once=at_once)
+        assert [tokens for tokens, _ in results] == answers
+        if at_once == 1:
+            assert any(complete.timing.kv_bytes for _, complete in results)
+
+
 async def test_alone_through_local_prefill(colocated_fleet, reference):
     results = await answer_all(colocated_fleet, chosen(reference.prompts), at_once=1)
     assert [tokens for tokens, _ in results] == chosen(reference.answers)
