@@ -1,6 +1,6 @@
 """What the ranks of one generation meet in: opened by the conductor before it starts them.
 
-    open -> launches, one for each rank -> receive, while they arrive -> settle -> close
+    open -> launches, one for each rank -> let_in, while they arrive -> settled -> close
 
 In shared memory for ranks of one host, with sockets in a folder; over TCP for others.
 """
@@ -64,12 +64,16 @@ class Ground:
         """Of all ranks but the conductor; `spec` is the engine's."""
         return [self._launch(rank, spec) for rank in range(1, self._size)]
 
-    def receive(self) -> None:
-        """Gives a rank that arrives what it asks for; waits for nobody."""
+    @property
+    def is_shared(self) -> bool:
+        """The ranks meet in shared memory: nobody waits for others before the first call."""
+        return self._tcp is None
+
+    def let_in(self) -> None:
+        """Gives a rank that arrives what it asks for; waits for nobody. Always from one thread,
+        which may be another than all else here."""
         if self._door is not None:
             self._door.serve()
-        if self._tcp is not None:
-            self._tcp.await_ranks(0.0)
 
     def is_settled(self) -> bool:
         """True once plans reach every rank that has arrived; waits a little."""

@@ -49,31 +49,22 @@ class Roster:
         self._is_serving = False
         self.ready: dict[int, RankReady] = {}
 
-    def await_phase(
-        self, phase: str, progress: PhaseProgress, beside: Callable[[], object] = lambda: None
-    ) -> None:
-        """Until every rank has reported it; their progress is passed on, and `beside` is called
-        again and again.
+    def await_phase(self, phase: str, progress: PhaseProgress) -> None:
+        """Until every rank has reported it; their progress is passed on.
 
         Raises RankLost for one that ended or reports nothing for too long, or what it failed with.
         """
-        self._await_all(lambda rank: phase in self._phases[rank], progress, beside)
+        self._await_all(lambda rank: phase in self._phases[rank], progress)
 
     def await_ready(self, progress: PhaseProgress) -> None:
         """Until every rank takes plans: from then on a failure is a rank's loss. Raises as
         `await_phase`."""
-        self._await_all(lambda rank: rank in self.ready, progress, lambda: None)
+        self._await_all(lambda rank: rank in self.ready, progress)
         self._is_serving = True
 
-    def _await_all(
-        self,
-        has_come: Callable[[int], bool],
-        progress: PhaseProgress,
-        beside: Callable[[], object],
-    ) -> None:
+    def _await_all(self, has_come: Callable[[int], bool], progress: PhaseProgress) -> None:
         patience = SeenTime(self._clock)
         while missing := [rank for rank in self._others if not has_come(rank)]:
-            beside()
             reports = self.take(_POLL_S)
             self.check()
             for report in reports:

@@ -73,13 +73,15 @@ class RankWatch:
         sign_of: SignOf,
         give_up: GiveUp,
         look_at: LookAt,
+        beside: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
         """`give_up` is called once, on the watch's thread, with the rank that was lost; `look_at`
-        gives the signs of a rank's process, None where it is on another host."""
+        gives the signs of a rank's process, None where it is on another host. `beside` is done
+        at every look, on this thread as well."""
         self._processes = tuple(processes)
         self._generation = generation
-        self._sign_of, self._give_up = sign_of, give_up
+        self._sign_of, self._give_up, self._beside = sign_of, give_up, beside
         self._hearts = {
             process.rank: RankHeart(functools.partial(look_at, process.rank), clock)
             for process in processes
@@ -139,6 +141,7 @@ class RankWatch:
         num_looks = 0
         while not self._is_closed.wait(LOOK_INTERVAL_S):
             num_looks += 1
+            self._beside()
             polled = [(process.rank, process.poll()) for process in self._processes]
             ends = [(rank, end) for rank, end in polled if end is not None]
             if len(ends) == len(polled):

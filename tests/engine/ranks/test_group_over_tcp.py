@@ -17,6 +17,7 @@ from tests.engine.ranks.groups import SeenSpawner, answers_of, greedy_tokens, ru
 from tests.engine.ranks.test_lost_ranks import (
     LIMITS,
     assert_nothing_left,
+    heard_by,
     idle_until_lost,
     step_until_lost,
 )
@@ -44,6 +45,7 @@ def test_three_ranks_over_tcp_give_the_tokens_of_one(card: ModelCard) -> None:
         assert replica.others is not None
         replica.others.tell(b"a word between steps")
         assert answers_of(Engine(replica, spec.options), PROMPTS, 12) == alone
+        assert heard_by(replica) == [(1, b"a word between steps"), (2, b"a word between steps")]
         assert [each.rank for each in replica.others.facts] == [0, 1, 2]
     assert_nothing_left(spawner)
 

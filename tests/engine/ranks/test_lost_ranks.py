@@ -56,6 +56,16 @@ def idle_until_lost(replica: Replica) -> RankLost:
     return lost.value
 
 
+def heard_by(replica: Replica) -> list[tuple[int, bytes]]:
+    """What the extensions of both other ranks of three have answered, by rank."""
+    assert replica.others is not None
+    found: list[tuple[int, bytes]] = []
+    deadline_s = time.monotonic() + LIMIT_S
+    while len(found) < 2 and time.monotonic() < deadline_s:
+        found += replica.others.hear()
+    return sorted(found)
+
+
 def assert_nothing_left(spawner: SeenSpawner) -> None:
     assert not any(psutil.pid_exists(rank.pid) for rank in spawner.ranks.values())
     held = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
@@ -96,6 +106,23 @@ def test_an_idle_engine_notices_the_one_of_its_ranks_that_is_lost(
         os.kill(spawner.ranks[2].pid, how)
         lost = idle_until_lost(replica)
     assert (lost.ranks, lost.ending) == ((2,), ending)
+    assert_nothing_left(spawner)
+
+
+def test_extensions_greet_hear_and_answer_and_one_that_fails_ends_the_group(
+    card: ModelCard,
+) -> None:
+    spawner = SeenSpawner()
+    with running(spec_of(card, 3, **LIMITS), spawner) as replica:
+        assert replica.others is not None
+        greetings = {1: b"rank 1 keeps [0]", 2: b"rank 2 keeps [1]"}
+        assert replica.others.greetings == greetings
+        long = bytes(range(256)) * 20_000  # goes in pieces
+        replica.others.tell(long)
+        assert heard_by(replica) == [(1, long), (2, long)]
+        replica.others.tell(b"fail")
+        lost = idle_until_lost(replica)
+    assert "failed: ValueError: told to fail" in lost.message
     assert_nothing_left(spawner)
 
 

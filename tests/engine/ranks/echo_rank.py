@@ -1,0 +1,39 @@
+"""A rank whose extension says back what it is told: `python -m tests.engine.ranks.echo_rank`."""
+
+from __future__ import annotations
+
+from engine.process.rank_main import rank_main
+from engine.ranks.extension import RankExtension, RankParts
+
+
+class EchoExtension:
+    """A RankExtension."""
+
+    busy = False
+
+    def __init__(self, parts: RankParts) -> None:
+        self.greeting = f"rank {parts.rank.index} keeps {list(parts.kv_heads)}".encode()
+        self._heard: list[bytes] = []
+
+    def handle(self, body: bytes) -> None:
+        """See RankExtension."""
+        if body == b"fail":
+            raise ValueError("told to fail")
+        self._heard.append(body)
+
+    def poll(self) -> list[bytes]:
+        """See RankExtension."""
+        heard, self._heard = self._heard, []
+        return heard
+
+    def close(self) -> None:
+        """See RankExtension."""
+
+
+def make_echo(parts: RankParts) -> RankExtension:
+    """A RankExtensionFactory."""
+    return EchoExtension(parts)
+
+
+if __name__ == "__main__":
+    rank_main(make_echo)
