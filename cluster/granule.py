@@ -21,5 +21,6 @@ def granule_tokens(ours: int, theirs: int) -> int | None:
 
 
 def block_size_class(block_size_tokens: int) -> int:
-    """Equal for sizes that go together."""
-    return UNIT_TOKENS if block_size_tokens % UNIT_TOKENS == 0 else block_size_tokens
+    """Equal for sizes that go together. What is no size goes with nothing that is one."""
+    is_multiple = block_size_tokens > 0 and block_size_tokens % UNIT_TOKENS == 0
+    return UNIT_TOKENS if is_multiple else block_size_tokens

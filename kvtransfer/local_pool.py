@@ -19,6 +19,9 @@ MAX_PEER_BLOCKS = 2**21
 """33 million tokens in blocks of 16: ten times what any machine holds. The transfer library keeps a
 descriptor for each block of each peer."""
 
+MAX_PEER_RANKS = 1024
+"""More than any model has heads for."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalPool:
@@ -111,6 +114,10 @@ class LocalPool:
         _check_equal("transport", transport, peer.transport)
         if granule_tokens(self.block_size, peer.block_size_tokens) is None:
             _check_equal("block_size_tokens", self.block_size, peer.block_size_tokens)
+        if len(peer.ranks) > MAX_PEER_RANKS:
+            raise PairingMismatch(
+                f"a KV pool of {len(peer.ranks)} ranks cannot be read; allowed: {MAX_PEER_RANKS}"
+            )
         if not 1 <= peer.num_blocks <= MAX_PEER_BLOCKS:
             raise PairingMismatch(
                 f"a KV pool of {peer.num_blocks} blocks cannot be read; allowed: 1 to "

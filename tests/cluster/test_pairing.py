@@ -32,7 +32,7 @@ def test_block_sizes_that_a_transfer_bridges_pair_under_one_name(size: int) -> N
 
 def test_other_block_sizes_pair_with_their_equals_alone() -> None:
     check_pairing(sized(12), sized(12), peer="p")
-    for ours, theirs in ((12, 16), (16, 12), (12, 20)):
+    for ours, theirs in ((12, 16), (16, 12), (12, 20), (16, 0)):
         with pytest.raises(PairingMismatch, match=f"is {theirs} there and {ours} here"):
             check_pairing(sized(ours), sized(theirs), peer="p")
         assert sized(ours).key != sized(theirs).key

@@ -126,6 +126,8 @@ def test_closing_ends_every_job(setup: Setup) -> None:
             lambda peer: {"ranks": with_rank(peer, first_head=1, num_heads=2, block_bytes=512)},
             "none of them has KV head 0",
         ),
+        (lambda peer: {"ranks": peer.ranks * 1025}, "a KV pool of 1025 ranks cannot be read"),
+        (lambda peer: {"block_size_tokens": 0}, "block_size_tokens is 0 there and 4 here"),
         (lambda peer: {"block_size_tokens": 8}, "block_size_tokens is 8 there and 4 here"),
         (lambda peer: {"transport": "nixl"}, "transport is 'nixl' there and 'loopback' here"),
         (lambda peer: {"ranks": ()}, "a KV pool of 0 ranks cannot be read"),
