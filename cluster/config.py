@@ -259,6 +259,16 @@ class ServeOptions:
     decode_tensor_parallel_size: int | None = option(
         None, "ranks of a decode worker; default: --tensor-parallel-size", low=1, high=64
     )
+    prefill_expert_exchange: str | None = option(
+        None,
+        "how rows reach other ranks' experts in prefill workers; default: --expert-exchange",
+        choices=("auto", "gather", "all-to-all"),
+    )
+    decode_expert_exchange: str | None = option(
+        None,
+        "how rows reach other ranks' experts in decode workers; default: --expert-exchange",
+        choices=("auto", "gather", "all-to-all"),
+    )
     launcher: str = option(
         "local",
         "local: processes of this machine; ray: actors on a Ray cluster",

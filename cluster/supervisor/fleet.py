@@ -91,6 +91,7 @@ def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOpt
         num_threads=engine.num_threads or cores.num_threads,
         block_size_tokens=block_size_of(options, role),
         tensor_parallel_size=num_ranks(options, role),
+        expert_exchange=exchange_of(options, role),
         memory_share=memory_share(whole, num_workers, max(1, len(gpus))),
     )
     return dataclasses.replace(options, engine=engine)
@@ -112,6 +113,15 @@ def num_ranks(options: ServeOptions, role: Role) -> int:
         Role.DECODE: options.decode_tensor_parallel_size,
     }[role]
     return options.engine.tensor_parallel_size if own is None else own
+
+
+def exchange_of(options: ServeOptions, role: Role) -> str:
+    """How rows reach other ranks' experts in each worker of a pool."""
+    own = {
+        Role.PREFILL: options.prefill_expert_exchange,
+        Role.DECODE: options.decode_expert_exchange,
+    }[role]
+    return options.engine.expert_exchange if own is None else own
 
 
 def memory_share(whole: float, num_workers: int, num_devices: int) -> float:

@@ -32,9 +32,9 @@ def rows_are_exchanged(spec: EngineSpec) -> bool:
 def resolve_exchange(asked: str, config: DecoderConfig, num_ranks: int) -> ExpertExchange:
     """What the option `expert_exchange` means for a group.
 
-    "auto" is "gather": on two ranks of one host no size was found where all-to-all is reliably
-    shorter (`benchmarks/bench_experts.py`; a decode step of one sequence takes twice as long by
-    it). Raises ConfigError for a model without experts.
+    "auto" is "gather": on two ranks of one host decode steps take up to twice as long by
+    all-to-all, and prompts as long by either, within the spread of a busy machine
+    (`benchmarks/bench_experts.py`). Raises ConfigError for a model without experts.
     """
     choices = [exchange.value for exchange in ExpertExchange]
     if asked not in (AUTO, *choices):

@@ -56,6 +56,12 @@ def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> N
     }
 
 
+def test_each_pool_may_have_its_own_way_to_other_ranks_experts() -> None:
+    words = planned(expert_exchange="gather", prefill_expert_exchange="all-to-all")
+    assert "--expert-exchange=all-to-all" in words["prefill-0"]
+    assert "--expert-exchange=gather" in words["decode-0"]
+
+
 def test_the_router_gets_its_own_options_and_the_model() -> None:
     words = planned(port="9000", model="m", index_max_blocks="5")["router"]
     assert words == ("router", "--port=9000", "--index-max-blocks=5", "--model=m")
