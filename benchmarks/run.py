@@ -16,6 +16,7 @@ BENCHMARKS = (
     "kernels",
     "collectives",
     "experts",
+    "ranks",
     "index",
     "router",
     "stalls",
