@@ -95,7 +95,7 @@ class RoutingDesk:
         return RoutingView(
             prompt_tokens=len(request.token_ids),
             max_tokens=request.sampling.max_tokens,
-            block_size_tokens=decode[0].member.pairing.block_size_tokens,
+            block_size_tokens=max(item.member.pairing.block_size_tokens for item in decode),
             decode=tuple(self._worker_view(item, matches, link) for item in decode),
             prefill=tuple(self._worker_view(item, matches, link) for item in prefill),
             handoff_ms=self._estimates.handoff_ms,

@@ -61,6 +61,7 @@ class RoutingView:
     prompt_tokens: int
     max_tokens: int
     block_size_tokens: int
+    """Of the decode workers; the largest where they differ."""
     decode: tuple[WorkerView, ...]
     """Those that could take the request; at least one."""
     prefill: tuple[WorkerView, ...]

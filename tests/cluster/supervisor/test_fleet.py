@@ -62,6 +62,17 @@ def test_each_pool_may_have_its_own_way_to_other_ranks_experts() -> None:
     assert "--expert-exchange=gather" in words["decode-0"]
 
 
+def test_a_pool_may_have_ranks_and_blocks_of_its_own() -> None:
+    words = planned(
+        tensor_parallel_size="2",
+        block_size_tokens="32",
+        decode_tensor_parallel_size="3",
+        prefill_block_size_tokens="64",
+    )
+    assert {"--tensor-parallel-size=2", "--block-size-tokens=64"} <= set(words["prefill-0"])
+    assert {"--tensor-parallel-size=3", "--block-size-tokens=32"} <= set(words["decode-0"])
+
+
 def test_the_router_gets_its_own_options_and_the_model() -> None:
     words = planned(port="9000", model="m", index_max_blocks="5")["router"]
     assert words == ("router", "--port=9000", "--index-max-blocks=5", "--model=m")
