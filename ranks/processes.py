@@ -13,10 +13,10 @@ import socket
 import subprocess
 
 from cluster.errors import ConfigError
+from cluster.launcher.protocol import VISIBLE_DEVICES
 from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
-from cluster.supervisor.devices import VISIBLE_DEVICES
 from ranks.launch import RankLaunch
 from ranks.log_relay import LogRelay
 from ranks.spawner import RankEnd, RankPlaces

@@ -10,6 +10,9 @@ from typing import Protocol
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.startup import ProcessReport
 
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+"""The variable that names the GPUs of a process."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 
-VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+from cluster.launcher.protocol import VISIBLE_DEVICES
+
 MIN_DRIVERS = {"12": 525, "13": 580}
 """The oldest NVIDIA driver that runs a program built for a major version of CUDA."""
 _LIST_TIMEOUT_S = 10.0
@@ -74,10 +76,25 @@ def visible_gpus(environ: Mapping[str, str], host: NvidiaHost = THIS_HOST) -> tu
 def gpu_environ(gpus: tuple[str, ...], first: int, num_ranks: int = 1) -> dict[str, str]:
     """One GPU for each rank of a worker, in turn from `first` on; nothing to say where there is no
     choice."""
-    if len(gpus) <= 1:
-        return {}
-    own = [gpus[place % len(gpus)] for place in range(first, first + min(num_ranks, len(gpus)))]
-    return {VISIBLE_DEVICES: ",".join(own)}
+    return {VISIBLE_DEVICES: ",".join(gpus_of(gpus, first, num_ranks))} if len(gpus) > 1 else {}
+
+
+def gpus_of(gpus: tuple[str, ...], first: int, num_ranks: int) -> tuple[str, ...]:
+    """Those of a worker's ranks, in turn from `first` on; fewer than ranks where there are fewer:
+    such a worker does not start."""
+    last = first + min(num_ranks, len(gpus))
+    return tuple(gpus[place % len(gpus)] for place in range(first, last))
+
+
+def ranks_on_fullest(gpus: tuple[str, ...], sizes: Sequence[int]) -> int:
+    """Of workers of so many ranks each, which take the GPUs in turn."""
+    firsts = accumulate(sizes, initial=0)
+    taken = Counter(
+        gpu
+        for first, size in zip(firsts, sizes, strict=False)
+        for gpu in gpus_of(gpus, first, size)
+    )
+    return max(taken.values(), default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from cluster.membership.reach import is_loopback, is_wildcard
 from cluster.options import command_line
 from cluster.process.own_python import module_argv, module_environ
 from cluster.supervisor.cores import share_cores
-from cluster.supervisor.devices import gpu_environ
+from cluster.supervisor.devices import gpu_environ, ranks_on_fullest
 
 ROUTER = "router"
 START_SLACK_S = 15.0
@@ -43,8 +43,7 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
     _check_advertised(options)
     pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
     members = [(role, index) for role, count in pools for index in range(count)]
-    gpus = _gpus(options, machine)
-    sizes = [num_ranks(options, role) for role, _ in members]
+    gpus, sizes = _gpus(options, machine), _sizes(options)
     firsts = itertools.accumulate(sizes, initial=0)
     workers = [
         _placed(
@@ -61,8 +60,13 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
 
 def num_ranks_of_all(options: ServeOptions) -> int:
     """Of the workers of both pools."""
-    needed = options.prefill * num_ranks(options, Role.PREFILL)
-    return needed + options.decode * num_ranks(options, Role.DECODE)
+    return sum(_sizes(options))
+
+
+def _sizes(options: ServeOptions) -> list[int]:
+    """Ranks of each worker, in the order in which they are placed."""
+    prefill, decode = (num_ranks(options, role) for role in (Role.PREFILL, Role.DECODE))
+    return [prefill] * options.prefill + [decode] * options.decode
 
 
 def _placed(process: ProcessSpec, environ: dict[str, str], ranks: int) -> ProcessSpec:
@@ -80,8 +84,7 @@ def _watched(process: ProcessSpec, options: ServeOptions) -> ProcessSpec:
 
 def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOptions:
     """The operator's options, with a worker's share of this machine's cores and memory."""
-    engine, num_workers = options.engine, options.prefill + options.decode
-    gpus = _gpus(options, machine)
+    engine, gpus = options.engine, _gpus(options, machine)
     cores = share_cores(machine.num_cores, options.prefill, options.decode)[role]
     if not gpus and engine.niceness == 0:
         engine = dataclasses.replace(engine, niceness=cores.niceness)
@@ -92,7 +95,7 @@ def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOpt
         block_size_tokens=block_size_of(options, role),
         tensor_parallel_size=num_ranks(options, role),
         expert_exchange=exchange_of(options, role),
-        memory_share=memory_share(whole, num_workers, max(1, len(gpus))),
+        memory_share=memory_share(whole, _num_beside(options, gpus)),
     )
     return dataclasses.replace(options, engine=engine)
 
@@ -124,25 +127,37 @@ def exchange_of(options: ServeOptions, role: Role) -> str:
     return options.engine.expert_exchange if own is None else own
 
 
-def memory_share(whole: float, num_workers: int, num_devices: int) -> float:
-    """Of a device's memory, for each engine: `whole` over the workers of the fullest device.
+def _num_beside(options: ServeOptions, gpus: tuple[str, ...]) -> int:
+    """Ranks of the fullest GPU; without GPUs the workers, each of which divides its share among
+    the ranks that it has on one machine."""
+    return ranks_on_fullest(gpus, _sizes(options)) if gpus else options.prefill + options.decode
+
+
+def memory_share(whole: float, num_beside: int) -> float:
+    """Of a device's memory, for each that computes there: `whole` over those of the fullest one.
 
     Rounded down to four digits. Known before the first start and never changed: an engine that is
     started again later fits where the one before it did.
     """
-    each = whole / max(1, math.ceil(num_workers / num_devices))
+    each = whole / max(1, num_beside)
     return max(0.001, math.floor(each * 1e4) / 1e4)
 
 
 def warning_of_shared_gpus(options: ServeOptions, machine: Machine) -> str | None:
     """What two engines on one GPU cost, for the operator; None where each has its own."""
-    gpus, num_workers = _gpus(options, machine), options.prefill + options.decode
-    if not gpus or num_ranks_of_all(options) <= len(gpus):
+    gpus, sizes = _gpus(options, machine), _sizes(options)
+    if not gpus or sum(sizes) <= len(gpus):
         return None
+    if max(sizes) > len(gpus):
+        return (
+            f"a worker of {max(sizes)} ranks does not start on {len(gpus)} GPU(s): each rank takes "
+            f"one of its own; lower --tensor-parallel-size to {len(gpus)}"
+        )
+    fitting = min(options.decode, len(gpus) // num_ranks(options, Role.DECODE))
     return (
-        f"{num_workers} workers share {len(gpus)} GPU(s): those on one GPU hold the weights once "
-        "each and compute in turns; --prefill 0 --decode "
-        f"{min(options.decode, len(gpus))} gives each engine a GPU of its own"
+        f"{len(sizes)} workers with {sum(sizes)} ranks in all share {len(gpus)} GPU(s): those on "
+        "one GPU hold weights of their own and compute in turns; --prefill 0 --decode "
+        f"{fitting} gives each rank a GPU of its own"
     )
 
 

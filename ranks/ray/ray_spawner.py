@@ -16,10 +16,10 @@ from collections.abc import Mapping
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import ConfigError
-from cluster.launcher.protocol import ProcessSpec
+from cluster.launcher.protocol import VISIBLE_DEVICES, ProcessSpec
 from cluster.launcher.ray.bundles import bundle_of_a_rank, order_of_bundles
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts, environ_to_share
-from cluster.launcher.ray.machine import VISIBLE_DEVICES, HostFacts, is_there, own_facts
+from cluster.launcher.ray.machine import HostFacts, is_there, own_facts
 from cluster.launcher.ray.placing import PLACEMENT_GROUP, PlacedGroup, group_of, place_group
 from cluster.launcher.ray.session import RaySession
 from cluster.logs import get_logger

@@ -17,11 +17,10 @@ from pathlib import Path
 from cluster.errors import ConfigError
 from cluster.launcher.local import OnProcessWarning
 from cluster.launcher.output import ChildOutput
-from cluster.launcher.protocol import ProcessSpec
+from cluster.launcher.protocol import VISIBLE_DEVICES, ProcessSpec
 from cluster.launcher.ray.bundles import bundle_of_a_rank
 from cluster.launcher.ray.holdings import Holdings
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts, environ_to_share
-from cluster.launcher.ray.machine import VISIBLE_DEVICES
 from cluster.launcher.ray.placing import PLACEMENT_GROUP, place_group
 from cluster.launcher.ray.remote_process import RemoteProcess
 from cluster.launcher.ray.session import RaySession

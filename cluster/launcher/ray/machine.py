@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACES = Path("/proc/self/ns")
 
