@@ -25,7 +25,5 @@ def head_shares(config: DecoderConfig, world_size: int) -> list[HeadShare]:
 
 
 def _share(config: DecoderConfig, rank: Rank) -> HeadShare:
-    num_heads = config.kv_shape.num_kv_heads
-    if config.latent is not None:
-        return HeadShare(rank.index, range(num_heads), num_heads)
-    return HeadShare(rank.index, ModelSplit(config=config, rank=rank).kv_heads, num_heads)
+    heads = ModelSplit(config=config, rank=rank).pool_heads
+    return HeadShare(rank.index, heads, config.kv_shape.num_kv_heads)

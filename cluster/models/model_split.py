@@ -65,18 +65,25 @@ class ModelSplit:
 
     @property
     def kv_heads(self) -> range:
-        """KV heads that it keeps; of a latent, the heads that are expanded here."""
+        """KV heads that it computes with; of a latent, the heads that are expanded here."""
         return self._head_split.kv_heads(self.rank.index)
+
+    @property
+    def pool_heads(self) -> range:
+        """Those whose rows lie in its pool, by their numbers in the model. A latent is one row for
+        all heads, whole at every rank."""
+        if self.config.latent is not None:
+            return range(self.config.kv_shape.num_kv_heads)
+        return self.kv_heads
 
     @property
     def kv_shape(self) -> KvShape:
         """What its pool keeps of a token. A latent is whole at every rank."""
         whole = self.config.kv_shape
-        heads = whole.num_kv_heads if self.config.latent is not None else len(self.kv_heads)
         return KvShape(
             num_layers=whole.num_layers,
             num_planes=whole.num_planes,
-            num_kv_heads=heads,
+            num_kv_heads=len(self.pool_heads),
             head_dim=whole.head_dim,
         )
 

@@ -4,7 +4,8 @@
 
 The share is for engines side by side on one device. It is of all its memory, not of what is free:
 what the one that came first has taken must not be divided again, least of all for one that starts
-again while the others serve.
+again while the others serve. Ranks of one engine that share memory plan at the same time, so each
+has an equal part of what the engine may have, of what is free too.
 On a CPU the machine's memory is shared with other processes, so the default pool is modest; on a
 GPU the device is the replica's own and the pool takes what is left.
 """
@@ -35,6 +36,7 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
         available = shared_bytes(request.device, request.memory_share)
     else:
         available = int(available * request.memory_share)
+    available //= request.num_sharing
     weights = weight_bytes(
         request.split,
         dtype=request.dtype_name,
@@ -126,6 +128,8 @@ def _context_too_large(request: MemoryRequest, budget: MemoryBudget, fitting_tok
 
 
 def _of_share(request: MemoryRequest) -> str:
+    part = f", of which each of {request.num_sharing} ranks has its part"
+    ranks = part if request.num_sharing > 1 else ""
     if request.memory_share == 1.0:
-        return ""
-    return f" in this engine's {request.memory_share:.0%} of the memory (--memory-share)"
+        return f" in this machine's memory{ranks}" if ranks else ""
+    return f" in this engine's {request.memory_share:.0%} of the memory (--memory-share){ranks}"

@@ -24,6 +24,9 @@ class MemoryRequest:
     max_batch_tokens: int
     kv_memory_bytes: int | None = None
     memory_share: float = 1.0
+    """The engine's, of the device."""
+    num_sharing: int = 1
+    """Ranks of the engine that plan with this memory at once, this one among them."""
     dtype: torch.dtype | None = None
     """Of activations and full weights; default: as the pool's."""
     weights: WeightFormat = WeightFormat.FULL

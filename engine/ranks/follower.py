@@ -103,7 +103,7 @@ class Follower:
             spec=self._spec,
             rank=self._rank,
             kv=part.pool.tensor[: part.num_blocks],
-            kv_heads=part.decoder.split.kv_heads,
+            kv_heads=part.decoder.split.pool_heads,
             gather=collective.all_gather,
         )
 

@@ -24,7 +24,7 @@ def own_facts(part: LoadedPart, rank: Rank, *, generation: int, node: str) -> Ra
         node=node,
         device=str(device),
         generation=generation,
-        kv_heads=tuple(part.decoder.split.kv_heads),
+        kv_heads=tuple(part.decoder.split.pool_heads),
         weight_bytes=part.decoder.num_bytes,
         kv_bytes=part.pool.num_bytes,
         peak_bytes=peak_bytes(device),

@@ -37,7 +37,7 @@ class Portion:
     together: LoadedTogether | None = None
     """None: nobody else has to agree."""
     num_beside: int = 1
-    """Ranks on this host, this one among them: on a CPU they share its memory."""
+    """Ranks on this host, this one among them."""
 
     def split_of(self, config: DecoderConfig) -> ModelSplit:
         """What it holds of a model, before the checkpoint's groups have a say."""
@@ -48,9 +48,9 @@ class Portion:
             exchanges_rows=self.exchanges_rows,
         )
 
-    def memory_share(self, share: float, device: torch.device) -> float:
-        """Of the device's memory, where the option says `share`."""
-        return share / self.num_beside if device.type == "cpu" else share
+    def num_sharing(self, device: torch.device) -> int:
+        """Ranks that share the device's memory: on a CPU all of the host, else each has its own."""
+        return self.num_beside if device.type == "cpu" else 1
 
     def await_others(self) -> None:
         """Until they have read their weights, too: whatever is computed next, all compute."""

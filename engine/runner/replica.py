@@ -178,7 +178,8 @@ class ReplicaSize:
             max_context_tokens=self.context_tokens,
             max_batch_tokens=self.max_batch_tokens,
             kv_memory_bytes=spec.options.kv_memory_bytes,
-            memory_share=self.portion.memory_share(spec.options.memory_share, self.device),
+            memory_share=spec.options.memory_share,
+            num_sharing=self.portion.num_sharing(self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
         )

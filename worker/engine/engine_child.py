@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from cluster.log_writer import STANDARD_ERROR
@@ -19,6 +18,7 @@ from cluster.logs import get_logger
 from cluster.process.background import Background, Loss, cancel
 from cluster.process.child_groups import OWN_GROUPS
 from cluster.process.exit_watch import KILL_TIMEOUT_S, exit_of
+from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.pipe import reading
 from cluster.process.startup import REPORT_FD
@@ -124,11 +124,11 @@ class EngineChild:
 
 
 def _spawn(entry_module: str, launch_file: Path) -> subprocess.Popen[bytes]:
-    environ = {**TORCH_ENVIRON, **os.environ, PARENT_PID: str(os.getpid())}
+    environ = {**TORCH_ENVIRON, **os.environ, **module_environ(), PARENT_PID: str(os.getpid())}
     environ.pop(REPORT_FD, None)  # the server reports for both
     with launch_file.open("rb") as launch:
         return subprocess.Popen(
-            (sys.executable, "-m", entry_module),
+            module_argv(entry_module),
             stdin=launch,
             stderr=subprocess.PIPE,
             env=environ,

@@ -16,6 +16,7 @@ from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory, shared_bytes
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryRequest
+from engine.runner.portion import Portion
 from tests.cluster.models.configs import SMOLLM2
 from tests.engine.model.tiny_llama import decoder_config, random_model, tiny_config
 
@@ -199,6 +200,19 @@ def test_engines_that_start_one_after_the_other_get_their_shares_of_one_gpu(
     first = shared_bytes(torch.device("cuda"), 0.5)
     free[0] -= first
     assert first == shared_bytes(torch.device("cuda"), 0.5) == 40 * GIB
+
+
+def test_ranks_that_plan_together_have_equal_parts_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.memory.budget.free_memory_bytes", lambda: 30 * GIB)
+    monkeypatch.setattr("engine.memory.budget.whole_memory_bytes", lambda: 100 * GIB)
+    assert plan_memory(request()).available_bytes == 30 * GIB
+    assert plan_memory(replace(request(), num_sharing=2)).available_bytes == 15 * GIB
+    quarter = replace(request(), num_sharing=2, memory_share=0.25)
+    assert plan_memory(quarter).available_bytes == int(12.5 * GIB)
+    one, cuda = Portion(num_beside=2), torch.device("cuda")
+    assert (one.num_sharing(torch.device("cpu")), one.num_sharing(cuda)) == (2, 1)
 
 
 def test_an_engine_that_starts_again_on_a_cpu_beside_another_fits_where_it_did(
