@@ -45,6 +45,19 @@ async def test_a_bug_in_passing_the_log_on_is_told_and_the_log_is_still_read(
     assert "log of an engine" in said and "a bug of ours" in said
 
 
+async def test_what_lies_in_the_working_directory_is_not_imported_in_place_of_a_module(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("raise SystemExit('another json')")
+    launch = tmp_path / "launch"
+    launch.write_text("no json")
+    child = EngineChild(FAILS_ON_ITS_INPUT, launch)
+    async with asyncio.timeout(DEADLINE_S):
+        assert "Expecting value" in await child.ended
+    await child.close()
+
+
 @pytest.mark.skipif(not large_pages.ARE_GIVEN, reason="this system gives no large pages on request")
 async def test_large_tensors_of_an_engine_lie_in_large_pages(tmp_path: Path) -> None:
     launch = tmp_path / "launch"
