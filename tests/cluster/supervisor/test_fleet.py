@@ -57,6 +57,13 @@ def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> N
     }
 
 
+def test_each_pool_may_have_its_own_number_of_ranks() -> None:
+    words = planned(tensor_parallel_size="3", decode_tensor_parallel_size="2")
+    assert "--tensor-parallel-size=3" in words["prefill-0"]
+    assert "--tensor-parallel-size=2" in words["decode-0"]
+    assert not [word for word in planned()["decode-0"] if "parallel" in word]
+
+
 def test_each_pool_may_have_its_own_way_to_other_ranks_experts() -> None:
     words = planned(expert_exchange="gather", prefill_expert_exchange="all-to-all")
     assert "--expert-exchange=all-to-all" in words["prefill-0"]
@@ -276,6 +283,21 @@ def test_workers_take_the_gpus_in_turn(
     )
     _, workers = plan_fleet(options, Machine(8, gpus))
     assert [worker.environ.get("CUDA_VISIBLE_DEVICES") for worker in workers] == expected
+
+
+def test_each_rank_of_a_worker_gets_a_gpu_and_none_gets_one_twice() -> None:
+    flags = {"prefill": "1", "decode": "2", "decode_tensor_parallel_size": "2"}
+    options = load_options(ServeOptions, flags, environ={})
+
+    def visible(num_gpus: int) -> list[str | None]:
+        machine = Machine(8, tuple(map(str, range(num_gpus))))
+        _, workers = plan_fleet(options, machine)
+        return [worker.environ.get("CUDA_VISIBLE_DEVICES") for worker in workers]
+
+    assert visible(5) == ["0", "1,2", "3,4"]
+    assert visible(3) == ["0", "1,2", "0,1"]
+    assert warning_of_shared_gpus(options, Machine(8, tuple("01234"))) is None
+    assert warning_of_shared_gpus(options, Machine(8, tuple("0123"))) is not None
 
 
 def test_gpus_are_those_of_the_variable_or_else_of_the_device_files(tmp_path: Path) -> None:

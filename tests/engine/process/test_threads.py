@@ -30,6 +30,11 @@ def test_auto_is_every_core_that_the_process_may_use() -> None:
     assert use_threads_to_load(None) == TEAM.num_threads == available_cores()
 
 
+def test_ranks_of_one_host_divide_its_threads_and_each_has_one_at_least() -> None:
+    assert use_threads_to_load(5, num_beside=2) == TEAM.num_threads == 2
+    assert use_threads_to_load(2, num_beside=3) == TEAM.num_threads == 1
+
+
 def test_torch_steps_back_where_the_native_kernels_serve() -> None:
     use_threads_to_load(3)
     use_threads_to_serve(torch.device("cpu"))
