@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.process.rank_main import rank_main, run_rank
-from engine.ranks.extension import RankExtension, RankParts
+from engine.runner.ranks.extension import RankExtension, RankParts
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.head_share import head_shares

@@ -17,7 +17,7 @@ TellRanks = Callable[[bytes], None]
 
 
 class ReadersLine(Protocol):
-    """A conductor's way to its other ranks (engine/ranks), as far as a reader needs it."""
+    """A conductor's way to its other ranks (engine/runner/ranks), as far as a reader needs it."""
 
     def tell(self, body: bytes) -> None:
         """See TellRanks."""

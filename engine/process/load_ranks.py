@@ -15,11 +15,11 @@ from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.process.threads import use_threads_to_load
-from engine.ranks.conductor import load_conductor
-from engine.ranks.forming import GroupNeeds, form_group
 from engine.runner.device import resolve_device
 from engine.runner.gpu_formats import weights_on
 from engine.runner.model_runner import Replica
+from engine.runner.ranks.conductor import load_conductor
+from engine.runner.ranks.forming import GroupNeeds, form_group
 from engine.runner.replica import load_replica
 from ranks.processes import ProcessSpawner
 from ranks.ray.ray_spawner import RaySpawner

@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from engine.contract.messages import Loaded
-from engine.experts.balance import ExpertBalance
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
+from engine.model.experts.balance import ExpertBalance
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.other_ranks import OtherRanks
 from engine.sampling.logits import SamplingRow

@@ -1,7 +1,7 @@
 """From a spec to a loaded model: device, memory budget, weights, KV pool, one warm-up step.
 
 load_replica                        all of it in this process
-load_part, then finish_replica      a rank's part; its runner is made in between (engine/ranks)
+load_part, then finish_replica      a rank's part; its runner is made in between (ranks/)
 """
 
 from __future__ import annotations

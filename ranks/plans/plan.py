@@ -22,13 +22,13 @@ class PlanKind(enum.IntEnum):
     """What a message is."""
 
     STEP = 1
-    """A step, to be computed with the others: engine/ranks/step_message.py."""
+    """A step, to be computed with the others: engine/runner/ranks/step_message.py."""
     WORD = 2
     """For a rank's extension; opaque to everybody else."""
     STOP = 3
     """The last one: the rank ends, with exit code 0."""
     EXPERTS = 4
-    """What experts are to be where: engine/experts/words.py; opaque here."""
+    """What experts are to be where: engine/model/experts/words.py; opaque here."""
 
 
 class RankPlan(NamedTuple):

@@ -31,7 +31,7 @@ from engine.offline.queue import Completion, collect
 from engine.process.extension import EngineParts, ExtensionFactory
 from engine.step.engine import Engine
 from prefill_worker.engine_process import make_exporter
-from tests.engine.ranks.groups import SeenSpawner, running
+from tests.engine.runner.ranks.groups import SeenSpawner, running
 from tests.engine.step.engine_scenario import ROOT
 
 LIMIT_S = 60.0

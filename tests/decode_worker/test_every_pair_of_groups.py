@@ -10,7 +10,7 @@ import pytest
 
 from cluster.models.cache.store import ModelStore
 from tests.decode_worker.group_handover import Side, decode_side, hand_over, prefill_side
-from tests.engine.ranks.groups import spec_of
+from tests.engine.runner.ranks.groups import spec_of
 from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

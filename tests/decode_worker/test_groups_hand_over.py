@@ -22,7 +22,7 @@ from tests.decode_worker.group_handover import (
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.layers.test_latent_families import GROUPS, V3, deepseek
 from tests.engine.model.parity import random_prompts
-from tests.engine.ranks.groups import greedy_tokens, spec_of
+from tests.engine.runner.ranks.groups import greedy_tokens, spec_of
 from tests.kvtransfer.kv_blocks import wait_until
 
 pytestmark = pytest.mark.timeout(300)

@@ -17,14 +17,14 @@ from cluster.home import kernels_folder
 from cluster.sharding import Rank
 from engine.contract.expert_exchange import rows_are_exchanged
 from engine.contract.spec import EngineSpec
-from engine.experts.rank_experts import RankExperts
-from engine.ranks.extension import RankExtension, RankExtensionFactory, RankParts
-from engine.ranks.forming import CALL_DEADLINE_S
-from engine.ranks.own_facts import own_facts
-from engine.ranks.rank_turns import LoadingTogether, RankTurns
-from engine.ranks.roster import ARRIVED
+from engine.model.experts.rank_experts import RankExperts
 from engine.runner.model_runner import DecoderRunner
 from engine.runner.portion import Portion
+from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
+from engine.runner.ranks.forming import CALL_DEADLINE_S
+from engine.runner.ranks.own_facts import own_facts
+from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
+from engine.runner.ranks.roster import ARRIVED
 from engine.runner.replica import LoadedPart, load_part, memory_errors
 from ranks.collectives.group_collective import GroupCollective
 from ranks.joining import Arrival

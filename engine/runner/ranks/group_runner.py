@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.experts.balancing import Balancing
+from engine.model.experts.balancing import Balancing
 from engine.model.ragged_batch import RaggedBatch
-from engine.ranks.group import RankGroup
-from engine.ranks.step_message import BlockCopies, write_step
 from engine.runner.model_runner import ModelRunner
+from engine.runner.ranks.group import RankGroup
+from engine.runner.ranks.step_message import BlockCopies, write_step
 
 
 class GroupRunner:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.experts.staging_thread import StagingThread
-from engine.experts.words import Drop, ExpertWord, Measure, Place, Stage
+from engine.model.experts.staging_thread import StagingThread
+from engine.model.experts.words import Drop, ExpertWord, Measure, Place, Stage
 from engine.model.routed_experts import RoutedExperts
 
 

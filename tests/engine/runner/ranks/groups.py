@@ -18,7 +18,7 @@ from engine.runner.replica import load_replica
 from engine.step.engine import Engine
 from ranks.processes import LocalRank, ProcessSpawner
 
-RANK_MODULE = "tests.engine.ranks.echo_rank"
+RANK_MODULE = "tests.engine.runner.ranks.echo_rank"
 LIMIT_S = 60.0
 """For anything that is to come; generous, since machines are busy."""
 

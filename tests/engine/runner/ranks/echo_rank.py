@@ -1,9 +1,9 @@
-"""A rank whose extension says back what it is told: `python -m tests.engine.ranks.echo_rank`."""
+"""`python -m tests.engine.runner.ranks.echo_rank`: its extension says back what it is told."""
 
 from __future__ import annotations
 
 from engine.process.rank_main import rank_main
-from engine.ranks.extension import RankExtension, RankParts
+from engine.runner.ranks.extension import RankExtension, RankParts
 
 
 class EchoExtension:

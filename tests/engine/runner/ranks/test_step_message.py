@@ -10,7 +10,7 @@ import torch
 
 from cluster.errors import InternalError
 from engine.model.ragged_batch import RaggedBatch
-from engine.ranks.step_message import read_step, write_step
+from engine.runner.ranks.step_message import read_step, write_step
 
 
 def random_batch(rng: random.Random) -> RaggedBatch:

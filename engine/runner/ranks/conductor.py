@@ -10,15 +10,15 @@ from dataclasses import replace
 from cluster.sharding import Rank
 from engine.contract.expert_exchange import rows_are_exchanged
 from engine.contract.spec import EngineSpec
-from engine.experts.balancing import Balancing
-from engine.experts.rank_experts import RankExperts
-from engine.experts.rebalancer import Rebalancer
+from engine.model.experts.balancing import Balancing
+from engine.model.experts.rank_experts import RankExperts
+from engine.model.experts.rebalancer import Rebalancer
 from engine.model.load_phases import PhaseProgress, PhaseTimer
-from engine.ranks.group import RankGroup
-from engine.ranks.group_runner import GroupRunner
-from engine.ranks.own_facts import own_facts
 from engine.runner.model_runner import DecoderRunner, Replica
 from engine.runner.portion import Portion
+from engine.runner.ranks.group import RankGroup
+from engine.runner.ranks.group_runner import GroupRunner
+from engine.runner.ranks.own_facts import own_facts
 from engine.runner.replica import LoadedPart, finish_replica, load_part, memory_errors
 from ranks.launch import CONDUCTOR
 

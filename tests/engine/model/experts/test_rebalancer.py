@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cluster.models.expert_placement import ExpertPlacement, in_runs
-from engine.experts import rebalancer as rebalancer_module
-from engine.experts.rebalancer import LEAST_PICKS, READING_LIMIT_S, Rebalancer
-from engine.experts.words import Drop, Measure, Place, Stage, pack, stage, unpack
+from engine.model.experts import rebalancer as rebalancer_module
+from engine.model.experts.rebalancer import LEAST_PICKS, READING_LIMIT_S, Rebalancer
+from engine.model.experts.words import Drop, Measure, Place, Stage, pack, stage, unpack
 
 INTERVAL_S = 30.0
 HOT = [9000, 8000, 1000, 2000]

@@ -17,8 +17,8 @@ import torch
 from cluster.errors import RankLost, SplitserveError
 from cluster.rank_facts import RankFacts, RankWait
 from engine.model.load_phases import PhaseProgress
-from engine.ranks.roster import LOADED, Roster
-from engine.ranks.watch import RankWatch
+from engine.runner.ranks.roster import LOADED, Roster
+from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.group_collective import GroupCollective
 from ranks.launch import CONDUCTOR
 from ranks.plans.plan import Part, PlanKind, PlanWriter
@@ -120,7 +120,7 @@ class RankGroup:
         self._ties.plans.send(PlanKind.STEP, *step)
 
     def tell_of_experts(self, body: bytes) -> None:
-        """Of engine/experts/words.py, to all ranks. Raises RankLost."""
+        """Of engine/model/experts/words.py, to all ranks. Raises RankLost."""
         self._ties.plans.send(PlanKind.EXPERTS, body)
 
     def tell(self, body: bytes) -> None:

@@ -13,13 +13,19 @@ from cluster.generation import GeneratedToken
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.sampling import SamplingParams
-from engine.experts import rebalancer
+from engine.model.experts import rebalancer
 from engine.offline.queue import generate
 from engine.offline.replica import greedy_request
 from engine.step.engine import Engine
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.parity import random_prompts
-from tests.engine.ranks.groups import SeenSpawner, answers_of, greedy_tokens, running, spec_of
+from tests.engine.runner.ranks.groups import (
+    SeenSpawner,
+    answers_of,
+    greedy_tokens,
+    running,
+    spec_of,
+)
 from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 
 NUM_PROMPTS = 14

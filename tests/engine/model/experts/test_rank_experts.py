@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from cluster.models.expert_placement import in_runs
-from engine.experts.rank_experts import RankExperts
-from engine.experts.words import Drop, Measure, place, stage
 from engine.model.decoder import Decoder
+from engine.model.experts.rank_experts import RankExperts
+from engine.model.experts.words import Drop, Measure, place, stage
 from tests.engine.model.mixture_cards import PROMPTS, deepseek_card
 from tests.engine.model.parity import generate
 from tests.engine.model.rank_decoders import rank_decoder

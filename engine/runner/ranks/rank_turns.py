@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import torch
 
-from engine.experts.rank_experts import RankExperts
-from engine.experts.words import unpack
-from engine.ranks.extension import RankExtension
-from engine.ranks.group_runner import on_device
-from engine.ranks.roster import LOADED
-from engine.ranks.step_message import read_step
+from engine.model.experts.rank_experts import RankExperts
+from engine.model.experts.words import unpack
 from engine.runner.model_runner import ModelRunner
+from engine.runner.ranks.extension import RankExtension
+from engine.runner.ranks.group_runner import on_device
+from engine.runner.ranks.roster import LOADED
+from engine.runner.ranks.step_message import read_step
 from ranks.collectives.group_collective import GroupCollective
 from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
 

@@ -8,13 +8,19 @@ import signal
 import pytest
 
 from cluster.models.card import ModelCard
-from engine.ranks import forming
+from engine.runner.ranks import forming
 from engine.step.engine import Engine
 from ranks.collectives.rendezvous import CollectiveKind
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.parity import random_prompts
-from tests.engine.ranks.groups import SeenSpawner, answers_of, greedy_tokens, running, spec_of
-from tests.engine.ranks.test_lost_ranks import (
+from tests.engine.runner.ranks.groups import (
+    SeenSpawner,
+    answers_of,
+    greedy_tokens,
+    running,
+    spec_of,
+)
+from tests.engine.runner.ranks.test_lost_ranks import (
     LIMITS,
     assert_nothing_left,
     heard_by,

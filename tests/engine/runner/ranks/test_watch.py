@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
-from engine.ranks.watch import FROZEN_S, RankHeart, RankWatch
+from engine.runner.ranks.watch import FROZEN_S, RankHeart, RankWatch
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd
 from tests.manual_clock import ManualClock

@@ -15,7 +15,7 @@ from cluster.deadline import Clock
 from cluster.errors import RankLost, SplitserveError, from_code, status_of
 from cluster.process.own_lateness import SeenTime
 from engine.model.load_phases import PhaseProgress
-from engine.ranks.watch import RankWatch
+from engine.runner.ranks.watch import RankWatch
 from ranks.reports import AnyReport, LogLines, Progress, RankFailed, RankReady, ReportInbox, Word
 
 ARRIVED, LOADED = "arrived", "wait for the other ranks"

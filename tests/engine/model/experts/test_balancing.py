@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from cluster.models.card import ModelCard
-from engine.experts import rebalancer as rebalancer_module
-from engine.experts.balancing import Balancing
-from engine.experts.rank_experts import RankExperts
-from engine.experts.rebalancer import Rebalancer
-from engine.experts.words import unpack
 from engine.model.decoder import Decoder
+from engine.model.experts import rebalancer as rebalancer_module
+from engine.model.experts.balancing import Balancing
+from engine.model.experts.rank_experts import RankExperts
+from engine.model.experts.rebalancer import Rebalancer
+from engine.model.experts.words import unpack
 from engine.model.weights.decoder_weights import DecoderWeights
-from tests.engine.experts.test_rebalancer import INTERVAL_S, StoppedClock
+from tests.engine.model.experts.test_rebalancer import INTERVAL_S, StoppedClock
 from tests.engine.model.mixture_cards import PROMPTS, deepseek_card
 from tests.engine.model.parity import generate
 from tests.engine.model.rank_decoders import Answers, assert_one_decoder, rank_decoder

@@ -19,9 +19,9 @@ from cluster.home import kernels_folder
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
-from engine.ranks.group import GroupTies, RankGroup
-from engine.ranks.roster import ARRIVED, Roster
-from engine.ranks.watch import RankWatch
+from engine.runner.ranks.group import GroupTies, RankGroup
+from engine.runner.ranks.roster import ARRIVED, Roster
+from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.rendezvous import choose_kind, join
 from ranks.ground import Ground, GroundPlan
 from ranks.launch import CONDUCTOR

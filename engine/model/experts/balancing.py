@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.experts.balance import ExpertBalance
-from engine.experts.rank_experts import Outcome, RankExperts
-from engine.experts.rebalancer import Rebalancer
-from engine.experts.words import Drop, ExpertWord, Measure, Place, pack
+from engine.model.experts.balance import ExpertBalance
+from engine.model.experts.rank_experts import Outcome, RankExperts
+from engine.model.experts.rebalancer import Rebalancer
+from engine.model.experts.words import Drop, ExpertWord, Measure, Place, pack
 
 Tell = Callable[[bytes], None]
 """To every other rank, ordered with the steps: `unpack` and `RankExperts.follow` are their part."""

@@ -24,7 +24,7 @@ from ranks.launch import RankLaunch
 from ranks.processes import LocalRank
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.parity import random_prompts
-from tests.engine.ranks.groups import LIMIT_S, SeenSpawner, running, spec_of
+from tests.engine.runner.ranks.groups import LIMIT_S, SeenSpawner, running, spec_of
 
 pytestmark = pytest.mark.timeout(300)
 LIMITS = {"max_context_tokens": 96, "kv_memory_bytes": 8 << 20}

@@ -10,8 +10,8 @@ import torch
 
 from engine.model.ragged_batch import RaggedBatch
 from tests.engine.model.family_models import random_model, saved_card
-from tests.engine.ranks.groups import SeenSpawner, running, spec_of
-from tests.engine.ranks.test_lost_ranks import LIMITS
+from tests.engine.runner.ranks.groups import SeenSpawner, running, spec_of
+from tests.engine.runner.ranks.test_lost_ranks import LIMITS
 
 NUM_STEPS, NUM_WARM = 10_000, 2_000
 MOST_BYTES = 2 << 20

@@ -22,8 +22,8 @@ from cluster.deadline import Clock
 from cluster.models.expert_placement import ExpertPlacement
 from cluster.models.expert_plan import PlacementPlan, imbalance, plan_placement
 from cluster.process.backoff import Backoff
-from engine.experts.balance import ExpertBalance
-from engine.experts.words import Drop, ExpertWord, Measure, Stage, place, stage
+from engine.model.experts.balance import ExpertBalance
+from engine.model.experts.words import Drop, ExpertWord, Measure, Stage, place, stage
 
 _LOG = structlog.get_logger()
 
