@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import torch
 
 from cluster.errors import BadCheckpoint, InternalError
 from cluster.models.card import ModelCard
@@ -123,6 +126,26 @@ def test_a_checkpoint_that_cannot_be_read_for_a_while_is_read_again(
     assert staging.made is None
     staging.read_all()
     assert staging.made is not None
+
+
+def test_many_exchanges_leave_nothing_behind(tmp_path: Path) -> None:
+    """No matrix of a layer that was, no open file of the checkpoint."""
+    decoder = rank_decoder(deepseek_card(tmp_path), 0, SameEverywhere(2))
+    process = psutil.Process()
+
+    def exchange(times: int) -> tuple[int, int, int]:
+        for turn in range(times):
+            placement = shuffled(decoder.experts.placements[LAYER], seed=turn)
+            decoder.experts.stage(LAYER, placement).read_all()
+            assert decoder.place_experts(LAYER, placement)
+        gc.collect()
+        tensors = sum(type(each) is torch.Tensor for each in gc.get_objects())
+        return tensors, process.num_fds(), len(process.memory_maps())
+
+    first, later = exchange(2), exchange(20)
+    assert later[0] <= first[0]
+    assert later[1] <= first[1]
+    assert later[2] <= first[2] + 2  # the allocator's own
 
 
 @pytest.mark.parametrize("form", [WeightFormat.INT8, WeightFormat.INT4])
