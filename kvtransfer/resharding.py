@@ -63,7 +63,6 @@ class Run:
 class Resharding:
     """How blocks of a group become blocks of one rank of another."""
 
-    granule_tokens: int
     source_parts: int
     """Granules in a block there."""
     target_parts: int
@@ -86,7 +85,7 @@ class Resharding:
         return tuple(run for run in self.runs if run.rank == rank)
 
 
-SAME_BLOCKS = Resharding(granule_tokens=1, source_parts=1, target_parts=1, runs=())
+SAME_BLOCKS = Resharding(source_parts=1, target_parts=1, runs=())
 """Where a block is a block, and nothing is known of its bytes."""
 
 
@@ -98,12 +97,10 @@ def reshard(sources: Sequence[BlockForm], target: BlockForm, *, asked_by: int) -
     """
     tokens = gcd(sources[0].block_size, target.block_size)
     runs = list(_runs(sources, target, tokens, asked_by))
-    parts = sources[0].block_size // tokens, target.block_size // tokens
     return Resharding(
-        granule_tokens=tokens,
-        source_parts=parts[0],
-        target_parts=parts[1],
-        runs=tuple(_merged(runs)) if parts == (1, 1) else tuple(runs),
+        source_parts=sources[0].block_size // tokens,
+        target_parts=target.block_size // tokens,
+        runs=tuple(_merged(runs)),
     )
 
 
@@ -131,6 +128,8 @@ def _owner(sources: Sequence[BlockForm], head: int, asked_by: int) -> int:
 
 
 def _merged(runs: Sequence[Run]) -> Iterator[Run]:
+    """Neighbours on both sides, as one. Parts of blocks have none: what lies beside one is the next
+    part on the side of the larger blocks."""
     last = runs[0]
     for run in runs[1:]:
         ends = last.rank, last.source + last.num_bytes, last.target + last.num_bytes
