@@ -67,7 +67,12 @@ class RaySession:
     @classmethod
     def _connected(cls, ray: Any, address: str) -> RaySession:
         check_somebody_listens(address)
-        _init(ray, f"no way into the Ray cluster at {address}", address=address)
+        _init(
+            ray,
+            f"no way into the Ray cluster at {address} (one that asks for a token is entered with "
+            "RAY_AUTH_MODE=token, and the token in ~/.ray/auth_token or RAY_AUTH_TOKEN)",
+            address=address,
+        )
         return cls(ray, is_own=True)
 
     @classmethod
