@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cluster.process.socket_path import socket_path
+from ranks.channels import Channels
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace
 from ranks.descriptors import DescriptorDoor
 from ranks.launch import RankLaunch
@@ -49,7 +51,11 @@ class Ground:
                 plan.kind, self._size, self.generation, address=plan.places.address
             )
             closers.callback(self.meeting.close)
-            self.inbox = ReportInbox(self._endpoint("reports"), self.generation)
+            self._channels = self._open_channels()
+            closers.callback(self._channels.close)
+            self.inbox = ReportInbox(
+                self._channels, world_size=self._size, generation=self.generation
+            )
             closers.callback(self.inbox.close)
             self._door: DescriptorDoor | None = None
             self._tcp: ZmqPlanWriter | None = None
@@ -89,7 +95,7 @@ class Ground:
 
     @property
     def _door_path(self) -> Path:
-        return self._sockets / f"descriptors-{self.generation}"
+        return socket_path(self._sockets, "door")
 
     def _open_ring(self, libraries: Path, closers: contextlib.ExitStack) -> SharedPlanWriter:
         segment = PlanSegment.create(self._size, self.generation)
@@ -100,21 +106,14 @@ class Ground:
         return SharedPlanWriter(segment, load_plans(libraries))
 
     def _open_connections(self) -> ZmqPlanWriter:
-        return ZmqPlanWriter(
-            self._endpoint("plans"),
-            self._endpoint("beats"),
-            world_size=self._size,
-            generation=self.generation,
-        )
+        return ZmqPlanWriter(self._channels, world_size=self._size, generation=self.generation)
+
+    def _open_channels(self) -> Channels:
+        return Channels(self._sockets if self.places.is_one_host else self.places.address)
 
     def _close_door(self, door: DescriptorDoor) -> None:
         door.close()
         self._door_path.unlink(missing_ok=True)
-
-    def _endpoint(self, name: str) -> str:
-        if self.places.is_one_host:
-            return f"ipc://{self._sockets}/{name}-{self.generation}"
-        return f"tcp://{self.places.address}"
 
     def _launch(self, rank: int, spec: bytes) -> RankLaunch:
         return RankLaunch(
@@ -128,4 +127,5 @@ class Ground:
             num_beside=len(self.places.ranks_beside(rank)),
             plans_address="" if self._tcp is None else self._tcp.address,
             beats_address="" if self._tcp is None else self._tcp.beats.address,
+            keys=self._channels.keys,
         )

@@ -82,4 +82,5 @@ class Arrival:
             launch.beats_address,
             launch.rank,
             generation=launch.generation,
+            keys=launch.keys,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ranks.channels import ChannelKeys
 from ranks.collectives.rendezvous import Rendezvous
 
 CONDUCTOR = 0
@@ -32,6 +33,8 @@ class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """ZMQ endpoint of the plans of a group that meets over TCP; empty in shared memory."""
     beats_address: str = ""
     """ZMQ endpoint where such a rank says that it lives."""
+    keys: ChannelKeys | None = None
+    """For the three addresses; None where they are files of the user's alone."""
 
     def pack(self) -> bytes:
         """Msgpack, for standard input or an actor's argument."""

@@ -1,7 +1,7 @@
 """What ranks tell their conductor: typed messages, one way, on whatever hosts they are.
 
-rank        ReportSender.send(RankReady | Progress | Word | LogLines | RankFailed)
-conductor   ReportInbox.take()    all that has come; of another generation nothing
+rank        ReportSender.send(RankReady | Progress | Word | RankFailed)
+conductor   ReportInbox.take()    what has come; of another generation, or of no rank, nothing
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import logging
 
 import msgspec
 import zmq
+
+from cluster.errors import InternalError, RankLost
+from ranks.channels import ChannelKeys, Channels, address_of, speak_to
 
 _log = logging.getLogger("splitserve.ranks")
 
@@ -54,12 +57,6 @@ class Word(RankReport, frozen=True, kw_only=True):
     body: bytes
 
 
-class LogLines(RankReport, frozen=True, kw_only=True):
-    """Of a rank whose standard error is not the worker's own."""
-
-    lines: bytes
-
-
 class RankFailed(RankReport, frozen=True, kw_only=True):
     """The last word: why it cannot start, or go on. It exits with code 1 after it."""
 
@@ -67,22 +64,35 @@ class RankFailed(RankReport, frozen=True, kw_only=True):
     message: str
 
 
-AnyReport = RankReady | Progress | Word | LogLines | RankFailed
+AnyReport = RankReady | Progress | Word | RankFailed
+MAX_REPORT_BYTES = 16 << 20
+"""Words of extensions are the longest: some hundred kilobytes."""
+_MOST_AT_ONCE = 256
+"""Messages that are read in one turn of the engine; the rest waits for the next one."""
 
 
 class ReportSender:
     """A rank's end, of one thread. What is sent waits in memory until the conductor reads it."""
 
-    def __init__(self, address: str) -> None:
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PUSH)
-        self._socket.set_hwm(0)
-        self._socket.connect(address)
+    def __init__(self, address: str, keys: ChannelKeys | None = None) -> None:
+        """Both are the launch's."""
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = speak_to(self._context, zmq.PUSH, address, keys)
         self._encoder = msgspec.msgpack.Encoder()
 
     def send(self, report: AnyReport) -> None:
-        """Never blocks."""
-        self._socket.send(self._encoder.encode(report))
+        """Never blocks. Raises RankLost where the conductor has read none of many."""
+        packed = self._encoder.encode(report)
+        if len(packed) > MAX_REPORT_BYTES:
+            raise InternalError(
+                f"a report of {len(packed)} bytes; the conductor takes {MAX_REPORT_BYTES}"
+            )
+        try:
+            self._socket.send(packed, zmq.NOBLOCK)
+        except zmq.Again:
+            raise RankLost(
+                "the conductor takes no reports any more; the group is started anew", ranks=(0,)
+            ) from None
 
     def close(self, linger_ms: int = 1000) -> None:
         """Waits at most so long for the last reports to leave. Idempotent."""
@@ -93,46 +103,49 @@ class ReportSender:
 class ReportInbox:
     """The conductor's end, of one thread."""
 
-    def __init__(self, address: str, generation: int) -> None:
-        """`address`: a ZMQ endpoint to bind; of TCP without a port, which becomes a free one."""
-        self._generation = generation
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PULL)
-        self._socket.set_hwm(0)
-        self._socket.bind(f"{address}:0" if address.startswith("tcp:") else address)
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    def __init__(self, channels: Channels, *, world_size: int, generation: int) -> None:
+        self._ranks, self._generation = range(1, world_size), generation
+        self._socket = channels.listen(zmq.PULL, "reports", max_message_bytes=MAX_REPORT_BYTES)
+        self.address = address_of(self._socket)
+        self._num_dropped = 0
         self._decoder: msgspec.msgpack.Decoder[AnyReport] = msgspec.msgpack.Decoder(AnyReport)
 
     def take(self, timeout_s: float = 0.0) -> list[AnyReport]:
-        """All that is there; waits so long for the first. What nobody can read, or is of another
-        generation, is dropped, with a line in the log."""
+        """What is there, some hundred at most; waits so long for the first. What nobody can read,
+        or is of another generation, or of no rank of this group, is dropped, and said."""
         if timeout_s and not self._socket.poll(max(1, round(timeout_s * 1e3))):
             return []
         found: list[AnyReport] = []
-        while True:
+        for _ in range(_MOST_AT_ONCE):
             try:
                 packed = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return found
+                break
             report = self._read(packed)
             if report is not None:
                 found.append(report)
+        return found
 
     def close(self) -> None:
         """Idempotent."""
         self._socket.close(linger=0)
-        self._context.term()
 
     def _read(self, packed: bytes) -> AnyReport | None:
         try:
             report = self._decoder.decode(packed)
         except msgspec.MsgspecError as error:
-            _log.warning("a rank's report of %d bytes cannot be read: %s", len(packed), error)
+            self._drop(f"its {len(packed)} bytes cannot be read: {error}")
             return None
-        if report.generation != self._generation:
+        if report.generation == self._generation and report.rank in self._ranks:
+            return report
+        self._drop(f"it is of rank {report.rank} of generation {report.generation}")
+        return None
+
+    def _drop(self, why: str) -> None:
+        """Said of the first, the second, the fourth and so on: one line for many."""
+        self._num_dropped += 1
+        if self._num_dropped.bit_count() == 1:
             _log.warning(
-                "rank %d of generation %d still reports; this group is generation %d",
-                *(report.rank, report.generation, self._generation),
+                "a report to generation %d was dropped, the %d. so far: %s",
+                *(self._generation, self._num_dropped, why),
             )
-            return None
-        return report

@@ -3,6 +3,8 @@
     rank        connects, says hello                          beats, ten times a second, from a
     conductor   waits until all have, sends to each in turn   thread: the process is not stopped
 
+Who may connect is for the channels to say (ranks/channels.py).
+
 Every message carries generation and sequence number, so that one that was lost with a connection
 is missed at once. Nobody can see from another host whether a rank works: one that waits in vain is
 found by the deadline of its collective.
@@ -15,40 +17,52 @@ import time
 
 import zmq
 
+from cluster.deadline import Deadline
 from cluster.errors import InternalError, RankLost, WrongGeneration
+from ranks.channels import ChannelKeys, Channels, address_of, speak_to
 from ranks.plans.plan import Part, PlanKind, RankPlan, RankSign
 from ranks.plans.zmq_beats import BeatInbox, BeatSender
 
 _HELLO = struct.Struct("<QQ")  # generation, rank
 _HEAD = struct.Struct("<QQQ")  # generation, sequence, kind
+DEADLINE_S = 10.0
+"""For a rank that is so far behind that its connection has no more room."""
+_LOOK_S = 0.001
 
 
 class ZmqPlanWriter:
     """A PlanWriter."""
 
-    def __init__(self, address: str, beats_address: str, *, world_size: int, generation: int):
-        """Endpoints to bind; those of TCP without a port, which becomes a free one."""
+    def __init__(
+        self,
+        channels: Channels,
+        *,
+        world_size: int,
+        generation: int,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """`deadline_s`: for the slowest rank to take what its connection has no more room for."""
         self._ranks = range(1, world_size)
         self._generation, self._sequence = generation, 0
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.set_hwm(0)
+        self._deadline_s = deadline_s
+        self._socket = channels.listen(zmq.ROUTER, "plans", max_message_bytes=_HELLO.size)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.bind(f"{address}:0" if address.startswith("tcp:") else address)
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.beats = BeatInbox(beats_address, generation)
+        self.address = address_of(self._socket)
+        self.beats = BeatInbox(channels, world_size=world_size, generation=generation)
         self._here: set[int] = set()
         self._is_over = False
 
     def await_ranks(self, timeout_s: float) -> bool:
         """Takes one hello; True once all have come."""
         if len(self._here) < len(self._ranks) and self._socket.poll(max(1, int(timeout_s * 1e3))):
-            _, hello = self._socket.recv_multipart()
-            if len(hello) == _HELLO.size:
-                generation, rank = _HELLO.unpack(hello)
-                if generation == self._generation and rank in self._ranks:
-                    self._here.add(rank)
+            self._greet(self._socket.recv_multipart())
         return len(self._here) == len(self._ranks)
+
+    def _greet(self, frames: list[bytes]) -> None:
+        """What is no hello of a rank, by the name that its plans go to, does not count."""
+        for rank in self._ranks:
+            if frames == [_name_of(rank), _HELLO.pack(self._generation, rank)]:
+                self._here.add(rank)
 
     def send(self, kind: PlanKind, *parts: Part) -> None:
         """See PlanWriter."""
@@ -56,15 +70,25 @@ class ZmqPlanWriter:
         self._sequence += 1
         for rank in self._ranks:
             try:
-                if self._is_over:
-                    raise zmq.Again
-                self._socket.send_multipart((_name_of(rank), body), zmq.NOBLOCK, copy=False)
+                self._send_to(rank, body)
             except zmq.ZMQError as error:
                 raise RankLost(
                     f"rank {rank} of generation {self._generation} takes no plans any more "
                     f"({error}); the group is started anew",
                     ranks=(rank,),
                 ) from error
+
+    def _send_to(self, rank: int, body: bytes) -> None:
+        deadline = Deadline.after(self._deadline_s)
+        while not self._is_over:
+            try:
+                self._socket.send_multipart((_name_of(rank), body), zmq.NOBLOCK, copy=False)
+                return
+            except zmq.Again:
+                if deadline.has_passed:
+                    raise
+                time.sleep(_LOOK_S)
+        raise zmq.Again
 
     def sign_of(self, rank: int) -> RankSign:
         """See PlanWriter."""
@@ -78,22 +102,27 @@ class ZmqPlanWriter:
         """See PlanWriter. The watch, which reads beats, has ended."""
         self.beats.close()
         self._socket.close(linger=200)
-        self._context.term()
 
 
 class ZmqPlanReader:
     """A PlanReader."""
 
-    def __init__(self, address: str, beats_address: str, rank: int, *, generation: int) -> None:
-        """Beats from now on."""
+    def __init__(
+        self,
+        address: str,
+        beats_address: str,
+        rank: int,
+        *,
+        generation: int,
+        keys: ChannelKeys | None = None,
+    ) -> None:
+        """Beats from now on. The addresses and the keys are the launch's."""
         self._rank, self._generation, self._sequence = rank, generation, 0
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.set_hwm(0)
-        self._socket.setsockopt(zmq.IDENTITY, _name_of(rank))
-        self._socket.connect(address)
+        name = _name_of(rank)
+        self._socket = speak_to(self._context, zmq.DEALER, address, keys, name=name)
         self._socket.send(_HELLO.pack(generation, rank))
-        self._beats = BeatSender(beats_address, rank, generation)
+        self._beats = BeatSender(beats_address, rank, generation, keys)
 
     def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
         """See PlanReader."""

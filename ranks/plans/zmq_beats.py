@@ -12,19 +12,26 @@ import time
 
 import zmq
 
+from ranks.channels import ChannelKeys, Channels, address_of, speak_to
 from ranks.plans.plan import MAX_IDLE_S, RankSign
 
 _BEAT = struct.Struct("<QQQQ")  # generation, rank, num_plans, waited_ns
+_MOST_AT_ONCE = 64
+"""Beats that are read for one question: nobody keeps the watch busy."""
+_MAX_WAITING = 16
 NO_SIGN = RankSign(num_plans=0, beat_ns=0, waited_s=0.0)
 
 
 class BeatSender:
     """A rank's. Its owner's loop sets `sign`; the thread ends with `close`."""
 
-    def __init__(self, address: str, rank: int, generation: int) -> None:
+    def __init__(
+        self, address: str, rank: int, generation: int, keys: ChannelKeys | None = None
+    ) -> None:
         self.sign = NO_SIGN
         """Replaced, never changed, so that the thread may read it at any time."""
-        self._address, self._rank, self._generation = address, rank, generation
+        self._address, self._keys = address, keys
+        self._rank, self._generation = rank, generation
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rank-beats", daemon=True)
         self._thread.start()
@@ -35,10 +42,14 @@ class BeatSender:
         self._thread.join()
 
     def _run(self) -> None:
-        with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        context: zmq.Context[zmq.Socket[bytes]]
+        with (
+            zmq.Context() as context,
+            speak_to(
+                context, zmq.PUSH, self._address, self._keys, max_waiting=_MAX_WAITING
+            ) as socket,
+        ):
             socket.setsockopt(zmq.LINGER, 0)
-            socket.set_hwm(16)
-            socket.connect(self._address)
             while not self._is_closed.wait(MAX_IDLE_S):
                 self._beat(socket)
 
@@ -52,31 +63,29 @@ class BeatSender:
 class BeatInbox:
     """The conductor's; used by one thread, its watch."""
 
-    def __init__(self, address: str, generation: int) -> None:
-        """`address`: an endpoint to bind; of TCP without a port, which becomes a free one."""
-        self._generation = generation
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PULL)
-        self._socket.bind(f"{address}:0" if address.startswith("tcp:") else address)
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    def __init__(self, channels: Channels, *, world_size: int, generation: int) -> None:
+        self._ranks, self._generation = range(1, world_size), generation
+        self._socket = channels.listen(zmq.PULL, "beats", max_message_bytes=_BEAT.size)
+        self.address = address_of(self._socket)
         self._signs: dict[int, RankSign] = {}
 
     def sign_of(self, rank: int) -> RankSign:
         """The last that has come."""
-        while self._socket.poll(0):
+        for _ in range(_MOST_AT_ONCE):
+            if not self._socket.poll(0):
+                break
             self._take(self._socket.recv())
         return self._signs.get(rank, NO_SIGN)
 
     def close(self) -> None:
         """Nobody may be in `sign_of`. Idempotent."""
         self._socket.close(linger=0)
-        self._context.term()
 
     def _take(self, packed: bytes) -> None:
         if len(packed) != _BEAT.size:
             return
         generation, rank, num_plans, waited_ns = _BEAT.unpack(packed)
-        if generation == self._generation:
+        if generation == self._generation and rank in self._ranks:
             self._signs[rank] = RankSign(
                 num_plans=num_plans, beat_ns=time.monotonic_ns(), waited_s=waited_ns / 1e9
             )

@@ -9,7 +9,10 @@ import msgspec
 import pytest
 import zmq
 
+from cluster.errors import InternalError, RankLost
+from ranks.channels import MAX_WAITING, Channels, speak_to
 from ranks.reports import (
+    MAX_REPORT_BYTES,
     Progress,
     RankFailed,
     RankReady,
@@ -34,32 +37,42 @@ READY = RankReady(
 )
 
 
+class Inbox(ReportInbox):
+    """Of three ranks, with the keys for them."""
+
+    def __init__(self, channels: Channels) -> None:
+        super().__init__(channels, world_size=3, generation=7)
+        self.keys = channels.keys
+
+
 @pytest.fixture(params=["ipc", "tcp"])
-def inbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReportInbox]:
-    address = f"ipc://{tmp_path}/reports" if request.param == "ipc" else "tcp://127.0.0.1"
-    made = ReportInbox(address, 7)
+def inbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Inbox]:
+    channels = Channels(tmp_path if request.param == "ipc" else "127.0.0.1")
+    made = Inbox(channels)
     yield made
     made.close()
     made.close()
+    channels.close()
+    channels.close()
 
 
-def taken(inbox: ReportInbox, count: int) -> list[RankReport]:
-    """What is dropped wakes who waits, too: at most two messages of a test."""
+def taken(inbox: Inbox, count: int) -> list[RankReport]:
+    """What is dropped wakes who waits, too: at most fifty messages of a test."""
     found: list[RankReport] = []
-    for _ in range(count + 2):
+    for _ in range(count + 50):
         if len(found) < count:
             found += inbox.take(LIMIT_S)
     return found
 
 
-def test_every_kind_of_report_comes_as_it_was_sent_and_in_order(inbox: ReportInbox) -> None:
+def test_every_kind_of_report_comes_as_it_was_sent_and_in_order(inbox: Inbox) -> None:
     reports = [
         Progress(rank=2, generation=7, phase="load weights", fraction=0.5),
         READY,
         Word(rank=2, generation=7, body=b"\x00opaque"),
         RankFailed(rank=2, generation=7, code="config_error", message="no"),
     ]
-    sender = ReportSender(inbox.address)
+    sender = ReportSender(inbox.address, inbox.keys)
     for report in reports:
         sender.send(report)
     assert taken(inbox, len(reports)) == reports
@@ -68,14 +81,48 @@ def test_every_kind_of_report_comes_as_it_was_sent_and_in_order(inbox: ReportInb
     sender.close()
 
 
-def test_reports_of_another_generation_and_what_is_no_report_are_dropped(
-    inbox: ReportInbox,
+def test_what_is_no_report_of_this_group_is_dropped_with_few_lines_for_many(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sender = ReportSender(inbox.address)
-    sender.send(msgspec.structs.replace(READY, generation=6))
-    with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
-        stranger.connect(inbox.address)
-        stranger.send(b"\xc1 no msgpack")
-        sender.send(READY)
+    context: zmq.Context[zmq.Socket[bytes]]
+    pack = msgspec.msgpack.encode
+    with zmq.Context() as context, speak_to(context, zmq.PUSH, inbox.address, inbox.keys) as odd:
+        for _ in range(40):
+            odd.send(b"\xc1 no msgpack")
+        for other in ({"generation": 6}, {"rank": 0}, {"rank": 3}):
+            odd.send(pack(msgspec.structs.replace(READY, **other)))
+        odd.send(pack(READY))
         assert taken(inbox, 1) == [READY]
+    assert len([each for each in caplog.records if "was dropped" in each.message]) == 6
+
+
+def test_a_flood_of_reports_is_read_in_pieces(inbox: Inbox) -> None:
+    sender = ReportSender(inbox.address, inbox.keys)
+    report = Progress(rank=1, generation=7, phase="load", fraction=0.5)
+    num_sent, most = 0, 0
+    while num_sent < 5 * MAX_WAITING:
+        try:
+            sender.send(report)
+            num_sent += 1
+        except RankLost:
+            most = max(most, len(inbox.take(LIMIT_S)))
+    sender.close(linger_ms=0)
+    assert 0 < most <= 256
+
+
+def test_a_conductor_that_reads_nothing_is_lost_and_not_fed_without_end(inbox: Inbox) -> None:
+    sender = ReportSender(inbox.address, inbox.keys)
+    word = Word(rank=1, generation=7, body=bytes(10_000))
+    with pytest.raises(RankLost, match="takes no reports any more"):
+        for _ in range(10 * MAX_WAITING):
+            sender.send(word)
+    sender.close(linger_ms=0)
+
+
+def test_a_report_that_the_conductor_would_not_take_is_not_sent(inbox: Inbox) -> None:
+    sender = ReportSender(inbox.address, inbox.keys)
+    with pytest.raises(InternalError, match="the conductor takes"):
+        sender.send(Word(rank=1, generation=7, body=bytes(MAX_REPORT_BYTES)))
+    sender.send(READY)
+    assert taken(inbox, 1) == [READY]
     sender.close()

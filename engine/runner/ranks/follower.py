@@ -43,7 +43,7 @@ class Follower:
     ) -> None:
         self._launch, self._spec, self._make_extension = launch, spec, make_extension
         self._rank = Rank(launch.rank, launch.world_size)
-        self._reports = ReportSender(launch.reports_address)
+        self._reports = ReportSender(launch.reports_address, launch.keys)
         self._closers = contextlib.ExitStack()
         self._closers.callback(self._reports.close)
 

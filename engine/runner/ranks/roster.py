@@ -9,14 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import structlog
-
 from cluster.deadline import Clock
 from cluster.errors import RankLost, SplitserveError, from_code, status_of
 from cluster.process.own_lateness import SeenTime
 from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.watch import RankWatch
-from ranks.reports import AnyReport, LogLines, Progress, RankFailed, RankReady, ReportInbox, Word
+from ranks.reports import AnyReport, Progress, RankFailed, RankReady, ReportInbox, Word
 
 ARRIVED, LOADED = "arrived", "wait for the other ranks"
 """Phases that ranks report."""
@@ -24,7 +22,6 @@ _POLL_S = 0.05
 _CAUSE_S = 2.5
 """A consequence is seen at once; its cause by then: the watch finds frozen ranks in two seconds."""
 _FOLLOWS = status_of(RankLost("")).code
-_log = structlog.get_logger()
 
 
 class Roster:
@@ -122,9 +119,7 @@ class Roster:
         )
 
     def _note(self, report: AnyReport) -> None:
-        if report.rank not in self._phases:
-            _log.warning("a rank reports that this group has not", rank=report.rank)
-        elif isinstance(report, Progress):
+        if isinstance(report, Progress):
             self._phases[report.rank].add(report.phase)
         elif isinstance(report, RankReady):
             self.ready[report.rank] = report
@@ -132,5 +127,3 @@ class Roster:
             self._words.append((report.rank, report.body))
         elif isinstance(report, RankFailed) and report.code != _FOLLOWS:
             self._failed = self._failed or report
-        elif isinstance(report, LogLines):
-            _log.info("a rank's log", rank=report.rank, lines=report.lines.decode(errors="replace"))

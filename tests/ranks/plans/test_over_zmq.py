@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from cluster.errors import InternalError, RankLost, WrongGeneration
+from ranks.channels import Channels
 from ranks.plans.over_zmq import ZmqPlanReader, ZmqPlanWriter
 from ranks.plans.plan import PlanKind, RankSign
 
@@ -16,24 +16,29 @@ LIMIT_S = 60.0
 GENERATION = 7
 
 
-@pytest.fixture(params=["ipc", "tcp"])
-def writer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ZmqPlanWriter]:
-    plans, beats = (
-        (f"ipc://{tmp_path}/plans", f"ipc://{tmp_path}/beats")
-        if request.param == "ipc"
-        else ("tcp://127.0.0.1", "tcp://127.0.0.1")
-    )
-    made = ZmqPlanWriter(plans, beats, world_size=3, generation=GENERATION)
+class Conductor(ZmqPlanWriter):
+    """Of three ranks, with the keys for them."""
+
+    def __init__(self, channels: Channels) -> None:
+        super().__init__(channels, world_size=3, generation=GENERATION)
+        self.keys = channels.keys
+
+
+@pytest.fixture
+def writer(channels: Channels) -> Iterator[Conductor]:
+    made = Conductor(channels)
     yield made
     made.close()
 
 
-def reader_of(writer: ZmqPlanWriter, rank: int, generation: int = GENERATION) -> ZmqPlanReader:
-    return ZmqPlanReader(writer.address, writer.beats.address, rank, generation=generation)
+def reader_of(writer: Conductor, rank: int) -> ZmqPlanReader:
+    return ZmqPlanReader(
+        writer.address, writer.beats.address, rank, generation=GENERATION, keys=writer.keys
+    )
 
 
 @pytest.fixture
-def readers(writer: ZmqPlanWriter) -> Iterator[list[ZmqPlanReader]]:
+def readers(writer: Conductor) -> Iterator[list[ZmqPlanReader]]:
     made = [reader_of(writer, rank) for rank in (1, 2)]
     while not writer.await_ranks(LIMIT_S):
         pass
@@ -49,7 +54,7 @@ def taken(reader: ZmqPlanReader) -> tuple[PlanKind, bytes]:
 
 
 def test_every_rank_gets_every_message_in_order(
-    writer: ZmqPlanWriter, readers: list[ZmqPlanReader]
+    writer: Conductor, readers: list[ZmqPlanReader]
 ) -> None:
     long = bytes(range(256)) * 40_000
     writer.send(PlanKind.STEP, b"one", memoryview(b" and "), bytearray(b"two"))
@@ -63,7 +68,7 @@ def test_every_rank_gets_every_message_in_order(
 
 
 def test_a_rank_beats_by_itself_and_tells_what_it_has_taken(
-    writer: ZmqPlanWriter, readers: list[ZmqPlanReader]
+    writer: Conductor, readers: list[ZmqPlanReader]
 ) -> None:
     writer.send(PlanKind.STEP, b"one")
     taken(readers[1])
@@ -84,7 +89,7 @@ def test_a_rank_beats_by_itself_and_tells_what_it_has_taken(
 
 
 def test_a_plan_that_was_lost_is_missed_at_once(
-    writer: ZmqPlanWriter, readers: list[ZmqPlanReader]
+    writer: Conductor, readers: list[ZmqPlanReader]
 ) -> None:
     writer.send(PlanKind.STEP, b"one")
     writer._sequence += 1
@@ -95,7 +100,7 @@ def test_a_plan_that_was_lost_is_missed_at_once(
 
 
 def test_a_plan_of_another_generation_is_refused(
-    writer: ZmqPlanWriter, readers: list[ZmqPlanReader]
+    writer: Conductor, readers: list[ZmqPlanReader]
 ) -> None:
     writer._generation = 8
     writer.send(PlanKind.STEP, b"one")
@@ -104,7 +109,7 @@ def test_a_plan_of_another_generation_is_refused(
 
 
 def test_a_group_that_is_given_up_is_sent_nothing(
-    writer: ZmqPlanWriter, readers: list[ZmqPlanReader]
+    writer: Conductor, readers: list[ZmqPlanReader]
 ) -> None:
     writer.give_up()
     with pytest.raises(RankLost, match="takes no plans any more"):
