@@ -61,8 +61,16 @@ class RankEnd:
         if self.exit_code is None:
             return self.words
         if self.exit_code < 0:
-            return signal.Signals(-self.exit_code).name
+            return _name_of_signal(-self.exit_code)
         return f"exit code {self.exit_code}"
+
+
+def _name_of_signal(number: int) -> str:
+    """Those for real time have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class RankProcess(Protocol):

@@ -131,6 +131,12 @@ class GlooCollective:
         options.timeout = timedelta(seconds=deadline_s)
         self._run(lambda gloo: gloo.barrier(options), deadline_s)
 
+    def wait_until_landed(self) -> None:
+        """See GroupCollective."""
+
+    def abort(self) -> None:
+        """See GroupCollective: no device waits; a call ends with the connection of the lost."""
+
     def close(self) -> None:
         """See GroupCollective."""
         self._lost = self._lost or has_left()

@@ -1,10 +1,10 @@
 """Collectives of ranks with a GPU each, by NCCL. UNTRIED: written from documentation.
 
 No machine with two GPUs was at hand. A call is enqueued on the current stream and returns: nothing
-here waits for a device. Who reads a step's results waits with `landed`, which looks for them, for
-NCCL's errors and at the time: NCCL's own watchdog does not see what a CUDA graph replays, and would
-end the process where it gives a collective up. A graph may capture every call but `all_to_all`,
-whose numbers the host has to know.
+here waits for a device. Who reads a step's results waits with `wait_until_landed`, which looks for
+them, for NCCL's errors and at the time: NCCL's own watchdog does not see what a CUDA graph replays,
+and would end the process where it gives a collective up. A graph may capture every call but
+`all_to_all`, whose numbers the host has to know.
 
 Sums are NCCL's: every rank gets the same bits, in an order that NCCL chooses, bfloat16 rounded at
 every hop.
@@ -17,11 +17,12 @@ import os
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.distributed.distributed_c10d import BroadcastOptions, ProcessGroupNCCL, Store
 
+from cluster.deadline import Deadline
 from cluster.errors import RankLost
 from cluster.sharding import Rank
 from kernels.tape.collective import ReceivedRows
@@ -123,27 +124,37 @@ class NcclCollective:
         raise rank_lost(lost, self.rank, self._generation, deadline_s)
 
     def wait_until_landed(self) -> None:
-        """Returns when the current stream has computed all that it was given until now.
-
-        Raises RankLost when a collective has failed, or `deadline_s` have passed; the group is then
-        aborted.
-        """
+        """See GroupCollective; at most `deadline_s`, then the group is aborted."""
         done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record()
-        limit_s = time.monotonic() + self._deadline_s
+        deadline = Deadline.after(self._deadline_s)
         while not done.query():
-            error = None if self._last is None else self._last.exception()
-            if error is not None or time.monotonic() > limit_s:
-                self.close()
-                why = error or f"a step did not end in {self._deadline_s:g} s"
-                raise RankLost(f"NCCL gave a collective up ({why}); the group is started anew")
+            self._require_sound()
+            if deadline.has_passed:
+                self._fail(f"a step did not end in {self._deadline_s:g} s")
             time.sleep(_LOOK_S)
+        self._require_sound()  # NCCL lets a stream run on past what it has given up
+
+    def abort(self) -> None:
+        """See GroupCollective."""
+        nccl, self._nccl = self._nccl, None
+        if nccl is not None:
+            nccl.abort()
 
     def close(self) -> None:
         """See GroupCollective: aborts, since destroying would wait for the dead."""
-        if self._nccl is not None:
-            self._nccl.abort()
-            self._nccl = None
+        self.abort()
+
+    def _require_sound(self) -> None:
+        if self._nccl is None:
+            raise has_left()
+        error = None if self._last is None else self._last.exception()
+        if error is not None:
+            self._fail(str(error))
+
+    def _fail(self, why: str) -> NoReturn:
+        self.abort()
+        raise RankLost(f"NCCL gave a collective up ({why}); the group is started anew")
 
     @property
     def _group(self) -> Any:

@@ -140,6 +140,12 @@ class SharedMemoryCollective:
             self._deadline_s = usual
             self._view.deadline_ns = int(usual * 1e9)
 
+    def wait_until_landed(self) -> None:
+        """See GroupCollective."""
+
+    def abort(self) -> None:
+        """See GroupCollective: no device waits."""
+
     def give_up(self) -> None:
         """This rank cannot go on: nobody waits for it any more, here or elsewhere."""
         self._segment.give_up(self.rank)

@@ -63,6 +63,7 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
             ground.meeting.rendezvous, CONDUCTOR, kernels_folder(), deadline_s=CALL_DEADLINE_S
         )
         closers.callback(collective.close)
+        watch.on_loss(collective.abort)
         ties = GroupTies(
             generation=ground.generation,
             places=places,

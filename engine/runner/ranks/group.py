@@ -119,6 +119,12 @@ class RankGroup:
         self._num_plans += 1
         self._ties.plans.send(PlanKind.STEP, *step)
 
+    def land(self) -> None:
+        """What the step has computed is there, and all ranks are: before anything of it is used.
+        Raises RankLost."""
+        self._ties.collective.wait_until_landed()
+        self.check()
+
     def tell_of_experts(self, body: bytes) -> None:
         """Of engine/model/experts/words.py, to all ranks. Raises RankLost."""
         self._ties.plans.send(PlanKind.EXPERTS, body)

@@ -2,7 +2,8 @@
 
     copy_blocks(pairs)   kept, and sent with the step
     forward(batch)       plan to the ranks -> the own part, which meets theirs in every layer;
-                         before it, what there is to say of experts
+                         before it, what there is to say of experts; after it, all of it has to
+                         have landed, in a group that is whole
 
 The logits are gathered at every rank, and sampled here alone; the tokens reach the others with the
 plan of the next step. A step that fails at one rank has failed at all: nothing is tried again.
@@ -48,7 +49,9 @@ class GroupRunner:
                 self._balancing.turn()
             self._group.publish(write_step(batch, copies))
             self._own.copy_blocks(copies)
-            return self._own.forward(on_device(batch, self._device))
+            logits = self._own.forward(on_device(batch, self._device))
+            self._group.land()
+            return logits
         except Exception as error:
             raise self._group.loss_after(error) from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from cluster.deadline import Clock
+from cluster.deadline import Clock, Deadline
 from cluster.errors import RankLost, SplitserveError, from_code, status_of
 from cluster.process.own_lateness import SeenTime
 from engine.model.load_phases import PhaseProgress
@@ -19,8 +19,9 @@ from ranks.reports import AnyReport, Progress, RankFailed, RankReady, ReportInbo
 ARRIVED, LOADED = "arrived", "wait for the other ranks"
 """Phases that ranks report."""
 _POLL_S = 0.05
-_CAUSE_S = 2.5
-"""A consequence is seen at once; its cause by then: the watch finds frozen ranks in two seconds."""
+_CAUSE_S = 1.5
+"""A consequence is seen at once, and its cause by then: the watch sees an end in twenty looks a
+second. Less than an engine may be silent (engine_silence_s): who asks is its one thread."""
 _FOLLOWS = status_of(RankLost("")).code
 
 
@@ -99,7 +100,11 @@ class Roster:
 
     def cause_of(self, consequence: RankLost) -> SplitserveError:
         """What is to be said in place of it; waits a little for the watch to find it."""
-        loss = self._watch.await_loss(_CAUSE_S)
+        deadline = Deadline.after(_CAUSE_S, self._clock)
+        loss = None
+        while loss is None and self._failed is None and not deadline.has_passed:
+            loss = self._watch.await_loss(_POLL_S)
+            self.take()
         return self._explained(consequence if loss is None else loss)
 
     def _explained(self, loss: RankLost) -> SplitserveError:

@@ -23,6 +23,7 @@ from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 from cluster.rank_facts import RankWait
+from ranks.launch import CONDUCTOR
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd, RankProcess
 
@@ -88,6 +89,7 @@ class RankWatch:
         }
         self._beats_are_due = False
         self._loss: RankLost | None = None
+        self._afterwards: list[Callable[[], None]] = []
         self._ends_are_due = False
         self._signs: dict[int, RankSign] = {}
         self._is_lost, self._is_closed = threading.Event(), threading.Event()
@@ -109,6 +111,12 @@ class RankWatch:
     def expect_beats(self) -> None:
         """All ranks take plans: one that is silent stands still."""
         self._beats_are_due = True
+
+    def on_loss(self, then: Callable[[], None]) -> None:
+        """`then`, which may be called twice, is done after `give_up`; now where that is over."""
+        self._afterwards.append(then)
+        if self._is_lost.is_set():
+            then()
 
     def expect_ends(self) -> None:
         """The ranks are told to end: no loss any more."""
@@ -138,6 +146,15 @@ class RankWatch:
             self._thread.join()
 
     def _run(self) -> None:
+        """A watch that fails has lost the group: nobody may wait for ranks that nobody watches."""
+        try:
+            self._look_on()
+        except Exception as error:
+            _log.exception("the watch of the ranks has failed")
+            if self._loss is None and not self._ends_are_due:
+                self._lose(_unwatched(self._generation, error))
+
+    def _look_on(self) -> None:
         num_looks = 0
         while not self._is_closed.wait(LOOK_INTERVAL_S):
             num_looks += 1
@@ -166,7 +183,9 @@ class RankWatch:
         self._loss = loss
         _log.error("a rank is lost; its group ends", ranks=loss.ranks, error=loss.message)
         self._is_lost.set()
-        self._give_up(loss.ranks[0])
+        self._give_up(loss.ranks[0] if loss.ranks else CONDUCTOR)
+        for then in self._afterwards:
+            then()
 
 
 def _ended(rank: int, generation: int, end: RankEnd) -> RankLost:
@@ -185,4 +204,11 @@ def _frozen(rank: int, generation: int) -> RankLost:
         f"rank {rank} of generation {generation} stood still for {FROZEN_S:g} s and was ended",
         ranks=(rank,),
         ending="stood still",
+    )
+
+
+def _unwatched(generation: int, error: Exception) -> RankLost:
+    return RankLost(
+        f"the watch of generation {generation} failed ({type(error).__name__}: {error}); the group "
+        "is started anew"
     )

@@ -153,6 +153,40 @@ def test_ranks_that_are_told_to_end_are_no_loss(watched: Watched) -> None:
     assert watched.given_up == []
 
 
+def test_a_watch_that_fails_gives_the_group_up_and_says_why(watched: Watched) -> None:
+    def fail() -> RankEnd:
+        raise OSError("too many open files")
+
+    watched.ranks[1].poll = fail  # type: ignore[method-assign]
+    watched.watch.start()
+    assert watched.has_given_up.wait(LIMIT_S)
+    with pytest.raises(RankLost, match=r"watch of generation 7 failed \(OSError: too many open"):
+        watched.watch.check()
+    watched.watch.close()
+
+
+def test_what_is_to_be_done_after_a_loss_is_done_by_the_watch_or_at_once(watched: Watched) -> None:
+    aborted = threading.Event()
+    watched.watch.on_loss(aborted.set)
+    watched.watch.start()
+    watched.ranks[0].end = RankEnd(exit_code=-9)
+    assert aborted.wait(LIMIT_S)
+    late = threading.Event()
+    watched.watch.on_loss(late.set)
+    assert late.is_set()
+    watched.watch.close()
+
+
+def test_a_signal_without_a_name_ends_a_rank_as_any_other(watched: Watched) -> None:
+    watched.ranks[0].end = RankEnd(exit_code=-40)
+    watched.watch.start()
+    assert watched.has_given_up.wait(LIMIT_S)
+    loss = watched.watch.await_loss(LIMIT_S)
+    assert loss is not None
+    assert loss.ending == "signal 40"
+    watched.watch.close()
+
+
 def test_a_watch_that_has_ended_is_a_loss_itself(watched: Watched) -> None:
     with pytest.raises(RankLost, match="the watch of the ranks has ended"):
         watched.watch.check()

@@ -1,0 +1,61 @@
+"""What a conductor makes of its ranks' reports: causes, and how long they are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from cluster.config import EngineOptions
+from cluster.errors import RankLost
+from engine.runner.ranks import roster as roster_module
+from engine.runner.ranks.roster import Roster
+from engine.runner.ranks.watch import RankWatch
+from ranks.plans.plan import RankSign
+from ranks.reports import AnyReport, RankFailed
+from tests.engine.runner.ranks.test_watch import IDLE, FakeRank
+
+
+class Inbox:
+    """What ranks say, put there by a test."""
+
+    def __init__(self) -> None:
+        self.reports: list[AnyReport] = []
+
+    def take(self, timeout_s: float = 0.0) -> Sequence[AnyReport]:
+        reports, self.reports = self.reports, []
+        return reports
+
+
+class Scene:
+    """A conductor of two other ranks."""
+
+    def __init__(self) -> None:
+        self.inbox = Inbox()
+        self.ranks = [FakeRank(1), FakeRank(2)]
+        self.watch = RankWatch(
+            self.ranks,
+            generation=7,
+            sign_of=lambda rank: RankSign(num_plans=0, beat_ns=1, waited_s=0.0),
+            give_up=lambda rank: None,
+            look_at=lambda rank: IDLE,
+        )
+        self.roster = Roster(self.inbox, self.watch, world_size=3, limit_s=60.0)  # type: ignore[arg-type]
+
+
+def failed(rank: int, message: str) -> RankFailed:
+    return RankFailed(rank=rank, generation=7, code="internal_error", message=message)
+
+
+def test_a_cause_is_waited_for_less_long_than_an_engine_may_be_silent() -> None:
+    assert EngineOptions().engine_silence_s > roster_module._CAUSE_S
+
+
+def test_a_rank_that_has_said_why_it_failed_is_waited_for_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roster_module, "_CAUSE_S", 3600.0)
+    scene = Scene()
+    scene.inbox.reports = [failed(2, "its disk is full")]
+    cause = scene.roster.cause_of(RankLost("a consequence"))
+    assert "rank 2 failed: its disk is full" in cause.message
