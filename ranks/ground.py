@@ -16,7 +16,7 @@ from cluster.process.socket_path import socket_path
 from ranks.channels import Channels
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace
 from ranks.descriptors import DescriptorDoor
-from ranks.launch import RankLaunch
+from ranks.launch import CONDUCTOR, RankLaunch
 from ranks.plans.native_calls import load_plans
 from ranks.plans.over_zmq import ZmqPlanWriter
 from ranks.plans.plan import PlanWriter
@@ -66,9 +66,9 @@ class Ground:
             closers.callback(self.plans.close)
             self._closers = closers.pop_all()
 
-    def launches(self, spec: bytes) -> list[RankLaunch]:
-        """Of all ranks but the conductor; `spec` is the engine's."""
-        return [self._launch(rank, spec) for rank in range(1, self._size)]
+    def launches(self, spec: bytes, free_bytes: int | None) -> list[RankLaunch]:
+        """Of all ranks but the conductor; `spec` is the engine's, `free_bytes` as in RankLaunch."""
+        return [self._launch(rank, spec, free_bytes) for rank in range(1, self._size)]
 
     @property
     def is_shared(self) -> bool:
@@ -115,7 +115,7 @@ class Ground:
         door.close()
         self._door_path.unlink(missing_ok=True)
 
-    def _launch(self, rank: int, spec: bytes) -> RankLaunch:
+    def _launch(self, rank: int, spec: bytes, free_bytes: int | None) -> RankLaunch:
         return RankLaunch(
             spec=spec,
             rank=rank,
@@ -124,7 +124,9 @@ class Ground:
             rendezvous=replace(self.meeting.rendezvous, segment_fd=None),
             reports_address=self.inbox.address,
             descriptors_path="" if self._door is None else str(self._door_path),
+            is_beside_conductor=rank in self.places.ranks_beside(CONDUCTOR),
             num_beside=len(self.places.ranks_beside(rank)),
+            free_bytes=free_bytes,
             plans_address="" if self._tcp is None else self._tcp.address,
             beats_address="" if self._tcp is None else self._tcp.beats.address,
             keys=self._channels.keys,

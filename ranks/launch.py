@@ -27,8 +27,13 @@ class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     descriptors_path: str = ""
     """Unix socket where a rank of the conductor's host fetches its descriptors (descriptors.py);
     empty where the group meets over TCP."""
+    is_beside_conductor: bool = True
+    """On its host, where its paths mean the same."""
     num_beside: int = 1
     """Ranks on this one's host, itself among them: they share its cores and its memory."""
+    free_bytes: int | None = None
+    """Of the host's memory before the first of its ranks began to load; None where the ranks begin
+    together."""
     plans_address: str = ""
     """ZMQ endpoint of the plans of a group that meets over TCP; empty in shared memory."""
     beats_address: str = ""

@@ -4,8 +4,8 @@
 
 The share is for engines side by side on one device. It is of all its memory, not of what is free:
 what the one that came first has taken must not be divided again, least of all for one that starts
-again while the others serve. Ranks of one engine that share memory plan at the same time, so each
-has an equal part of what the engine may have, of what is free too.
+again while the others serve. Ranks of one engine that share memory plan with what was free before
+the first of them took any, and each has an equal part.
 On a CPU the machine's memory is shared with other processes, so the default pool is modest; on a
 GPU the device is the replica's own and the pool takes what is left.
 """
@@ -33,7 +33,7 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
     """
     available = available_bytes
     if available is None:
-        available = shared_bytes(request.device, request.memory_share)
+        available = shared_bytes(request.device, request.memory_share, request.free_bytes)
     else:
         available = int(available * request.memory_share)
     available //= request.num_sharing
@@ -62,12 +62,14 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
     return budget
 
 
-def shared_bytes(device: torch.device, share: float) -> int:
-    """What an engine with this share of the device may plan with: no more than is free."""
+def shared_bytes(device: torch.device, share: float, free_bytes: int | None = None) -> int:
+    """What an engine with this share of the device may plan with: no more than is free, or was, of
+    a machine's memory, where `free_bytes` says so."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
     else:
         free, total = free_memory_bytes(), whole_memory_bytes()
+        free = free if free_bytes is None else free_bytes
     return min(int(free), int(total * share))
 
 

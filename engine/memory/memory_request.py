@@ -26,7 +26,9 @@ class MemoryRequest:
     memory_share: float = 1.0
     """The engine's, of the device."""
     num_sharing: int = 1
-    """Ranks of the engine that plan with this memory at once, this one among them."""
+    """Ranks of the engine that plan with this memory, this one among them."""
+    free_bytes: int | None = None
+    """Of a machine's memory when the first of them planned; None: what is free now."""
     dtype: torch.dtype | None = None
     """Of activations and full weights; default: as the pool's."""
     weights: WeightFormat = WeightFormat.FULL

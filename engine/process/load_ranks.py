@@ -11,11 +11,12 @@ from cluster.errors import ConfigError
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
 from cluster.supervisor.devices import visible_gpus
+from engine.contract.environ import TORCH_ENVIRON
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.process.threads import use_threads_to_load
-from engine.runner.device import resolve_device
+from engine.runner.device import resolve_device, wants_gpu
 from engine.runner.gpu_formats import weights_on
 from engine.runner.model_runner import Replica
 from engine.runner.ranks.conductor import load_conductor
@@ -32,8 +33,7 @@ def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica
     def load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
         if spec.options.tensor_parallel_size == 1:
             return load_replica(spec, progress)
-        device = resolve_device(spec.options.device)
-        return load_group(spec, progress, spawner_of(spec, rank_module, device))
+        return load_group(spec, progress, spawner_of(spec, rank_module))
 
     return load
 
@@ -41,9 +41,14 @@ def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica
 def load_group(spec: EngineSpec, progress: PhaseProgress, spawner: Spawner) -> Replica:
     """The replica, with its `others`. Raises as `form_group` and `load_conductor`; a model that
     cannot be shared by so many ranks is refused before any is started."""
-    device = resolve_device(spec.options.device)
-    check_split(spec, device)
-    group = form_group(GroupNeeds(spec=spec, device=device, progress=progress), spawner)
+
+    def own_device() -> torch.device:
+        device = resolve_device(spec.options.device)
+        check_split(spec, device)
+        return device
+
+    needs = GroupNeeds(spec=spec, own_device=own_device, progress=progress)
+    group = form_group(needs, spawner)
     use_threads_to_load(spec.options.num_threads, num_beside=group.num_beside)
     return load_conductor(spec, group, progress)
 
@@ -55,19 +60,20 @@ def check_split(spec: EngineSpec, device: torch.device) -> None:
     fitted_split(spec.card, split, weights_on(device, spec))
 
 
-def spawner_of(spec: EngineSpec, rank_module: str, device: torch.device) -> Spawner:
-    """As the options say. Raises ConfigError for an engine that has no ranks."""
+def spawner_of(spec: EngineSpec, rank_module: str) -> Spawner:
+    """As the options say; asks CUDA nothing. Raises ConfigError for an engine that has no ranks."""
     if not rank_module:
         raise ConfigError(
             "this engine runs as one process; use --tensor-parallel-size 1",
             param="tensor_parallel_size",
         )
+    uses_gpus = wants_gpu(spec.options.device)
     if spec.options.rank_launcher == "ray":
         return RaySpawner(
             rank_module,
             name=f"{spec.worker_id}-{spec.incarnation}",
             address=spec.options.ray_address,
-            uses_gpus=device.type == "cuda",
+            uses_gpus=uses_gpus,
+            environ=TORCH_ENVIRON,
         )
-    gpus = visible_gpus(os.environ) if device.type == "cuda" else None
-    return ProcessSpawner(rank_module, gpus=gpus)
+    return ProcessSpawner(rank_module, gpus=visible_gpus(os.environ) if uses_gpus else None)

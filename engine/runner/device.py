@@ -35,6 +35,12 @@ def resolve_device(name: str, host: NvidiaHost = THIS_HOST) -> torch.device:
     return torch.device("cpu")
 
 
+def wants_gpu(name: str, host: NvidiaHost = THIS_HOST) -> bool:
+    """Whether `resolve_device` takes a GPU, or refuses one that it cannot use: said without CUDA,
+    which reads CUDA_VISIBLE_DEVICES once and for all when it is first asked."""
+    return name == "cuda" or (name == "auto" and bool(visible_gpus(os.environ, host)))
+
+
 def keep_triton_kernels(folder: Path) -> None:
     """Has Triton keep what it compiles in `folder`, unless the user has chosen another.
 

@@ -38,6 +38,8 @@ class Portion:
     """None: nobody else has to agree."""
     num_beside: int = 1
     """Ranks on this host, this one among them."""
+    free_bytes: int | None = None
+    """Of the host's memory when none of them had begun to load; None: what is free now."""
 
     def split_of(self, config: DecoderConfig) -> ModelSplit:
         """What it holds of a model, before the checkpoint's groups have a say."""

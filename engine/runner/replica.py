@@ -179,6 +179,7 @@ class ReplicaSize:
             max_batch_tokens=self.max_batch_tokens,
             kv_memory_bytes=spec.options.kv_memory_bytes,
             memory_share=spec.options.memory_share,
+            free_bytes=self.portion.free_bytes,
             num_sharing=self.portion.num_sharing(self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,

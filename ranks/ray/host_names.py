@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cluster.errors import ConfigError
 from cluster.launcher.ray.machine import HostFacts
 
 
@@ -15,6 +16,21 @@ def names_of_hosts(facts: Mapping[int, HostFacts]) -> tuple[str, ...]:
         if facts[rank].machine not in machines:
             machines.append(facts[rank].machine)
     return tuple(_name(facts[rank], machines_by_name) for rank in sorted(facts))
+
+
+def check_users(facts: Mapping[int, HostFacts]) -> None:
+    """Ranks of one machine have its memory and sockets in common only as one user. Raises
+    ConfigError for a Ray that another user runs."""
+    users: dict[str, HostFacts] = {}
+    for rank in sorted(facts):
+        own, first = facts[rank], users.setdefault(facts[rank].machine, facts[rank])
+        if own.uid != first.uid:
+            raise ConfigError(
+                f"the ranks of this engine on {own.host_name} would belong to the users "
+                f"{first.uid} and {own.uid}, who share no memory; start Ray there as the user that "
+                "runs splitserve, or use --rank-launcher processes",
+                param="rank_launcher",
+            )
 
 
 def _name(facts: HostFacts, machines_by_name: Mapping[str, list[str]]) -> str:

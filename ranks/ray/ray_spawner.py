@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import ConfigError
@@ -26,12 +27,13 @@ from cluster.logs import get_logger
 from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.own_python import module_argv, module_environ
 from ranks.launch import CONDUCTOR, RankLaunch
-from ranks.ray.host_names import names_of_hosts
+from ranks.ray.host_names import check_users, names_of_hosts
 from ranks.ray.ray_rank import RayRank
 from ranks.spawner import RankPlaces
 
 _START_TIMEOUT_S = 30.0
 _POLL_S = 0.02
+NOTHING: Mapping[str, str] = MappingProxyType({})
 _log = get_logger("ranks")
 
 
@@ -45,15 +47,18 @@ class RaySpawner:
         name: str,
         address: str | None,
         uses_gpus: bool,
+        environ: Mapping[str, str] = NOTHING,
         clock: Clock = time.monotonic,
     ) -> None:
         """`name` is the group's, and no other's on the cluster: of a worker and its incarnation.
         `address`: of a cluster, or None for $RAY_ADDRESS's, and else a Ray of our own.
-        `uses_gpus`: each rank takes a GPU; CUDA_VISIBLE_DEVICES of the conductor is set, too."""
+        `uses_gpus`: each rank takes a GPU; CUDA_VISIBLE_DEVICES of the conductor is set, too.
+        `environ`: for ranks, unless this process's environment or their node's says otherwise."""
         self._entry_module = entry_module
         self._name = name
         self._address = address
         self._uses_gpus = uses_gpus
+        self._environ = environ
         self._clock = clock
         self._session: RaySession | None = None
         self._group: PlacedGroup | None = None
@@ -75,6 +80,7 @@ class RaySpawner:
         hosts = begin_hosts(session, places)
         self.hosts = dict(enumerate(hosts, start=first))
         facts = self._facts(world_size)
+        check_users(facts)
         self._names = names_of_hosts(facts)
         if self._uses_gpus and group.is_own:
             os.environ[VISIBLE_DEVICES] = ",".join(facts[CONDUCTOR].gpus)
@@ -99,7 +105,7 @@ class RaySpawner:
             stdin=launch.pack(),
         )
         try:
-            begun = host.actor.start.remote(spec, environ_to_share())
+            begun = host.actor.start.remote(spec, {**self._environ, **environ_to_share()})
             pid = self._session.ray.get(begun, timeout=_START_TIMEOUT_S)
         except self._session.ray.exceptions.RayError as cause:
             raise ConfigError(

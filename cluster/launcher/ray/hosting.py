@@ -26,7 +26,7 @@ START_TIMEOUT_S = 60.0
 """For an actor that has its room: a Python that imports Ray."""
 _SHARED = (
     *("SPLITSERVE_", "HF_", "UCX_", "NIXL_", "NCCL_", "GLOO_", "TORCH_", "TRITON_", "MALLOC_"),
-    *("OMP_", "MKL_", "KMP_"),
+    *("OMP_", "MKL_", "KMP_", "PYTORCH_", "THP_"),
 )
 """Variables of ours that go with a process to another node, which may have its own."""
 

@@ -27,6 +27,8 @@ class HostFacts:
     """That Ray has given to the actor, as CUDA_VISIBLE_DEVICES names them."""
     pid: int
     """Of the actor, on its machine."""
+    uid: int
+    """Of the user that it runs as."""
 
 
 def own_facts(ray: Any) -> HostFacts:
@@ -39,6 +41,7 @@ def own_facts(ray: Any) -> HostFacts:
         host_name=socket.gethostname(),
         gpus=tuple(str(name) for name in context.get_accelerator_ids().get("GPU", ())),
         pid=os.getpid(),
+        uid=os.getuid(),
     )
 
 

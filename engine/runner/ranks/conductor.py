@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cluster.sharding import Rank
-from engine.contract.expert_exchange import rows_are_exchanged
 from engine.contract.spec import EngineSpec
 from engine.model.experts.balancing import Balancing
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.rebalancer import Rebalancer
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.runner.model_runner import DecoderRunner, Replica
-from engine.runner.portion import Portion
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
 from engine.runner.ranks.own_facts import own_facts
+from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.replica import LoadedPart, finish_replica, load_part, memory_errors
 from ranks.launch import CONDUCTOR
 
@@ -40,20 +38,19 @@ def load_conductor(spec: EngineSpec, group: RankGroup, progress: PhaseProgress) 
 
 
 def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
-    size, ties = spec.options.tensor_parallel_size, group.ties
-    rank = Rank(CONDUCTOR, size)
-    portion = Portion(
-        rank=rank,
-        expert_parallel_size=spec.options.expert_parallel_size,
-        exchanges_rows=rows_are_exchanged(spec),
-        collective=ties.collective,
-        together=group,
+    ties = group.ties
+    portion = portion_of(
+        spec,
+        CONDUCTOR,
+        ties.collective,
+        group,
         num_beside=group.num_beside,
+        free_bytes=ties.free_bytes,
     )
     part = load_part(spec, phases, portion)
     node = ties.places.nodes[CONDUCTOR]
     phases("wait for the other ranks", 0.0)
-    group.await_ready(own_facts(part, rank, generation=ties.generation, node=node))
+    group.await_ready(own_facts(part, portion.rank, generation=ties.generation, node=node))
     own = DecoderRunner(part.decoder, part.pool)
     balancing = _balancing(spec, part, group)
     runner = GroupRunner(own, group, part.size.device, balancing)

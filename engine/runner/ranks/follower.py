@@ -1,6 +1,6 @@
 """A rank that is not the conductor: it computes what it is told, with the others.
 
-    arrive -> join -> load its part -> agree on the pool -> RankReady
+    find the model -> arrive -> join -> load its part -> agree on the pool -> RankReady
     then, for ever:   STEP  the same forward as the conductor's
                       WORD  for its extension
                       STOP  the end
@@ -15,14 +15,14 @@ import contextlib
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.home import kernels_folder
 from cluster.sharding import Rank
-from engine.contract.expert_exchange import rows_are_exchanged
 from engine.contract.spec import EngineSpec
 from engine.model.experts.rank_experts import RankExperts
 from engine.runner.model_runner import DecoderRunner
-from engine.runner.portion import Portion
 from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
 from engine.runner.ranks.forming import CALL_DEADLINE_S
+from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.own_facts import own_facts
+from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.runner.ranks.roster import ARRIVED
 from engine.runner.replica import LoadedPart, load_part, memory_errors
@@ -52,6 +52,8 @@ class Follower:
         told it."""
         with self._closers:
             try:
+                if not self._launch.is_beside_conductor:
+                    self._spec = spec_with_own_card(self._spec, self._progress)
                 arrival = Arrival(self._launch, kernels_folder())
             except Exception as error:
                 self._tell(error)
@@ -87,13 +89,13 @@ class Follower:
 
     def _load(self, collective: GroupCollective) -> LoadedPart:
         together = LoadingTogether(collective, limit_s=_LONGEST_LOAD_S, progress=self._progress)
-        portion = Portion(
-            rank=self._rank,
-            expert_parallel_size=self._spec.options.expert_parallel_size,
-            exchanges_rows=rows_are_exchanged(self._spec),
-            collective=collective,
-            together=together,
+        portion = portion_of(
+            self._spec,
+            self._rank.index,
+            collective,
+            together,
             num_beside=self._launch.num_beside,
+            free_bytes=self._launch.free_bytes,
         )
         with memory_errors():
             return load_part(self._spec, self._progress, portion)

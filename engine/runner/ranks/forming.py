@@ -1,6 +1,6 @@
 """How a group comes together, from nothing to ranks that are about to load.
 
-    place the ranks -> open what they meet in -> start them -> all arrive -> join
+    place the ranks -> own device -> open what they meet in -> start them -> all arrive -> join
 
 What fails on the way ends what was begun.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from cluster.home import kernels_folder
+from cluster.process.free_memory import free_memory_bytes
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
@@ -36,7 +37,8 @@ class GroupNeeds:
     """What a group is formed for."""
 
     spec: EngineSpec
-    device: torch.device
+    own_device: Callable[[], torch.device]
+    """Of this process; asked once, after `place`, which may choose the GPU that CUDA is to see."""
     progress: PhaseProgress
 
 
@@ -50,7 +52,9 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         places = spawner.place(options.tensor_parallel_size)
         ground = _open_ground(needs, places, closers)
         progress("start ranks", 0.0)
-        processes = [spawner.start(launch) for launch in ground.launches(needs.spec.pack())]
+        free_bytes = free_memory_bytes() if ground.is_shared else None
+        launches = ground.launches(needs.spec.pack(), free_bytes)
+        processes = [spawner.start(launch) for launch in launches]
         watch = _watch_over(processes, ground, closers)
         roster = Roster(
             ground.inbox,
@@ -71,6 +75,7 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
             plans=ground.plans,
             roster=roster,
             watch=watch,
+            free_bytes=free_bytes,
         )
         return RankGroup(ties, closers.pop_all(), progress)
 
@@ -78,7 +83,7 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
 def _open_ground(needs: GroupNeeds, places: RankPlaces, closers: contextlib.ExitStack) -> Ground:
     plan = GroundPlan(
         places=places,
-        kind=choose_kind(needs.device, kernels_folder(), is_one_host=places.is_one_host),
+        kind=choose_kind(needs.own_device(), kernels_folder(), is_one_host=places.is_one_host),
         sockets=_sockets_of(needs.spec, closers),
         libraries=kernels_folder(),
     )

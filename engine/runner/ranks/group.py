@@ -41,6 +41,8 @@ class GroupTies:
     plans: PlanWriter
     roster: Roster
     watch: RankWatch
+    free_bytes: int | None
+    """As the launches have it."""
 
 
 class RankGroup:

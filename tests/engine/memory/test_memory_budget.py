@@ -211,6 +211,8 @@ def test_ranks_that_plan_together_have_equal_parts_of_what_is_free(
     assert plan_memory(replace(request(), num_sharing=2)).available_bytes == 15 * GIB
     quarter = replace(request(), num_sharing=2, memory_share=0.25)
     assert plan_memory(quarter).available_bytes == int(12.5 * GIB)
+    late = replace(request(), num_sharing=2, free_bytes=28 * GIB)  # before the other took its part
+    assert plan_memory(late).available_bytes == 14 * GIB
     one, cuda = Portion(num_beside=2), torch.device("cuda")
     assert (one.num_sharing(torch.device("cpu")), one.num_sharing(cuda)) == (2, 1)
 

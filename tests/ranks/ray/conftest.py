@@ -47,8 +47,8 @@ def spawner(session: RaySession) -> Iterator[MakeSpawner]:
     """Makes spawners of trivial followers, each closed after the test."""
     with contextlib.ExitStack() as made:
 
-        def make(*, uses_gpus: bool = False) -> RaySpawner:
-            spawner = spawner_of_followers(session, "group", uses_gpus=uses_gpus)
+        def make(**given: Any) -> RaySpawner:
+            spawner = spawner_of_followers(session, "group", **given)
             made.callback(spawner.close)
             return spawner
 

@@ -69,6 +69,17 @@ def test_a_rank_with_a_gpu_sees_that_gpu_alone(
     assert devices == set(GPUS)
 
 
+def test_what_torch_reads_at_its_start_goes_along_unless_somebody_has_said_otherwise(
+    spawner: MakeSpawner, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THP_OF_A_TEST", "the user's")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    ranks = spawner(environ={"OMP_WAIT_POLICY": "PASSIVE", "THP_OF_A_TEST": "ours"})
+    ranks.place(2)
+    rank, heard = ranks.start(launch(1)), Heard(capfd)
+    assert heard.said(rank, "threads wait: (.*)") == "PASSIVE, the user's"
+
+
 def test_a_rank_does_not_outlive_its_actor(spawner: MakeSpawner) -> None:
     ranks = spawner()
     ranks.place(2)

@@ -22,6 +22,7 @@ def main() -> int:
     launch = msgspec.msgpack.decode(sys.stdin.buffer.read())
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     say(f"rank {launch['rank']} of {launch['world_size']}, devices {devices!r}, pid {os.getpid()}")
+    say(f"threads wait: {os.environ.get('OMP_WAIT_POLICY')}, {os.environ.get('THP_OF_A_TEST')}")
     what, _, number = launch["spec"].decode().partition(" ")
     if what == "exit":
         say("something is wrong")

@@ -66,11 +66,11 @@ class TwoRaylets:
         self._closers.close()
 
 
-def spawner_of_followers(session: RaySession, name: str, *, uses_gpus: bool = False) -> RaySpawner:
+def spawner_of_followers(session: RaySession, name: str, **given: Any) -> RaySpawner:
     """Of trivial ones."""
     return RaySpawner(
         "tests.ranks.ray.trivial_follower",
         name=f"{name}-{os.urandom(4).hex()}",
         address=session.address,
-        uses_gpus=uses_gpus,
+        **{"uses_gpus": False, **given},
     )

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from cluster.errors import ChecksumMismatch
 from cluster.models.card import ModelCard
+from engine.contract.spec import EngineSpec
 from engine.runner.ranks import forming
 from engine.step.engine import Engine
 from ranks.collectives.rendezvous import CollectiveKind
+from ranks.launch import RankLaunch
+from ranks.processes import LocalRank
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.parity import random_prompts
 from tests.engine.runner.ranks.groups import (
@@ -53,6 +60,27 @@ def test_three_ranks_over_tcp_give_the_tokens_of_one(card: ModelCard) -> None:
         assert answers_of(Engine(replica, spec.options), PROMPTS, 12) == alone
         assert heard_by(replica) == [(1, b"a word between steps"), (2, b"a word between steps")]
         assert [each.rank for each in replica.others.facts] == [0, 1, 2]
+    assert_nothing_left(spawner)
+
+
+class OnAnotherHost(SeenSpawner):
+    """Its ranks look for the model themselves, of which the conductor says another digest."""
+
+    def start(self, launch: RankLaunch) -> LocalRank:
+        assert launch.is_beside_conductor
+        spec = EngineSpec.unpack(launch.spec)
+        other = structs.replace(spec, card=replace(spec.card, weights_digest="0" * 64))
+        return super().start(structs.replace(launch, spec=other.pack(), is_beside_conductor=False))
+
+
+def test_a_rank_that_finds_other_weights_ends_the_start_and_says_so(card: ModelCard) -> None:
+    (Path(card.source) / "tokenizer.json").write_text("{}")
+    spawner = OnAnotherHost()
+    with (
+        pytest.raises(ChecksumMismatch, match="rank 1 failed: on .* has other weights"),
+        running(spec_of(card, 2, **LIMITS), spawner),
+    ):
+        raise AssertionError("the group was formed")
     assert_nothing_left(spawner)
 
 
