@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ import zmq.asyncio
 from cluster.errors import InternalError, WorkerLost, from_code
 from cluster.logs import get_logger
 from cluster.process.background import Background
+from cluster.process.owned_folder import OwnedFolder
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Command, Stop
 from engine.contract.messages import (
@@ -38,6 +38,7 @@ from worker.engine.engine_child import EngineChild
 from worker.engine.link import LifeListener, LifeSign
 from worker.engine.vitals import Vitals
 
+_FOLDER_PREFIX = "splitserve-engine-"
 _DRAIN_S = 0.05
 _STOP_TIMEOUT_S = 10.0
 LAST_WORD_TIMEOUT_S = 5.0
@@ -54,7 +55,7 @@ class EngineClient:
     def __init__(self, *, entry_module: str, spec: EngineSpec) -> None:
         self._entry_module = entry_module
         self._spec = spec
-        self._folder = Path(tempfile.mkdtemp(prefix="splitserve-"))
+        self._folder = OwnedFolder.make(_FOLDER_PREFIX, Path(tempfile.gettempdir()))
         self._context = zmq.asyncio.Context()
         self._frames = self._context.socket(zmq.PULL)
         self._commands = zmq.Context(self._context).socket(zmq.PUSH)
@@ -126,17 +127,17 @@ class EngineClient:
         self._frames.close(linger=0)
         self._commands.close(linger=0)
         self._context.term()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def _bind(self) -> Path:
         """The engine's way back, and the file that tells it."""
-        addresses = [f"ipc://{self._folder}/{name}" for name in ("commands", "frames")]
+        addresses = [f"ipc://{self._folder.path}/{name}" for name in ("commands", "frames")]
         for socket, address in zip((self._commands, self._frames), addresses, strict=True):
             socket.set_hwm(0)
             socket.bind(address)
-        spec = msgspec.structs.replace(self._spec, run_folder=str(self._folder))
+        spec = msgspec.structs.replace(self._spec, run_folder=str(self._folder.path))
         launch = EngineLaunch(spec=spec, commands_address=addresses[0], frames_address=addresses[1])
-        file = self._folder / "launch"
+        file = self._folder.path / "launch"
         file.write_bytes(launch.pack())
         return file
 

@@ -25,10 +25,12 @@ import cluster
 from cluster.errors import ConfigError
 from cluster.launcher.ray.bundles import RANK_RESOURCE, NodeRoom
 from cluster.launcher.ray.library import forwards_logs, ray_library
-from cluster.launcher.ray.ray_folder import RayFolder
 from cluster.logs import get_logger
+from cluster.process.owned_folder import OwnedFolder
 
 NAMESPACE = "splitserve"
+_FOLDER_PREFIX, _FOLDER_ROOM = "splitserve-ray-", Path("/tmp")
+"""The path of a Unix socket has 107 characters at most, and Ray adds 65 to its folder's."""
 _ANSWER_TIMEOUT_S = 5.0
 _STORE_BYTES = 80 * 2**20
 """Ray's least is 75 MiB; what goes through it here are log lines."""
@@ -39,7 +41,7 @@ _log = get_logger("ray")
 class RaySession:
     """One per process. Calls from any thread, but `open`."""
 
-    def __init__(self, ray: Any, *, is_own: bool, folder: RayFolder | None = None) -> None:
+    def __init__(self, ray: Any, *, is_own: bool, folder: OwnedFolder | None = None) -> None:
         self._is_own = is_own
         self._folder = folder
         self.ray = ray
@@ -77,7 +79,7 @@ class RaySession:
 
     @classmethod
     def _started(cls, ray: Any, num_ranks: int) -> RaySession:
-        folder = RayFolder.make()
+        folder = OwnedFolder.make(_FOLDER_PREFIX, _FOLDER_ROOM)
         try:
             _init(
                 ray,

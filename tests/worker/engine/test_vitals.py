@@ -7,8 +7,12 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +25,7 @@ from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Submit
 from engine.contract.messages import Beat, LoadProgress
 from engine.offline.queue import Completion, collect
+from tests.cli.run_cli import ROOT, clean_environ
 from tests.engine.process.test_engine_process import make_spec
 from tests.engine.step.engine_scenario import VirtualClock, request
 from worker.engine import client as engine_client
@@ -160,6 +165,31 @@ async def test_a_stopped_engine_is_ended_and_has_died() -> None:
             assert "stood still for 1 s" in await client.died
         assert [frame async for frame in client.frames()] == []
         assert not psutil.pid_exists(ready.pid)
+
+
+KILLED = """
+import asyncio, os, signal
+from tests.worker.engine.test_vitals import odd_engine
+async def main():
+    async with odd_engine("") as client:
+        await client.start()
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_server_leaves_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = clean_environ() | {"TMPDIR": str(tmp_path)}
+    server = (sys.executable, "-c", KILLED)
+    await asyncio.to_thread(subprocess.run, server, cwd=ROOT, env=environ, check=False)
+    (left,) = tmp_path.glob("splitserve-*")
+    assert {"launch", "commands", "frames"} <= {each.name for each in left.iterdir()}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with odd_engine(""):
+        assert not left.exists()
+    assert list(tmp_path.glob("*splitserve-*")) == []
 
 
 async def test_an_engine_that_cannot_be_killed_is_given_up_and_has_died(

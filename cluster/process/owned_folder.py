@@ -1,10 +1,10 @@
-"""The folder of a Ray of our own: its sockets and its own logs.
+"""A folder of one process, in a place that all may use: its sockets, its logs.
 
-    make     also removes the folders of those that were killed before they could
+    make     also removes those of the same prefix whose owner was killed before it could
     remove   at the end
 
 Whose process lives is told by a lock, which the kernel lets go with it: pids of other containers
-mean nothing here.
+mean nothing here. A folder is locked before it has the name that others look for.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-_ROOM = Path("/tmp")
-"""The path of a Unix socket has 107 characters at most, and Ray adds 65 to its folder's."""
-_PREFIX = "splitserve-ray-"
 _LOCK = "in-use"
+_BEING_MADE = ".being-made-"
 
 
-class RayFolder:
-    """Owned by the process that made it."""
+class OwnedFolder:
+    """Owned by the process that made it, and gone at the latest with the next one's start."""
 
     def __init__(self, path: Path, lock: IO[bytes]) -> None:
         self.path = path
         self._lock = lock
 
     @classmethod
-    def make(cls, room: Path = _ROOM) -> RayFolder:
-        """A new one. Raises OSError where there is no room."""
-        for left in room.glob(f"{_PREFIX}*"):
+    def make(cls, prefix: str, room: Path) -> OwnedFolder:
+        """A new one, of this user alone. Raises OSError where there is no room."""
+        for left in room.glob(f"{prefix}*"):
             _remove_if_left(left)
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=room))
-        lock = (path / _LOCK).open("wb")
+        made = Path(tempfile.mkdtemp(prefix=_BEING_MADE, dir=room))
+        lock = (made / _LOCK).open("wb")
         fcntl.flock(lock, fcntl.LOCK_EX)
+        path = made.rename(room / (prefix + made.name.removeprefix(_BEING_MADE)))
         return cls(path, lock)
 
     def remove(self) -> None:
@@ -46,7 +45,7 @@ class RayFolder:
 
 
 def _remove_if_left(path: Path) -> None:
-    """One that has no lock yet is just being made."""
+    """One without a lock is not ours."""
     try:
         descriptor = os.open(path / _LOCK, os.O_RDWR)
     except OSError:
