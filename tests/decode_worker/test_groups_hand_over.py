@@ -62,7 +62,7 @@ def latent(folder: Path) -> ModelCard:
         (latent, (2, 1), (16, 16)),
         (latent, (1, 2), (64, 16)),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_tokens_are_those_of_one_rank_that_does_it_all(
     make: Any, ranks: tuple[int, int], sizes: tuple[int, int], tmp_path: Path
