@@ -10,6 +10,8 @@ COMPILES = "tests/kernels/triton/test_compiles"
 RAY = "tests/ranks/ray/"
 LONG = (
     RAY,
+    "tests/decode_worker/test_every_pair_of_groups.py",
+    "tests/decode_worker/test_groups_hand_over.py",
     "tests/worker/test_supervised_worker.py",
     "tests/worker/engine/test_vitals.py",
     "tests/kvtransfer/test_nixl_transport.py",
