@@ -16,7 +16,7 @@ from cli.fleet_view import FleetView
 from cli.progress_view import ProgressView
 from cli.terminal import complain, say
 from cluster.config import ServeOptions
-from cluster.errors import DiskFull
+from cluster.errors import DiskFull, PlaceLost
 from cluster.home import default_home
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
@@ -94,24 +94,33 @@ class FleetRun:
         """Why the start failed, if it did, or why the fleet cannot be kept alive."""
         starting = self._supervisor.start(self._stages)
         try:
-            is_stopped = await until_one_ends(self._stop.wait(), starting) == 0
+            await until_one_ends(self._stopped_or_lost(), starting)
         except StartFailed as cause:
             return None if self._stop.is_set() else cause.failure
-        if is_stopped:
-            return None
-        self._view.all_ready()
-        await until_one_ends(self._stop.wait(), self._supervisor.lost.wait())
+        if not self._stop.is_set() and not self._supervisor.lost.is_set():
+            self._view.all_ready()
+        await self._stopped_or_lost()
         loss = self._supervisor.loss
-        return _bug(loss) if loss is not None and not self._stop.is_set() else None
+        return _failure_of(loss) if loss is not None and not self._stop.is_set() else None
+
+    async def _stopped_or_lost(self) -> None:
+        await until_one_ends(self._stop.wait(), self._supervisor.lost.wait())
 
     async def _wind_down(self, failure: ProcessFailure | None) -> None:
         self._view.stopping_by_choice = failure is None
         grace_s = self._options.router.drain_timeout_s + STOP_SLACK_S
+        if failure is not None and not self._serves_without_its_place:
+            grace_s = _FAILED_START_GRACE_S
         try:
-            await self._supervisor.stop(_FAILED_START_GRACE_S if failure else grace_s)
+            await self._supervisor.stop(grace_s)
         finally:
             self._supervisor.kill()
             self._view.close()
+
+    @property
+    def _serves_without_its_place(self) -> bool:
+        loss = self._supervisor.loss
+        return loss is not None and isinstance(loss.cause, PlaceLost)
 
     def _on_signal(self, exit_code: ExitCode) -> None:
         """The first asks, the second insists."""
@@ -121,7 +130,9 @@ class FleetRun:
         self._stop.set()
 
 
-def _bug(loss: Loss) -> ProcessFailure:
+def _failure_of(loss: Loss) -> ProcessFailure:
+    if isinstance(loss.cause, PlaceLost):
+        return ProcessFailure(loss.name, "lost", loss.cause.message)
     return ProcessFailure(loss.name, "not kept alive any more", str(loss), "report this")
 
 

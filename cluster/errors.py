@@ -12,6 +12,7 @@
     |- NotReady                    429 / 503, with a Retry-After
     |  |- QueueFull
     |  |- NoWorker                 nobody can serve this now
+    |  |- PlaceLost                the cluster below a fleet does not answer
     |  '- Draining
     |- DeadlineExceeded            504
     |- Cancelled                   the client left: 499
@@ -92,6 +93,10 @@ class QueueFull(NotReady):
 
 class NoWorker(NotReady):
     """No worker is alive that could serve the request."""
+
+
+class PlaceLost(NotReady):
+    """What places a fleet's processes is gone: none can be started, or told to end, there."""
 
 
 class Draining(NotReady):

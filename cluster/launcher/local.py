@@ -145,6 +145,10 @@ class LocalLauncher:
         output = ChildOutput(log, lambda level, text: self._on_warning(spec.name, level, text))
         return start_process(spec, without_options(os.environ), output, log=str(log or ""))
 
+    async def until_lost(self) -> None:
+        """See Launcher. This machine is lost with us."""
+        await asyncio.Event().wait()
+
 
 def start_process(
     spec: ProcessSpec, environ: Mapping[str, str], output: ProcessOutput, *, log: str = ""

@@ -85,3 +85,7 @@ class Launcher(Protocol):
 
         Raises ConfigError when the program cannot be started at all.
         """
+
+    async def until_lost(self) -> None:
+        """Raises PlaceLost when no process can be started or told anything there any more; those
+        that run may do so for a while. Does not return. Called once."""

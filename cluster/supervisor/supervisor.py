@@ -40,7 +40,8 @@ class Supervisor:
         self._stages: list[list[Child]] = []
         self._background = Background(self._on_loss)
         self.lost = asyncio.Event()
-        """Set when a process is not kept alive any more, which is a bug: the fleet has to end."""
+        """Set when a process is not kept alive any more, and the fleet has to end: a bug, unless it
+        is the launcher's place that is lost."""
         self.loss: Loss | None = None
 
     @property
@@ -50,6 +51,7 @@ class Supervisor:
 
     async def start(self, stages: Sequence[Sequence[ProcessSpec]]) -> None:
         """Returns when all take requests. Raises the first StartFailed; call `stop` in any case."""
+        self._background.need("the place of the fleet", self._launcher.until_lost())
         for stage in stages:
             children = [self._child(spec) for spec in stage]
             self._stages.append(children)

@@ -76,6 +76,7 @@ class RayRank:
             self._news = self._host.actor.news.remote()
 
     def _lost(self, loss: Exception) -> RankEnd:
+        self._host.put_down(self._pid)
         if self._is_killed:
             return RankEnd(exit_code=-signal.SIGKILL, last_lines=self._log.last_lines)
         return RankEnd(words=self._host.in_words(loss), last_lines=self._log.last_lines)

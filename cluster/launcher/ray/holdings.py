@@ -2,17 +2,28 @@
 
 open -> keep_group, keep_host -> give_back
 given back before it came    the thread that brings it gives it back at once
+
+Ray's answers may never come: whoever gives back waits for PATIENCE_S, and leaves the rest to a
+thread; with our connection Ray ends what it did not hear of.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 from cluster.errors import ConfigError
 from cluster.launcher.ray.hosting import Host
 from cluster.launcher.ray.placing import PlacedGroup
 from cluster.launcher.ray.session import RaySession
+from cluster.logs import get_logger
+from cluster.process.thread_call import in_thread, in_thread_within
+
+PATIENCE_S = 5.0
+"""For what takes milliseconds."""
+_log = get_logger("ray")
 
 
 @dataclass(slots=True)
@@ -22,17 +33,20 @@ class _Held:
 
     def end(self, session: RaySession) -> None:
         """The actor first, so that it does not end as one whose room was taken."""
-        if self.host is not None:
-            self.host.end(session)
-        if self.group is not None:
-            self.group.remove(session)
+        try:
+            if self.host is not None:
+                self.host.end(session)
+        finally:
+            if self.group is not None:
+                self.group.remove(session)
 
 
 class Holdings:
     """From any thread."""
 
-    def __init__(self, session: RaySession) -> None:
+    def __init__(self, session: RaySession, *, patience_s: float = PATIENCE_S) -> None:
         self._session = session
+        self._patience_s = patience_s
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
 
@@ -58,17 +72,35 @@ class Holdings:
         _Held(host=host).end(self._session)
         raise _nobody_waits(start)
 
-    def give_back(self, start: str) -> None:
-        """Ends the actor and removes the group. Idempotent."""
+    async def give_back(self, start: str) -> None:
+        """Ends the actor and removes the group, within `patience_s`. Idempotent; never raises for
+        what Ray says, or does not say."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await in_thread(f"what {start} held", partial(self._end, start))
+        except Exception as cause:  # of Ray's, or no thread is left
+            _not_told(start, cause)
+
+    def close(self) -> None:
+        """All of them, as `give_back`; waits for PATIENCE_S at most."""
+        try:
+            in_thread_within(self._patience_s, "what is still held", self._end_all)
+        except Exception as cause:
+            _not_told("the fleet", cause)
+
+    def _end_all(self) -> None:
+        for start in list(self._held):
+            self._end(start)
+
+    def _end(self, start: str) -> None:
         with self._lock:
             held = self._held.pop(start, None)
         if held is not None:
             held.end(self._session)
 
-    def close(self) -> None:
-        """All of them."""
-        for start in list(self._held):
-            self.give_back(start)
+
+def _not_told(start: str, cause: Exception) -> None:
+    _log.warning("Ray could not be told that a start is over", start=start, cause=repr(cause))
 
 
 def _nobody_waits(start: str) -> ConfigError:

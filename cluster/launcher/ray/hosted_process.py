@@ -3,6 +3,7 @@
     facts    where it is, and which devices it was given
     start    once: a process of ours, in a session of its own, with its parent's death watched
     news     waits for what the process prints, reports, and at last for its end
+             asked no more: the process ends with its lease, and the actor as well
     stop     asks the process to finish, or kills it and all it started
 
 A child and not the actor's own process: an actor that dies says neither an exit code nor a signal
@@ -15,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cluster.launcher.local import LocalProcess, start_process
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
+from cluster.launcher.ray.lease import ASKED_EVERY_S, Lease
 from cluster.launcher.ray.library import ray_library
 from cluster.launcher.ray.machine import HostFacts, own_facts
 from cluster.launcher.ray.outbox import HostedNews, Outbox
@@ -36,7 +38,11 @@ _OF_THE_CLUSTER = ("RAY_AUTH_", "RAY_TLS_", "RAY_USE_TLS")
 class HostedProcess:
     """Its methods run on the event loop of the actor, whose thread lives as long as the actor."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, lease: Lease | None = None, end_of_actor: Callable[[], None] = lambda: os._exit(1)
+    ) -> None:
+        self._lease = lease or Lease()
+        self._end_of_actor = end_of_actor
         self._process: LocalProcess | None = None
         self._outbox = Outbox()
         self._background = Background(nothing_needed)
@@ -53,11 +59,18 @@ class HostedProcess:
         own = {name: value for name, value in os.environ.items() if not _is_the_actors(name)}
         self._process = start_process(spec, {**environ, **without_options(own)}, self._outbox)
         self._background.once(f"news of {spec.name}", self._tell(self._process))
+        self._background.once(f"lease of {spec.name}", self._end_with_lease(self._process))
         return self._process.pid
 
     async def news(self) -> list[HostedNews]:
-        """All there is, in order, once there is some; nothing comes after a ProcessExit."""
-        found = await self._outbox.take()
+        """All there is, in order, once there is some, or nothing after ASKED_EVERY_S; nothing comes
+        after a ProcessExit. Renews the lease."""
+        self._lease.renew()
+        try:
+            async with asyncio.timeout(ASKED_EVERY_S):
+                found = await self._outbox.take()
+        except TimeoutError:
+            return []
         if not isinstance(found[-1], ProcessExit):
             await asyncio.sleep(GATHER_S)
             found += self._outbox.take_rest()
@@ -72,6 +85,13 @@ class HostedProcess:
         async for report in process.reports():
             self._outbox.put(report)
         self._outbox.put(await process.wait())
+
+    async def _end_with_lease(self, process: LocalProcess) -> None:
+        self._lease.renew()
+        await self._lease.run_out()
+        process.stop(at_once=True)
+        await process.wait()
+        self._end_of_actor()
 
 
 def _is_the_actors(name: str) -> bool:

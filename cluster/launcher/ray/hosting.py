@@ -16,7 +16,12 @@ from cluster.errors import ConfigError
 from cluster.launcher.ray.bundles import Resources
 from cluster.launcher.ray.hosted_process import HostedProcess
 from cluster.launcher.ray.library import RayHandle
-from cluster.launcher.ray.machine import HostFacts, this_machine
+from cluster.launcher.ray.machine import (
+    HostFacts,
+    birth_of,
+    parent_of,
+    this_machine,
+)
 from cluster.launcher.ray.placing import PlacedGroup
 from cluster.launcher.ray.session import RaySession
 from cluster.options import without_options
@@ -71,10 +76,32 @@ class Host:
 
     def end(self, session: RaySession) -> None:
         """The actor; the kernel ends with it what it hosts. Idempotent, does not wait."""
+        if self._is_to_be_seen and is_stopped(self.facts.pid):
+            self._kill_actor()  # Ray would wait for five seconds
         session.ray.kill(self.actor, no_restart=True)
-        if self.is_on_this_machine and is_stopped(self.facts.pid):
-            with suppress(ProcessLookupError, PermissionError):  # Ray would wait for five seconds
-                os.kill(self.facts.pid, signal.SIGKILL)
+
+    def put_down(self, pid: int) -> list[int]:
+        """The process, its group and the actor, by the kernel: a raylet that has died ended none of
+        them. Those that now end; none on another machine, where they do within LEASE_S. Idempotent.
+        """
+        if not self._is_to_be_seen:
+            return []
+        ending = [self.facts.pid]
+        if parent_of(pid) == self.facts.pid:  # and by now nobody else's pid
+            ending.append(pid)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        self._kill_actor()
+        return ending
+
+    @property
+    def _is_to_be_seen(self) -> bool:
+        """An actor of this machine, and not another process that has its pid by now."""
+        return self.is_on_this_machine and birth_of(self.facts.pid) == self.facts.born
+
+    def _kill_actor(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.facts.pid, signal.SIGKILL)
 
 
 def begin_hosts(

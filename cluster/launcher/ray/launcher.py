@@ -10,6 +10,7 @@ Every start looks for room anew: a process whose node is lost comes back on anot
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -19,11 +20,19 @@ from cluster.launcher.local import OnProcessWarning
 from cluster.launcher.output import ChildOutput
 from cluster.launcher.protocol import VISIBLE_DEVICES, ProcessSpec
 from cluster.launcher.ray.bundles import bundle_of_a_rank
+from cluster.launcher.ray.head_watch import watch_head
 from cluster.launcher.ray.holdings import Holdings
-from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts, environ_to_share
+from cluster.launcher.ray.hosting import (
+    START_TIMEOUT_S,
+    ActorPlace,
+    Host,
+    begin_hosts,
+    environ_to_share,
+)
 from cluster.launcher.ray.placing import PLACEMENT_GROUP, place_group
 from cluster.launcher.ray.remote_process import RemoteProcess
 from cluster.launcher.ray.session import RaySession
+from cluster.process.own_lateness import SeenTimeout
 from cluster.process.thread_call import in_thread
 
 
@@ -54,8 +63,12 @@ class RayLauncher:
             host = await in_thread("placement", partial(self._hosted, spec, start))
             return await self._launched(spec, start, host)
         except BaseException:
-            self._holdings.give_back(start)
+            await self._holdings.give_back(start)
             raise
+
+    async def until_lost(self) -> None:
+        """See Launcher."""
+        await watch_head(self._session.ask_head)
 
     def close(self) -> None:
         """Gives back what is still held."""
@@ -79,13 +92,14 @@ class RayLauncher:
             environ |= {PLACEMENT_GROUP: start, VISIBLE_DEVICES: ",".join(host.facts.gpus)}
         hosted = ProcessSpec(name=spec.name, argv=spec.argv, environ=environ, stdin=spec.stdin)
         try:
-            pid = await host.actor.start.remote(hosted, environ_to_share())
-        except self._session.ray.exceptions.RayError as cause:
-            raise ConfigError(f"{spec.name} cannot be started: {cause}") from cause
+            async with SeenTimeout(START_TIMEOUT_S, time.monotonic):
+                pid = await host.actor.start.remote(hosted, environ_to_share())
+        except (TimeoutError, self._session.ray.exceptions.RayError) as cause:
+            why = str(cause) or f"its actor did not answer within {START_TIMEOUT_S:g} s"
+            raise ConfigError(f"{spec.name} cannot be started: {why}") from cause
         log = None if self._log_dir is None else self._log_dir / f"{spec.name}.log"
         output = ChildOutput(log, lambda level, text: self._on_warning(spec.name, level, text))
         return RemoteProcess(
-            self._session,
             host,
             pid,
             output,

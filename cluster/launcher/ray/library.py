@@ -12,12 +12,14 @@ from typing import Any
 from cluster.errors import ConfigError
 
 _REMEDY = "pip install 'splitserve[ray]', or start ranks and workers as processes"
-_OFF_UNLESS_ASKED = {
+_UNLESS_ASKED = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A call that comes after the end of a connection would begin another.
     "RAY_ENABLE_AUTO_CONNECT": "0",
     # An actor without a GPU keeps the variable as it was; a hosted process is told its devices.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray would end this process a minute after its head, past all that it holds; see head_watch.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
 }
 
 RayHandle = Any
@@ -26,7 +28,7 @@ RayHandle = Any
 
 def ray_library() -> Any:
     """The package. Raises ConfigError where it is not installed, or cannot be imported."""
-    for name, value in _OFF_UNLESS_ASKED.items():
+    for name, value in _UNLESS_ASKED.items():
         os.environ.setdefault(name, value)
     try:
         import ray

@@ -10,6 +10,8 @@ from typing import Any
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACES = Path("/proc/self/ns")
+_STATE, _PARENT, _BIRTH = 0, 1, 19
+"""After the name in proc(5)'s stat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class HostFacts:
     """Of the actor, on its machine."""
     uid: int
     """Of the user that it runs as."""
+    born: int
+    """When, as `birth_of` gives it: by then its pid may be another's."""
 
 
 def own_facts(ray: Any) -> HostFacts:
@@ -42,16 +46,23 @@ def own_facts(ray: Any) -> HostFacts:
         gpus=tuple(str(name) for name in context.get_accelerator_ids().get("GPU", ())),
         pid=os.getpid(),
         uid=os.getuid(),
+        born=birth_of(os.getpid()) or 0,
     )
 
 
 def is_there(pid: int) -> bool:
     """A process of this machine that has not ended; one that nobody has reaped is no more."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in "ZX"
+    return (fields := _stat(pid)) is not None and fields[_STATE] not in "ZX"
+
+
+def birth_of(pid: int) -> int | None:
+    """Ticks after the machine's own start; None where the process is not to be seen."""
+    return None if (fields := _stat(pid)) is None else int(fields[_BIRTH])
+
+
+def parent_of(pid: int) -> int | None:
+    """As `birth_of`."""
+    return None if (fields := _stat(pid)) is None else int(fields[_PARENT])
 
 
 def this_machine() -> str:
@@ -64,3 +75,11 @@ def this_machine() -> str:
     except OSError:  # no Linux: one machine, one system
         return socket.gethostname()
     return " ".join(parts)
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What follows the name, which may hold anything."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() or None
+    except OSError:
+        return None

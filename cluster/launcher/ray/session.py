@@ -27,8 +27,10 @@ from cluster.launcher.ray.bundles import RANK_RESOURCE, NodeRoom
 from cluster.launcher.ray.library import forwards_logs, ray_library
 from cluster.logs import get_logger
 from cluster.process.owned_folder import OwnedFolder
+from cluster.process.thread_call import in_thread_within
 
 NAMESPACE = "splitserve"
+CLOSE_TIMEOUT_S = 10.0
 _FOLDER_PREFIX, _FOLDER_ROOM = "splitserve-ray-", Path("/tmp")
 """The path of a Unix socket has 107 characters at most, and Ray adds 65 to its folder's."""
 _ANSWER_TIMEOUT_S = 5.0
@@ -117,12 +119,21 @@ class RaySession:
         ]
         return sorted(rooms, key=lambda room: (room.node_id != self.node_id, room.label))
 
+    def ask_head(self) -> None:
+        """Returns when the cluster's head answers. Raises RayError when it does not, in seconds."""
+        worker = self.ray._private.worker.global_worker
+        worker.gcs_client.check_alive([], timeout=_ANSWER_TIMEOUT_S)
+
     def close(self) -> None:
-        """Idempotent. Waits until a Ray of our own is gone: about a second."""
+        """Idempotent. Waits until a Ray of our own is gone: about a second, and CLOSE_TIMEOUT_S at
+        most, where its head does not answer; then the kernel ends it with us."""
         if not self._is_own:
             return
         self._is_own = False
-        self.ray.shutdown()
+        try:
+            in_thread_within(CLOSE_TIMEOUT_S, "the end of Ray", self.ray.shutdown)
+        except TimeoutError:
+            _log.warning("Ray did not end in time", limit_s=CLOSE_TIMEOUT_S)
         if self._folder is not None:
             self._folder.remove()
 

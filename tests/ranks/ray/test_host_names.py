@@ -18,6 +18,7 @@ def at(machine: str, host_name: str, uid: int = 1000) -> HostFacts:
         gpus=(),
         pid=1,
         uid=uid,
+        born=0,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +14,8 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.launcher.protocol import ProcessSpec
+from cluster.launcher.ray import launcher
+from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts
 from cluster.launcher.ray.launcher import RayLauncher
 from cluster.launcher.ray.remote_process import RemoteProcess
 from cluster.launcher.ray.session import RaySession
@@ -139,3 +141,22 @@ async def test_a_start_that_is_given_up_gives_its_room_back(place: Place) -> Non
     with pytest.raises(asyncio.CancelledError):
         await start
     within(lambda: None if groups_that_stand(place.session) else True, "the room is free")
+
+
+async def test_an_actor_that_is_stopped_before_it_starts_the_process_is_given_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors: list[psutil.Process] = []
+
+    def stopped_hosts(session: RaySession, places: Mapping[str, ActorPlace]) -> list[Host]:
+        hosts = begin_hosts(session, places)
+        actors.extend(psutil.Process(host.facts.pid) for host in hosts)
+        for actor in actors:
+            actor.suspend()
+        return hosts
+
+    monkeypatch.setattr(launcher, "begin_hosts", stopped_hosts)
+    monkeypatch.setattr(launcher, "START_TIMEOUT_S", 0.5)
+    with pytest.raises(ConfigError, match="did not answer within"):
+        await place.launch(worker(SERVES_UNTIL_SIGTERM))
+    assert_gone(*actors)

@@ -116,10 +116,11 @@ def test_a_node_that_is_lost_takes_its_ranks_along_and_is_named(
         ranks = spawner()
         ranks.place(RANKS_PER_NODE + 1)
         rank = ranks.start(launch(RANKS_PER_NODE))
-        process = psutil.Process(rank.pid)
+        process, actor = psutil.Process(rank.pid), child_of(rank.pid)
+        actor.suspend()  # by itself it might notice, and might not
         raylets.remove_node(lost, allow_graceful=False)
         assert lost.node_id[:8] in end_of(rank).ending
-        assert_gone(process)
+        assert_gone(process, actor)
 
 
 def test_a_process_that_has_room_for_its_ranks_takes_that_and_gives_nothing_back(
