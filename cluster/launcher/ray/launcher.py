@@ -53,11 +53,14 @@ class RayLauncher:
         self._log_dir = log_dir
         self._on_warning = on_warning
         self._starts = count(1)
+        self._own_mark = os.urandom(
+            4
+        ).hex()  # of all fleets on the cluster, whose pids may be equal
         self._holdings = Holdings(session)
 
     async def launch(self, spec: ProcessSpec) -> RemoteProcess:
         """See Launcher. Raises ConfigError also where the cluster has no room for its ranks."""
-        start = f"{spec.name}-{os.getpid()}-{next(self._starts)}"
+        start = f"{spec.name}-{self._own_mark}-{next(self._starts)}"
         self._holdings.open(start)
         try:
             host = await in_thread("placement", partial(self._hosted, spec, start))
