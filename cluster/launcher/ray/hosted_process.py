@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 from cluster.launcher.local import LocalProcess, start_process
 from cluster.launcher.protocol import ProcessExit, ProcessSpec
-from cluster.launcher.ray.lease import ASKED_EVERY_S, Lease
+from cluster.launcher.ray.lease import ASKED_EVERY_S, NewsLease
 from cluster.launcher.ray.library import ray_library
 from cluster.launcher.ray.machine import HostFacts, own_facts
 from cluster.launcher.ray.outbox import HostedNews, Outbox
@@ -39,9 +39,9 @@ class HostedProcess:
     """Its methods run on the event loop of the actor, whose thread lives as long as the actor."""
 
     def __init__(
-        self, lease: Lease | None = None, end_of_actor: Callable[[], None] = lambda: os._exit(1)
+        self, lease: NewsLease | None = None, end_of_actor: Callable[[], None] = lambda: os._exit(1)
     ) -> None:
-        self._lease = lease or Lease()
+        self._lease = lease or NewsLease()
         self._end_of_actor = end_of_actor
         self._process: LocalProcess | None = None
         self._outbox = Outbox()

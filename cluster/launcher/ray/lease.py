@@ -20,7 +20,7 @@ ASKED_EVERY_S = 5.0
 """An answer is given after so long, even if there is no news: the next question is the sign."""
 
 
-class Lease:
+class NewsLease:
     """Of one process; on one event loop."""
 
     def __init__(

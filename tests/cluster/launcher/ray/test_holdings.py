@@ -17,7 +17,14 @@ from cluster.launcher.ray.placing import PlacedGroup
 from cluster.launcher.ray.session import RaySession
 
 ELSEWHERE = HostFacts(
-    node_id="n", address="10.0.0.9", machine="other", host_name="other", gpus=(), pid=1, born=0
+    node_id="n",
+    address="10.0.0.9",
+    machine="other",
+    host_name="other",
+    gpus=(),
+    pid=1,
+    uid=0,
+    born=0,
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from cluster.launcher.protocol import ProcessExit
 from cluster.launcher.ray import hosted_process
 from cluster.launcher.ray.hosted_process import HostedProcess
-from cluster.launcher.ray.lease import Lease
+from cluster.launcher.ray.lease import NewsLease
 from tests.cluster.child_programs import SERVES_UNTIL_SIGTERM, STARTS_ANOTHER, program
 
 DEADLINE_S = 60.0
@@ -43,7 +43,7 @@ class Time:
 
 async def test_a_process_whose_news_nobody_asks_for_ends_and_its_actor_with_it() -> None:
     actor_left, time = asyncio.Event(), Time()
-    hosted = HostedProcess(Lease(LEASE_S, clock=time, sleep=time.sleep), actor_left.set)
+    hosted = HostedProcess(NewsLease(LEASE_S, clock=time, sleep=time.sleep), actor_left.set)
     process = psutil.Process(await hosted.start(program(STARTS_ANOTHER), {}))
     asking = asyncio.ensure_future(hosted.news())
     async with asyncio.timeout(DEADLINE_S):

@@ -38,6 +38,7 @@ def lost_host(pid: int, *, born: int | None = None) -> Host:
         host_name="here",
         gpus=(),
         pid=pid,
+        uid=os.getuid(),
         born=born if born is not None else birth_of(pid) or 0,
     )
     return Host(SimpleNamespace(news=SimpleNamespace(remote=news)), facts)
