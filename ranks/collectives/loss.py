@@ -27,6 +27,14 @@ def has_left() -> RankLost:
     return RankLost("this rank has left its group; form a group anew")
 
 
+def given_up(generation: int) -> RankLost:
+    """Of calls in a group that its conductor has given up."""
+    return RankLost(
+        f"generation {generation} of this group was given up: it has lost a rank; the group is "
+        "started anew"
+    )
+
+
 def is_taken(rank: int, generation: int) -> ConfigError:
     """Of a second process that would be the same rank."""
     return ConfigError(

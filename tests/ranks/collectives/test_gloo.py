@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +67,26 @@ def test_a_rank_that_goes_is_named_by_all_others_and_ends_the_group(end: str) ->
             errors = [rank.outcome() for rank in left]
             assert all(isinstance(error, RankLost) for error in errors)
             assert [error.ranks for error in errors] == [(1,), (1,)]
+
+
+def test_a_call_for_one_whose_connection_stands_ends_when_the_group_is_given_up() -> None:
+    """As after a partition: nobody can kill it, and TCP says nothing for minutes."""
+    place = MeetingPlace.open(CollectiveKind.GLOO, 2, generation=8)
+    with ThreadPoolExecutor(2) as pool:
+        own, other = pool.map(lambda at: join_at(place, at), (0, 1))
+        began_s = time.monotonic()
+        waiting = pool.submit(own.all_reduce, torch.ones(1, 576))
+        with pytest.raises(FutureTimeout):
+            waiting.result(0.3)
+        own.abort()
+        with pytest.raises(RankLost, match="generation 8 of this group was given up"):
+            waiting.result(LIMIT_S)
+        with pytest.raises(RankLost, match="was given up"):
+            own.meet(LIMIT_S)
+        own.close()
+        assert time.monotonic() - began_s < LIMIT_S / 2
+    other.close()
+    place.close()
 
 
 def test_a_rank_of_another_generation_is_refused() -> None:
