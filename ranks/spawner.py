@@ -33,6 +33,11 @@ class RankPlaces:
         """True when all may meet in shared memory."""
         return len(set(self.nodes)) == 1
 
+    @property
+    def far_ranks(self) -> tuple[int, ...]:
+        """Those on other hosts than the conductor's."""
+        return tuple(rank for rank, node in enumerate(self.nodes) if node != self.nodes[0])
+
     def ranks_beside(self, rank: int) -> tuple[int, ...]:
         """Those on the host of `rank`, itself among them: they share its cores and its memory."""
         return tuple(other for other, node in enumerate(self.nodes) if node == self.nodes[rank])

@@ -67,6 +67,8 @@ class EngineLoop:
         self._checked_s = clock()
         self._num_turns = 0
         self._beat_s = clock()
+        if others is not None:
+            others.while_waiting(self._beat)
 
     def run(self) -> None:
         """Turns until Stop."""
@@ -96,7 +98,7 @@ class EngineLoop:
             frame.experts = self._told_experts = numbers
 
     def _beat(self) -> None:
-        """Here and nowhere else: a thread beside this one would beat on when this one hangs."""
+        """On this thread and no other, which would beat on when this one hangs."""
         self._num_turns += 1
         now_s = self._clock()
         if now_s - self._beat_s >= BEAT_INTERVAL_S:

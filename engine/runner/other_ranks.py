@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -39,6 +39,10 @@ class OtherRanks(RankLine, Protocol):
     @property
     def waits(self) -> list[RankWait]:
         """Of every rank, the conductor's first; as of a moment ago."""
+
+    def while_waiting(self, tell: Callable[[], None]) -> None:
+        """From now on `tell` is called, ten times a second on the engine's thread, while that waits
+        for ranks of other hosts: it lives, and its watch ends the wait."""
 
     def check(self) -> None:
         """Once in every turn of the engine; at once. Raises RankLost when one of them has ended or

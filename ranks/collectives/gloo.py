@@ -38,7 +38,7 @@ from ranks.collectives.store import absent, claim
 DIRECT_BYTES = 64 << 10
 """Up to here every rank gets whole rows and adds them; longer ones are added by parts."""
 _LOOK = timedelta(seconds=0.1)
-"""While a call waits: whether its group was given up."""
+"""While a call waits: whether its group was given up; and to say that this rank waits."""
 _GRACE_S = 1.0
 """For those whose call has failed as well to say so."""
 
@@ -65,6 +65,7 @@ class GlooCollective:
         """See GroupCollective."""
         self._lost: RankLost | None = None
         self._is_aborted = False
+        self._tell: Callable[[], None] = lambda: None
         self._gloo: Any = None
         self._store = store
         with self._within(deadline_s):
@@ -135,6 +136,10 @@ class GlooCollective:
         options.timeout = timedelta(seconds=deadline_s)
         self._run(lambda gloo: gloo.barrier(options), deadline_s)
 
+    def while_waiting(self, tell: Callable[[], None]) -> None:
+        """See GroupCollective."""
+        self._tell = tell
+
     def wait_until_landed(self) -> None:
         """See GroupCollective."""
 
@@ -185,6 +190,7 @@ class GlooCollective:
                 if work.is_completed():
                     work.wait()  # raises what it failed with, or has just ended well
                     return
+                self._tell()
         held, self._gloo = [self._gloo], None
         threading.Thread(target=held.clear, name="gloo-end", daemon=True).start()  # it waits, too
         self._lost = given_up(self._generation)

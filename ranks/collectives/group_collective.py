@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -34,6 +34,10 @@ class GroupCollective(ExpertCollective, Protocol):
     def meet(self, deadline_s: float) -> None:
         """Returns when all ranks have called it: at the start, when some still load weights.
         Raises RankLost for those that have not come by then."""
+
+    def while_waiting(self, tell: Callable[[], None]) -> None:
+        """From now on `tell` is called now and then by the thread that waits in a call, where that
+        may be for a rank of another host."""
 
     def wait_until_landed(self) -> None:
         """Returns when all that was called until now is computed: at once where calls wait for that

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -58,6 +58,7 @@ class NcclCollective:
         self._nccl: Any = ProcessGroupNCCL(self._store, rank.index, rank.world_size, options)
         self._num_meetings = 0
         self._last: Any = None
+        self._tell: Callable[[], None] = lambda: None
 
     @property
     def rank(self) -> int:
@@ -123,6 +124,10 @@ class NcclCollective:
             raise rank_lost(lost, self.rank, self._generation, deadline_s) from error
         raise rank_lost(lost, self.rank, self._generation, deadline_s)
 
+    def while_waiting(self, tell: Callable[[], None]) -> None:
+        """See GroupCollective."""
+        self._tell = tell
+
     def wait_until_landed(self) -> None:
         """See GroupCollective; at most `deadline_s`, then the group is aborted."""
         done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -132,6 +137,7 @@ class NcclCollective:
             self._require_sound()
             if deadline.has_passed:
                 self._fail(f"a step did not end in {self._deadline_s:g} s")
+            self._tell()
             time.sleep(_LOOK_S)
         self._require_sound()  # NCCL lets a stream run on past what it has given up
 

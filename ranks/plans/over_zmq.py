@@ -25,8 +25,9 @@ from ranks.plans.zmq_beats import BeatInbox, BeatSender
 
 _HELLO = struct.Struct("<QQ")  # generation, rank
 _HEAD = struct.Struct("<QQQ")  # generation, sequence, kind
-DEADLINE_S = 10.0
-"""For a rank that is so far behind that its connection has no more room."""
+DEADLINE_S = 1.0
+"""For a rank that is a thousand plans behind, so that its connection has no more room. Less than an
+engine may be silent."""
 _LOOK_S = 0.001
 
 

@@ -119,6 +119,7 @@ def _watch_over(
         sign_of=ground.plans.sign_of,
         give_up=give_up,
         look_at=look_at,
+        far=ground.places.far_ranks,
         beside=ground.let_in,
     )
     closers.callback(watch.close)

@@ -9,7 +9,7 @@ Called from the engine's one thread; the watch has its own (watch.py).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -110,6 +110,10 @@ class RankGroup:
         self._own_facts = [own]
         self._ties.roster.await_ready(self._progress)
         self._ties.watch.expect_beats()
+
+    def while_waiting(self, tell: Callable[[], None]) -> None:
+        """See OtherRanks."""
+        self._ties.collective.while_waiting(tell)
 
     def check(self) -> None:
         """See OtherRanks."""

@@ -2,6 +2,7 @@
 
     a process has ended              noticed at the next look, within LOOK_INTERVAL_S
     it stands still (FROZEN_S)       no beat, and no work that the kernel sees; it is killed
+    the same, on another host        no beat for longer (FAR_FROZEN_S): beats may be lost
     either                           the group is given up: all waits end, `check` raises RankLost
 
 A rank beats with every plan, ten times a second while it waits for one, and while it waits for
@@ -14,7 +15,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
@@ -31,6 +32,9 @@ LOOK_INTERVAL_S = 0.05
 FROZEN_S = 1.2
 """Noticed within two seconds, with a beat, a look and an idle turn of the engine's loop added; and
 before the engine's server, whose limit is two seconds, sees it wait."""
+FAR_FROZEN_S = 5.0
+"""Of a rank on another host, whose beats alone are seen: TCP sends again after 0.2, 0.6, 1.4 and 3
+seconds, and beats that were lost on the way are no death."""
 _HEARTBEAT_LOOKS = 4
 _log = structlog.get_logger()
 SignOf = Callable[[int], RankSign]
@@ -41,10 +45,12 @@ GiveUp = Callable[[int], None]
 class RankHeart:
     """One rank's beats and work; `stands_still` is asked every LOOK_INTERVAL_S times four."""
 
-    def __init__(self, look: Callable[[], SignsOfLife | None], clock: Clock) -> None:
+    def __init__(
+        self, look: Callable[[], SignsOfLife | None], clock: Clock, limit_s: float = FROZEN_S
+    ) -> None:
         """`look`: at its process, None where nobody can: then its beats alone count."""
-        self._look = look
-        self._silence = Silence(FROZEN_S, clock=clock)
+        self._look, self.limit_s = look, limit_s
+        self._silence = Silence(limit_s, clock=clock)
         self._beat_ns: int | None = None
         self._seen: SignsOfLife | None = None
 
@@ -74,17 +80,22 @@ class RankWatch:
         sign_of: SignOf,
         give_up: GiveUp,
         look_at: LookAt,
+        far: Collection[int] = (),
         beside: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
         """`give_up` is called once, on the watch's thread, with the rank that was lost; `look_at`
-        gives the signs of a rank's process, None where it is on another host. `beside` is done
-        at every look, on this thread as well."""
+        gives the signs of a rank's process, None where nobody sees them. `far`: ranks on other
+        hosts. `beside` is done at every look, on this thread as well."""
         self._processes = tuple(processes)
         self._generation = generation
         self._sign_of, self._give_up, self._beside = sign_of, give_up, beside
         self._hearts = {
-            process.rank: RankHeart(functools.partial(look_at, process.rank), clock)
+            process.rank: RankHeart(
+                functools.partial(look_at, process.rank),
+                clock,
+                FAR_FROZEN_S if process.rank in far else FROZEN_S,
+            )
             for process in processes
         }
         self._beats_are_due = False
@@ -175,9 +186,10 @@ class RankWatch:
         for process in self._processes:
             sign = self._sign_of(process.rank)
             self._signs = self._signs | {process.rank: sign}  # another thread reads it
-            if self._hearts[process.rank].stands_still(sign.beat_ns) and self._loss is None:
-                process.kill()
-                self._lose(_frozen(process.rank, self._generation))
+            heart = self._hearts[process.rank]
+            if heart.stands_still(sign.beat_ns) and self._loss is None:
+                self._lose(_frozen(process.rank, self._generation, heart.limit_s))
+                process.kill()  # afterwards: on a host that is out of reach it may take long
 
     def _lose(self, loss: RankLost) -> None:
         self._loss = loss
@@ -199,9 +211,9 @@ def _ended(rank: int, generation: int, end: RankEnd) -> RankLost:
     )
 
 
-def _frozen(rank: int, generation: int) -> RankLost:
+def _frozen(rank: int, generation: int, limit_s: float) -> RankLost:
     return RankLost(
-        f"rank {rank} of generation {generation} stood still for {FROZEN_S:g} s and was ended",
+        f"rank {rank} of generation {generation} stood still for {limit_s:g} s and was ended",
         ranks=(rank,),
         ending="stood still",
     )

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
-from engine.runner.ranks.watch import FROZEN_S, RankHeart, RankWatch
+from engine.runner.ranks.watch import FAR_FROZEN_S, FROZEN_S, RankHeart, RankWatch
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd
 from tests.manual_clock import ManualClock
@@ -86,7 +86,7 @@ class FakeRank:
 class Watched:
     """Two fake ranks under a real watch."""
 
-    def __init__(self) -> None:
+    def __init__(self, far: tuple[int, ...] = ()) -> None:
         self.ranks = [FakeRank(1), FakeRank(2)]
         self.given_up: list[int] = []
         self.has_given_up = threading.Event()
@@ -96,6 +96,7 @@ class Watched:
             sign_of=lambda rank: RankSign(num_plans=0, beat_ns=1, waited_s=0.0),
             give_up=self._give_up,
             look_at=lambda rank: IDLE,
+            far=far,
         )
 
     def _give_up(self, rank: int) -> None:
@@ -135,11 +136,36 @@ def test_a_silent_rank_is_killed_once_beats_are_due(watched: Watched) -> None:
     watched.watch.start()
     watched.watch.expect_beats()
     assert watched.has_given_up.wait(LIMIT_S)
-    assert [rank.was_killed for rank in watched.ranks] == [True, False]
     loss = watched.watch.await_loss(LIMIT_S)
     assert loss is not None
     assert loss.ending == "stood still"
     watched.watch.close()
+    assert [rank.was_killed for rank in watched.ranks] == [True, False]
+
+
+def test_a_silent_rank_on_another_host_has_longer_and_its_group_waits_for_no_kill() -> None:
+    """Both are silent from the beginning; one is near."""
+    watched = Watched(far=(1,))
+    order: list[str] = []
+    watched.ranks[1].kill = lambda: order.append(f"kill after {len(watched.given_up)}")  # type: ignore[method-assign]
+    watched.watch.start()
+    watched.watch.expect_beats()
+    assert watched.has_given_up.wait(LIMIT_S)
+    watched.watch.close()
+    assert watched.given_up == [2]
+    assert order == ["kill after 1"]
+    assert not watched.ranks[0].was_killed
+
+
+def test_beats_that_come_again_after_three_seconds_are_life_on_another_host_alone() -> None:
+    for limit_s, lives in ((FROZEN_S, False), (FAR_FROZEN_S, True)):
+        clock = ManualClock()
+        heart = RankHeart(Looks(None), clock, limit_s)
+        found = []
+        for beat in [1] * 16 + [2] * 16:
+            clock.advance(LOOK_S)
+            found.append(heart.stands_still(beat))
+        assert any(found) is not lives
 
 
 def test_ranks_that_are_told_to_end_are_no_loss(watched: Watched) -> None:
