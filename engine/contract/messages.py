@@ -3,6 +3,7 @@
     server  --- Command -->  engine          msgpack over a local ZMQ socket, one per message
     server  <-- Frame -----  engine          one per step, for all requests at once
     server  <-- Beat ------  engine          between steps, twice a second
+    server  <-- AwaitsRanks  engine          in a step that waits for other ranks, as often
 
 A request is submitted once and ends with exactly one `RequestEnded`. In between, by prefill mode:
 
@@ -235,4 +236,12 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     """Since the start."""
 
 
-EngineMessage = Ready | LoadProgress | EngineFailed | Stepped | Beat
+class AwaitsRanks(msgspec.Struct, frozen=True, tag=True):
+    """The thread that makes the steps waits in a collective for ranks that live: said again and
+    again by the one that watches them, no longer than a collective may take."""
+
+    waited_s: float
+    """So far."""
+
+
+EngineMessage = Ready | LoadProgress | EngineFailed | Stepped | Beat | AwaitsRanks

@@ -6,6 +6,7 @@ not read yet waits in memory; it is bounded by what the running requests can sti
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from engine.contract.commands import Command
 from engine.contract.messages import EngineMessage, Frame, Stepped
 
 _LOG = structlog.get_logger()
+_MAX_ASIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class ZmqChannel:
 
     def __init__(self, *, commands_address: str, frames_address: str) -> None:
         self._context = zmq.Context()
+        self._frames_address = frames_address
         self._commands = self._context.socket(zmq.PULL)
         self._frames = self._context.socket(zmq.PUSH)
         for socket, address in (
@@ -85,11 +88,35 @@ class ZmqChannel:
         """See MessageSink."""
         self._frames.send(self._encoder.encode(message))
 
+    def beside(self) -> SideDoor:
+        """For one other thread, which has ended, and closed it, before this is closed."""
+        return SideDoor(self._context.socket(zmq.PUSH), self._frames_address)
+
     def close(self, linger_ms: int = 1000) -> None:
         """Waits at most `linger_ms` for the last messages to leave."""
         self._commands.close(linger=0)
         self._frames.close(linger=linger_ms)
         self._context.term()
+
+
+class SideDoor:
+    """A MessageSink of another thread than the loop's, for words that may be lost."""
+
+    def __init__(self, socket: zmq.Socket[bytes], frames_address: str) -> None:
+        self._socket = socket
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.set_hwm(_MAX_ASIDE)
+        socket.connect(frames_address)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def send(self, message: EngineMessage) -> None:
+        """See MessageSink. A server that reads none misses none."""
+        with contextlib.suppress(zmq.Again):
+            self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._socket.close()
 
 
 class _Addressed(msgspec.Struct):

@@ -23,7 +23,7 @@ from cluster.logs import configure_logging
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from cluster.rank_facts import RankFacts
-from engine.contract.messages import EngineFailed, LoadProgress, Ready
+from engine.contract.messages import AwaitsRanks, EngineFailed, LoadProgress, Ready
 from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.process.channel import MessageSink, ZmqChannel
@@ -33,6 +33,7 @@ from engine.process.loop import EngineLoop
 from engine.process.memory_habits import keep_freed_memory, spare_loaded_objects
 from engine.process.threads import core_clock_of, use_threads_to_load, use_threads_to_serve
 from engine.runner.model_runner import Replica
+from engine.runner.other_ranks import OtherRanks
 from engine.step.engine import Engine
 
 _LOG = structlog.get_logger()
@@ -94,7 +95,7 @@ def run_engine_process(
 
     replica = load(spec, report)
     if replica.others is not None:
-        closers.callback(replica.others.close)
+        _tell_of_waits(channel, replica.others, closers)
     use_threads_to_serve(replica.kv.device)
     extensions: list[Extension] = []
     engine = Engine(
@@ -120,6 +121,14 @@ def run_engine_process(
         engine, extension, source=channel, sink=channel, others=replica.others, experts=experts
     )
     loop.run()
+
+
+def _tell_of_waits(channel: ZmqChannel, others: OtherRanks, closers: contextlib.ExitStack) -> None:
+    """They are closed first: their watch speaks beside the loop until then."""
+    aside = channel.beside()
+    closers.callback(aside.close)
+    closers.callback(others.close)
+    others.on_wait(lambda waited_s: aside.send(AwaitsRanks(waited_s)))
 
 
 def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> None:

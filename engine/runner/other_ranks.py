@@ -44,6 +44,10 @@ class OtherRanks(RankLine, Protocol):
         """From now on `tell` is called, ten times a second on the engine's thread, while that waits
         for ranks of other hosts: it lives, and its watch ends the wait."""
 
+    def on_wait(self, tell: Callable[[float], None]) -> None:
+        """The same for ranks of its own host, for which the engine's thread waits in native code:
+        another thread, which sees that they live, tells for how many seconds by now."""
+
     def check(self) -> None:
         """Once in every turn of the engine; at once. Raises RankLost when one of them has ended or
         stands still: the engine ends, and the group with it."""

@@ -46,6 +46,9 @@ _GRACE_S = 1.0
 class GlooCollective:
     """A GroupCollective; one rank's."""
 
+    in_call_since_s = None
+    """See GroupCollective: this thread tells while it waits."""
+
     def __init__(
         self,
         store: Store,

@@ -28,6 +28,11 @@ class GroupCollective(ExpertCollective, Protocol):
         """Seconds that this rank has waited for others, in all: the ranks' skew. 0 where only a
         device could say it; over TCP with the time that the bytes took."""
 
+    @property
+    def in_call_since_s(self) -> float | None:
+        """When the call began that this rank is in, on time.monotonic, where nobody can be told
+        `while_waiting`; None between two calls. Any thread may ask."""
+
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
         """The rows of `root` to all others, in place; contiguous, of one shape at every rank."""
 

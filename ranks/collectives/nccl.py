@@ -45,6 +45,8 @@ class NcclCollective:
 
     waited_s = 0.0
     """See GroupCollective."""
+    in_call_since_s = None
+    """See GroupCollective: this thread tells while it waits."""
 
     def __init__(
         self, store: Store, rank: Rank, generation: int, *, deadline_s: float = DEADLINE_S

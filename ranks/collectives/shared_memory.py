@@ -54,6 +54,8 @@ class SharedMemoryCollective:
         self._segment, self._rank, self._deadline_s = segment, rank, deadline_s
         self._library: Any = library
         self._is_called = False
+        self.in_call_since_s: float | None = None
+        """See GroupCollective."""
         self._view = RankViewRecord(
             segment=segment.address(),
             rank=rank.index,
@@ -165,12 +167,13 @@ class SharedMemoryCollective:
 
     def _call(self, name: str, *arguments: object) -> None:
         self._is_called = True  # before the library is looked up: `close` takes that away first
+        self.in_call_since_s = time.monotonic()
         try:
             outcome = getattr(self._library, f"splitserve_{name}")(self._at, *arguments)
             if outcome:
                 self._fail(outcome)
         finally:
-            self._is_called = False
+            self._is_called, self.in_call_since_s = False, None
 
     def _fail(self, outcome: int) -> None:
         if outcome == native_calls.DIFFERENT_CALL:

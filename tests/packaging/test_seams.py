@@ -25,6 +25,7 @@ OWN_TIME = {
     "cli.fleet_view": "tells how long a start took",
     "kvtransfer.selftest": "tells how long a transfer took",
     "ranks.collectives.gloo": "tells how long a rank waited for others",
+    "ranks.collectives.shared_memory": "tells since when a rank waits for others",
     "ranks.selftest_rank": "tells how long a sum took",
 }
 """In real time whatever the World says, and why."""

@@ -26,6 +26,7 @@ from cluster.process.owned_folder import OwnedFolder
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Command, Stop
 from engine.contract.messages import (
+    AwaitsRanks,
     EngineFailed,
     EngineMessage,
     Frame,
@@ -153,6 +154,8 @@ class EngineClient:
         while True:
             message = self._decoder.decode(await self._frames.recv())
             vitals.heard(message)
+            if isinstance(message, AwaitsRanks):
+                continue
             if isinstance(message, EngineFailed):
                 self._take_last_word(message)
             self._inbox.put_nowait(message)

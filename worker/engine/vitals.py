@@ -4,6 +4,9 @@
     SERVING   a message or a sign of work every engine_silence_s: else it stands still
               a message every step_timeout_s: else its step never ends
 
+An engine of several ranks may wait for another one in its step: AwaitsRanks says that this one
+lives, and is a sign of work.
+
 The engine's loop sends a Beat between steps. During a long step there is none, but the kernel sees
 work (signs_of_life.py): so a slow step, on busy cores or a machine that swaps, is told from a
 stopped or deadlocked process.
@@ -19,7 +22,7 @@ from cluster.deadline import Clock
 from cluster.process.own_lateness import SeenTime
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
-from engine.contract.messages import EngineMessage, LoadProgress, Ready
+from engine.contract.messages import AwaitsRanks, EngineMessage, LoadProgress, Ready
 
 LONG_STEP_S = 0.6
 """Without a word: between steps the loop beats every half second."""
@@ -45,7 +48,7 @@ class Vitals:
         self._standstill = Silence(limits.engine_silence_s, clock=clock)
         self._look = look
         self._seen: SignsOfLife | None = None
-        self._was_heard = False
+        self._was_heard = self._awaits_ranks = False
         self.is_in_long_step = False
         """It works, and has said nothing for longer than between two beats."""
         self._phase = "the process starts"
@@ -54,7 +57,10 @@ class Vitals:
         self.interval_s = min(LOOK_INTERVAL_S, *(watch.interval_s for watch in watches))
 
     def heard(self, message: EngineMessage) -> None:
-        """Whatever the engine says is a sign of life."""
+        """Whatever the engine says is a sign of life; that it waits for a rank, one of work."""
+        if isinstance(message, AwaitsRanks):
+            self._awaits_ranks = True
+            return
         for watch in (self._start, self._step, self._standstill):
             watch.heard()
         self._words.renew()
@@ -86,6 +92,7 @@ class Vitals:
             return False
         before, self._seen = self._seen, self._look()
         is_working = self._seen is not None and self._seen.show_work(before)
+        is_working, self._awaits_ranks = is_working or self._awaits_ranks, False
         if self._seen is None or is_working:
             self._standstill.heard()
         return is_working

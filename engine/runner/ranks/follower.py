@@ -18,8 +18,8 @@ from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
 from engine.model.experts.rank_experts import RankExperts
 from engine.runner.model_runner import DecoderRunner
+from engine.runner.ranks.collective_wait import CALL_DEADLINE_S
 from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
-from engine.runner.ranks.forming import CALL_DEADLINE_S
 from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.own_facts import own_facts
 from engine.runner.ranks.rank_portion import portion_of

@@ -20,6 +20,7 @@ from cluster.process.free_memory import free_memory_bytes
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
+from engine.runner.ranks.collective_wait import CALL_DEADLINE_S
 from engine.runner.ranks.group import GroupTies, RankGroup
 from engine.runner.ranks.roster import ARRIVED, Roster
 from engine.runner.ranks.watch import RankWatch
@@ -27,9 +28,6 @@ from ranks.collectives.rendezvous import choose_kind, join
 from ranks.ground import Ground, GroundPlan
 from ranks.launch import CONDUCTOR
 from ranks.spawner import RankPlaces, RankProcess, Spawner
-
-CALL_DEADLINE_S = 30.0
-"""Of one collective: for ranks that the watch thinks alive. They are at most a step apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import torch
 from cluster.errors import RankLost, SplitserveError
 from cluster.rank_facts import RankFacts, RankWait
 from engine.model.load_phases import PhaseProgress
+from engine.runner.ranks.collective_wait import CollectiveWait
 from engine.runner.ranks.roster import LOADED, Roster
 from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.group_collective import GroupCollective
@@ -88,6 +89,10 @@ class RankGroup:
             rank=CONDUCTOR, num_plans=self._num_plans, waited_s=self._ties.collective.waited_s
         )
         return [own, *self._ties.watch.waits]
+
+    def on_wait(self, tell: Callable[[float], None]) -> None:
+        """See OtherRanks."""
+        self._ties.watch.on_wait(CollectiveWait(self._ties.collective), tell)
 
     def meet(self) -> None:
         """See LoadedTogether."""

@@ -101,6 +101,7 @@ class RankWatch:
         self._beats_are_due = False
         self._loss: RankLost | None = None
         self._afterwards: list[Callable[[], None]] = []
+        self._waits: list[tuple[Callable[[], float | None], Callable[[float], None]]] = []
         self._ends_are_due = False
         self._signs: dict[int, RankSign] = {}
         self._is_lost, self._is_closed = threading.Event(), threading.Event()
@@ -128,6 +129,11 @@ class RankWatch:
         self._afterwards.append(then)
         if self._is_lost.is_set():
             then()
+
+    def on_wait(self, waited_s: Callable[[], float | None], tell: Callable[[float], None]) -> None:
+        """Of the conductor's own thread: while `waited_s` says so, and all ranks live, `tell` is
+        called at every fourth look, on the watch's thread."""
+        self._waits.append((waited_s, tell))
 
     def expect_ends(self) -> None:
         """The ranks are told to end: no loss any more."""
@@ -181,6 +187,7 @@ class RankWatch:
                 self._lose(_ended(rank, self._generation, end))
             elif self._beats_are_due and num_looks % _HEARTBEAT_LOOKS == 0:
                 self._listen()
+                self._tell_of_waits()
 
     def _listen(self) -> None:
         for process in self._processes:
@@ -190,6 +197,12 @@ class RankWatch:
             if heart.stands_still(sign.beat_ns) and self._loss is None:
                 self._lose(_frozen(process.rank, self._generation, heart.limit_s))
                 process.kill()  # afterwards: on a host that is out of reach it may take long
+
+    def _tell_of_waits(self) -> None:
+        for waited_s, tell in self._waits:
+            waited = waited_s()
+            if waited is not None and self._loss is None:
+                tell(waited)
 
     def _lose(self, loss: RankLost) -> None:
         self._loss = loss

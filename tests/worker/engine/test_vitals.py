@@ -23,7 +23,7 @@ from cluster.config import EngineOptions
 from cluster.errors import InternalError
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Submit
-from engine.contract.messages import Beat, LoadProgress
+from engine.contract.messages import AwaitsRanks, Beat, LoadProgress
 from engine.offline.queue import Completion, collect
 from tests.cli.run_cli import ROOT, clean_environ
 from tests.engine.process.test_engine_process import make_spec
@@ -95,6 +95,28 @@ def test_a_beat_is_enough_to_live(serving: Watched) -> None:
     for turn in range(20):
         assert serving.pass_time(2.5, works=False) is None
         serving.vitals.heard(Beat(turn))
+
+
+def test_an_engine_that_waits_for_a_living_rank_is_in_a_long_step_until_it_is_endless(
+    serving: Watched,
+) -> None:
+    def wait(seconds: float) -> str | None:
+        for _ in range(round(seconds / serving.vitals.interval_s)):
+            serving.vitals.heard(AwaitsRanks(1.0))
+            if (why := serving.pass_time(serving.vitals.interval_s, works=False)) is not None:
+                return why
+        return None
+
+    assert wait(50) is None
+    assert serving.vitals.is_in_long_step
+    assert "did not end a step in 60 s" in str(wait(20))
+
+
+def test_an_engine_that_is_stopped_after_it_waited_for_a_rank_stands_still(
+    serving: Watched,
+) -> None:
+    serving.vitals.heard(AwaitsRanks(1.0))
+    assert "stood still for 3 s" in str(serving.pass_time(4.0, works=False))
 
 
 def test_a_long_step_is_no_standstill_until_it_is_endless(serving: Watched) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 from engine.process.rank_main import rank_main
 from engine.runner.ranks.extension import RankExtension, RankParts
+
+WORK_S = 2.0
+"""Of a rank that is told to work: the others wait for it in their next step."""
 
 
 class EchoExtension:
@@ -19,6 +25,12 @@ class EchoExtension:
         """See RankExtension."""
         if body == b"fail":
             raise ValueError("told to fail")
+        if body == b"hang":
+            threading.Event().wait()
+        if body == b"work":
+            end_s = time.monotonic() + WORK_S
+            while time.monotonic() < end_s:
+                pass
         self._heard.append(body)
 
     def poll(self) -> list[bytes]:

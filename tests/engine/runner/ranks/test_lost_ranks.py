@@ -24,7 +24,8 @@ from ranks.launch import RankLaunch
 from ranks.processes import LocalRank
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.parity import random_prompts
-from tests.engine.runner.ranks.groups import LIMIT_S, SeenSpawner, running, spec_of
+from tests.engine.runner.ranks.echo_rank import WORK_S
+from tests.engine.runner.ranks.groups import LIMIT_S, SeenSpawner, answers_of, running, spec_of
 
 pytestmark = pytest.mark.timeout(300)
 LIMITS = {"max_context_tokens": 96, "kv_memory_bytes": 8 << 20}
@@ -124,6 +125,21 @@ def test_extensions_greet_hear_and_answer_and_one_that_fails_ends_the_group(
         lost = idle_until_lost(replica)
     assert "failed: ValueError: told to fail" in lost.message
     assert_nothing_left(spawner)
+
+
+def waits_for_a_rank_that_works(spec: EngineSpec) -> list[float]:
+    """What the conductor's watch tells of its step, which ends well."""
+    told: list[float] = []
+    with running(spec) as replica:
+        assert replica.others is not None
+        replica.others.on_wait(told.append)
+        replica.others.tell(b"work")
+        assert answers_of(Engine(replica, spec.options), random_prompts((20,), 97), 2)
+    return told
+
+
+def test_that_the_conductor_waits_for_a_rank_that_lives_is_told_beside_it(card: ModelCard) -> None:
+    assert max(waits_for_a_rank_that_works(spec_of(card, 2, **LIMITS))) > WORK_S / 4
 
 
 class EarlyEnd(SeenSpawner):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 
 import pytest
 
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
+from engine.runner.ranks.collective_wait import CALL_DEADLINE_S, LONG_S, CollectiveWait
 from engine.runner.ranks.watch import FAR_FROZEN_S, FROZEN_S, RankHeart, RankWatch
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd
@@ -201,6 +203,37 @@ def test_what_is_to_be_done_after_a_loss_is_done_by_the_watch_or_at_once(watched
     watched.watch.on_loss(late.set)
     assert late.is_set()
     watched.watch.close()
+
+
+class SlowCalls:
+    """A collective that the conductor has been in for three seconds."""
+
+    in_call_since_s: float | None = 997.0
+
+
+def test_a_wait_for_ranks_is_told_while_they_live_and_a_collective_may_take_so_long() -> None:
+    clock, calls = ManualClock(), SlowCalls()
+    wait = CollectiveWait(calls, clock=clock)
+    assert wait() == pytest.approx(3.0)
+    clock.advance(CALL_DEADLINE_S)
+    assert wait() is None
+    calls.in_call_since_s = clock() - LONG_S / 2
+    assert wait() is None
+    calls.in_call_since_s = None
+    assert wait() is None
+
+
+def test_the_watch_tells_of_the_conductor_s_wait_until_a_rank_is_lost(watched: Watched) -> None:
+    told: SimpleQueue[float] = SimpleQueue()
+    watched.watch.on_wait(lambda: 3.0, told.put)
+    watched.watch.start()
+    watched.watch.expect_beats()
+    assert told.get(timeout=LIMIT_S) == 3.0
+    assert watched.has_given_up.wait(LIMIT_S)  # they never beat again
+    while not told.empty():
+        told.get()
+    watched.watch.close()
+    assert told.empty()
 
 
 def test_a_signal_without_a_name_ends_a_rank_as_any_other(watched: Watched) -> None:

@@ -1,0 +1,35 @@
+"""How long a rank's one thread has waited in a collective: asked by another thread."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from cluster.deadline import Clock
+
+CALL_DEADLINE_S = 30.0
+"""Of one collective: for ranks that the watch thinks alive. They are at most a step apart."""
+LONG_S = 0.4
+"""Nobody needs to hear of a shorter wait: less than between two beats of an engine."""
+
+
+class Calls(Protocol):
+    """As much of a collective as says that it waits."""
+
+    @property
+    def in_call_since_s(self) -> float | None:
+        """See GroupCollective."""
+
+
+class CollectiveWait:
+    """Of one collective."""
+
+    def __init__(self, calls: Calls, *, clock: Clock = time.monotonic) -> None:
+        self._calls, self._clock = calls, clock
+
+    def __call__(self) -> float | None:
+        """Seconds; None for no wait, a short one, and one that should have ended with its
+        deadline."""
+        since_s = self._calls.in_call_since_s
+        waited_s = 0.0 if since_s is None else self._clock() - since_s
+        return waited_s if LONG_S <= waited_s <= CALL_DEADLINE_S else None
