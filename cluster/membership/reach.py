@@ -64,21 +64,22 @@ class RouterPlace:
         return f"{self.host}:{self.port}"
 
 
-def address_towards(host: str, port: int) -> str:
+def address_towards(
+    host: str, port: int, *, who: str = "workers reach a router", param: str | None = "router"
+) -> str:
     """This machine's address that faces another place. No packet is sent, but a name is looked up:
     not for an event loop.
 
     Raises OSError where there is no way there, or none yet; ConfigError for a name that stands for
-    IPv6 addresses alone.
+    IPv6 addresses alone: it says `who` cannot do so, by the fault of which option.
     """
     try:
         found = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)
     except socket.gaierror:
         socket.getaddrinfo(host, port, socket.AF_INET6, socket.SOCK_DGRAM)  # raises the same
         raise ConfigError(
-            f"{host} has IPv6 addresses only, and workers reach a router over IPv4; give it an "
-            "IPv4 address",
-            param="router",
+            f"{host} has IPv6 addresses only, and {who} over IPv4; give it an IPv4 address",
+            param=param,
         ) from None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(found[0][4])

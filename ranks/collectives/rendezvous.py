@@ -27,7 +27,7 @@ from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.native_calls import load_collectives
 from ranks.collectives.segment import SharedSegment
 from ranks.collectives.shared_memory import SharedMemoryCollective
-from ranks.collectives.store import STORE_TIMEOUT_S, join_store, open_store
+from ranks.collectives.store import STORE_TIMEOUT_S, WHO, join_store, open_store
 
 _log = logging.getLogger("splitserve.ranks")
 
@@ -123,7 +123,7 @@ def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) 
     host, port = rendezvous.store_host, rendezvous.store_port
     store = join_store(host, port, generation, timeout_s=STORE_TIMEOUT_S)
     if rendezvous.kind is CollectiveKind.GLOO:
-        address = address_towards(host, port)
+        address = address_towards(host, port, who=WHO, param=None)
         return GlooCollective(store, own, generation, address=address, deadline_s=deadline_s)
     from ranks.collectives.nccl import NcclCollective  # a torch for CPUs has none
 

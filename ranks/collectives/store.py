@@ -15,16 +15,20 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from cluster.errors import RankLost, WrongGeneration
+from cluster.membership.reach import address_towards
 from ranks.collectives.loss import is_taken
 
 _GENERATION = "generation"
+WHO = "ranks meet"
 STORE_TIMEOUT_S = 60.0
 """For a store to open, or to answer; a rank's first word to the others."""
 
 
 def open_store(host: str, generation: int) -> TCPStore:
     """At `host`, an address of this machine that the ranks reach, and at no other; `.port` is the
-    real one. Raises OSError for an address that is not this machine's."""
+    real one. Raises OSError for an address that is not this machine's, ConfigError for an IPv6
+    one."""
+    address_towards(host, 0, who=WHO, param=None)
     limit = timedelta(seconds=STORE_TIMEOUT_S)
     with socket.create_server((host, 0)) as listener:
         store = TCPStore(

@@ -111,10 +111,12 @@ def begin_hosts(
     timeout_s: float = START_TIMEOUT_S,
 ) -> list[Host]:
     """One actor for each name, once all run. Raises ConfigError, and leaves none."""
-    actors = [_begun(session, name, place) for name, place in places.items()]
+    actors: list[RayHandle] = []
     try:
+        for name, place in places.items():
+            actors.append(_begun(session, name, place))
         facts = session.ray.get([actor.facts.remote() for actor in actors], timeout=timeout_s)
-    except session.ray.exceptions.RayError as cause:
+    except (session.ray.exceptions.RayError, ValueError) as cause:  # a name that another has
         for actor in actors:
             session.ray.kill(actor, no_restart=True)
         raise ConfigError(_not_begun(list(places), timeout_s, cause)) from cause

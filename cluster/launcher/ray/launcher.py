@@ -9,11 +9,11 @@ Every start looks for room anew: a process whose node is lost comes back on anot
 
 from __future__ import annotations
 
-import os
 import time
 from functools import partial
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 
 from cluster.errors import ConfigError
 from cluster.launcher.local import OnProcessWarning
@@ -52,15 +52,13 @@ class RayLauncher:
         self._uses_gpus = uses_gpus
         self._log_dir = log_dir
         self._on_warning = on_warning
+        self._mark = token_hex(4)  # other fleets of the cluster have the same names of processes
         self._starts = count(1)
-        self._own_mark = os.urandom(
-            4
-        ).hex()  # of all fleets on the cluster, whose pids may be equal
         self._holdings = Holdings(session)
 
     async def launch(self, spec: ProcessSpec) -> RemoteProcess:
         """See Launcher. Raises ConfigError also where the cluster has no room for its ranks."""
-        start = f"{spec.name}-{self._own_mark}-{next(self._starts)}"
+        start = f"{spec.name}-{self._mark}-{next(self._starts)}"
         self._holdings.open(start)
         try:
             host = await in_thread("placement", partial(self._hosted, spec, start))

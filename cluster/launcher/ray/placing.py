@@ -116,12 +116,17 @@ def _asked(
     selectors: list[dict[str, str]] = [{} for _ in bundles]
     if first_node is not None:
         selectors[0] = {_NODE_LABEL: first_node}
-    return session.ray.util.placement_group(
-        [dict(bundle) for bundle in bundles],
-        strategy=strategy,
-        name=name,
-        bundle_label_selector=selectors,
-    )
+    try:
+        return session.ray.util.placement_group(
+            [dict(bundle) for bundle in bundles],
+            strategy=strategy,
+            name=name,
+            bundle_label_selector=selectors,
+        )
+    except (session.ray.exceptions.RayError, ValueError) as cause:
+        raise ConfigError(
+            f"Ray refuses the placement group {name}: {str(cause).partition(chr(10))[0]}"
+        ) from cause
 
 
 def _settled(session: RaySession, handle: RayHandle, deadline: Deadline) -> str:

@@ -2,7 +2,8 @@
 
     open   connected already   that one, and left as it is
            an address          that cluster: --ray-address, else $RAY_ADDRESS
-           neither             a Ray is started here: one node, loopback's clients have its token
+           neither             a Ray is started here: one node, at every address of this machine;
+                              its token (~/.ray/auth_token) alone says who comes in
     close  what `open` began is ended: the connection, and a Ray of our own with all it started
 
 Ray ends the actors and placement groups of a connection with it, whether it was closed or its
@@ -81,7 +82,14 @@ class RaySession:
 
     @classmethod
     def _started(cls, ray: Any, num_ranks: int) -> RaySession:
-        folder = OwnedFolder.make(_FOLDER_PREFIX, _FOLDER_ROOM)
+        try:
+            folder = OwnedFolder.make(_FOLDER_PREFIX, _FOLDER_ROOM)
+        except OSError as cause:
+            raise ConfigError(
+                f"a Ray of our own has no folder for its sockets: {cause}; make /tmp writable, or "
+                "name a cluster with --ray-address",
+                param="ray_address",
+            ) from cause
         try:
             _init(
                 ray,

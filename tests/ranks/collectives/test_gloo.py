@@ -156,3 +156,9 @@ def test_who_is_missing_is_known_after_one_grace_however_many_are() -> None:
     began_s = time.monotonic()
     assert absent(store, 0, 16, grace_s=0.5) == tuple(range(1, 16))
     assert time.monotonic() - began_s < 5.0
+
+
+def test_a_host_of_ipv6_alone_is_told_of_as_the_ranks_and_not_as_a_router() -> None:
+    with pytest.raises(ConfigError, match="ranks meet over IPv4") as refused:
+        open_store("::1", generation=1)
+    assert refused.value.param is None

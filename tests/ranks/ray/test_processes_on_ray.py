@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -18,6 +19,7 @@ from cluster.launcher.protocol import ProcessSpec
 from cluster.launcher.ray import launcher
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts
 from cluster.launcher.ray.launcher import RayLauncher
+from cluster.launcher.ray.placing import place_group
 from cluster.launcher.ray.remote_process import RemoteProcess
 from cluster.launcher.ray.session import RaySession
 from cluster.process.startup import StartupProgress, StartupReady
@@ -30,6 +32,7 @@ from tests.cluster.child_programs import (
 )
 from tests.ranks.ray.cluster_room import (
     DEADLINE_S,
+    ONE,
     RANKS_PER_NODE,
     assert_gone,
     groups_that_stand,
@@ -166,3 +169,25 @@ async def test_an_actor_that_is_stopped_before_it_starts_the_process_is_given_up
     with pytest.raises(ConfigError, match="did not answer within"):
         await place.launch(worker(SERVES_UNTIL_SIGTERM))
     assert_gone(*actors)
+
+
+async def test_two_fleets_of_one_cluster_may_have_one_pid_and_one_name_for_a_worker(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    other = Place(place.session, tmp_path)
+    for fleet in (place, other):
+        await fleet.launch(worker(SERVES_UNTIL_SIGTERM))
+    await other.close()
+
+
+def test_a_name_that_another_has_is_a_typed_error_and_leaves_nothing(session: RaySession) -> None:
+    group = place_group(session, "of-the-first", [ONE])
+    with pytest.raises(ConfigError, match="refuses the placement group of-the-first"):
+        place_group(session, "of-the-first", [ONE])
+    node = ActorPlace(node_id=session.node_id)
+    (host,) = begin_hosts(session, {"of-the-first": node})
+    with pytest.raises(ConfigError, match="did not begin"):
+        begin_hosts(session, {"new": node, "of-the-first": node})
+    host.end(session)
+    group.remove(session)
