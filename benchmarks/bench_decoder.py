@@ -25,7 +25,7 @@ from benchmarks.report import Row, exit_code, median_row, print_table, write_jso
 from benchmarks.step_shape import StepShape
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import DecoderConfig
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder

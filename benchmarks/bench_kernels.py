@@ -19,7 +19,7 @@ from benchmarks.cpu_floor import CpuFloor, best_of, measure_floor
 from benchmarks.report import Row, print_table, write_json
 from benchmarks.sampling_rows import sampling_work
 from cluster.home import kernels_folder
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from kernels.cpu.team import TEAM
 from kernels.dispatch.block_digest import block_digest
 from kernels.dispatch.kernel_sets import kernels_for

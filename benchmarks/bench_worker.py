@@ -25,7 +25,7 @@ from benchmarks.report import Row, exit_code, median_row, print_table, write_jso
 from benchmarks.step_shape import StepShape
 from benchmarks.stream_client import complete, complete_all, step_ms
 from cluster.models.cache.store import ModelStore
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from kernels.cpu.team import TEAM
 
 PROMPT, CONTEXT, NEW_TOKENS, NUM_STREAMS = 512, 224, 64, 16

@@ -6,7 +6,7 @@ import pytest
 import structlog
 import torch
 
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from kernels.cpu.team import TEAM
 from tests.hidden_gpus import hide_gpus
 from tests.schedule import FilesInTheirOrder, is_long, put_in_order

@@ -13,7 +13,7 @@ from cli.doctor.finding import Check, Finding, broken, fine, poor
 from cluster.errors import ConfigError
 from cluster.home import default_home
 from cluster.process.free_memory import free_memory_bytes
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from cluster.supervisor.ports import claimed_port
 from cluster.terminal_text import size_in_words
 

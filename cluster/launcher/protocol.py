@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,11 +15,25 @@ VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """A machine of several, as it was when the first process was to start there."""
+
+    address: str
+    """At which other machines reach it."""
+    num_cores: int
+    free_memory_share: float
+    """Of the memory beside GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
     """One process of the fleet. `name` is stable over restarts; it is a worker's id."""
 
     name: str
     argv: tuple[str, ...]
+    argv_at: Callable[[NodeFacts], tuple[str, ...]] | None = None
+    """In place of argv, where a launcher has more than one machine: asked at every launch, since
+    each may be on another. Raises ConfigError for one that it cannot be on."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """Added to the supervisor's own environment, options removed."""
     stdin: bytes = b""

@@ -1,15 +1,10 @@
-"""CPU cores: how many this process may use, and how workers share them."""
+"""How workers share CPU cores."""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from cluster.identity import Role
-from cluster.process.cgroup import OWN_CGROUPS, Cgroups
 
 PREFILL_NICENESS = 2
 """See `share_cores`. Four streams on two cores while 2000-token prompts arrive, at niceness 2:
@@ -20,13 +15,6 @@ PREFILL_NICENESS = 2
 To repeat: `python -m benchmarks.bench_interference --before a13fdb1 --rounds 3`. One run of it each
 chose the number: the two ratios were 1.1 and 1.18 at 10, 1.2 and 1.20 at 5, 1.5 and 1.14 at 2;
 engines with equal shares had 1.6 to 2.2 and 1."""
-
-
-def available_cores(cgroups: Cgroups = OWN_CGROUPS) -> int:
-    """Cores that the affinity mask and the quotas of our containers leave us; at least 1."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
-    return max(1, min([cores, *_quotas(cgroups)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +54,3 @@ def share_cores(num_cores: int, num_prefill: int, num_decode: int) -> dict[Role,
         Role.DECODE: CoreShare(max(1, num_cores // max(1, num_prefill + num_decode))),
         Role.PREFILL: CoreShare(max(1, num_cores // max(1, num_prefill)), PREFILL_NICENESS),
     }
-
-
-def _quotas(cgroups: Cgroups) -> Iterator[int]:
-    """Cores that each group with a quota allows, rounded up."""
-    for folder in cgroups.folders("cpu"):
-        for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # v2, v1
-            try:
-                yield _quota_cores([folder / name for name in files])
-            except (OSError, ValueError, ZeroDivisionError):  # "max" and -1: none
-                continue
-
-
-def _quota_cores(files: list[Path]) -> int:
-    quota, period = (int(word) for file in files for word in file.read_text().split())
-    if quota < 0:
-        raise ValueError(quota)
-    return math.ceil(quota / period)

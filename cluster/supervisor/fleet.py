@@ -7,14 +7,13 @@ import itertools
 import math
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
-from cluster.errors import ConfigError
 from cluster.identity import Role
-from cluster.launcher.protocol import ProcessSpec
-from cluster.membership.reach import is_loopback, is_wildcard
+from cluster.launcher.protocol import NodeFacts, ProcessSpec
 from cluster.options import command_line
 from cluster.process.own_python import module_argv, module_environ
 from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import gpu_environ, ranks_on_fullest
+from cluster.supervisor.worker_reach import WorkerReach, check_advertised, reach_at, reach_on
 
 ROUTER = "router"
 START_SLACK_S = 15.0
@@ -30,24 +29,24 @@ class Machine:
     free_memory_share: float = 1.0
     """Of the memory beside GPUs, before the fleet is there."""
     address: str | None = None
-    """At which workers elsewhere reach the router; None: all are on this machine."""
+    """Of this node, as others of a cluster reach it: whatever concerns its node a worker is told
+    where it is launched. None: there are no others, nor ever will be."""
 
 
 def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec]]:
     """Two stages: the router, then all workers. Ports of the router must not be 0.
 
-    Workers listen on the router's host at free ports and keep their names over restarts; where the
-    router is on all addresses, they are on loopback but for an advertised host, at which other
-    machines reach them. Raises ConfigError for one that nobody could reach.
+    Workers keep their names over restarts, and listen at free ports; where: see worker_reach.py.
+    Raises ConfigError for an advertised host that nobody could reach.
     """
-    _check_advertised(options)
+    check_advertised(options)
     pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
     members = [(role, index) for role, count in pools for index in range(count)]
     gpus, sizes = _gpus(options, machine), _sizes(options)
     firsts = itertools.accumulate(sizes, initial=0)
     workers = [
         _placed(
-            _worker(_with_share(options, machine, role), role, index, machine.address),
+            _worker(options, machine, role, index),
             gpu_environ(gpus, first, num_ranks=size),
             size,
         )
@@ -167,51 +166,41 @@ def _gpus(options: ServeOptions, machine: Machine) -> tuple[str, ...]:
 
 def _router(options: ServeOptions) -> ProcessSpec:
     router: RouterOptions = dataclasses.replace(options.router, model=options.model)
-    return _process(ROUTER, "router", command_line(router))
+    return _process(ROUTER, module_argv("cli", "router", *command_line(router)))
 
 
-def _worker(
-    options: ServeOptions, role: Role, index: int, router_address: str | None
-) -> ProcessSpec:
-    name = f"{role}-{index}"
-    near = router_address or _reachable(options.router.host)
-    here = near if options.peers.advertise_host is None else options.router.host
+def _worker(options: ServeOptions, machine: Machine, role: Role, index: int) -> ProcessSpec:
+    here = _worker_argv(options, machine, role, index, reach_on(options))
+    if machine.address is None:
+        return _process(f"{role}-{index}", here)
+
+    def argv_at(node: NodeFacts) -> tuple[str, ...]:
+        there = dataclasses.replace(
+            machine, num_cores=node.num_cores, free_memory_share=node.free_memory_share
+        )
+        reach = reach_at(options, own=str(machine.address), there=node.address)
+        return _worker_argv(options, there, role, index, reach)
+
+    return dataclasses.replace(_process(f"{role}-{index}", here), argv_at=argv_at)
+
+
+def _worker_argv(
+    options: ServeOptions, machine: Machine, role: Role, index: int, reach: WorkerReach
+) -> tuple[str, ...]:
+    shared = _with_share(options, machine, role)
     worker = WorkerOptions(
         role=role,
-        worker_id=name,
-        host=here if router_address is None else "0.0.0.0",
-        router=f"{near}:{options.router.workers_port}",
+        worker_id=f"{role}-{index}",
+        host=reach.listens_on,
+        router=f"{reach.router_host}:{options.router.workers_port}",
         drain_timeout_s=options.router.drain_timeout_s,
         peers=options.peers,
         model=options.model,
-        engine=options.engine,
+        engine=shared.engine,
     )
     words = command_line(worker, leave_out=frozenset({"role"}))
-    return _process(name, f"{role}-worker", words)
+    return module_argv("cli", f"{role}-worker", *words)
 
 
-def _check_advertised(options: ServeOptions) -> None:
-    host, advertised = options.router.host, options.peers.advertise_host
-    if advertised is None:
-        return
-    if is_wildcard(advertised):
-        raise ConfigError(
-            f"advertise_host is {advertised}; name one address of this machine",
-            param="advertise_host",
-        )
-    if is_loopback(host) and not is_loopback(advertised):
-        raise ConfigError(
-            f"advertise_host is {advertised}, and nobody reaches the fleet there: it listens on "
-            f"{host} only; add --host 0.0.0.0",
-            param="advertise_host",
-        )
-
-
-def _process(name: str, command: str, words: list[str]) -> ProcessSpec:
-    argv = module_argv("cli", command, *words)
+def _process(name: str, argv: tuple[str, ...]) -> ProcessSpec:
     return ProcessSpec(name=name, argv=argv, environ=module_environ())
-
-
-def _reachable(host: str) -> str:
-    """Where processes of this machine reach a listener on `host`."""
-    return "127.0.0.1" if host == "0.0.0.0" else host

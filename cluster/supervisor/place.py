@@ -4,7 +4,7 @@
     ray     a cluster that is there, or a Ray of our own; the router beside the supervisor, workers
             wherever there is room, on this address alone or on several
 
-Workers on other addresses reach the router at this node's, so that it has to listen there.
+How workers and the router reach each other there: worker_reach.py.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from pathlib import Path
 from typing import Protocol
 
 from cluster.config import ServeOptions
-from cluster.errors import ConfigError
 from cluster.launcher.local import LocalLauncher, OnProcessWarning
 from cluster.launcher.protocol import Launcher
 from cluster.launcher.ray.bundles import NodeRoom, bundle_of_a_rank
 from cluster.launcher.ray.launcher import RayLauncher
 from cluster.launcher.ray.placing import check_size
 from cluster.launcher.ray.session import RaySession
-from cluster.membership.reach import is_loopback
 from cluster.process.free_memory import free_memory_share
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from cluster.supervisor.devices import visible_gpus
 from cluster.supervisor.fleet import Machine, num_ranks_of_all
+from cluster.supervisor.worker_reach import check_reached
 
 
 class MakeLauncher(Protocol):
@@ -77,8 +76,10 @@ def _on_ray(options: ServeOptions) -> Iterator[FleetPlace]:
         gpus = _gpus_of(session) if options.engine.device != "cpu" else ()
         bundle = bundle_of_a_rank(session.nodes(), uses_gpus=bool(gpus))
         check_size(session, [bundle] * num_ranks_of_all(options))
-        address = address_for_others(options, session.nodes())
-        machine = Machine(available_cores(), gpus, free_memory_share(), address)
+        nodes = session.nodes()
+        check_nodes(options, nodes)
+        own = None if session.started_ray else nodes[0].address
+        machine = Machine(available_cores(), gpus, free_memory_share(), own)
         engine = dataclasses.replace(
             options.engine, rank_launcher="ray", ray_address=session.address
         )
@@ -95,24 +96,10 @@ def _gpus_of(session: RaySession) -> tuple[str, ...]:
     return tuple(f"GPU-{index}" for index in range(num_gpus))
 
 
-def address_for_others(options: ServeOptions, nodes: Sequence[NodeRoom]) -> str | None:
-    """At which other machines reach the router; None: there are none. Our own node is the first.
-
-    Raises ConfigError where nobody there would reach it.
-    """
+def check_nodes(options: ServeOptions, nodes: Sequence[NodeRoom]) -> None:
+    """Of a cluster; our own is the first. Raises ConfigError where workers on others would not
+    reach the router: nodes that come later are judged when a worker is launched there."""
     own, *others = nodes
     strangers = sorted({node.address for node in others} - {own.address})
-    if not strangers:
-        return None
-    if options.peers.advertise_host is not None:
-        raise ConfigError(
-            "advertise_host is one address, and the Ray cluster's nodes have several; leave it out",
-            param="advertise_host",
-        )
-    if is_loopback(options.router.host):
-        raise ConfigError(
-            f"the Ray cluster has nodes at {', '.join(strangers)}, and workers there do not reach "
-            f"a router at {options.router.host}; add --host 0.0.0.0",
-            param="host",
-        )
-    return own.address
+    if strangers:
+        check_reached(options, strangers)

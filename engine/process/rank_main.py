@@ -18,6 +18,7 @@ from cluster.errors import SplitserveError, status_of
 from cluster.home import kernels_folder
 from cluster.log_writer import STANDARD_ERROR
 from cluster.logs import configure_logging
+from cluster.process.own_cores import available_cores
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from engine.contract.spec import EngineSpec
@@ -45,7 +46,7 @@ def run_rank(launch: RankLaunch, make_extension: RankExtensionFactory) -> None:
     os.environ.setdefault("TRITON_CACHE_DIR", str(kernels_folder() / "triton"))
     keep_freed_memory()
     step_back(spec.options.niceness)
-    use_threads_to_load(spec.options.num_threads, num_beside=launch.num_beside)
+    use_threads_to_load(_threads_of_host(spec, launch), num_beside=launch.num_beside)
 
     def made(parts: RankParts) -> RankExtension:
         use_threads_to_serve(parts.kv.device)
@@ -61,6 +62,14 @@ def run_rank(launch: RankLaunch, make_extension: RankExtensionFactory) -> None:
     except Exception:
         _LOG.exception("this rank cannot go on")
         _leave()
+
+
+def _threads_of_host(spec: EngineSpec, launch: RankLaunch) -> int | None:
+    """Where the conductor is, as its engine was told; elsewhere no more than there are cores."""
+    told = spec.options.num_threads
+    if told is None or launch.is_beside_conductor:
+        return told
+    return min(told, available_cores())
 
 
 def _leave() -> None:

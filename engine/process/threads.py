@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import torch
 
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from kernels.cpu.native_library import native_library
 from kernels.cpu.team import TEAM
 

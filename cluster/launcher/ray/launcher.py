@@ -18,7 +18,7 @@ from secrets import token_hex
 from cluster.errors import ConfigError
 from cluster.launcher.local import OnProcessWarning
 from cluster.launcher.output import ChildOutput
-from cluster.launcher.protocol import VISIBLE_DEVICES, ProcessSpec
+from cluster.launcher.protocol import VISIBLE_DEVICES, NodeFacts, ProcessSpec
 from cluster.launcher.ray.bundles import bundle_of_a_rank
 from cluster.launcher.ray.head_watch import watch_head
 from cluster.launcher.ray.holdings import Holdings
@@ -55,6 +55,8 @@ class RayLauncher:
         self._mark = token_hex(4)  # other fleets of the cluster have the same names of processes
         self._starts = count(1)
         self._holdings = Holdings(session)
+        self._nodes: dict[str, NodeFacts] = {}
+        """By Ray's id, as first seen."""
 
     async def launch(self, spec: ProcessSpec) -> RemoteProcess:
         """See Launcher. Raises ConfigError also where the cluster has no room for its ranks."""
@@ -87,11 +89,17 @@ class RayLauncher:
         self._holdings.keep_host(start, host)
         return host
 
+    def _node_of(self, host: Host) -> NodeFacts:
+        """As it was before anything of this fleet was there: one that is started again beside
+        others has the same share as before."""
+        return self._nodes.setdefault(host.facts.node_id, host.facts.node)
+
     async def _launched(self, spec: ProcessSpec, start: str, host: Host) -> RemoteProcess:
         environ = dict(spec.environ)
         if spec.ranks:
             environ |= {PLACEMENT_GROUP: start, VISIBLE_DEVICES: ",".join(host.facts.gpus)}
-        hosted = ProcessSpec(name=spec.name, argv=spec.argv, environ=environ, stdin=spec.stdin)
+        argv = spec.argv if spec.argv_at is None else spec.argv_at(self._node_of(host))
+        hosted = ProcessSpec(name=spec.name, argv=argv, environ=environ, stdin=spec.stdin)
         try:
             async with SeenTimeout(START_TIMEOUT_S, time.monotonic):
                 pid = await host.actor.start.remote(hosted, environ_to_share())

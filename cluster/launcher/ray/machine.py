@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cluster.launcher.protocol import NodeFacts
+from cluster.process.free_memory import free_memory_share
+from cluster.process.own_cores import available_cores
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACES = Path("/proc/self/ns")
 _STATE, _PARENT, _BIRTH = 0, 1, 19
@@ -20,8 +24,6 @@ class HostFacts:
 
     node_id: str
     """Of Ray's node; one machine may have several."""
-    address: str
-    """At which other nodes reach this one."""
     machine: str
     """As `this_machine` gives it."""
     host_name: str
@@ -33,20 +35,30 @@ class HostFacts:
     """Of the user that it runs as."""
     born: int
     """When, as `birth_of` gives it: by then its pid may be another's."""
+    node: NodeFacts
+
+    @property
+    def address(self) -> str:
+        """At which other nodes reach this one."""
+        return self.node.address
 
 
 def own_facts(ray: Any) -> HostFacts:
     """Of this process, which is a driver or an actor of Ray's."""
-    context = ray.get_runtime_context()
+    context, address = ray.get_runtime_context(), str(ray.util.get_node_ip_address())
     return HostFacts(
         node_id=str(context.get_node_id()),
-        address=str(ray.util.get_node_ip_address()),
         machine=this_machine(),
         host_name=socket.gethostname(),
         gpus=tuple(str(name) for name in context.get_accelerator_ids().get("GPU", ())),
         pid=os.getpid(),
         uid=os.getuid(),
         born=birth_of(os.getpid()) or 0,
+        node=NodeFacts(
+            address=address,
+            num_cores=available_cores(),
+            free_memory_share=free_memory_share(),
+        ),
     )
 
 

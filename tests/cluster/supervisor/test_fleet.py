@@ -11,9 +11,11 @@ import pytest
 from cluster.config import RouterOptions, ServeOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
+from cluster.launcher.protocol import NodeFacts
 from cluster.options import load_options
 from cluster.process.cgroup import Cgroups
-from cluster.supervisor.cores import available_cores, share_cores
+from cluster.process.own_cores import available_cores
+from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import NvidiaHost, visible_gpus
 from cluster.supervisor.fleet import Machine, plan_fleet, warning_of_shared_gpus
 from cluster.supervisor.ports import claimed_port
@@ -337,9 +339,38 @@ def test_the_defaults_of_serve_are_the_routers_own() -> None:
     assert ServeOptions().router == RouterOptions()
 
 
-def test_workers_elsewhere_listen_everywhere_and_are_told_the_routers_address() -> None:
-    options = load_options(ServeOptions, {"host": "0.0.0.0", "grpc_port": "7000"}, environ={})
-    stages = plan_fleet(options, Machine(8, address="10.0.0.1"))
-    for worker in stages[1]:
-        assert {"--host=0.0.0.0", "--router=10.0.0.1:7000"} <= set(worker.argv)
-    assert [[spec.ranks for spec in stage] for stage in stages] == [[0], [1, 1]]
+def words_at(address: str, cores: int = 8, free: float = 1.0, **flags: object) -> set[str]:
+    """Of prefill-0, launched on a node at this address of a cluster in which ours is 10.0.0.1."""
+    options = load_options(ServeOptions, {"grpc_port": "7000", **flags}, environ={})
+    _, (worker, *_) = plan_fleet(options, Machine(8, address="10.0.0.1"))
+    assert worker.ranks == 1 and worker.argv_at is not None
+    node = NodeFacts(address=address, num_cores=cores, free_memory_share=free)
+    return set(worker.argv_at(node))
+
+
+def test_workers_of_a_cluster_listen_at_their_node_and_reach_the_router_where_it_listens() -> None:
+    everywhere, private = {"host": "0.0.0.0"}, {"host": "192.168.1.5"}
+    assert {"--host=10.0.0.2", "--router=10.0.0.1:7000"} <= words_at("10.0.0.2", **everywhere)
+    assert {"--host=10.0.0.1", "--router=10.0.0.1:7000"} <= words_at("10.0.0.1", **everywhere)
+    assert {"--host=10.0.0.2", "--router=192.168.1.5:7000"} <= words_at("10.0.0.2", **private)
+    assert {"--host=192.168.1.5", "--router=192.168.1.5:7000"} <= words_at("10.0.0.1", **private)
+
+
+def test_a_node_that_joined_later_is_judged_when_a_worker_is_launched_there() -> None:
+    assert "--router=127.0.0.1:7000" in words_at("10.0.0.1")
+    with pytest.raises(ConfigError, match=r"nodes at 10\.0\.0\.9, .* add --host 0.0.0.0"):
+        words_at("10.0.0.9")
+    with pytest.raises(ConfigError, match="leave it out"):
+        words_at("10.0.0.9", host="0.0.0.0", advertise_host="10.0.0.1")
+
+
+def test_threads_and_memory_are_shares_of_the_node_where_a_worker_is_launched() -> None:
+    named = {"host": "0.0.0.0", "device": "cpu"}
+    assert {"--num-threads=8", "--memory-share=0.5"} <= words_at("10.0.0.1", **named)
+    small = words_at("10.0.0.2", cores=2, free=0.5, **named)
+    assert {"--num-threads=2", "--memory-share=0.25"} <= small
+
+
+def test_on_one_machine_nothing_is_left_to_the_launch() -> None:
+    _, workers = plan_fleet(load_options(ServeOptions, {}, environ={}), Machine(8))
+    assert [(worker.argv_at, worker.ranks) for worker in workers] == [(None, 1), (None, 1)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cluster.supervisor.cores import available_cores
+from cluster.process.own_cores import available_cores
 from engine.process.threads import use_threads_to_load, use_threads_to_serve
 from kernels.cpu.native_library import native_library
 from kernels.cpu.team import TEAM

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.errors import ConfigError
+from cluster.launcher.protocol import NodeFacts
 from cluster.launcher.ray.machine import HostFacts
 from ranks.ray.host_names import check_users, names_of_hosts
 
@@ -12,13 +13,13 @@ from ranks.ray.host_names import check_users, names_of_hosts
 def at(machine: str, host_name: str, uid: int = 1000) -> HostFacts:
     return HostFacts(
         node_id="n",
-        address="10.0.0.1",
         machine=machine,
         host_name=host_name,
         gpus=(),
         pid=1,
         uid=uid,
         born=0,
+        node=NodeFacts(address="10.0.0.1", num_cores=2, free_memory_share=1.0),
     )
 
 

@@ -15,13 +15,14 @@ import psutil
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.launcher.protocol import ProcessSpec
+from cluster.launcher.protocol import NodeFacts, ProcessSpec
 from cluster.launcher.ray import launcher
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts
 from cluster.launcher.ray.launcher import RayLauncher
 from cluster.launcher.ray.placing import place_group
 from cluster.launcher.ray.remote_process import RemoteProcess
 from cluster.launcher.ray.session import RaySession
+from cluster.process.own_cores import available_cores
 from cluster.process.startup import StartupProgress, StartupReady
 from tests.cluster.child_programs import (
     IGNORES_SIGTERM,
@@ -191,3 +192,22 @@ def test_a_name_that_another_has_is_a_typed_error_and_leaves_nothing(session: Ra
         begin_hosts(session, {"new": node, "of-the-first": node})
     host.end(session)
     group.remove(session)
+
+
+async def test_what_a_process_is_told_of_its_node_is_said_at_each_launch_and_stays_for_a_node(
+    place: Place,
+) -> None:
+    seen: list[NodeFacts] = []
+
+    def argv_at(node: NodeFacts) -> tuple[str, ...]:
+        seen.append(node)
+        return program(SERVES_UNTIL_SIGTERM, name="decode-0").argv
+
+    for _ in range(2):
+        spec = replace(worker(RAISES), argv_at=argv_at)
+        process = await place.launch(spec)
+        process.stop(at_once=True)
+        await soon(process.wait())
+    own, _ = place.session.nodes()
+    assert len(set(seen)) == 1 and seen[0].address == own.address
+    assert 0 < seen[0].free_memory_share <= 1 and seen[0].num_cores == available_cores()
