@@ -10,6 +10,7 @@ Every start looks for room anew: a process whose node is lost comes back on anot
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -56,7 +57,7 @@ class RayLauncher:
         self._starts = count(1)
         self._holdings = Holdings(session)
         self._nodes: dict[str, NodeFacts] = {}
-        """By Ray's id, as first seen."""
+        """By machine, as first seen; several nodes of Ray may be one."""
 
     async def launch(self, spec: ProcessSpec) -> RemoteProcess:
         """See Launcher. Raises ConfigError also where the cluster has no room for its ranks."""
@@ -92,7 +93,10 @@ class RayLauncher:
     def _node_of(self, host: Host) -> NodeFacts:
         """As it was before anything of this fleet was there: one that is started again beside
         others has the same share as before."""
-        return self._nodes.setdefault(host.facts.node_id, host.facts.node)
+        facts = host.facts
+        return replace(
+            self._nodes.setdefault(facts.machine, facts.node), address=facts.node.address
+        )
 
     async def _launched(self, spec: ProcessSpec, start: str, host: Host) -> RemoteProcess:
         environ = dict(spec.environ)
