@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from cluster.launcher.protocol import NodeFacts
 from cluster.launcher.ray.holdings import Holdings
 from cluster.launcher.ray.hosting import Host
 from cluster.launcher.ray.machine import HostFacts
@@ -18,13 +19,13 @@ from cluster.launcher.ray.session import RaySession
 
 ELSEWHERE = HostFacts(
     node_id="n",
-    address="10.0.0.9",
     machine="other",
     host_name="other",
     gpus=(),
     pid=1,
     uid=0,
     born=0,
+    node=NodeFacts(address="10.0.0.9", num_cores=1, free_memory_share=1.0),
 )
 
 

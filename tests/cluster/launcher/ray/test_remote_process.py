@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from cluster.launcher.output import ChildOutput
+from cluster.launcher.protocol import NodeFacts
 from cluster.launcher.ray.hosting import Host
 from cluster.launcher.ray.machine import HostFacts, birth_of, is_there, this_machine
 from cluster.launcher.ray.remote_process import RemoteProcess
@@ -33,13 +34,13 @@ def lost_host(pid: int, *, born: int | None = None) -> Host:
 
     facts = HostFacts(
         node_id="n1234567890",
-        address="10.0.0.1",
         machine=this_machine(),
         host_name="here",
         gpus=(),
         pid=pid,
         uid=os.getuid(),
         born=born if born is not None else birth_of(pid) or 0,
+        node=NodeFacts(address="10.0.0.1", num_cores=1, free_memory_share=1.0),
     )
     return Host(SimpleNamespace(news=SimpleNamespace(remote=news)), facts)
 
