@@ -25,6 +25,8 @@ class RankFacts:
     peak_bytes: int = 0
     """The most memory that its process, or device, has had in use when it was loaded; 0: unknown,
     as of all three."""
+    loaded_as: str = ""
+    """In what form, and in what units its matrices are shared: the same at all ranks of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.process.rank_main import rank_main, run_rank
+from engine.process.rank_main import rank_main
 from engine.runner.ranks.extension import RankExtension, RankParts
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
@@ -12,7 +12,6 @@ from kvtransfer.head_share import head_shares
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport
 from kvtransfer.rank_reader import RankReader
-from ranks.launch import RankLaunch
 
 
 def make_rank_reader(parts: RankParts) -> RankExtension:
@@ -23,11 +22,6 @@ def make_rank_reader(parts: RankParts) -> RankExtension:
     block_digest(parts.kv, [0])  # its kernel is made now, not while the first request waits
     transport = open_transport(spec.kv_transport, pool, f"{spec.incarnation}-{rank.index}")
     return RankReader(BlockReader(transport, pool, block_digest))
-
-
-def run(launch: RankLaunch) -> None:
-    """In a process that somebody else has started, such as an actor's."""
-    run_rank(launch, make_rank_reader)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from engine.process.rank_main import rank_main, run_rank
+from engine.process.rank_main import rank_main
 from engine.runner.ranks.extension import RankExtension, RankParts
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.head_share import head_shares
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.open_transport import open_transport
 from prefill_worker.export_group import RankExporter, SharedPool
-from ranks.launch import RankLaunch
 
 
 def make_rank_exporter(parts: RankParts) -> RankExtension:
@@ -23,11 +22,6 @@ def make_rank_exporter(parts: RankParts) -> RankExtension:
     transport = open_transport(spec.kv_transport, pool, f"{spec.incarnation}-{rank.index}")
     shared = SharedPool(pool=pool, shares=shares, gather=parts.gather, digest=block_digest)
     return RankExporter(shared, transport)
-
-
-def run(launch: RankLaunch) -> None:
-    """In a process that somebody else has started, such as an actor's."""
-    run_rank(launch, make_rank_exporter)
 
 
 if __name__ == "__main__":

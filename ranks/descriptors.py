@@ -9,6 +9,7 @@ Whoever starts a rank, it need not be the conductor's child: descriptors travel 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -40,7 +41,8 @@ class DescriptorDoor:
             with asker:
                 packed = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
                 if _PEER.unpack(packed)[1] == os.getuid():
-                    socket.send_fds(asker, [b"\0"], self._descriptors)
+                    with contextlib.suppress(OSError):  # it has ended: its process says so
+                        socket.send_fds(asker, [b"\0"], self._descriptors)
 
     def close(self) -> None:
         """Nobody is answered any more. Idempotent."""

@@ -38,6 +38,8 @@ class RankReady(RankReport, frozen=True, kw_only=True):
     kv_bytes: int
     peak_bytes: int
     """Of memory of this process, or of its device, until now."""
+    loaded_as: str = ""
+    """See RankFacts."""
     extension: bytes = b""
     """Opaque here: what a rank's extension tells the conductor's as it begins."""
 

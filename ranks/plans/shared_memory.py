@@ -76,11 +76,6 @@ class SharedPlanReader:
         self._kind, self._goes_on = ctypes.c_uint32(), ctypes.c_uint32()
         self._num_bytes = ctypes.c_int64()
 
-    @property
-    def beat_address(self) -> int:
-        """Where this rank stamps its beat: for whatever else waits for others in its stead."""
-        return self._segment.beat_address(self._view.rank)
-
     def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
         """See PlanReader."""
         self._view.waited_ns = int(waited_s * 1e9)

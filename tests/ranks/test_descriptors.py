@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,6 +41,16 @@ def test_a_rank_gets_the_files_themselves_in_their_order(tmp_path: Path) -> None
     door.close()
     for fd in given:
         os.close(fd)
+
+
+def test_who_asks_and_is_gone_before_the_answer_ends_nothing(tmp_path: Path) -> None:
+    given = [memory(b"one")]
+    door = DescriptorDoor(tmp_path / "door", given)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+        asker.connect(str(tmp_path / "door"))
+    door.serve()
+    door.close()
+    os.close(given[0])
 
 
 def test_a_door_that_is_not_there_is_a_lost_conductor(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.runner.model_runner import DecoderRunner, Replica
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
-from engine.runner.ranks.own_facts import own_facts
+from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.replica import LoadedPart, finish_replica, load_part, memory_errors
 from ranks.launch import CONDUCTOR
@@ -50,7 +50,7 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     part = load_part(spec, phases, portion)
     node = ties.places.nodes[CONDUCTOR]
     phases("wait for the other ranks", 0.0)
-    group.await_ready(own_facts(part, portion.rank, generation=ties.generation, node=node))
+    group.await_ready(loaded_facts(part, portion.rank, generation=ties.generation, node=node))
     own = DecoderRunner(part.decoder, part.pool)
     balancing = _balancing(spec, part, group)
     runner = GroupRunner(own, group, part.size.device, balancing)

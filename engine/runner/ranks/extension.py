@@ -58,25 +58,3 @@ class RankExtension(Protocol):
 
 
 RankExtensionFactory = Callable[[RankParts], RankExtension]
-
-
-class NoRankExtension:
-    """For ranks that neither export nor receive."""
-
-    busy = False
-    greeting = b""
-
-    def handle(self, body: bytes) -> None:
-        """Nobody tells it anything."""
-
-    def poll(self) -> list[bytes]:
-        """It has nothing to say."""
-        return []
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def no_rank_extension(parts: RankParts) -> RankExtension:
-    """A RankExtensionFactory."""
-    return NoRankExtension()

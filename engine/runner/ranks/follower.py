@@ -20,8 +20,8 @@ from engine.model.experts.rank_experts import RankExperts
 from engine.runner.model_runner import DecoderRunner
 from engine.runner.ranks.collective_wait import CALL_DEADLINE_S
 from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
+from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.own_card import spec_with_own_card
-from engine.runner.ranks.own_facts import own_facts
 from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.runner.ranks.roster import ARRIVED
@@ -110,7 +110,7 @@ class Follower:
         )
 
     def _ready(self, part: LoadedPart, extension: RankExtension) -> RankReady:
-        facts = own_facts(part, self._rank, generation=self._launch.generation, node="")
+        facts = loaded_facts(part, self._rank, generation=self._launch.generation, node="")
         return RankReady(
             rank=facts.rank,
             generation=facts.generation,
@@ -121,6 +121,7 @@ class Follower:
             weight_bytes=facts.weight_bytes,
             kv_bytes=facts.kv_bytes,
             peak_bytes=facts.peak_bytes,
+            loaded_as=facts.loaded_as,
             extension=extension.greeting,
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cluster.errors import RankLost, SplitserveError
+from cluster.errors import ConfigError, RankLost, SplitserveError
 from cluster.rank_facts import RankFacts, RankWait
 from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.collective_wait import CollectiveWait
@@ -111,9 +111,11 @@ class RankGroup:
             raise self.loss_after(consequence) from consequence
 
     def await_ready(self, own: RankFacts) -> None:
-        """Until all take plans; a silent one stands still from now on."""
+        """Until all take plans; a silent one stands still from now on. Raises ConfigError for ranks
+        that have loaded other forms than this one."""
         self._own_facts = [own]
         self._ties.roster.await_ready(self._progress)
+        require_one_form(self.facts)
         self._ties.watch.expect_beats()
 
     def while_waiting(self, tell: Callable[[], None]) -> None:
@@ -183,6 +185,20 @@ class RankGroup:
         self._closers.close()
 
 
+def require_one_form(facts: Sequence[RankFacts]) -> None:
+    """Of ranks that have loaded. Raises ConfigError where devices have led to unequal choices."""
+    if len({each.loaded_as for each in facts}) > 1:
+        rows = "".join(
+            f"\n  rank {each.rank} on {each.node} ({each.device}): {each.loaded_as}"
+            for each in facts
+        )
+        raise ConfigError(
+            f"the ranks hold the model's matrices in unequal forms:{rows}\nplace them on devices "
+            "of one kind, or choose --weights int8, which all have",
+            param="weights",
+        )
+
+
 def _facts_of(ready: RankReady, node: str) -> RankFacts:
     return RankFacts(
         rank=ready.rank,
@@ -194,4 +210,5 @@ def _facts_of(ready: RankReady, node: str) -> RankFacts:
         weight_bytes=ready.weight_bytes,
         kv_bytes=ready.kv_bytes,
         peak_bytes=ready.peak_bytes,
+        loaded_as=ready.loaded_as,
     )

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 import torch
 
-from cluster.errors import RankLost
+from cluster.errors import ConfigError, RankLost
+from cluster.rank_facts import RankFacts
 from engine.model.ragged_batch import RaggedBatch
-from engine.runner.ranks.group import GroupTies, RankGroup
+from engine.runner.ranks.group import GroupTies, RankGroup, require_one_form
 from engine.runner.ranks.group_runner import GroupRunner
 
 LOGITS = torch.ones(1, 4)
@@ -95,3 +96,20 @@ def test_a_step_that_lands_after_a_rank_was_lost_is_never_used(device: Device) -
     device.loss = CAUSE
     with pytest.raises(RankLost, match="SIGKILL"):
         runner_on(device).forward(batch())
+
+
+def test_ranks_that_hold_unequal_forms_are_refused_with_what_each_has() -> None:
+    def rank(number: int, loaded_as: str) -> RankFacts:
+        return RankFacts(
+            rank=number,
+            pid=1,
+            node="there",
+            device="cuda:0",
+            generation=7,
+            kv_heads=(0,),
+            loaded_as=loaded_as,
+        )
+
+    require_one_form([rank(0, "full, columns by 1"), rank(1, "full, columns by 1")])
+    with pytest.raises(ConfigError, match=r"rank 1 on there \(cuda:0\): stored, columns by 32"):
+        require_one_form([rank(0, "full, columns by 1"), rank(1, "stored, columns by 32")])

@@ -15,7 +15,7 @@ _STATUS = Path("/proc/self/status")
 _PEAK = "VmHWM:"
 
 
-def own_facts(part: LoadedPart, rank: Rank, *, generation: int, node: str) -> RankFacts:
+def loaded_facts(part: LoadedPart, rank: Rank, *, generation: int, node: str) -> RankFacts:
     """Of this process."""
     device = part.pool.tensor.device
     return RankFacts(
@@ -28,6 +28,7 @@ def own_facts(part: LoadedPart, rank: Rank, *, generation: int, node: str) -> Ra
         weight_bytes=part.decoder.num_bytes,
         kv_bytes=part.pool.num_bytes,
         peak_bytes=peak_bytes(device),
+        loaded_as=f"{part.weights}, columns by {part.decoder.split.column_unit}",
     )
 
 
