@@ -4,16 +4,22 @@
     each rank: bytes, digests, generations -> ReadEnded
     when all have answered: one ReadResult. A block is verified when every rank says so.
 
-Until then the request has reads. A rank that dies answers nothing: the group ends with it.
+Until then the request has reads. A rank that dies answers nothing: the group ends with it. So does
+one that lives and answers nothing for LIMIT_S after the first one: what it reads has a limit of its
+own, far below, and the blocks cannot be had back from it.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 from cluster.block_span import BlockRun
+from cluster.deadline import Clock
+from cluster.errors import RankLost
 from cluster.kv_peer import KvPeer
+from cluster.process.own_lateness import SeenTime
 from kvtransfer.rank_words import (
     AbandonReads,
     CancelReads,
@@ -30,6 +36,8 @@ from kvtransfer.read_job import ReadJob, ReadResult, runs_of
 from kvtransfer.reader import Reader
 
 CONDUCTOR = 0
+LIMIT_S = 60.0
+"""Between the first rank's answer and the last one's: several times a reader's patience."""
 
 
 @dataclass(slots=True)
@@ -37,13 +45,22 @@ class _JointJob:
     job: ReadJob
     endings: dict[int, ReadEnded] = field(default_factory=dict)
     """By rank."""
+    patience: SeenTime | None = None
+    """Since the first one."""
 
 
 class GroupReader:
     """A Reader, see there; the conductor's. Owns its own rank's reader."""
 
-    def __init__(self, own: Reader, line: ReadersLine, world_size: int) -> None:
-        self._own = own
+    def __init__(
+        self,
+        own: Reader,
+        line: ReadersLine,
+        world_size: int,
+        *,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._own, self._clock = own, clock
         self._line, self._world_size = line, world_size
         self._jobs: dict[int, _JointJob] = {}
         self._unfinished: Counter[str] = Counter()
@@ -103,7 +120,7 @@ class GroupReader:
         self._tell(AbandonReads(request_id, incarnation))
 
     def poll(self) -> list[ReadResult]:
-        """See Reader."""
+        """See Reader. Raises RankLost for a rank that does not answer."""
         for result in self._own.poll():
             number = next(at for at, joint in self._jobs.items() if joint.job is result.job)
             self._note(CONDUCTOR, ended(number, result))
@@ -112,7 +129,10 @@ class GroupReader:
         whole = [
             number for number, joint in self._jobs.items() if len(joint.endings) == self._world_size
         ]
-        return [self._finish(number) for number in whole]
+        results = [self._finish(number) for number in whole]
+        for joint in self._jobs.values():
+            self._check(joint)
+        return results
 
     def close(self) -> None:
         """Ends the conductor's jobs and transport; the other ranks end theirs as they stop."""
@@ -122,7 +142,18 @@ class GroupReader:
         self._line.tell(pack(word))
 
     def _note(self, rank: int, ending: ReadEnded) -> None:
-        self._jobs[ending.number].endings[rank] = ending
+        joint = self._jobs[ending.number]
+        joint.endings[rank] = ending
+        joint.patience = joint.patience or SeenTime(self._clock)
+
+    def _check(self, joint: _JointJob) -> None:
+        if joint.patience is not None and joint.patience.look() > LIMIT_S:
+            silent = tuple(at for at in range(self._world_size) if at not in joint.endings)
+            raise RankLost(
+                f"rank {silent[0]} has not let go of blocks that it was to read, {LIMIT_S:g} s "
+                "after another rank had; the group is started anew",
+                ranks=silent,
+            )
 
     def _finish(self, number: int) -> ReadResult:
         joint = self._jobs.pop(number)

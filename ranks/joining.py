@@ -47,6 +47,8 @@ class Arrival:
         if isinstance(collective, SharedMemoryCollective) and self._beat_address is not None:
             collective.beat_at(self._beat_address)
             self._shared = collective
+        if isinstance(self.plans, ZmqPlanReader):
+            collective.while_waiting(self.plans.turned)
         return collective
 
     def fail(self) -> None:

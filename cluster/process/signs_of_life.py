@@ -38,15 +38,17 @@ class SignsOfLife:
     """Used so far, by children that have ended, too; a tick is most often 10 ms."""
 
     @classmethod
-    def of(cls, pid: int, proc: Path = _PROC) -> SignsOfLife | None:
-        """None when the process is gone, or the kernel does not tell."""
+    def of(cls, pid: int, proc: Path = _PROC, *, but: int | None = None) -> SignsOfLife | None:
+        """None when the process is gone, or the kernel does not tell. `but`: a thread that does not
+        count as busy, such as the one that asks about its own process."""
         try:
             state, ticks = _stat(proc / f"{pid}/stat")
         except (OSError, ValueError):
             return None
         is_busy = False
         for process in _family(pid, proc):
-            is_busy = is_busy or any(map(_is_busy, _threads(process, proc)))
+            threads = (each for each in _threads(process, proc) if each.name != str(but))
+            is_busy = is_busy or any(map(_is_busy, threads))
             if process != pid:
                 ticks += _ticks_of(process, proc)
         return cls(state in _STOPPED, is_busy, ticks)

@@ -1,19 +1,20 @@
 """Plans of a group whose ranks have no memory in common: over ZMQ, one connection to each rank.
 
     rank        connects, says hello                          beats, ten times a second, from a
-    conductor   waits until all have, sends to each in turn   thread: the process is not stopped
+    conductor   waits until all have, sends to each in turn   thread: the loop lives (own_life.py)
 
 Who may connect is for the channels to say (ranks/channels.py).
 
 Every message carries generation and sequence number, so that one that was lost with a connection
-is missed at once. Nobody can see from another host whether a rank works: one that waits in vain is
-found by the deadline of its collective.
+is missed at once. Nobody can see from another host whether a rank works: its thread looks for
+itself.
 """
 
 from __future__ import annotations
 
 import struct
 import time
+from dataclasses import replace
 
 import zmq
 
@@ -139,6 +140,10 @@ class ZmqPlanReader:
         self._check(generation, sequence)
         self._sequence += 1
         return RankPlan(PlanKind(kind), memoryview(body)[_HEAD.size :])
+
+    def turned(self) -> None:
+        """A sign of life of who waits for others, in the middle of a message."""
+        self._beats.sign = replace(self._beats.sign, beat_ns=time.monotonic_ns())
 
     def close(self) -> None:
         """See PlanReader."""

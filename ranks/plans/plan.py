@@ -50,6 +50,9 @@ class RankSign:
     """On a clock of its own choice; another value means that it turned meanwhile."""
     waited_s: float
     """For others, in collectives, in all."""
+    heard_ns: int = 0
+    """When its process last said a word, on the conductor's clock; 0: none has come, or none is
+    said."""
 
 
 class PlanWriter(Protocol):

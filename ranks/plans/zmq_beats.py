@@ -1,6 +1,6 @@
 """Signs of life of ranks that have no memory in common with their conductor.
 
-rank        BeatSender: a thread, ten times a second      the process turns
+rank        BeatSender: a thread, ten times a second      the process turns; its loop lives
 conductor   BeatInbox.sign_of(rank)                       what has come by now
 """
 
@@ -13,9 +13,10 @@ import time
 import zmq
 
 from ranks.channels import ChannelKeys, Channels, address_of, speak_to
+from ranks.plans.own_life import OwnLife
 from ranks.plans.plan import MAX_IDLE_S, RankSign
 
-_BEAT = struct.Struct("<QQQQ")  # generation, rank, num_plans, waited_ns
+_BEAT = struct.Struct("<QQQQQ")  # generation, rank, num_plans, waited_ns, alive_ns
 _MOST_AT_ONCE = 64
 """Beats that are read for one question: nobody keeps the watch busy."""
 _MAX_WAITING = 16
@@ -26,10 +27,17 @@ class BeatSender:
     """A rank's. Its owner's loop sets `sign`; the thread ends with `close`."""
 
     def __init__(
-        self, address: str, rank: int, generation: int, keys: ChannelKeys | None = None
+        self,
+        address: str,
+        rank: int,
+        generation: int,
+        keys: ChannelKeys | None = None,
+        *,
+        life: OwnLife | None = None,
     ) -> None:
         self.sign = NO_SIGN
         """Replaced, never changed, so that the thread may read it at any time."""
+        self.life = OwnLife() if life is None else life
         self._address, self._keys = address, keys
         self._rank, self._generation = rank, generation
         self._is_closed = threading.Event()
@@ -55,7 +63,8 @@ class BeatSender:
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         sign = self.sign
-        words = (self._generation, self._rank, sign.num_plans, int(sign.waited_s * 1e9))
+        alive_ns = self.life.last_ns(sign.beat_ns)
+        words = (self._generation, self._rank, sign.num_plans, int(sign.waited_s * 1e9), alive_ns)
         if socket.poll(0, zmq.POLLOUT):  # a conductor that reads none misses none
             socket.send(_BEAT.pack(*words))
 
@@ -84,8 +93,11 @@ class BeatInbox:
     def _take(self, packed: bytes) -> None:
         if len(packed) != _BEAT.size:
             return
-        generation, rank, num_plans, waited_ns = _BEAT.unpack(packed)
+        generation, rank, num_plans, waited_ns, alive_ns = _BEAT.unpack(packed)
         if generation == self._generation and rank in self._ranks:
             self._signs[rank] = RankSign(
-                num_plans=num_plans, beat_ns=time.monotonic_ns(), waited_s=waited_ns / 1e9
+                num_plans=num_plans,
+                beat_ns=alive_ns,
+                waited_s=waited_ns / 1e9,
+                heard_ns=time.monotonic_ns(),
             )

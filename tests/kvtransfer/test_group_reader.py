@@ -7,7 +7,8 @@ from collections import deque
 import pytest
 
 from cluster.block_span import BlockRun
-from kvtransfer.group_reader import GroupReader
+from cluster.errors import RankLost
+from kvtransfer.group_reader import LIMIT_S, GroupReader
 from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.rank_reader import RankReader
 from kvtransfer.read_job import ReadJob, ReadResult
@@ -18,6 +19,7 @@ from tests.kvtransfer.ranked_pools import (
     marked_cache,
     ranks_of,
 )
+from tests.manual_clock import ManualClock
 
 
 class Line:
@@ -46,7 +48,8 @@ class Scene:
             DecodeRank(cache, share, sizes[1], network) for share in ranks_of(3, world_size)
         ]
         self.line = Line(world_size)
-        self.reader = GroupReader(self.ranks[0].core, self.line, world_size)
+        self.clock = ManualClock()
+        self.reader = GroupReader(self.ranks[0].core, self.line, world_size, clock=self.clock)
         self.others = [RankReader(rank.core) for rank in self.ranks[1:]]
         self.reader.connect("p", self.source.peer())
         self.run = BlockRun(0, NUM_TOKENS // sizes[1])
@@ -100,6 +103,17 @@ def test_the_request_has_reads_until_the_last_rank_has_let_go(scene: Scene) -> N
     assert scene.ranks[0].has(scene.run) and scene.ranks[1].has(scene.run)
     (result,) = scene.finish(2)
     assert result.error == "" and not scene.reader.has_reads("r")
+
+
+def test_a_rank_that_never_lets_go_is_lost_with_its_group(scene: Scene) -> None:
+    scene.reader.submit(scene.job)
+    assert scene.finish(1) == []  # rank 2 takes no part
+    with pytest.raises(RankLost, match="rank 2 has not let go of blocks") as lost:
+        for _ in range(int(2 * LIMIT_S)):
+            scene.clock.advance(1.0)
+            scene.reader.poll()
+    assert lost.value.ranks == (2,)
+    assert LIMIT_S < scene.clock() - ManualClock()() < LIMIT_S + 5.0
 
 
 def test_a_block_is_verified_where_all_ranks_say_so(scene: Scene) -> None:

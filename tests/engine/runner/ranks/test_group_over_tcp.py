@@ -111,3 +111,14 @@ def test_an_idle_rank_over_tcp_that_stops_is_noticed(card: ModelCard) -> None:
         lost = idle_until_lost(replica)
     assert (lost.ranks, lost.ending) == ((1,), "stood still")
     assert_nothing_left(spawner)
+
+
+def test_a_rank_over_tcp_whose_loop_stands_still_between_steps_is_noticed(card: ModelCard) -> None:
+    """Though its process lives, and a thread of it beats."""
+    spawner = SeenSpawner()
+    with running(spec_of(card, 2, **LIMITS), spawner) as replica:
+        assert replica.others is not None
+        replica.others.tell(b"hang")
+        lost = idle_until_lost(replica)
+    assert (lost.ranks, lost.ending) == ((1,), "stood still")
+    assert_nothing_left(spawner)

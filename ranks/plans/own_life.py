@@ -1,0 +1,46 @@
+"""Whether a rank's loop lives, as a thread beside it sees: for a conductor that cannot look itself.
+
+it has turned                        by the sign that it sets, also while it waits for others
+it works                             a long step, as the kernel sees it
+none of these                        it stands still, though this thread turns
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from cluster.process.signs_of_life import SignsOfLife
+
+Look = Callable[[], SignsOfLife | None]
+
+
+def look_beside() -> SignsOfLife | None:
+    """At the own process, but for the thread that asks."""
+    return SignsOfLife.of(os.getpid(), but=threading.get_native_id())
+
+
+class OwnLife:
+    """Of one rank; of the thread that tells it."""
+
+    def __init__(
+        self, look: Look = look_beside, *, clock_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._look, self._clock_ns = look, clock_ns
+        self._turned_ns = self._alive_ns = 0
+        self._seen: SignsOfLife | None = None
+
+    def last_ns(self, turned_ns: int) -> int:
+        """When it has last shown life; `turned_ns`: its last turn."""
+        if turned_ns != self._turned_ns:
+            self._turned_ns, self._seen = turned_ns, None
+        elif not self._works():
+            return self._alive_ns
+        self._alive_ns = self._clock_ns()
+        return self._alive_ns
+
+    def _works(self) -> bool:
+        before, self._seen = self._seen, self._look()
+        return self._seen is not None and self._seen.show_work(before)
