@@ -57,8 +57,9 @@ def everywhere(
 def serve(options: ServeOptions) -> None:
     """Start a whole fleet on this machine."""
     from cli.serve import serve_fleet
+    from cluster.process.thread_call import exit_past_calls
 
-    raise typer.Exit(serve_fleet(options))
+    raise typer.Exit(exit_past_calls(serve_fleet(options)))  # a Ray may have left one
 
 
 @app.command(epilog=EPILOG)
