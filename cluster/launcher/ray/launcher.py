@@ -22,7 +22,7 @@ from cluster.launcher.output import ChildOutput
 from cluster.launcher.protocol import VISIBLE_DEVICES, NodeFacts, ProcessSpec
 from cluster.launcher.ray.bundles import bundle_of_a_rank
 from cluster.launcher.ray.head_watch import watch_head
-from cluster.launcher.ray.holdings import Holdings
+from cluster.launcher.ray.holdings import PATIENCE_S, Holdings
 from cluster.launcher.ray.hosting import (
     START_TIMEOUT_S,
     ActorPlace,
@@ -47,15 +47,17 @@ class RayLauncher:
         uses_gpus: bool,
         log_dir: Path | None,
         on_warning: OnProcessWarning,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """`uses_gpus`: a rank takes a GPU, and not a place on a CPU."""
+        """`uses_gpus`: a rank takes a GPU, and not a place on a CPU. `patience_s`: with a Ray that
+        does not take back what it gave."""
         self._session = session
         self._uses_gpus = uses_gpus
         self._log_dir = log_dir
         self._on_warning = on_warning
         self._mark = token_hex(4)  # other fleets of the cluster have the same names of processes
         self._starts = count(1)
-        self._holdings = Holdings(session)
+        self._holdings = Holdings(session, patience_s=patience_s)
         self._nodes: dict[str, NodeFacts] = {}
         """By machine, as first seen; several nodes of Ray may be one."""
 

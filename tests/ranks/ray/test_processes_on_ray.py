@@ -8,15 +8,18 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 import pytest
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, PlaceLost
 from cluster.launcher.protocol import NodeFacts, ProcessSpec
 from cluster.launcher.ray import launcher
+from cluster.launcher.ray.head_watch import watch_head
+from cluster.launcher.ray.holdings import PATIENCE_S
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts
 from cluster.launcher.ray.launcher import RayLauncher
 from cluster.launcher.ray.placing import place_group
@@ -47,7 +50,9 @@ Warnings = list[tuple[str, str, str]]
 class Place:
     """A launcher, and what it has passed on."""
 
-    def __init__(self, session: RaySession, log_dir: Path) -> None:
+    def __init__(
+        self, session: RaySession, log_dir: Path, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self.session = session
         self.warnings: Warnings = []
         self.launcher = RayLauncher(
@@ -55,6 +60,7 @@ class Place:
             uses_gpus=False,
             log_dir=log_dir,
             on_warning=lambda *warned: self.warnings.append(warned),
+            patience_s=patience_s,
         )
         self.processes: list[RemoteProcess] = []
 
@@ -75,6 +81,10 @@ async def place(session: RaySession, tmp_path: Path) -> AsyncIterator[Place]:
     yield opened
     await opened.close()
     assert groups_that_stand(session) == []
+    assert_no_actor(session)
+
+
+def assert_no_actor(session: RaySession) -> None:
     within(lambda: None if session.ray.util.list_named_actors() else True, "actors are gone")
 
 
@@ -211,3 +221,24 @@ async def test_what_a_process_is_told_of_its_node_is_said_at_each_launch_and_sta
     own, _ = place.session.nodes()
     assert len(set(seen)) == 1 and seen[0].address == own.address
     assert 0 < seen[0].free_memory_share <= 1 and seen[0].num_cores == available_cores()
+
+
+async def test_a_head_that_answers_nobody_is_told_and_a_process_ends_without_it(
+    session: RaySession, raylets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "watch_head", partial(watch_head, silence_s=1.0))
+    place = Place(session, tmp_path, patience_s=0.5)
+    process = await place.launch(worker(SERVES_UNTIL_SIGTERM))
+    await soon(anext(process.reports()))
+    head = psutil.Process(raylets.head_node.all_processes["gcs_server"][0].process.pid)
+    head.suspend()
+    try:
+        with pytest.raises(PlaceLost):
+            await soon(place.launcher.until_lost())
+        process.stop()
+        assert (await soon(process.wait())).in_words == "signal SIGTERM"
+        place.launcher.close()
+    finally:
+        head.resume()
+    within(lambda: None if groups_that_stand(session) else True, "what was left is given back")
+    assert_no_actor(session)

@@ -1,12 +1,17 @@
-"""A Ray of our own that cannot begin."""
+"""A Ray of our own that cannot begin, or does not end. No Ray."""
 
 from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cluster.errors import ConfigError
 from cluster.launcher.ray import session
 from cluster.launcher.ray.session import RaySession
+from cluster.process.owned_folder import OwnedFolder
 
 
 def test_a_machine_that_gives_no_folder_is_told_of_with_the_remedy(
@@ -19,3 +24,16 @@ def test_a_machine_that_gives_no_folder_is_told_of_with_the_remedy(
     with pytest.raises(ConfigError, match=r"Read-only.*--ray-address") as refused:
         RaySession._started(object(), num_ranks=1)
     assert refused.value.param == "ray_address"
+
+
+def test_a_ray_that_does_not_end_is_left_and_its_folder_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "CLOSE_TIMEOUT_S", 0.1)
+    context, ends = SimpleNamespace(gcs_address="", get_node_id=lambda: ""), threading.Event()
+    ray = SimpleNamespace(get_runtime_context=lambda: context, shutdown=ends.wait)
+    opened = RaySession(ray, is_own=True, folder=OwnedFolder.make("ray-", tmp_path))
+    opened.close()
+    opened.close()
+    assert list(tmp_path.iterdir()) == []
+    ends.set()
