@@ -29,6 +29,9 @@ from ranks.ground import Ground, GroundPlan
 from ranks.launch import CONDUCTOR
 from ranks.spawner import RankPlaces, RankProcess, Spawner
 
+_START_SHARE = 0.8
+"""Of the time that the engine's server waits without a word: the group names its rank before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNeeds:
@@ -58,7 +61,7 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
             ground.inbox,
             watch,
             world_size=options.tensor_parallel_size,
-            limit_s=options.start_timeout_s,
+            limit_s=_START_SHARE * options.start_timeout_s,
         )
         _await_arrival(roster, ground, progress)
         collective = join(

@@ -174,8 +174,9 @@ class RankGroup:
         )
 
     def close(self) -> None:
-        """See OtherRanks. Ranks that live are told, and have a moment to close what they hold."""
-        if not self._is_over:
+        """See OtherRanks. Ranks that take plans are told, and have a moment to close what they
+        hold; those that still start are ended at once."""
+        if self._ties.roster.is_serving and not self._is_over:
             self._is_over = True
             with contextlib.suppress(RankLost):
                 self._ties.watch.check()

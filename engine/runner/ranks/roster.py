@@ -7,7 +7,7 @@ arrived -> loaded -> ready          by their reports; a start waits for each of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import RankLost, SplitserveError, from_code, status_of
@@ -37,14 +37,16 @@ class Roster:
         limit_s: float,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`limit_s`: for ranks that start, without a report."""
+        """`limit_s`: for each rank that starts, without a report of its own."""
         self._inbox, self._watch = inbox, watch
         self._others = range(1, world_size)
         self._limit_s, self._clock = limit_s, clock
         self._phases: dict[int, set[str]] = {rank: set() for rank in self._others}
         self._failed: RankFailed | None = None
         self._words: list[tuple[int, bytes]] = []
-        self._is_serving = False
+        self._patience = {rank: SeenTime(clock) for rank in self._others}
+        self.is_serving = False
+        """All ranks have been ready: they read plans."""
         self.ready: dict[int, RankReady] = {}
 
     def await_phase(self, phase: str, progress: PhaseProgress) -> None:
@@ -58,23 +60,25 @@ class Roster:
         """Until every rank takes plans: from then on a failure is a rank's loss. Raises as
         `await_phase`."""
         self._await_all(lambda rank: rank in self.ready, progress)
-        self._is_serving = True
+        self.is_serving = True
 
     def _await_all(self, has_come: Callable[[int], bool], progress: PhaseProgress) -> None:
-        patience = SeenTime(self._clock)
         while missing := [rank for rank in self._others if not has_come(rank)]:
             reports = self.take(_POLL_S)
             self.check()
             for report in reports:
-                patience.renew()
                 if isinstance(report, Progress):
                     progress(f"rank {report.rank}: {report.phase}", report.fraction)
-            if patience.look() > self._limit_s:
-                raise RankLost(
-                    f"ranks {missing} made no progress for {self._limit_s:g} s while the group "
-                    "started (--start-timeout-s)",
-                    ranks=tuple(missing),
-                )
+            self._require_progress(missing)
+
+    def _require_progress(self, missing: Sequence[int]) -> None:
+        silent = [rank for rank in missing if self._patience[rank].look() > self._limit_s]
+        if silent:
+            raise RankLost(
+                f"ranks {silent} made no progress for {self._limit_s:g} s while the group "
+                "started (--start-timeout-s)",
+                ranks=tuple(silent),
+            )
 
     def take(self, timeout_s: float = 0.0) -> list[AnyReport]:
         """All that has come, noted."""
@@ -114,7 +118,7 @@ class Roster:
         if failed is None:
             return loss
         message = f"rank {failed.rank} failed: {failed.message}"
-        if not self._is_serving:
+        if not self.is_serving:
             return from_code(failed.code, message)
         return RankLost(
             f"{message} ({loss.ending})" if loss.ending else message,
@@ -124,6 +128,7 @@ class Roster:
         )
 
     def _note(self, report: AnyReport) -> None:
+        self._patience[report.rank].renew()
         if isinstance(report, Progress):
             self._phases[report.rank].add(report.phase)
         elif isinstance(report, RankReady):

@@ -3,7 +3,8 @@
     a process has ended              noticed at the next look, within LOOK_INTERVAL_S
     it stands still (FROZEN_S)       no beat, and no work that the kernel sees; it is killed
     the same, on another host        no beat for longer (FAR_FROZEN_S): beats may be lost
-    either                           the group is given up: all waits end, `check` raises RankLost
+    it is stopped while it loads     as the kernel sees it, or by its thread's silence (heart.py)
+    any of these                     the group is given up: all waits end, `check` raises RankLost
 
 A rank beats with every plan, ten times a second while it waits for one, and while it waits for
 others in shared memory. One that computes does not beat, but works; one that is starved of its core
@@ -22,51 +23,18 @@ import structlog
 from cluster.deadline import Clock
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
-from cluster.process.silence import Silence
 from cluster.rank_facts import RankWait
+from engine.runner.ranks.heart import FAR_FROZEN_S, FROZEN_S, RankHeart, StartingHeart
 from ranks.launch import CONDUCTOR
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd, RankProcess
 
 LOOK_INTERVAL_S = 0.05
-FROZEN_S = 1.2
-"""Noticed within two seconds, with a beat, a look and an idle turn of the engine's loop added; and
-before the engine's server, whose limit is two seconds, sees it wait."""
-FAR_FROZEN_S = 5.0
-"""Of a rank on another host, whose beats alone are seen: TCP sends again after 0.2, 0.6, 1.4 and 3
-seconds, and beats that were lost on the way are no death."""
 _HEARTBEAT_LOOKS = 4
 _log = structlog.get_logger()
 SignOf = Callable[[int], RankSign]
 LookAt = Callable[[int], SignsOfLife | None]
 GiveUp = Callable[[int], None]
-
-
-class RankHeart:
-    """One rank's beats and work; `stands_still` is asked every LOOK_INTERVAL_S times four."""
-
-    def __init__(
-        self, look: Callable[[], SignsOfLife | None], clock: Clock, limit_s: float = FROZEN_S
-    ) -> None:
-        """`look`: at its process, None where nobody can: then its beats alone count."""
-        self._look, self.limit_s = look, limit_s
-        self._silence = Silence(limit_s, clock=clock)
-        self._beat_ns: int | None = None
-        self._seen: SignsOfLife | None = None
-
-    def stands_still(self, beat_ns: int) -> bool:
-        """`beat_ns`: its last one."""
-        is_late = self._silence.tick()
-        if beat_ns != self._beat_ns:
-            self._beat_ns, self._seen = beat_ns, None
-        elif not self._works():
-            return is_late
-        self._silence.heard()
-        return False
-
-    def _works(self) -> bool:
-        before, self._seen = self._seen, self._look()
-        return self._seen is not None and self._seen.show_work(before)
 
 
 class RankWatch:
@@ -96,6 +64,10 @@ class RankWatch:
                 clock,
                 FAR_FROZEN_S if process.rank in far else FROZEN_S,
             )
+            for process in processes
+        }
+        self._starting = {
+            process.rank: StartingHeart(functools.partial(look_at, process.rank), clock)
             for process in processes
         }
         self._beats_are_due = False
@@ -185,11 +157,24 @@ class RankWatch:
             if ends:
                 rank, end = min(ends, key=lambda each: each[1].is_own_doing)
                 self._lose(_ended(rank, self._generation, end))
-            elif self._beats_are_due and num_looks % _HEARTBEAT_LOOKS == 0:
+            elif num_looks % _HEARTBEAT_LOOKS == 0:
                 self._listen()
-                self._tell_of_waits()
 
     def _listen(self) -> None:
+        if self._beats_are_due:
+            self._hear_beats()
+            self._tell_of_waits()
+        else:
+            self._look_at_starts()
+
+    def _look_at_starts(self) -> None:
+        for process in self._processes:
+            heart = self._starting[process.rank]
+            if heart.stands_still(self._sign_of(process.rank).heard_ns) and self._loss is None:
+                self._lose(_frozen(process.rank, self._generation, heart.limit_s))
+                process.kill()
+
+    def _hear_beats(self) -> None:
         for process in self._processes:
             sign = self._sign_of(process.rank)
             self._signs = self._signs | {process.rank: sign}  # another thread reads it

@@ -162,6 +162,28 @@ def test_a_rank_that_does_not_even_arrive_ends_the_start(card: ModelCard) -> Non
     assert_nothing_left(spawner)
 
 
+class EarlyStop(SeenSpawner):
+    """Its ranks are stopped as soon as they are there."""
+
+    def start(self, launch: RankLaunch) -> LocalRank:
+        """See Spawner."""
+        rank = super().start(launch)
+        os.kill(rank.pid, signal.SIGSTOP)
+        return rank
+
+
+def test_a_rank_that_is_stopped_while_it_starts_is_named_long_before_the_start_s_limit(
+    card: ModelCard,
+) -> None:
+    spawner, began_s = EarlyStop(), time.monotonic()
+    spec = spec_of(card, 2, start_timeout_s=3600.0, **LIMITS)
+    with pytest.raises(RankLost, match="stood still for") as lost, running(spec, spawner):
+        pass
+    assert (lost.value.ranks, lost.value.ending) == ((1,), "stood still")
+    assert time.monotonic() - began_s < LIMIT_S
+    assert_nothing_left(spawner)
+
+
 class OtherModel(SeenSpawner):
     """Its ranks are told of weights that are not there."""
 

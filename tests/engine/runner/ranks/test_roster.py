@@ -12,8 +12,9 @@ from engine.runner.ranks import roster as roster_module
 from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
 from ranks.plans.plan import RankSign
-from ranks.reports import AnyReport, RankFailed
+from ranks.reports import AnyReport, Progress, RankFailed
 from tests.engine.runner.ranks.test_watch import IDLE, FakeRank
+from tests.manual_clock import ManualClock
 
 
 class Inbox:
@@ -40,7 +41,8 @@ class Scene:
             give_up=lambda rank: None,
             look_at=lambda rank: IDLE,
         )
-        self.roster = Roster(self.inbox, self.watch, world_size=3, limit_s=60.0)  # type: ignore[arg-type]
+        self.clock = ManualClock()
+        self.roster = Roster(self.inbox, self.watch, world_size=3, limit_s=60.0, clock=self.clock)  # type: ignore[arg-type]
 
 
 def failed(rank: int, message: str) -> RankFailed:
@@ -59,3 +61,22 @@ def test_a_rank_that_has_said_why_it_failed_is_waited_for_no_longer(
     scene.inbox.reports = [failed(2, "its disk is full")]
     cause = scene.roster.cause_of(RankLost("a consequence"))
     assert "rank 2 failed: its disk is full" in cause.message
+
+
+def test_a_rank_that_loads_on_does_not_hide_one_that_makes_no_progress() -> None:
+    scene = Scene()
+    scene.watch.start()
+    took: list[str] = []
+
+    def take(timeout_s: float = 0.0) -> list[AnyReport]:
+        scene.clock.advance(1.0)
+        return [Progress(rank=1, generation=7, phase="weights", fraction=0.5)]
+
+    scene.inbox.take = take  # type: ignore[method-assign]
+    began_s = scene.clock()
+    with pytest.raises(RankLost, match=r"ranks \[2\] made no progress for 60 s") as lost:
+        scene.roster.await_phase("loaded", lambda phase, fraction: took.append(phase))
+    assert lost.value.ranks == (2,)
+    assert scene.clock() - began_s < 65.0
+    assert set(took) == {"rank 1: weights"}
+    scene.watch.close()

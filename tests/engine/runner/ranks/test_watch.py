@@ -10,7 +10,14 @@ import pytest
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
 from engine.runner.ranks.collective_wait import CALL_DEADLINE_S, LONG_S, CollectiveWait
-from engine.runner.ranks.watch import FAR_FROZEN_S, FROZEN_S, RankHeart, RankWatch
+from engine.runner.ranks.heart import (
+    FAR_FROZEN_S,
+    FROZEN_S,
+    STARTING_SILENCE_S,
+    RankHeart,
+    StartingHeart,
+)
+from engine.runner.ranks.watch import RankWatch
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd
 from tests.manual_clock import ManualClock
@@ -66,6 +73,33 @@ def test_a_rank_that_beats_lives_whatever_the_kernel_shows() -> None:
     for beat in range(100):
         clock.advance(LOOK_S)
         assert not heart.stands_still(beat)
+
+
+def seconds_to_stand_still_at_start(signs: SignsOfLife | None, heard_ns: int) -> float | None:
+    """None when it is thought alive for long."""
+    clock = ManualClock()
+    heart = StartingHeart(Looks(signs), clock)
+    began = clock()
+    heart.stands_still(heard_ns)
+    while clock() - began < 5 * STARTING_SILENCE_S:
+        clock.advance(LOOK_S)
+        if heart.stands_still(heard_ns):
+            return clock() - began
+    return None
+
+
+def test_a_rank_that_is_stopped_while_it_loads_is_noticed_as_soon_as_one_that_serves() -> None:
+    found = seconds_to_stand_still_at_start(STOPPED, 0)
+    assert found is not None
+    assert FROZEN_S < found <= FROZEN_S + 2 * LOOK_S
+
+
+def test_a_rank_that_loads_may_wait_idly_but_not_fall_silent_once_its_thread_was_heard() -> None:
+    assert seconds_to_stand_still_at_start(IDLE, 0) is None
+    assert seconds_to_stand_still_at_start(None, 0) is None
+    found = seconds_to_stand_still_at_start(None, 1)
+    assert found is not None
+    assert STARTING_SILENCE_S < found <= STARTING_SILENCE_S + 10 * LOOK_S
 
 
 class FakeRank:
