@@ -52,12 +52,14 @@ class EngineLoop:
         clock: Clock = time.monotonic,
         others: OtherRanks | None = None,
         experts: Callable[[], ExpertNumbers] | None = None,
+        idle_turn: Callable[[], None] | None = None,
     ) -> None:
         """`others`: without whom the engine cannot go on, checked in every turn; `experts`: how
-        even their load is, said when it has changed."""
+        even their load is, said when it has changed; `idle_turn`: see Replica."""
         self._engine = engine
         self._others = others
         self._experts, self._told_experts = experts, None if experts is None else experts()
+        self._idle_turn = idle_turn
         self._extension = extension
         self._source = source
         self._sink = sink
@@ -90,6 +92,8 @@ class EngineLoop:
             frame.rank_waits = self._others.waits
         if not frame.is_empty:
             self._sink.send(Stepped(frame))
+        if self._idle_turn is not None and self._engine.is_idle:
+            self._idle_turn()
         self._check_when_idle()
         self._beat()
 

@@ -118,7 +118,13 @@ def run_engine_process(
     _say_ready(channel, replica, extension)
     experts = None if replica.expert_balance is None else replica.expert_balance.numbers
     loop = EngineLoop(
-        engine, extension, source=channel, sink=channel, others=replica.others, experts=experts
+        engine,
+        extension,
+        source=channel,
+        sink=channel,
+        others=replica.others,
+        experts=experts,
+        idle_turn=replica.idle_turn,
     )
     loop.run()
 

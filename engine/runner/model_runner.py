@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -75,6 +75,8 @@ class Replica:
     """Where the runner takes its batches; None: where the pool is."""
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
+    idle_turn: Callable[[], None] | None = None
+    """To be called in every turn of the engine that has nothing to compute."""
     expert_balance: ExpertBalance | None = None
     """None: no experts change their ranks."""
 

@@ -59,9 +59,10 @@ class Portion:
         if self.together is not None:
             self.together.meet()
 
-    def agreed_blocks(self, num_blocks: int, device: torch.device) -> int:
-        """Of the pool: block ids mean the same at every rank."""
-        return num_blocks if self.together is None else self.together.least(num_blocks, device)
+    def agreed(self, number: int, device: torch.device) -> int:
+        """The least that any rank brings: tokens of a context, since all run the same forwards;
+        blocks of the pool, since their ids mean the same at every rank."""
+        return number if self.together is None else self.together.least(number, device)
 
 
 WHOLE_REPLICA = Portion()

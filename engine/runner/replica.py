@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -93,8 +93,9 @@ def load_part(
         place=RankPlace(split=size.split, collective=portion.collective),
     )
     portion.await_others()
+    size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
     phases("allocate KV pool", 0.0)
-    num_blocks = portion.agreed_blocks(_num_blocks(decoder, budget, size), size.device)
+    num_blocks = portion.agreed(_num_blocks(decoder, budget, size), size.device)
     return LoadedPart(
         decoder=decoder,
         pool=KvPool(size.layout, num_blocks + size.is_replayed, size.device),

@@ -25,10 +25,16 @@ class Balancing:
         return self._rebalancer.balance
 
     def turn(self) -> None:
-        """Once between two steps, whether there was one or not. Raises what ends the group."""
+        """Once between two steps. Raises what ends the group."""
         word = self._rebalancer.next_word()
         while word is not None:
             word = self._after(word, self._follow(word))
+
+    def go_on(self) -> None:
+        """Once where there is no step: what was begun comes to its end, and lets go of its memory;
+        nothing begins. Raises what ends the group."""
+        if self._rebalancer.is_reading:
+            self.turn()
 
     def _follow(self, word: ExpertWord) -> Outcome:
         self._tell(pack(word))

@@ -68,6 +68,11 @@ class Rebalancer:
         self._reading: _Reading | None = None
         self.balance = ExpertBalance(clock)
 
+    @property
+    def is_reading(self) -> bool:
+        """A plan is under way, for which ranks hold memory."""
+        return self._reading is not None
+
     def next_word(self) -> ExpertWord | None:
         """To be followed by all ranks, here as well; None: nothing to do yet."""
         now_s = self._clock()

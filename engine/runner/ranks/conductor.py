@@ -56,7 +56,7 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     runner = GroupRunner(own, group, part.size.device, balancing)
     replica = finish_replica(spec, part, runner, phases)
     balance = None if balancing is None else balancing.balance
-    return replace(replica, others=group, expert_balance=balance)
+    return replace(replica, others=group, expert_balance=balance, idle_turn=runner.idle_turn)
 
 
 def _balancing(spec: EngineSpec, part: LoadedPart, group: RankGroup) -> Balancing | None:

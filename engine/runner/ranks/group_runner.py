@@ -55,6 +55,14 @@ class GroupRunner:
         except Exception as error:
             raise self._group.loss_after(error) from error
 
+    def idle_turn(self) -> None:
+        """See Replica. Raises RankLost, whatever has failed."""
+        try:
+            if self._balancing is not None:
+                self._balancing.go_on()
+        except Exception as error:
+            raise self._group.loss_after(error) from error
+
 
 def on_device(batch: RaggedBatch, device: torch.device) -> RaggedBatch:
     """The batch itself where it is there already."""

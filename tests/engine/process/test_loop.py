@@ -152,6 +152,24 @@ def test_who_waits_for_other_hosts_beats() -> None:
     assert len(beats) in (5, 6)
 
 
+def test_what_is_to_be_done_without_a_step_is_done_in_every_turn_that_has_none() -> None:
+    channel, turns = MemoryChannel(), 0
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+
+    loop = EngineLoop(
+        small_engine(), ScriptedExtension(), source=channel, sink=channel, idle_turn=count
+    )
+    loop.turn()
+    loop.turn()
+    assert turns == 2
+    channel.commands.append(Submit(request("a", [1], max_tokens=4)))
+    loop.turn()
+    assert turns == 2
+
+
 def test_stop_ends_the_loop_after_the_current_turn() -> None:
     loop, channel, _ = make_loop(small_engine())
     channel.commands += [Submit(request("a", [1], max_tokens=1)), Stop()]

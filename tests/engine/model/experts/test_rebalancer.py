@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from cluster.models.expert_placement import ExpertPlacement, in_runs
 from engine.model.experts import rebalancer as rebalancer_module
+from engine.model.experts.balancing import Balancing
+from engine.model.experts.rank_experts import Outcome, RankExperts
 from engine.model.experts.rebalancer import LEAST_PICKS, READING_LIMIT_S, Rebalancer
-from engine.model.experts.words import Drop, Measure, Place, Stage, pack, stage, unpack
+from engine.model.experts.words import Drop, ExpertWord, Measure, Place, Stage, pack, stage, unpack
 
 INTERVAL_S = 30.0
 HOT = [9000, 8000, 1000, 2000]
@@ -148,3 +152,28 @@ def test_words_arrive_as_they_were_said() -> None:
         assert type(told) is type(word)
         if isinstance(told, Stage):
             assert (told.layer, told.placement) == (3, placement)
+
+
+class OwnRank:
+    """Follows, and has never read."""
+
+    def follow(self, word: ExpertWord) -> Outcome:
+        return Outcome()
+
+
+def test_a_plan_under_way_is_given_up_in_time_though_no_step_comes(
+    rebalancer: Rebalancer, clock: StoppedClock
+) -> None:
+    told: list[bytes] = []
+    balancing = Balancing(rebalancer, cast(RankExperts, OwnRank()), told.append)
+    clock.now_s += INTERVAL_S
+    balancing.go_on()
+    assert told == []  # nothing is begun without steps
+    assert rebalancer.next_word() == Measure()
+    assert rebalancer.measured([[0] * 4, HOT, HOT]) is not None
+    clock.now_s += READING_LIMIT_S
+    balancing.go_on()
+    assert [unpack(word) for word in told] == [Drop()]
+    clock.now_s += INTERVAL_S
+    balancing.go_on()
+    assert len(told) == 1
