@@ -8,10 +8,14 @@ from xdist.scheduler import LoadScopeScheduling
 FLEETS = "tests/fleet/"
 COMPILES = "tests/kernels/triton/test_compiles"
 RAY = "tests/ranks/ray/"
-LONG = (
+GROUPS = (
     RAY,
     "tests/decode_worker/test_every_pair_of_groups.py",
     "tests/decode_worker/test_groups_hand_over.py",
+    "tests/engine/runner/ranks/",
+)
+LONG = (
+    *GROUPS,
     "tests/worker/test_supervised_worker.py",
     "tests/worker/engine/test_vitals.py",
     "tests/kvtransfer/test_nixl_transport.py",
@@ -29,10 +33,6 @@ LONG = (
     "tests/cluster/models/text/test_chat_template.py",
     "tests/engine/step/test_run_ahead_random.py",
     "tests/cluster/models/text/test_tokenizer.py",
-    "tests/engine/runner/ranks/test_group.py",
-    "tests/engine/runner/ranks/test_lost_ranks.py",
-    "tests/engine/runner/ranks/test_group_over_tcp.py",
-    "tests/engine/runner/ranks/test_flat_memory.py",
     "tests/engine/model/test_rank_decoders.py",
     "tests/engine/model/test_rank_smollm2.py",
     "tests/engine/model/test_rank_quantized.py",
@@ -53,7 +53,7 @@ LONG = (
     "tests/cli/test_status.py",
 )
 """What `make quick` leaves out, beside fleets and compilers; the longest first."""
-_FIRST = (FLEETS, COMPILES, *LONG)
+_FIRST = (FLEETS, *GROUPS, COMPILES, *LONG)
 
 
 def put_in_order(items: list[pytest.Item]) -> None:
@@ -73,17 +73,19 @@ def is_long(item: pytest.Item) -> bool:
 
 
 class FilesInTheirOrder(LoadScopeScheduling):
-    """All fleets go to one process, one after the other, and so do all files that need Ray, which
-    is started once; of the other files each goes to any.
+    """All fleets go to one process, one after the other. So do all tests of groups of processes:
+    Ray is started once, and two groups at a time would take each other's cores. Of the other files
+    each goes to any.
 
     A file's fixtures are made once, and xdist counts files after each test, not thousands of tests.
     A compile is a process of its own and needs no company.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        for together in (FLEETS, RAY):
-            if nodeid.startswith(together):
-                return together
+        if nodeid.startswith(FLEETS):
+            return FLEETS
+        if nodeid.startswith(GROUPS):
+            return RAY
         return nodeid if nodeid.startswith(COMPILES) else nodeid.partition("::")[0]
 
 
