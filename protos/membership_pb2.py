@@ -26,7 +26,7 @@ from protos import handoff_pb2 as protos_dot_handoff__pb2
 from protos import worker_pb2 as protos_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/membership.proto\x12\x14splitserve.worker.v1\x1a\x14protos/handoff.proto\x1a\x13protos/worker.proto\"\xde\x02\n\x06Member\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x19\n\x11kv_events_address\x18\x05 \x01(\t\x12\x19\n\x11kv_replay_address\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x08 \x01(\r\x12.\n\x07pairing\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x14\n\x0ckv_transport\x18\n \x01(\t\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x0b\n\x03pid\x18\x0c \x01(\x04\x12\x18\n\x10prefix_cache_off\x18\r \x01(\x08\x12.\n\x05ranks\x18\x0e \x03(\x0b\x32\x1f.splitserve.worker.v1.RankFacts\"\xa6\x01\n\tRankFacts\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0b\n\x03pid\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x10\n\x08kv_heads\x18\x06 \x03(\r\x12\x14\n\x0cweight_bytes\x18\x07 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x08 \x01(\x04\x12\x12\n\npeak_bytes\x18\t \x01(\x04\";\n\x0bJoinRequest\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\"8\n\x0cJoinResponse\x12\x17\n\x0f\x62\x65\x61t_interval_s\x18\x01 \x01(\x01\x12\x0f\n\x07lease_s\x18\x02 \x01(\x01\"\x8d\x01\n\x0b\x42\x65\x61tRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12.\n\x04load\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12\x14\n\x0ckv_transport\x18\x05 \x01(\t\"\x1d\n\x0c\x42\x65\x61tResponse\x12\r\n\x05known\x18\x01 \x01(\x08\"6\n\x0cLeaveRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse\"\x10\n\x0eMembersRequest\"\xbd\x01\n\x0bMemberState\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\x12.\n\x04load\x18\x02 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x12\n\nbeat_age_s\x18\x03 \x01(\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12\x15\n\rnum_in_flight\x18\x05 \x01(\r\x12\x16\n\x0eindexed_blocks\x18\x06 \x01(\x04\"\x93\x01\n\x0fMembersResponse\x12\x32\n\x07members\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.MemberState\x12\x12\n\nnum_queued\x18\x02 \x01(\r\x12\x15\n\rnum_in_flight\x18\x03 \x01(\r\x12\x10\n\x08uptime_s\x18\x04 \x01(\x01\x12\x0f\n\x07version\x18\x05 \x01(\t2\xd4\x02\n\nMembership\x12M\n\x04Join\x12!.splitserve.worker.v1.JoinRequest\x1a\".splitserve.worker.v1.JoinResponse\x12M\n\x04\x42\x65\x61t\x12!.splitserve.worker.v1.BeatRequest\x1a\".splitserve.worker.v1.BeatResponse\x12P\n\x05Leave\x12\".splitserve.worker.v1.LeaveRequest\x1a#.splitserve.worker.v1.LeaveResponse\x12V\n\x07Members\x12$.splitserve.worker.v1.MembersRequest\x1a%.splitserve.worker.v1.MembersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/membership.proto\x12\x14splitserve.worker.v1\x1a\x14protos/handoff.proto\x1a\x13protos/worker.proto\"\xde\x02\n\x06Member\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x19\n\x11kv_events_address\x18\x05 \x01(\t\x12\x19\n\x11kv_replay_address\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x08 \x01(\r\x12.\n\x07pairing\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x14\n\x0ckv_transport\x18\n \x01(\t\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x0b\n\x03pid\x18\x0c \x01(\x04\x12\x18\n\x10prefix_cache_off\x18\r \x01(\x08\x12.\n\x05ranks\x18\x0e \x03(\x0b\x32\x1f.splitserve.worker.v1.RankFacts\"\xb9\x01\n\tRankFacts\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0b\n\x03pid\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x10\n\x08kv_heads\x18\x06 \x03(\r\x12\x14\n\x0cweight_bytes\x18\x07 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x08 \x01(\x04\x12\x12\n\npeak_bytes\x18\t \x01(\x04\x12\x11\n\tloaded_as\x18\n \x01(\t\";\n\x0bJoinRequest\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\"8\n\x0cJoinResponse\x12\x17\n\x0f\x62\x65\x61t_interval_s\x18\x01 \x01(\x01\x12\x0f\n\x07lease_s\x18\x02 \x01(\x01\"\x8d\x01\n\x0b\x42\x65\x61tRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12.\n\x04load\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12\x14\n\x0ckv_transport\x18\x05 \x01(\t\"\x1d\n\x0c\x42\x65\x61tResponse\x12\r\n\x05known\x18\x01 \x01(\x08\"6\n\x0cLeaveRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse\"\x10\n\x0eMembersRequest\"\xbd\x01\n\x0bMemberState\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\x12.\n\x04load\x18\x02 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x12\n\nbeat_age_s\x18\x03 \x01(\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12\x15\n\rnum_in_flight\x18\x05 \x01(\r\x12\x16\n\x0eindexed_blocks\x18\x06 \x01(\x04\"\x93\x01\n\x0fMembersResponse\x12\x32\n\x07members\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.MemberState\x12\x12\n\nnum_queued\x18\x02 \x01(\r\x12\x15\n\rnum_in_flight\x18\x03 \x01(\r\x12\x10\n\x08uptime_s\x18\x04 \x01(\x01\x12\x0f\n\x07version\x18\x05 \x01(\t2\xd4\x02\n\nMembership\x12M\n\x04Join\x12!.splitserve.worker.v1.JoinRequest\x1a\".splitserve.worker.v1.JoinResponse\x12M\n\x04\x42\x65\x61t\x12!.splitserve.worker.v1.BeatRequest\x1a\".splitserve.worker.v1.BeatResponse\x12P\n\x05Leave\x12\".splitserve.worker.v1.LeaveRequest\x1a#.splitserve.worker.v1.LeaveResponse\x12V\n\x07Members\x12$.splitserve.worker.v1.MembersRequest\x1a%.splitserve.worker.v1.MembersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,25 +36,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MEMBER']._serialized_start=93
   _globals['_MEMBER']._serialized_end=443
   _globals['_RANKFACTS']._serialized_start=446
-  _globals['_RANKFACTS']._serialized_end=612
-  _globals['_JOINREQUEST']._serialized_start=614
-  _globals['_JOINREQUEST']._serialized_end=673
-  _globals['_JOINRESPONSE']._serialized_start=675
-  _globals['_JOINRESPONSE']._serialized_end=731
-  _globals['_BEATREQUEST']._serialized_start=734
-  _globals['_BEATREQUEST']._serialized_end=875
-  _globals['_BEATRESPONSE']._serialized_start=877
-  _globals['_BEATRESPONSE']._serialized_end=906
-  _globals['_LEAVEREQUEST']._serialized_start=908
-  _globals['_LEAVEREQUEST']._serialized_end=962
-  _globals['_LEAVERESPONSE']._serialized_start=964
-  _globals['_LEAVERESPONSE']._serialized_end=979
-  _globals['_MEMBERSREQUEST']._serialized_start=981
-  _globals['_MEMBERSREQUEST']._serialized_end=997
-  _globals['_MEMBERSTATE']._serialized_start=1000
-  _globals['_MEMBERSTATE']._serialized_end=1189
-  _globals['_MEMBERSRESPONSE']._serialized_start=1192
-  _globals['_MEMBERSRESPONSE']._serialized_end=1339
-  _globals['_MEMBERSHIP']._serialized_start=1342
-  _globals['_MEMBERSHIP']._serialized_end=1682
+  _globals['_RANKFACTS']._serialized_end=631
+  _globals['_JOINREQUEST']._serialized_start=633
+  _globals['_JOINREQUEST']._serialized_end=692
+  _globals['_JOINRESPONSE']._serialized_start=694
+  _globals['_JOINRESPONSE']._serialized_end=750
+  _globals['_BEATREQUEST']._serialized_start=753
+  _globals['_BEATREQUEST']._serialized_end=894
+  _globals['_BEATRESPONSE']._serialized_start=896
+  _globals['_BEATRESPONSE']._serialized_end=925
+  _globals['_LEAVEREQUEST']._serialized_start=927
+  _globals['_LEAVEREQUEST']._serialized_end=981
+  _globals['_LEAVERESPONSE']._serialized_start=983
+  _globals['_LEAVERESPONSE']._serialized_end=998
+  _globals['_MEMBERSREQUEST']._serialized_start=1000
+  _globals['_MEMBERSREQUEST']._serialized_end=1016
+  _globals['_MEMBERSTATE']._serialized_start=1019
+  _globals['_MEMBERSTATE']._serialized_end=1208
+  _globals['_MEMBERSRESPONSE']._serialized_start=1211
+  _globals['_MEMBERSRESPONSE']._serialized_end=1358
+  _globals['_MEMBERSHIP']._serialized_start=1361
+  _globals['_MEMBERSHIP']._serialized_end=1701
 # @@protoc_insertion_point(module_scope)

@@ -41,7 +41,7 @@ class Member(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., kv_events_address: _Optional[str] = ..., kv_replay_address: _Optional[str] = ..., model: _Optional[str] = ..., max_context_tokens: _Optional[int] = ..., pairing: _Optional[_Union[_handoff_pb2.Pairing, _Mapping]] = ..., kv_transport: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., prefix_cache_off: _Optional[bool] = ..., ranks: _Optional[_Iterable[_Union[RankFacts, _Mapping]]] = ...) -> None: ...
 
 class RankFacts(_message.Message):
-    __slots__ = ("rank", "pid", "node", "device", "generation", "kv_heads", "weight_bytes", "kv_bytes", "peak_bytes")
+    __slots__ = ("rank", "pid", "node", "device", "generation", "kv_heads", "weight_bytes", "kv_bytes", "peak_bytes", "loaded_as")
     RANK_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class RankFacts(_message.Message):
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     KV_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOADED_AS_FIELD_NUMBER: _ClassVar[int]
     rank: int
     pid: int
     node: str
@@ -60,7 +61,8 @@ class RankFacts(_message.Message):
     weight_bytes: int
     kv_bytes: int
     peak_bytes: int
-    def __init__(self, rank: _Optional[int] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., kv_heads: _Optional[_Iterable[int]] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ...) -> None: ...
+    loaded_as: str
+    def __init__(self, rank: _Optional[int] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., kv_heads: _Optional[_Iterable[int]] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., loaded_as: _Optional[str] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("member",)

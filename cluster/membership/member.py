@@ -130,6 +130,7 @@ def ranks_from_wire(messages: Iterable[membership_pb2.RankFacts]) -> tuple[RankF
             weight_bytes=facts.weight_bytes,
             kv_bytes=facts.kv_bytes,
             peak_bytes=facts.peak_bytes,
+            loaded_as=facts.loaded_as,
         )
         for facts in messages
     )
@@ -141,6 +142,7 @@ def _check_ranks(ranks: tuple[RankFacts, ...]) -> None:
     for facts in ranks:
         _check_length("ranks.node", facts.node)
         _check_length("ranks.device", facts.device)
+        _check_length("ranks.loaded_as", facts.loaded_as)
         if len(facts.kv_heads) > MAX_KV_HEADS:
             raise InvalidRequest(
                 f"rank {facts.rank} has {len(facts.kv_heads)} KV heads; at most {MAX_KV_HEADS}",
