@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,18 +200,25 @@ asyncio.run(main())
 """
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """pytest's own are too long for sockets, where its name holds the test's and the process's."""
+    with tempfile.TemporaryDirectory(prefix="of-test-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 async def test_what_a_killed_server_leaves_is_removed_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environ = clean_environ() | {"TMPDIR": str(tmp_path)}
+    environ = clean_environ() | {"TMPDIR": str(short_folder)}
     server = (sys.executable, "-c", KILLED)
     await asyncio.to_thread(subprocess.run, server, cwd=ROOT, env=environ, check=False)
-    (left,) = tmp_path.glob("splitserve-*")
+    (left,) = short_folder.glob("splitserve-*")
     assert {"launch", "commands", "frames"} <= {each.name for each in left.iterdir()}
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
     async with odd_engine(""):
         assert not left.exists()
-    assert list(tmp_path.glob("*splitserve-*")) == []
+    assert list(short_folder.glob("*splitserve-*")) == []
 
 
 async def test_an_engine_that_cannot_be_killed_is_given_up_and_has_died(
