@@ -33,7 +33,7 @@ from engine.offline.replica import OfflineSetup, offline_spec
 from engine.process.load_ranks import load_group
 from engine.runner.model_runner import DecoderRunner, Replica
 from engine.runner.portion import Portion
-from engine.runner.ranks.own_facts import peak_bytes
+from engine.runner.ranks.loaded_facts import peak_bytes
 from engine.runner.replica import load_part, load_replica
 from kernels.cpu.team import TEAM
 from ranks.processes import ProcessSpawner
