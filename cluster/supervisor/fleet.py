@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from typing import TypeVar
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
@@ -15,6 +16,7 @@ from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import gpu_environ, ranks_on_fullest
 from cluster.supervisor.worker_reach import WorkerReach, check_advertised, reach_at, reach_on
 
+_T = TypeVar("_T")
 ROUTER = "router"
 START_SLACK_S = 15.0
 """What a worker needs to end an engine that does not start, and to say so."""
@@ -101,29 +103,24 @@ def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOpt
 
 def block_size_of(options: ServeOptions, role: Role) -> int:
     """Of each worker of a pool."""
-    own = {
-        Role.PREFILL: options.prefill_block_size_tokens,
-        Role.DECODE: options.decode_block_size_tokens,
-    }[role]
+    own = _of_pool(role, options.prefill_block_size_tokens, options.decode_block_size_tokens)
     return options.engine.block_size_tokens if own is None else own
 
 
 def num_ranks(options: ServeOptions, role: Role) -> int:
     """Of each worker of a pool."""
-    own = {
-        Role.PREFILL: options.prefill_tensor_parallel_size,
-        Role.DECODE: options.decode_tensor_parallel_size,
-    }[role]
+    own = _of_pool(role, options.prefill_tensor_parallel_size, options.decode_tensor_parallel_size)
     return options.engine.tensor_parallel_size if own is None else own
 
 
 def exchange_of(options: ServeOptions, role: Role) -> str:
     """How rows reach other ranks' experts in each worker of a pool."""
-    own = {
-        Role.PREFILL: options.prefill_expert_exchange,
-        Role.DECODE: options.decode_expert_exchange,
-    }[role]
+    own = _of_pool(role, options.prefill_expert_exchange, options.decode_expert_exchange)
     return options.engine.expert_exchange if own is None else own
+
+
+def _of_pool(role: Role, prefill: _T, decode: _T) -> _T:
+    return prefill if role is Role.PREFILL else decode
 
 
 def _num_beside(options: ServeOptions, gpus: tuple[str, ...]) -> int:
