@@ -45,8 +45,8 @@ class RankReady(RankReport, frozen=True, kw_only=True):
 
 
 class Progress(RankReport, frozen=True, kw_only=True):
-    """While it starts: what it is at, as LoadProgress. A rank says something at least every
-    second while it loads."""
+    """While it starts: what it is at, as LoadProgress, when that changes. That it lives meanwhile
+    its beats tell."""
 
     phase: str
     fraction: float
