@@ -78,7 +78,8 @@ class EngineChild:
             relay = self._background.keep("log of an engine", lambda: self._relay(log))
             code = await exit_of(self._child, before_reaping=self._sweep)
             with contextlib.suppress(TimeoutError):  # who left the group holds on
-                await asyncio.wait_for(self._is_drained.wait(), _OUTPUT_GRACE_S)
+                async with asyncio.timeout(_OUTPUT_GRACE_S):  # wait_for may swallow our cancel
+                    await self._is_drained.wait()
             await cancel((relay,))
         if not self.ended.done():
             self.ended.set_result(self._describe_end(code))

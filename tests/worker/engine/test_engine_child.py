@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.process.child_groups import OWN_GROUPS
+from cluster.process.exit_watch import exit_of
 from tests.worker.engine import large_pages
 from worker.engine import engine_child
 from worker.engine.engine_child import EngineChild
@@ -67,3 +69,30 @@ async def test_large_tensors_of_an_engine_lie_in_large_pages(tmp_path: Path) -> 
         how = await child.ended
     await child.close()
     assert int(how.rpartition(":")[2]) >= large_pages.NUM_BYTES // 2
+
+
+async def test_closing_ends_also_in_the_turn_in_which_the_log_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Python 3.11's wait_for loses a cancel that comes with what it waited for."""
+
+    async def never_drained(child: EngineChild, log: asyncio.StreamReader) -> None:
+        await asyncio.Event().wait()
+
+    has_ended = asyncio.Event()
+
+    async def told_exit_of(*given: Any, **named: Any) -> int:
+        code = await exit_of(*given, **named)
+        has_ended.set()
+        return code
+
+    monkeypatch.setattr(EngineChild, "_relay", never_drained)
+    monkeypatch.setattr(engine_child, "exit_of", told_exit_of)
+    monkeypatch.setattr(engine_child, "_OUTPUT_GRACE_S", DEADLINE_S)
+    launch = tmp_path / "launch"
+    launch.write_text("no json")
+    child = EngineChild(FAILS_ON_ITS_INPUT, launch)
+    async with asyncio.timeout(DEADLINE_S):
+        await has_ended.wait()
+        child._is_drained.set()  # the watch waits for it, and is woken and cancelled at once
+        await child.close()
