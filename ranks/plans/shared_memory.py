@@ -45,7 +45,7 @@ class SharedPlanWriter:
 
     def give_up(self) -> None:
         """See PlanWriter."""
-        if not self._segment.memory.closed:
+        if not self._segment.memory.is_closed:
             self._library.splitserve_end_plans(self._at)
 
     def close(self) -> None:

@@ -127,7 +127,7 @@ class Ghost:
 
     def __init__(self, place: MeetingPlace) -> None:
         assert place.segment is not None
-        self._segment, self._memory = place.segment, place.segment.memory
+        self._segment, self._memory = place.segment, place.segment.memory.view
 
     def comes(self, num_phases: int) -> None:
         """As each is posted by rank 0, whose call it takes for its own."""

@@ -111,7 +111,7 @@ def wait_until_asleep(ring: Ring) -> None:
     """Until a reader stands in the line of those that a message has to wake."""
     sleepers_at = 128 + 12
     ended = threading.Event()
-    while ring.segment.memory[sleepers_at] == 0:
+    while ring.segment.memory.view[sleepers_at] == 0:
         assert not ended.wait(0.001)
 
 
@@ -147,7 +147,7 @@ def test_a_group_that_is_given_up_ends_every_wait(ring: Ring) -> None:
 
 def test_a_rank_of_another_generation_is_refused(ring: Ring) -> None:
     for world_size, generation in ((3, 8), (2, 7)):
-        with pytest.raises(WrongGeneration, match="the plans are of generation 7 with 3"):
+        with pytest.raises(WrongGeneration, match="is of generation 7 with 3"):
             PlanSegment.attach(
                 os.dup(ring.segment.fd), world_size=world_size, generation=generation
             )
