@@ -121,6 +121,7 @@ class Ground:
             rank=rank,
             world_size=self._size,
             generation=self.generation,
+            node=self.places.nodes[rank],
             rendezvous=replace(self.meeting.rendezvous, segment_fd=None),
             reports_address=self.inbox.address,
             descriptors_path="" if self._door is None else str(self._door_path),

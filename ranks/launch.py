@@ -20,6 +20,8 @@ class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """From 1: rank 0 is the conductor, which nobody launches."""
     world_size: int
     generation: int
+    node: str
+    """As in the RankPlaces."""
     rendezvous: Rendezvous
     """Without its descriptor: that comes by `descriptors_path`."""
     reports_address: str

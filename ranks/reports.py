@@ -1,6 +1,6 @@
 """What ranks tell their conductor: typed messages, one way, on whatever hosts they are.
 
-rank        ReportSender.send(RankReady | Progress | Word | RankFailed)
+rank        ReportSender.send(Progress | Arrived | Loaded | RankReady | Word | RankFailed)
 conductor   ReportInbox.take()    what has come; of another generation, or of no rank, nothing
 """
 
@@ -12,61 +12,61 @@ import msgspec
 import zmq
 
 from cluster.errors import InternalError, RankLost
+from cluster.rank_facts import RankFacts
 from ranks.channels import ChannelKeys, Channels, address_of, speak_to
 
 _log = logging.getLogger("splitserve.ranks")
 
 
-class RankReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What every message says first."""
-
-    rank: int
-    generation: int
-
-
-class RankReady(RankReport, frozen=True, kw_only=True):
-    """Once: it has loaded its part, and takes plans."""
-
-    pid: int
-    device: str
-    """As torch names it: cpu, cuda:0."""
-    num_blocks: int
-    """Of the pool: the same at every rank."""
-    kv_heads: list[int]
-    """Those of the model whose keys and values it keeps."""
-    weight_bytes: int
-    kv_bytes: int
-    peak_bytes: int
-    """Of memory of this process, or of its device, until now."""
-    loaded_as: str = ""
-    """See RankFacts."""
-    extension: bytes = b""
-    """Opaque here: what a rank's extension tells the conductor's as it begins."""
-
-
-class Progress(RankReport, frozen=True, kw_only=True):
-    """While it starts: what it is at, as LoadProgress, when that changes. That it lives meanwhile
-    its beats tell."""
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """While it starts: what it is at, for people, as LoadProgress, when that changes. That it lives
+    meanwhile its beats tell."""
 
     phase: str
     fraction: float
 
 
-class Word(RankReport, frozen=True, kw_only=True):
+class Arrived(msgspec.Struct, frozen=True, tag=True):
+    """Once: it has its ties to the conductor, and joins the others."""
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """Once: it has read its weights."""
+
+
+class RankReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Once: it has all of its part, and takes plans."""
+
+    facts: RankFacts
+    extension: bytes = b""
+    """Opaque here: what a rank's extension tells the conductor's as it begins."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Opaque here: from a rank's extension to the conductor's. In order, among those of one
     rank."""
 
     body: bytes
 
 
-class RankFailed(RankReport, frozen=True, kw_only=True):
+class RankFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The last word: why it cannot start, or go on. It exits with code 1 after it."""
 
     code: str
     message: str
 
 
-AnyReport = RankReady | Progress | Word | RankFailed
+Said = Progress | Arrived | Loaded | RankReady | Word | RankFailed
+
+
+class RankReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank has said."""
+
+    rank: int
+    generation: int
+    said: Said
+
+
 MAX_REPORT_BYTES = 16 << 20
 """Words of extensions are the longest: some hundred kilobytes."""
 _MOST_AT_ONCE = 256
@@ -76,14 +76,18 @@ _MOST_AT_ONCE = 256
 class ReportSender:
     """A rank's end, of one thread. What is sent waits in memory until the conductor reads it."""
 
-    def __init__(self, address: str, keys: ChannelKeys | None = None) -> None:
-        """Both are the launch's."""
+    def __init__(
+        self, address: str, rank: int, generation: int, keys: ChannelKeys | None = None
+    ) -> None:
+        """All are the launch's."""
+        self._rank, self._generation = rank, generation
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = speak_to(self._context, zmq.PUSH, address, keys)
         self._encoder = msgspec.msgpack.Encoder()
 
-    def send(self, report: AnyReport) -> None:
+    def send(self, said: Said) -> None:
         """Never blocks. Raises RankLost where the conductor has read none of many."""
+        report = RankReport(rank=self._rank, generation=self._generation, said=said)
         packed = self._encoder.encode(report)
         if len(packed) > MAX_REPORT_BYTES:
             raise InternalError(
@@ -110,14 +114,14 @@ class ReportInbox:
         self._socket = channels.listen(zmq.PULL, "reports", max_message_bytes=MAX_REPORT_BYTES)
         self.address = address_of(self._socket)
         self._num_dropped = 0
-        self._decoder: msgspec.msgpack.Decoder[AnyReport] = msgspec.msgpack.Decoder(AnyReport)
+        self._decoder: msgspec.msgpack.Decoder[RankReport] = msgspec.msgpack.Decoder(RankReport)
 
-    def take(self, timeout_s: float = 0.0) -> list[AnyReport]:
+    def take(self, timeout_s: float = 0.0) -> list[RankReport]:
         """What is there, some hundred at most; waits so long for the first. What nobody can read,
         or is of another generation, or of no rank of this group, is dropped, and said."""
         if timeout_s and not self._socket.poll(max(1, round(timeout_s * 1e3))):
             return []
-        found: list[AnyReport] = []
+        found: list[RankReport] = []
         for _ in range(_MOST_AT_ONCE):
             try:
                 packed = self._socket.recv(zmq.NOBLOCK)
@@ -132,7 +136,7 @@ class ReportInbox:
         """Idempotent."""
         self._socket.close(linger=0)
 
-    def _read(self, packed: bytes) -> AnyReport | None:
+    def _read(self, packed: bytes) -> RankReport | None:
         try:
             report = self._decoder.decode(packed)
         except msgspec.MsgspecError as error:

@@ -20,6 +20,7 @@ LAUNCH = RankLaunch(
     rank=1,
     world_size=2,
     generation=7,
+    node="here",
     rendezvous=Rendezvous(
         kind=CollectiveKind.GLOO, generation=7, world_size=2, store_host="h", store_port=1
     ),

@@ -10,31 +10,36 @@ import pytest
 import zmq
 
 from cluster.errors import InternalError, RankLost
+from cluster.rank_facts import RankFacts
 from ranks.channels import MAX_WAITING, Channels, speak_to
 from ranks.reports import (
     MAX_REPORT_BYTES,
+    Arrived,
+    Loaded,
     Progress,
     RankFailed,
     RankReady,
     RankReport,
     ReportInbox,
     ReportSender,
+    Said,
     Word,
 )
 
 LIMIT_S = 60.0
-READY = RankReady(
+FACTS = RankFacts(
     rank=2,
-    generation=7,
     pid=3,
+    node="here",
     device="cpu",
-    num_blocks=9,
-    kv_heads=[1, 2],
+    generation=7,
+    kv_heads=(1, 2),
     weight_bytes=4,
     kv_bytes=5,
     peak_bytes=6,
-    extension=b"hello",
+    loaded_as="plain",
 )
+READY = RankReady(facts=FACTS, extension=b"hello")
 
 
 class Inbox(ReportInbox):
@@ -43,6 +48,10 @@ class Inbox(ReportInbox):
     def __init__(self, channels: Channels) -> None:
         super().__init__(channels, world_size=3, generation=7)
         self.keys = channels.keys
+
+    def sender(self) -> ReportSender:
+        """Of rank 2; for the caller to close."""
+        return ReportSender(self.address, 2, 7, self.keys)
 
 
 @pytest.fixture(params=["ipc", "tcp"])
@@ -56,6 +65,11 @@ def inbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Inbox]:
     channels.close()
 
 
+def report(said: Said) -> RankReport:
+    """Of rank 2, as it arrives."""
+    return RankReport(rank=2, generation=7, said=said)
+
+
 def taken(inbox: Inbox, count: int) -> list[RankReport]:
     """What is dropped wakes who waits, too: at most fifty messages of a test."""
     found: list[RankReport] = []
@@ -66,16 +80,18 @@ def taken(inbox: Inbox, count: int) -> list[RankReport]:
 
 
 def test_every_kind_of_report_comes_as_it_was_sent_and_in_order(inbox: Inbox) -> None:
-    reports = [
-        Progress(rank=2, generation=7, phase="load weights", fraction=0.5),
+    said: list[Said] = [
+        Arrived(),
+        Progress(phase="load weights", fraction=0.5),
+        Loaded(),
         READY,
-        Word(rank=2, generation=7, body=b"\x00opaque"),
-        RankFailed(rank=2, generation=7, code="config_error", message="no"),
+        Word(body=b"\x00opaque"),
+        RankFailed(code="config_error", message="no"),
     ]
-    sender = ReportSender(inbox.address, inbox.keys)
-    for report in reports:
-        sender.send(report)
-    assert taken(inbox, len(reports)) == reports
+    sender = inbox.sender()
+    for each in said:
+        sender.send(each)
+    assert taken(inbox, len(said)) == [report(each) for each in said]
     assert inbox.take() == []
     sender.close()
     sender.close()
@@ -90,19 +106,18 @@ def test_what_is_no_report_of_this_group_is_dropped_with_few_lines_for_many(
         for _ in range(40):
             odd.send(b"\xc1 no msgpack")
         for other in ({"generation": 6}, {"rank": 0}, {"rank": 3}):
-            odd.send(pack(msgspec.structs.replace(READY, **other)))
-        odd.send(pack(READY))
-        assert taken(inbox, 1) == [READY]
+            odd.send(pack(msgspec.structs.replace(report(READY), **other)))
+        odd.send(pack(report(READY)))
+        assert taken(inbox, 1) == [report(READY)]
     assert len([each for each in caplog.records if "was dropped" in each.message]) == 6
 
 
 def test_a_flood_of_reports_is_read_in_pieces(inbox: Inbox) -> None:
-    sender = ReportSender(inbox.address, inbox.keys)
-    report = Progress(rank=1, generation=7, phase="load", fraction=0.5)
+    sender = inbox.sender()
     num_sent, most = 0, 0
     while num_sent < 5 * MAX_WAITING:
         try:
-            sender.send(report)
+            sender.send(Progress(phase="load", fraction=0.5))
             num_sent += 1
         except RankLost:
             most = max(most, len(inbox.take(1.0)))
@@ -111,8 +126,8 @@ def test_a_flood_of_reports_is_read_in_pieces(inbox: Inbox) -> None:
 
 
 def test_a_conductor_that_reads_nothing_is_lost_and_not_fed_without_end(inbox: Inbox) -> None:
-    sender = ReportSender(inbox.address, inbox.keys)
-    word = Word(rank=1, generation=7, body=bytes(10_000))
+    sender = inbox.sender()
+    word = Word(body=bytes(10_000))
     with pytest.raises(RankLost, match="takes no reports any more"):
         for _ in range(10 * MAX_WAITING):
             sender.send(word)
@@ -120,9 +135,9 @@ def test_a_conductor_that_reads_nothing_is_lost_and_not_fed_without_end(inbox: I
 
 
 def test_a_report_that_the_conductor_would_not_take_is_not_sent(inbox: Inbox) -> None:
-    sender = ReportSender(inbox.address, inbox.keys)
+    sender = inbox.sender()
     with pytest.raises(InternalError, match="the conductor takes"):
-        sender.send(Word(rank=1, generation=7, body=bytes(MAX_REPORT_BYTES)))
+        sender.send(Word(body=bytes(MAX_REPORT_BYTES)))
     sender.send(READY)
-    assert taken(inbox, 1) == [READY]
+    assert taken(inbox, 1) == [report(READY)]
     sender.close()

@@ -1,9 +1,10 @@
 """A rank that is not the conductor: it computes what it is told, with the others.
 
     find the model -> arrive -> join -> load its part -> agree on the pool -> RankReady
-    then, for ever:   STEP  the same forward as the conductor's
-                      WORD  for its extension
-                      STOP  the end
+    then, for ever:   STEP     the same forward as the conductor's
+                      EXPERTS  what is to be where
+                      WORD     for its extension
+                      STOP     the end
 
 A failure of its own gives it up, so that nobody waits for it, and is told; then the process ends.
 """
@@ -24,12 +25,11 @@ from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
-from engine.runner.ranks.roster import ARRIVED
 from engine.runner.replica import LoadedPart, load_part, memory_errors
 from ranks.collectives.group_collective import GroupCollective
 from ranks.joining import Arrival
 from ranks.launch import RankLaunch
-from ranks.reports import Progress, RankFailed, RankReady, ReportSender, Word
+from ranks.reports import Arrived, Progress, RankFailed, RankReady, ReportSender, Word
 
 _LONGEST_LOAD_S = 24 * 3600.0
 """Of the slowest rank; the conductor ends a group that makes no progress long before."""
@@ -43,7 +43,9 @@ class Follower:
     ) -> None:
         self._launch, self._spec, self._make_extension = launch, spec, make_extension
         self._rank = Rank(launch.rank, launch.world_size)
-        self._reports = ReportSender(launch.reports_address, launch.keys)
+        self._reports = ReportSender(
+            launch.reports_address, launch.rank, launch.generation, launch.keys
+        )
         self._closers = contextlib.ExitStack()
         self._closers.callback(self._reports.close)
 
@@ -67,7 +69,8 @@ class Follower:
                 raise
 
     def _live(self, arrival: Arrival) -> None:
-        self._progress(ARRIVED, 1.0)
+        self._reports.send(Arrived())
+        self._progress("join the other ranks", 0.0)
         collective = arrival.join(CALL_DEADLINE_S)
         part = self._load(collective)
         extension = self._make_extension(self._parts(part, collective))
@@ -83,12 +86,10 @@ class Follower:
         )
         while turns.take():
             for body in extension.poll():
-                self._reports.send(
-                    Word(rank=self._rank.index, generation=self._launch.generation, body=body)
-                )
+                self._reports.send(Word(body=body))
 
     def _load(self, collective: GroupCollective) -> LoadedPart:
-        together = LoadingTogether(collective, limit_s=_LONGEST_LOAD_S, progress=self._progress)
+        together = LoadingTogether(collective, limit_s=_LONGEST_LOAD_S, tell=self._reports.send)
         portion = portion_of(
             self._spec,
             self._rank.index,
@@ -110,39 +111,14 @@ class Follower:
         )
 
     def _ready(self, part: LoadedPart, extension: RankExtension) -> RankReady:
-        facts = loaded_facts(part, self._rank, generation=self._launch.generation, node="")
-        return RankReady(
-            rank=facts.rank,
-            generation=facts.generation,
-            pid=facts.pid,
-            device=facts.device,
-            num_blocks=part.num_blocks,
-            kv_heads=list(facts.kv_heads),
-            weight_bytes=facts.weight_bytes,
-            kv_bytes=facts.kv_bytes,
-            peak_bytes=facts.peak_bytes,
-            loaded_as=facts.loaded_as,
-            extension=extension.greeting,
-        )
+        launch = self._launch
+        facts = loaded_facts(part, self._rank, generation=launch.generation, node=launch.node)
+        return RankReady(facts=facts, extension=extension.greeting)
 
     def _progress(self, phase: str, fraction: float) -> None:
-        self._reports.send(
-            Progress(
-                rank=self._rank.index,
-                generation=self._launch.generation,
-                phase=phase,
-                fraction=fraction,
-            )
-        )
+        self._reports.send(Progress(phase=phase, fraction=fraction))
 
     def _tell(self, error: Exception) -> None:
         if not isinstance(error, SplitserveError):
             error = InternalError(f"{type(error).__name__}: {error}")
-        self._reports.send(
-            RankFailed(
-                rank=self._rank.index,
-                generation=self._launch.generation,
-                code=status_of(error).code,
-                message=error.message,
-            )
-        )
+        self._reports.send(RankFailed(code=status_of(error).code, message=error.message))

@@ -22,7 +22,7 @@ from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.collective_wait import CALL_DEADLINE_S
 from engine.runner.ranks.group import GroupTies, RankGroup
-from engine.runner.ranks.roster import ARRIVED, Roster
+from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.rendezvous import choose_kind, join
 from ranks.ground import Ground, GroundPlan
@@ -133,6 +133,6 @@ def _await_arrival(roster: Roster, ground: Ground, progress: PhaseProgress) -> N
     others still start: the watch lets them in."""
     if ground.is_shared:
         return
-    roster.await_phase(ARRIVED, progress)
+    roster.await_arrived(progress)
     while not ground.is_settled():
         roster.check()

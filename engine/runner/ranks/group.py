@@ -18,12 +18,11 @@ from cluster.errors import ConfigError, RankLost, SplitserveError
 from cluster.rank_facts import RankFacts, RankWait
 from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.collective_wait import CollectiveWait
-from engine.runner.ranks.roster import LOADED, Roster
+from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.group_collective import GroupCollective
 from ranks.launch import CONDUCTOR
 from ranks.plans.plan import Part, PlanKind, PlanWriter
-from ranks.reports import RankReady
 from ranks.spawner import RankPlaces
 
 MEET_S = 60.0
@@ -78,9 +77,7 @@ class RankGroup:
     def facts(self) -> list[RankFacts]:
         """See OtherRanks."""
         ready = self._ties.roster.ready
-        nodes = self._ties.places.nodes
-        others = (_facts_of(ready[rank], nodes[rank]) for rank in sorted(ready))
-        return [*self._own_facts, *others]
+        return [*self._own_facts, *(ready[rank].facts for rank in sorted(ready))]
 
     @property
     def waits(self) -> list[RankWait]:
@@ -96,7 +93,7 @@ class RankGroup:
 
     def meet(self) -> None:
         """See LoadedTogether."""
-        self._ties.roster.await_phase(LOADED, self._progress)
+        self._ties.roster.await_loaded(self._progress)
         try:
             self._ties.collective.meet(MEET_S)
         except RankLost as consequence:
@@ -198,18 +195,3 @@ def require_one_form(facts: Sequence[RankFacts]) -> None:
             "of one kind, or choose --weights int8, which all have",
             param="weights",
         )
-
-
-def _facts_of(ready: RankReady, node: str) -> RankFacts:
-    return RankFacts(
-        rank=ready.rank,
-        pid=ready.pid,
-        node=node,
-        device=ready.device,
-        generation=ready.generation,
-        kv_heads=tuple(ready.kv_heads),
-        weight_bytes=ready.weight_bytes,
-        kv_bytes=ready.kv_bytes,
-        peak_bytes=ready.peak_bytes,
-        loaded_as=ready.loaded_as,
-    )

@@ -11,10 +11,10 @@ from engine.model.experts.words import unpack
 from engine.runner.model_runner import ModelRunner
 from engine.runner.ranks.extension import RankExtension
 from engine.runner.ranks.group_runner import on_device
-from engine.runner.ranks.roster import LOADED
 from engine.runner.ranks.step_message import read_step
 from ranks.collectives.group_collective import GroupCollective
 from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
+from ranks.reports import Loaded, Progress
 
 _BUSY_S = 0.001
 """Reads are in flight: their completion is noticed by polling."""
@@ -66,15 +66,16 @@ class LoadingTogether:
         collective: GroupCollective,
         *,
         limit_s: float,
-        progress: Callable[[str, float], None],
+        tell: Callable[[Loaded | Progress], None],
     ) -> None:
-        """`limit_s`: for the slowest of the others to load. The conductor, which hears of their
-        progress, ends the group sooner where there is none."""
-        self._collective, self._limit_s, self._progress = collective, limit_s, progress
+        """`limit_s`: for the slowest of the others to load. The conductor, which `tell` reaches,
+        hears of their progress, and ends the group sooner where there is none."""
+        self._collective, self._limit_s, self._tell = collective, limit_s, tell
 
     def meet(self) -> None:
         """See LoadedTogether."""
-        self._progress(LOADED, 1.0)
+        self._tell(Progress(phase="wait for the other ranks", fraction=0.0))
+        self._tell(Loaded())
         self._collective.meet(self._limit_s)
 
     def least(self, number: int, device: torch.device) -> int:

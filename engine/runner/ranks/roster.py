@@ -7,17 +7,25 @@ arrived -> loaded -> ready          by their reports; a start waits for each of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import RankLost, SplitserveError, from_code, status_of
 from cluster.process.own_lateness import SeenTime
 from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.watch import RankWatch
-from ranks.reports import AnyReport, Progress, RankFailed, RankReady, ReportInbox, Word
+from ranks.reports import (
+    Arrived,
+    Loaded,
+    Progress,
+    RankFailed,
+    RankReady,
+    RankReport,
+    ReportInbox,
+    Said,
+    Word,
+)
 
-ARRIVED, LOADED = "arrived", "wait for the other ranks"
-"""Phases that ranks report."""
 _POLL_S = 0.05
 _CAUSE_S = 1.5
 """A consequence is seen at once, and its cause by then: the watch sees an end in twenty looks a
@@ -41,34 +49,40 @@ class Roster:
         self._inbox, self._watch = inbox, watch
         self._others = range(1, world_size)
         self._limit_s, self._clock = limit_s, clock
-        self._phases: dict[int, set[str]] = {rank: set() for rank in self._others}
-        self._failed: RankFailed | None = None
+        self._arrived: set[int] = set()
+        self._loaded: set[int] = set()
+        self._failed: tuple[int, RankFailed] | None = None
+        """The first rank's that has failed by itself."""
         self._words: list[tuple[int, bytes]] = []
         self._patience = {rank: SeenTime(clock) for rank in self._others}
         self.is_serving = False
         """All ranks have been ready: they read plans."""
         self.ready: dict[int, RankReady] = {}
 
-    def await_phase(self, phase: str, progress: PhaseProgress) -> None:
-        """Until every rank has reported it; their progress is passed on.
+    def await_arrived(self, progress: PhaseProgress) -> None:
+        """Until every rank has; their progress is passed on.
 
         Raises RankLost for one that ended or reports nothing for too long, or what it failed with.
         """
-        self._await_all(lambda rank: phase in self._phases[rank], progress)
+        self._await_all(self._arrived, progress)
+
+    def await_loaded(self, progress: PhaseProgress) -> None:
+        """Until every rank has. Raises as `await_arrived`."""
+        self._await_all(self._loaded, progress)
 
     def await_ready(self, progress: PhaseProgress) -> None:
         """Until every rank takes plans: from then on a failure is a rank's loss. Raises as
-        `await_phase`."""
-        self._await_all(lambda rank: rank in self.ready, progress)
+        `await_arrived`."""
+        self._await_all(self.ready, progress)
         self.is_serving = True
 
-    def _await_all(self, has_come: Callable[[int], bool], progress: PhaseProgress) -> None:
-        while missing := [rank for rank in self._others if not has_come(rank)]:
+    def _await_all(self, come: Collection[int], progress: PhaseProgress) -> None:
+        while missing := [rank for rank in self._others if rank not in come]:
             reports = self.take(_POLL_S)
             self.check()
             for report in reports:
-                if isinstance(report, Progress):
-                    progress(f"rank {report.rank}: {report.phase}", report.fraction)
+                if isinstance(said := report.said, Progress):
+                    progress(f"rank {report.rank}: {said.phase}", said.fraction)
             self._require_progress(missing)
 
     def _require_progress(self, missing: Sequence[int]) -> None:
@@ -80,11 +94,12 @@ class Roster:
                 ranks=tuple(silent),
             )
 
-    def take(self, timeout_s: float = 0.0) -> list[AnyReport]:
+    def take(self, timeout_s: float = 0.0) -> list[RankReport]:
         """All that has come, noted."""
         reports = self._inbox.take(timeout_s)
         for report in reports:
-            self._note(report)
+            self._patience[report.rank].renew()
+            self._note(report.rank, report.said)
         return reports
 
     def take_words(self) -> list[tuple[int, bytes]]:
@@ -100,7 +115,7 @@ class Roster:
         except RankLost as loss:
             raise self._explained(loss) from None
         if self._failed is not None:
-            raise self.cause_of(RankLost(f"rank {self._failed.rank} has failed"))
+            raise self.cause_of(RankLost(f"rank {self._failed[0]} has failed"))
 
     def cause_of(self, consequence: RankLost) -> SplitserveError:
         """What is to be said in place of it; waits a little for the watch to find it."""
@@ -114,26 +129,28 @@ class Roster:
     def _explained(self, loss: RankLost) -> SplitserveError:
         """With the last word of a rank that failed by itself."""
         self.take()
-        failed = self._failed
-        if failed is None:
+        if self._failed is None:
             return loss
-        message = f"rank {failed.rank} failed: {failed.message}"
+        rank, failed = self._failed
+        message = f"rank {rank} failed: {failed.message}"
         if not self.is_serving:
             return from_code(failed.code, message)
         return RankLost(
             f"{message} ({loss.ending})" if loss.ending else message,
-            ranks=(failed.rank,),
+            ranks=(rank,),
             ending=loss.ending,
             last_lines=loss.last_lines,
         )
 
-    def _note(self, report: AnyReport) -> None:
-        self._patience[report.rank].renew()
-        if isinstance(report, Progress):
-            self._phases[report.rank].add(report.phase)
-        elif isinstance(report, RankReady):
-            self.ready[report.rank] = report
-        elif isinstance(report, Word):
-            self._words.append((report.rank, report.body))
-        elif isinstance(report, RankFailed) and report.code != _FOLLOWS:
-            self._failed = self._failed or report
+    def _note(self, rank: int, said: Said) -> None:
+        match said:
+            case Arrived():
+                self._arrived.add(rank)
+            case Loaded():
+                self._loaded.add(rank)
+            case RankReady():
+                self.ready[rank] = said
+            case Word(body=body):
+                self._words.append((rank, body))
+            case RankFailed() if said.code != _FOLLOWS:
+                self._failed = self._failed or (rank, said)

@@ -23,6 +23,7 @@ def test_a_rank_of_a_smaller_host_takes_no_more_threads_than_there_are_cores(
         rank=1,
         world_size=2,
         generation=1,
+        node="here",
         rendezvous=Rendezvous(kind=CollectiveKind.GLOO, generation=1, world_size=2),
         reports_address="",
         is_beside_conductor=is_beside_conductor,

@@ -19,6 +19,7 @@ def launch(rank: int, what: str = "wait", *, world_size: int = 2) -> RankLaunch:
         rank=rank,
         world_size=world_size,
         generation=1,
+        node="here",
         rendezvous=Rendezvous(kind=CollectiveKind.GLOO, generation=1, world_size=world_size),
         reports_address="ipc:///nowhere",
     )
