@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cluster.errors import ConfigError
 from kernels.cpu.native_sources import NativeUnavailable
+from ranks.collectives.call_wait import CallWait
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.rendezvous import join
 from ranks.collectives.shared_memory import SharedMemoryCollective
@@ -48,7 +49,7 @@ class Arrival:
             collective.beat_at(self._beat_address)
             self._shared = collective
         if isinstance(self.plans, ZmqPlanReader):
-            collective.while_waiting(self.plans.turned)
+            self.plans.lives_while(CallWait(collective))
         return collective
 
     def fail(self) -> None:

@@ -238,10 +238,8 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
 class AwaitsRanks(msgspec.Struct, frozen=True, tag=True):
     """The thread that makes the steps waits in a collective for ranks that live: said again and
-    again by the one that watches them, no longer than a collective may take."""
-
-    waited_s: float
-    """So far."""
+    again by the one that watches them, no longer than a collective may take. A sign of work, and no
+    turn: a step that never ends is one, whatever it waits for."""
 
 
 EngineMessage = Ready | LoadProgress | EngineFailed | Stepped | Beat | AwaitsRanks

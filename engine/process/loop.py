@@ -69,8 +69,6 @@ class EngineLoop:
         self._checked_s = clock()
         self._num_turns = 0
         self._beat_s = clock()
-        if others is not None:
-            others.while_waiting(self._beat)
 
     def run(self) -> None:
         """Turns until Stop."""

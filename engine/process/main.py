@@ -134,7 +134,7 @@ def _tell_of_waits(channel: ZmqChannel, others: OtherRanks, closers: contextlib.
     aside = channel.beside()
     closers.callback(aside.close)
     closers.callback(others.close)
-    others.on_wait(lambda waited_s: aside.send(AwaitsRanks(waited_s)))
+    others.on_wait(lambda: aside.send(AwaitsRanks()))
 
 
 def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> None:

@@ -40,13 +40,9 @@ class OtherRanks(RankLine, Protocol):
     def waits(self) -> list[RankWait]:
         """Of every rank, the conductor's first; as of a moment ago."""
 
-    def while_waiting(self, tell: Callable[[], None]) -> None:
-        """From now on `tell` is called, ten times a second on the engine's thread, while that waits
-        for ranks of other hosts: it lives, and its watch ends the wait."""
-
-    def on_wait(self, tell: Callable[[float], None]) -> None:
-        """The same for ranks of its own host, for which the engine's thread waits in native code:
-        another thread, which sees that they live, tells for how many seconds by now."""
+    def on_wait(self, tell: Callable[[], None]) -> None:
+        """From now on `tell` is called, some times a second, while the engine's thread waits for
+        ranks that live: by another thread, which watches them."""
 
     def check(self) -> None:
         """Once in every turn of the engine; at once. Raises RankLost when one of them has ended or

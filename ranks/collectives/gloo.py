@@ -38,16 +38,13 @@ from ranks.collectives.store import absent, claim
 DIRECT_BYTES = 64 << 10
 """Up to here every rank gets whole rows and adds them; longer ones are added by parts."""
 _LOOK = timedelta(seconds=0.1)
-"""While a call waits: whether its group was given up; and to say that this rank waits."""
+"""While a call waits: whether its group was given up."""
 _GRACE_S = 1.0
 """For those whose call has failed as well to say so."""
 
 
 class GlooCollective:
     """A GroupCollective; one rank's."""
-
-    in_call_since_s = None
-    """See GroupCollective: this thread tells while it waits."""
 
     def __init__(
         self,
@@ -65,10 +62,10 @@ class GlooCollective:
         """
         self._rank, self._generation, self._deadline_s = rank, generation, deadline_s
         self.waited_s = 0.0
-        """See GroupCollective."""
+        self.in_call_since_s: float | None = None
+        """See GroupCollective, both."""
         self._lost: RankLost | None = None
         self._is_aborted = False
-        self._tell: Callable[[], None] = lambda: None
         self._gloo: Any = None
         self._store = store
         with self._within(deadline_s):
@@ -139,10 +136,6 @@ class GlooCollective:
         options.timeout = timedelta(seconds=deadline_s)
         self._run(lambda gloo: gloo.barrier(options), deadline_s)
 
-    def while_waiting(self, tell: Callable[[], None]) -> None:
-        """See GroupCollective."""
-        self._tell = tell
-
     def wait_until_landed(self) -> None:
         """See GroupCollective."""
 
@@ -178,9 +171,12 @@ class GlooCollective:
     def _run(self, call: Callable[[Any], Any], deadline_s: float | None = None) -> None:
         if self._lost is not None:
             raise self._lost.with_traceback(None)
-        began_s = time.monotonic()
-        with self._within(deadline_s or self._deadline_s):
-            self._await(call(self._gloo))
+        began_s = self.in_call_since_s = time.monotonic()
+        try:
+            with self._within(deadline_s or self._deadline_s):
+                self._await(call(self._gloo))
+        finally:
+            self.in_call_since_s = None
         self.waited_s += time.monotonic() - began_s
 
     def _await(self, work: Any) -> None:
@@ -193,7 +189,6 @@ class GlooCollective:
                 if work.is_completed():
                     work.wait()  # raises what it failed with, or has just ended well
                     return
-                self._tell()
         held, self._gloo = [self._gloo], None
         threading.Thread(target=held.clear, name="gloo-end", daemon=True).start()  # it waits, too
         self._lost = given_up(self._generation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -30,8 +30,8 @@ class GroupCollective(ExpertCollective, Protocol):
 
     @property
     def in_call_since_s(self) -> float | None:
-        """When the call began that this rank is in, on time.monotonic, where nobody can be told
-        `while_waiting`; None between two calls. Any thread may ask."""
+        """When the call began in which this rank waits, on time.monotonic; None between two calls.
+        Any thread may ask."""
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
         """The rows of `root` to all others, in place; contiguous, of one shape at every rank."""
@@ -39,10 +39,6 @@ class GroupCollective(ExpertCollective, Protocol):
     def meet(self, deadline_s: float) -> None:
         """Returns when all ranks have called it: at the start, when some still load weights.
         Raises RankLost for those that have not come by then."""
-
-    def while_waiting(self, tell: Callable[[], None]) -> None:
-        """From now on `tell` is called now and then by the thread that waits in a call, where that
-        may be for a rank of another host."""
 
     def wait_until_landed(self) -> None:
         """Returns when all that was called until now is computed: at once where calls wait for that

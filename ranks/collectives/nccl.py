@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -45,8 +45,6 @@ class NcclCollective:
 
     waited_s = 0.0
     """See GroupCollective."""
-    in_call_since_s = None
-    """See GroupCollective: this thread tells while it waits."""
 
     def __init__(
         self, store: Store, rank: Rank, generation: int, *, deadline_s: float = DEADLINE_S
@@ -60,7 +58,8 @@ class NcclCollective:
         self._nccl: Any = ProcessGroupNCCL(self._store, rank.index, rank.world_size, options)
         self._num_meetings = 0
         self._last: Any = None
-        self._tell: Callable[[], None] = lambda: None
+        self.in_call_since_s: float | None = None
+        """See GroupCollective: while this rank waits for what it has called."""
 
     @property
     def rank(self) -> int:
@@ -126,12 +125,15 @@ class NcclCollective:
             raise rank_lost(lost, self.rank, self._generation, deadline_s) from error
         raise rank_lost(lost, self.rank, self._generation, deadline_s)
 
-    def while_waiting(self, tell: Callable[[], None]) -> None:
-        """See GroupCollective."""
-        self._tell = tell
-
     def wait_until_landed(self) -> None:
         """See GroupCollective; at most `deadline_s`, then the group is aborted."""
+        self.in_call_since_s = time.monotonic()
+        try:
+            self._await_device()
+        finally:
+            self.in_call_since_s = None
+
+    def _await_device(self) -> None:
         done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record()
         deadline = Deadline.after(self._deadline_s)
@@ -139,7 +141,6 @@ class NcclCollective:
             self._require_sound()
             if deadline.has_passed:
                 self._fail(f"a step did not end in {self._deadline_s:g} s")
-            self._tell()
             time.sleep(_LOOK_S)
         self._require_sound()  # NCCL lets a stream run on past what it has given up
 

@@ -142,9 +142,6 @@ class SharedMemoryCollective:
             self._deadline_s = usual
             self._view.deadline_ns = int(usual * 1e9)
 
-    def while_waiting(self, tell: Callable[[], None]) -> None:
-        """See GroupCollective: all ranks are of this host."""
-
     def wait_until_landed(self) -> None:
         """See GroupCollective."""
 

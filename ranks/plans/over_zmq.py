@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import replace
+from collections.abc import Callable
 
 import zmq
 
@@ -141,9 +141,10 @@ class ZmqPlanReader:
         self._sequence += 1
         return RankPlan(PlanKind(kind), memoryview(body)[_HEAD.size :])
 
-    def turned(self) -> None:
-        """A sign of life of who waits for others, in the middle of a message."""
-        self._beats.sign = replace(self._beats.sign, beat_ns=time.monotonic_ns())
+    def lives_while(self, waits: Callable[[], bool]) -> None:
+        """From now on a rank that `waits` for others, in the middle of a message, lives. Asked by
+        the thread that beats."""
+        self._beats.waits = waits
 
     def close(self) -> None:
         """See PlanReader."""

@@ -1,6 +1,7 @@
 """Whether a rank's loop lives, as a thread beside it sees: for a conductor that cannot look itself.
 
-it has turned                        by the sign that it sets, also while it waits for others
+it has turned                        by the sign that it sets
+it waits for other ranks             by its collective; they have a watch of their own
 it works                             a long step, as the kernel sees it
 none of these                        it stands still, though this thread turns
 """
@@ -32,9 +33,9 @@ class OwnLife:
         self._turned_ns = self._alive_ns = 0
         self._seen: SignsOfLife | None = None
 
-    def last_ns(self, turned_ns: int) -> int:
-        """When it has last shown life; `turned_ns`: its last turn."""
-        if turned_ns != self._turned_ns:
+    def last_ns(self, turned_ns: int, *, waits: bool = False) -> int:
+        """When it has last shown life; `turned_ns`: its last turn; `waits`: for other ranks."""
+        if waits or turned_ns != self._turned_ns:
             self._turned_ns, self._seen = turned_ns, None
         elif not self._works():
             return self._alive_ns

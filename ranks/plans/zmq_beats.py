@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from collections.abc import Callable
 
 import zmq
 
@@ -37,6 +38,8 @@ class BeatSender:
     ) -> None:
         self.sign = NO_SIGN
         """Replaced, never changed, so that the thread may read it at any time."""
+        self.waits: Callable[[], bool] = lambda: False
+        """Whether that loop waits for other ranks; replaced once it has joined them."""
         self.life = OwnLife() if life is None else life
         self._address, self._keys = address, keys
         self._rank, self._generation = rank, generation
@@ -63,7 +66,7 @@ class BeatSender:
 
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         sign = self.sign
-        alive_ns = self.life.last_ns(sign.beat_ns)
+        alive_ns = self.life.last_ns(sign.beat_ns, waits=self.waits())
         words = (self._generation, self._rank, sign.num_plans, int(sign.waited_s * 1e9), alive_ns)
         if socket.poll(0, zmq.POLLOUT):  # a conductor that reads none misses none
             socket.send(_BEAT.pack(*words))

@@ -19,13 +19,13 @@ from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
 from engine.model.experts.rank_experts import RankExperts
 from engine.runner.model_runner import DecoderRunner
-from engine.runner.ranks.collective_wait import CALL_DEADLINE_S
 from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
 from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.runner.replica import LoadedPart, load_part, memory_errors
+from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.group_collective import GroupCollective
 from ranks.joining import Arrival
 from ranks.launch import RankLaunch

@@ -20,10 +20,10 @@ from cluster.process.free_memory import free_memory_bytes
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
-from engine.runner.ranks.collective_wait import CALL_DEADLINE_S
 from engine.runner.ranks.group import GroupTies, RankGroup
 from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
+from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.rendezvous import choose_kind, join
 from ranks.ground import Ground, GroundPlan
 from ranks.launch import CONDUCTOR

@@ -17,9 +17,9 @@ import torch
 from cluster.errors import ConfigError, RankLost, SplitserveError
 from cluster.rank_facts import RankFacts, RankWait
 from engine.model.load_phases import PhaseProgress
-from engine.runner.ranks.collective_wait import CollectiveWait
 from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
+from ranks.collectives.call_wait import CallWait
 from ranks.collectives.group_collective import GroupCollective
 from ranks.launch import CONDUCTOR
 from ranks.plans.plan import Part, PlanKind, PlanWriter
@@ -87,9 +87,9 @@ class RankGroup:
         )
         return [own, *self._ties.watch.waits]
 
-    def on_wait(self, tell: Callable[[float], None]) -> None:
+    def on_wait(self, tell: Callable[[], None]) -> None:
         """See OtherRanks."""
-        self._ties.watch.on_wait(CollectiveWait(self._ties.collective), tell)
+        self._ties.watch.on_wait(CallWait(self._ties.collective), tell)
 
     def meet(self) -> None:
         """See LoadedTogether."""
@@ -114,10 +114,6 @@ class RankGroup:
         self._ties.roster.await_ready(self._progress)
         require_one_form(self.facts)
         self._ties.watch.expect_beats()
-
-    def while_waiting(self, tell: Callable[[], None]) -> None:
-        """See OtherRanks."""
-        self._ties.collective.while_waiting(tell)
 
     def check(self) -> None:
         """See OtherRanks."""

@@ -73,7 +73,8 @@ class RankWatch:
         self._beats_are_due = False
         self._loss: RankLost | None = None
         self._afterwards: list[Callable[[], None]] = []
-        self._waits: list[tuple[Callable[[], float | None], Callable[[float], None]]] = []
+        self._waits: Callable[[], bool] = lambda: False
+        self._tell: Callable[[], None] = lambda: None
         self._ends_are_due = False
         self._signs: dict[int, RankSign] = {}
         self._is_lost, self._is_closed = threading.Event(), threading.Event()
@@ -102,10 +103,10 @@ class RankWatch:
         if self._is_lost.is_set():
             then()
 
-    def on_wait(self, waited_s: Callable[[], float | None], tell: Callable[[float], None]) -> None:
-        """Of the conductor's own thread: while `waited_s` says so, and all ranks live, `tell` is
-        called at every fourth look, on the watch's thread."""
-        self._waits.append((waited_s, tell))
+    def on_wait(self, waits: Callable[[], bool], tell: Callable[[], None]) -> None:
+        """Of the conductor's own thread: while it `waits`, and all ranks live, `tell` is called at
+        every fourth look, on the watch's thread."""
+        self._waits, self._tell = waits, tell
 
     def expect_ends(self) -> None:
         """The ranks are told to end: no loss any more."""
@@ -184,10 +185,8 @@ class RankWatch:
                 process.kill()  # afterwards: on a host that is out of reach it may take long
 
     def _tell_of_waits(self) -> None:
-        for waited_s, tell in self._waits:
-            waited = waited_s()
-            if waited is not None and self._loss is None:
-                tell(waited)
+        if self._loss is None and self._waits():
+            self._tell()
 
     def _lose(self, loss: RankLost) -> None:
         self._loss = loss

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import cast
-
 import pytest
 
 from cluster.kv_peer import KvPeer
 from engine.contract.commands import Command, Deliver, Disconnect, PrefillMode, Stop, Submit
-from engine.contract.messages import Beat, ExpertNumbers, Fetched, Frame
+from engine.contract.messages import ExpertNumbers, Fetched, Frame
 from engine.process.channel import MemoryChannel, Received, UnreadableCommand
 from engine.process.loop import EngineLoop
-from engine.runner.other_ranks import OtherRanks
 from engine.step.engine import Engine
 from engine.step.step_health import EngineBroken
 from tests.engine.step.engine_scenario import (
@@ -130,26 +125,6 @@ def test_what_is_said_of_experts_is_said_when_it_has_changed() -> None:
     loop.turn()
     loop.turn()
     assert [frame.experts for frame in channel.frames() if frame.experts] == numbers[1:]
-
-
-def test_who_waits_for_other_hosts_beats() -> None:
-    """As often as between turns, on the thread that waits."""
-    channel, clock = PatientChannel(), VirtualClock()
-    waiting: list[Callable[[], None]] = []
-    others = cast(OtherRanks, SimpleNamespace(while_waiting=waiting.append))
-    EngineLoop(
-        small_engine(),
-        ScriptedExtension(),
-        source=channel,
-        sink=channel,
-        clock=clock,
-        others=others,
-    )
-    for _ in range(30):
-        clock.now_s += 0.1
-        waiting[0]()
-    beats = [each for each in channel.messages if isinstance(each, Beat)]
-    assert len(beats) in (5, 6)
 
 
 def test_what_is_to_be_done_without_a_step_is_done_in_every_turn_that_has_none() -> None:

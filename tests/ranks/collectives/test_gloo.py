@@ -75,13 +75,15 @@ def test_a_call_for_one_whose_connection_stands_ends_when_the_group_is_given_up(
     with ThreadPoolExecutor(2) as pool:
         own, other = pool.map(lambda at: join_at(place, at), (0, 1))
         began_s = time.monotonic()
-        tells = threading.Semaphore(0)
-        own.while_waiting(tells.release)
+        assert own.in_call_since_s is None
         waiting = pool.submit(own.all_reduce, torch.ones(1, 576))
-        assert tells.acquire(timeout=LIMIT_S) and tells.acquire(timeout=LIMIT_S)
+        while (since_s := own.in_call_since_s) is None and not waiting.done():
+            threading.Event().wait(0.001)
+        assert since_s is not None and since_s >= began_s
         own.abort()
         with pytest.raises(RankLost, match="generation 8 of this group was given up"):
             waiting.result(LIMIT_S)
+        assert own.in_call_since_s is None
         with pytest.raises(RankLost, match="was given up"):
             own.meet(LIMIT_S)
         own.close()

@@ -85,7 +85,7 @@ def test_a_rank_beats_by_itself_and_tells_what_it_has_taken(
 
     first = sign_after(0, num_plans=1)
     assert first.waited_s == 1.5
-    readers[1].turned()
+    readers[1].lives_while(lambda: True)
     assert sign_after(first.beat_ns, num_plans=1).beat_ns > first.beat_ns
 
 

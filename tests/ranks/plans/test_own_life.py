@@ -52,6 +52,14 @@ def test_a_loop_in_a_long_step_lives_as_long_as_it_works(signs: Signs) -> None:
     assert signs.life.last_ns(10) == signs.life.last_ns(10)
 
 
+def test_a_loop_that_waits_for_other_ranks_lives(signs: Signs) -> None:
+    first = signs.life.last_ns(10)
+    second = signs.life.last_ns(10, waits=True)
+    assert signs.life.last_ns(10, waits=True) > second > first
+    last = signs.life.last_ns(10)
+    assert [signs.life.last_ns(10) for _ in range(3)] == [last] * 3
+
+
 @pytest.fixture
 def inbox(tmp_path: Path) -> Iterator[BeatInbox]:
     channels = Channels(tmp_path)

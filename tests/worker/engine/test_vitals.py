@@ -102,7 +102,7 @@ def test_an_engine_that_waits_for_a_living_rank_is_in_a_long_step_until_it_is_en
 ) -> None:
     def wait(seconds: float) -> str | None:
         for _ in range(round(seconds / serving.vitals.interval_s)):
-            serving.vitals.heard(AwaitsRanks(1.0))
+            serving.vitals.heard(AwaitsRanks())
             if (why := serving.pass_time(serving.vitals.interval_s, works=False)) is not None:
                 return why
         return None
@@ -115,7 +115,7 @@ def test_an_engine_that_waits_for_a_living_rank_is_in_a_long_step_until_it_is_en
 def test_an_engine_that_is_stopped_after_it_waited_for_a_rank_stands_still(
     serving: Watched,
 ) -> None:
-    serving.vitals.heard(AwaitsRanks(1.0))
+    serving.vitals.heard(AwaitsRanks())
     assert "stood still for 3 s" in str(serving.pass_time(4.0, works=False))
 
 

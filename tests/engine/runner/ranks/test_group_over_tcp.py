@@ -33,6 +33,7 @@ from tests.engine.runner.ranks.test_lost_ranks import (
     heard_by,
     idle_until_lost,
     step_until_lost,
+    times_told_of_waiting,
 )
 
 pytestmark = pytest.mark.timeout(300)
@@ -102,6 +103,11 @@ def test_a_rank_that_is_lost_over_tcp_is_named_with_its_end(
         lost = step_until_lost(engine, hurt)
     assert (lost.ranks, lost.ending) == ((1,), ending)
     assert_nothing_left(spawner)
+
+
+def test_that_the_conductor_waits_for_a_rank_over_tcp_is_told_beside_it(card: ModelCard) -> None:
+    """And by nobody as a turn, so that a step that never ends has its limit."""
+    assert times_told_of_waiting(spec_of(card, 2, **LIMITS)) > 0
 
 
 def test_an_idle_rank_over_tcp_that_stops_is_noticed(card: ModelCard) -> None:

@@ -24,7 +24,6 @@ from ranks.launch import RankLaunch
 from ranks.processes import LocalRank
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.parity import random_prompts
-from tests.engine.runner.ranks.echo_rank import WORK_S
 from tests.engine.runner.ranks.groups import LIMIT_S, SeenSpawner, answers_of, running, spec_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -127,19 +126,19 @@ def test_extensions_greet_hear_and_answer_and_one_that_fails_ends_the_group(
     assert_nothing_left(spawner)
 
 
-def waits_for_a_rank_that_works(spec: EngineSpec) -> list[float]:
-    """What the conductor's watch tells of its step, which ends well."""
-    told: list[float] = []
+def times_told_of_waiting(spec: EngineSpec) -> int:
+    """By the conductor's watch, in a step that ends well, for a rank that works before it."""
+    told: list[None] = []
     with running(spec) as replica:
         assert replica.others is not None
-        replica.others.on_wait(told.append)
+        replica.others.on_wait(lambda: told.append(None))
         replica.others.tell(b"work")
         assert answers_of(Engine(replica, spec.options), random_prompts((20,), 97), 2)
-    return told
+    return len(told)
 
 
 def test_that_the_conductor_waits_for_a_rank_that_lives_is_told_beside_it(card: ModelCard) -> None:
-    assert max(waits_for_a_rank_that_works(spec_of(card, 2, **LIMITS))) > WORK_S / 4
+    assert times_told_of_waiting(spec_of(card, 2, **LIMITS)) > 0
 
 
 class EarlyEnd(SeenSpawner):

@@ -1,4 +1,4 @@
-"""How long a rank's one thread has waited in a collective: asked by another thread."""
+"""Whether a rank's one thread waits in a collective: asked by another thread, which tells of it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ class Calls(Protocol):
         """See GroupCollective."""
 
 
-class CollectiveWait:
+class CallWait:
     """Of one collective."""
 
     def __init__(self, calls: Calls, *, clock: Clock = time.monotonic) -> None:
         self._calls, self._clock = calls, clock
 
-    def __call__(self) -> float | None:
-        """Seconds; None for no wait, a short one, and one that should have ended with its
-        deadline."""
+    def __call__(self) -> bool:
+        """Neither of a short wait, nor of one that should have ended with its deadline."""
         since_s = self._calls.in_call_since_s
-        waited_s = 0.0 if since_s is None else self._clock() - since_s
-        return waited_s if LONG_S <= waited_s <= CALL_DEADLINE_S else None
+        return since_s is not None and LONG_S <= self._clock() - since_s <= CALL_DEADLINE_S
