@@ -19,7 +19,7 @@ from ranks.descriptors import DescriptorDoor
 from ranks.launch import CONDUCTOR, RankLaunch
 from ranks.plans.native_calls import load_plans
 from ranks.plans.over_zmq import ZmqPlanWriter
-from ranks.plans.plan import PlanWriter
+from ranks.plans.plan import PlanWriter, RankSign
 from ranks.plans.segment import PlanSegment
 from ranks.plans.shared_memory import SharedPlanWriter
 from ranks.reports import ReportInbox
@@ -39,7 +39,8 @@ class GroundPlan:
 
 
 class Ground:
-    """One generation's, of the conductor's one thread."""
+    """One generation's, of the conductor's one thread; `sign_of`, `let_in` and `give_up` are its
+    watch's, of another."""
 
     def __init__(self, plan: GroundPlan) -> None:
         """Raises OSError where the system does not give what is needed."""
@@ -75,9 +76,22 @@ class Ground:
         """The ranks meet in shared memory: nobody waits for others before the first call."""
         return self._tcp is None
 
+    @property
+    def far_ranks(self) -> tuple[int, ...]:
+        """See RankPlaces."""
+        return self.places.far_ranks
+
+    def sign_of(self, rank: int) -> RankSign:
+        """What it shows now."""
+        return self.plans.sign_of(rank)
+
+    def give_up(self, rank: int) -> None:
+        """The group is over: whoever waits, here or at a rank, waits no more."""
+        self.plans.give_up()
+        self.meeting.give_up(rank)
+
     def let_in(self) -> None:
-        """Gives a rank that arrives what it asks for; waits for nobody. Always from one thread,
-        which may be another than all else here."""
+        """Gives a rank that arrives what it asks for; waits for nobody."""
         if self._door is not None:
             self._door.serve()
 

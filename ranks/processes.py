@@ -17,6 +17,7 @@ from cluster.launcher.protocol import VISIBLE_DEVICES
 from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
+from cluster.process.signs_of_life import SignsOfLife
 from ranks.launch import RankLaunch
 from ranks.log_relay import LogRelay
 from ranks.spawner import RankEnd, RankPlaces
@@ -102,6 +103,10 @@ class LocalRank:
             if exit_code is not None:
                 self._end = RankEnd(exit_code=exit_code, last_lines=self._log.last_lines)
         return self._end
+
+    def signs_of_life(self) -> SignsOfLife | None:
+        """See RankProcess."""
+        return SignsOfLife.of(self.pid)
 
     def kill(self) -> None:
         """See RankProcess."""

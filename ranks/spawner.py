@@ -11,10 +11,11 @@ two at once.
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 from typing import Protocol
 
+from cluster.process.exit_words import exit_in_words
+from cluster.process.signs_of_life import SignsOfLife
 from ranks.launch import RankLaunch
 
 
@@ -62,20 +63,8 @@ class RankEnd:
 
     @property
     def ending(self) -> str:
-        """For RankLost: "SIGKILL", "exit code 1", or what the spawner says."""
-        if self.exit_code is None:
-            return self.words
-        if self.exit_code < 0:
-            return _name_of_signal(-self.exit_code)
-        return f"exit code {self.exit_code}"
-
-
-def _name_of_signal(number: int) -> str:
-    """Those for real time have numbers only."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        """For RankLost: as in exit_words.py, or what the spawner says."""
+        return self.words if self.exit_code is None else exit_in_words(self.exit_code)
 
 
 class RankProcess(Protocol):
@@ -96,6 +85,9 @@ class RankProcess(Protocol):
     def poll(self) -> RankEnd | None:
         """None while it runs. Never blocks, never raises; passes on what it has logged meanwhile.
         Once it has told an end it tells the same for ever."""
+
+    def signs_of_life(self) -> SignsOfLife | None:
+        """As the kernel sees it now; None where that cannot be seen, as on another host."""
 
     def kill(self) -> None:
         """Ends it now, also one that was stopped. Idempotent; does not wait, never raises."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cluster.process.exit_words import exit_in_words
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.startup import ProcessReport
 
@@ -61,13 +61,8 @@ class ProcessExit:
 
     @property
     def in_words(self) -> str:
-        """Such as "exit code 1" or "signal SIGKILL"."""
-        if self.status >= 0:
-            return f"exit code {self.status}"
-        try:
-            return f"signal {signal.Signals(-self.status).name}"
-        except ValueError:
-            return f"signal {-self.status}"
+        """See exit_words.py."""
+        return exit_in_words(self.status)
 
 
 class ProcessHandle(Protocol):

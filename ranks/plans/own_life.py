@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable
 
 from cluster.process.signs_of_life import SignsOfLife
-
-Look = Callable[[], SignsOfLife | None]
+from cluster.process.work_seen import Look, WorkSeen
 
 
 def look_beside() -> SignsOfLife | None:
@@ -29,19 +28,15 @@ class OwnLife:
     def __init__(
         self, look: Look = look_beside, *, clock_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        self._look, self._clock_ns = look, clock_ns
+        self._work, self._clock_ns = WorkSeen(look), clock_ns
         self._turned_ns = self._alive_ns = 0
-        self._seen: SignsOfLife | None = None
 
     def last_ns(self, turned_ns: int, *, waits: bool = False) -> int:
         """When it has last shown life; `turned_ns`: its last turn; `waits`: for other ranks."""
         if waits or turned_ns != self._turned_ns:
-            self._turned_ns, self._seen = turned_ns, None
-        elif not self._works():
+            self._turned_ns = turned_ns
+            self._work.forget()
+        elif not self._work.look():
             return self._alive_ns
         self._alive_ns = self._clock_ns()
         return self._alive_ns
-
-    def _works(self) -> bool:
-        before, self._seen = self._seen, self._look()
-        return self._seen is not None and self._seen.show_work(before)

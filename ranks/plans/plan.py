@@ -1,7 +1,7 @@
 """What a conductor sends to its ranks, in order, to all of them alike.
 
-    conductor   PlanWriter.send(STEP | WORD | EXPERTS | STOP, parts)    returns when it is on its way
-    rank        PlanReader.next(timeout_s)          one message after the other
+    conductor   PlanWriter.send(STEP | WORD | EXPERTS | STOP, parts)   returns when it is on its way
+    rank        PlanReader.next(timeout_s)                             one message after the other
 
 One writer and one reader in each rank, each used by one thread.
 """

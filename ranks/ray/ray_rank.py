@@ -8,6 +8,7 @@ from contextlib import suppress
 from cluster.launcher.protocol import ProcessExit
 from cluster.launcher.ray.hosting import Host
 from cluster.launcher.ray.session import RaySession
+from cluster.process.signs_of_life import SignsOfLife
 from ranks.log_relay import RelayedLines
 from ranks.spawner import RankEnd
 
@@ -54,6 +55,10 @@ class RayRank:
             if self._end is not None:
                 self._log.close()
         return self._end
+
+    def signs_of_life(self) -> SignsOfLife | None:
+        """See RankProcess."""
+        return SignsOfLife.of(self._pid) if self.is_on_this_machine else None
 
     def kill(self) -> None:
         """See RankProcess. The actor goes with it: it may be what was stopped."""

@@ -79,14 +79,14 @@ def test_a_child_that_is_killed_says_by_which_signal(
     rank.kill()
     rank.kill()
     end = ended(rank)
-    assert (end.ending, end.is_own_doing, end.last_lines) == ("SIGKILL", False, ())
+    assert (end.ending, end.is_own_doing, end.last_lines) == ("signal SIGKILL", False, ())
 
 
 def test_closing_ends_every_child(spawner: ProcessSpawner, tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text("import signal\nsignal.pause()\n")
     ranks = [spawner.start(LAUNCH) for _ in range(2)]
     spawner.close()
-    assert [ended(rank).ending for rank in ranks] == ["SIGKILL", "SIGKILL"]
+    assert [ended(rank).ending for rank in ranks] == ["signal SIGKILL", "signal SIGKILL"]
 
 
 def test_a_log_without_end_keeps_nobody(spawner: ProcessSpawner, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_log_without_end_keeps_nobody(spawner: ProcessSpawner, tmp_path: Path)
     for _ in range(20):
         assert rank.poll() is None
     rank.kill()
-    assert ended(rank).ending == "SIGKILL"
+    assert ended(rank).ending == "signal SIGKILL"
 
 
 def test_ranks_of_one_host_share_its_cores_and_memory() -> None:

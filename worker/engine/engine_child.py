@@ -18,6 +18,7 @@ from cluster.logs import get_logger
 from cluster.process.background import Background, Loss, cancel
 from cluster.process.child_groups import OWN_GROUPS
 from cluster.process.exit_watch import KILL_TIMEOUT_S, exit_of
+from cluster.process.exit_words import exit_in_words
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.pipe import reading
@@ -118,10 +119,9 @@ class EngineChild:
     def _describe_end(self, exit_code: int) -> str:
         if self._why is not None:
             return f"the engine process {self._why} and was ended"
-        how = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
         lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines()]
         last = next((line for line in reversed(lines) if line), "it wrote no message")
-        return f"the engine process ended ({how}): {last}"
+        return f"the engine process ended ({exit_in_words(exit_code)}): {last}"
 
 
 def _spawn(entry_module: str, launch_file: Path) -> subprocess.Popen[bytes]:

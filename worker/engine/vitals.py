@@ -15,13 +15,12 @@ stopped or deadlocked process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from cluster.config import EngineOptions
 from cluster.deadline import Clock
 from cluster.process.own_lateness import SeenTime
-from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
+from cluster.process.work_seen import Look, WorkSeen
 from engine.contract.messages import AwaitsRanks, EngineMessage, LoadProgress, Ready
 
 LONG_STEP_S = 0.6
@@ -37,17 +36,16 @@ class Vitals:
     def __init__(
         self,
         limits: EngineOptions,
-        look: Callable[[], SignsOfLife | None],
+        look: Look,
         *,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`look`: at the process, now; None where the kernel does not tell."""
+        """`look`: at the process."""
         self._start = Silence(limits.start_timeout_s, clock=clock)
         self._words = SeenTime(clock, 2 * LOOK_INTERVAL_S)
         self._step = Silence(limits.step_timeout_s, clock=clock)
         self._standstill = Silence(limits.engine_silence_s, clock=clock)
-        self._look = look
-        self._seen: SignsOfLife | None = None
+        self._work = WorkSeen(look)
         self._was_heard = self._awaits_ranks = False
         self.is_in_long_step = False
         """It works, and has said nothing for longer than between two beats."""
@@ -88,11 +86,11 @@ class Vitals:
         """Looks, unless there was a word since the last time: that is sign enough. A kernel that
         does not tell leaves the judgement to the longer limit."""
         if self._was_heard:
-            self._was_heard, self._seen = False, None
+            self._was_heard = False
+            self._work.forget()
             return False
-        before, self._seen = self._seen, self._look()
-        is_working = self._seen is not None and self._seen.show_work(before)
-        is_working, self._awaits_ranks = is_working or self._awaits_ranks, False
-        if self._seen is None or is_working:
+        seen = self._work.look()
+        is_working, self._awaits_ranks = bool(seen) or self._awaits_ranks, False
+        if seen is None or is_working:
             self._standstill.heard()
         return is_working

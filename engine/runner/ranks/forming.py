@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import torch
 
 from cluster.home import kernels_folder
 from cluster.process.free_memory import free_memory_bytes
-from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.group import GroupTies, RankGroup
@@ -27,7 +26,7 @@ from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.rendezvous import choose_kind, join
 from ranks.ground import Ground, GroundPlan
 from ranks.launch import CONDUCTOR
-from ranks.spawner import RankPlaces, RankProcess, Spawner
+from ranks.spawner import RankPlaces, Spawner
 
 _START_SHARE = 0.8
 """Of the time that the engine's server waits without a word: the group names its rank before."""
@@ -56,7 +55,9 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         free_bytes = free_memory_bytes() if ground.is_shared else None
         launches = ground.launches(needs.spec.pack(), free_bytes)
         processes = [spawner.start(launch) for launch in launches]
-        watch = _watch_over(processes, ground, closers)
+        watch = RankWatch(processes, ground)
+        closers.callback(watch.close)
+        watch.start()
         roster = Roster(
             ground.inbox,
             watch,
@@ -98,34 +99,6 @@ def _sockets_of(spec: EngineSpec, closers: contextlib.ExitStack) -> Path:
     if spec.run_folder:
         return Path(spec.run_folder)
     return Path(closers.enter_context(tempfile.TemporaryDirectory(prefix="splitserve-ranks-")))
-
-
-def _watch_over(
-    processes: Sequence[RankProcess], ground: Ground, closers: contextlib.ExitStack
-) -> RankWatch:
-    here = ground.places.nodes[CONDUCTOR]
-    local = {process.rank: process for process in processes if process.node == here}
-
-    def look_at(rank: int) -> SignsOfLife | None:
-        process = local.get(rank)
-        return SignsOfLife.of(process.pid) if process is not None and process.pid else None
-
-    def give_up(rank: int) -> None:
-        ground.plans.give_up()
-        ground.meeting.give_up(rank)
-
-    watch = RankWatch(
-        processes,
-        generation=ground.generation,
-        sign_of=ground.plans.sign_of,
-        give_up=give_up,
-        look_at=look_at,
-        far=ground.places.far_ranks,
-        beside=ground.let_in,
-    )
-    closers.callback(watch.close)
-    watch.start()
-    return watch
 
 
 def _await_arrival(roster: Roster, ground: Ground, progress: PhaseProgress) -> None:

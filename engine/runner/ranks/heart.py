@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cluster.deadline import Clock
-from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
+from cluster.process.work_seen import Look, WorkSeen
 
 FROZEN_S = 1.2
 """Noticed within two seconds, with a beat, a look and an idle turn of the engine's loop added; and
@@ -22,35 +20,29 @@ interpreter's lock, such as a library that is opened, is no death."""
 class RankHeart:
     """One rank's beats and work; `stands_still` is asked every LOOK_INTERVAL_S times four."""
 
-    def __init__(
-        self, look: Callable[[], SignsOfLife | None], clock: Clock, limit_s: float = FROZEN_S
-    ) -> None:
-        """`look`: at its process, None where nobody can: then its beats alone count."""
-        self._look, self.limit_s = look, limit_s
+    def __init__(self, look: Look, clock: Clock, limit_s: float = FROZEN_S) -> None:
+        """`look`: at its process; where nobody sees it, its beats alone count."""
+        self._work, self.limit_s = WorkSeen(look), limit_s
         self._silence = Silence(limit_s, clock=clock)
         self._beat_ns: int | None = None
-        self._seen: SignsOfLife | None = None
 
     def stands_still(self, beat_ns: int) -> bool:
         """`beat_ns`: its last one."""
         is_late = self._silence.tick()
         if beat_ns != self._beat_ns:
-            self._beat_ns, self._seen = beat_ns, None
-        elif not self._works():
+            self._beat_ns = beat_ns
+            self._work.forget()
+        elif not self._work.look():
             return is_late
         self._silence.heard()
         return False
-
-    def _works(self) -> bool:
-        before, self._seen = self._seen, self._look()
-        return self._seen is not None and self._seen.show_work(before)
 
 
 class StartingHeart:
     """Of a rank that loads, which takes no plans yet. It may wait long, for a lock or for others,
     and so do nothing; but its process is not stopped, and its thread beats, where it has one."""
 
-    def __init__(self, look: Callable[[], SignsOfLife | None], clock: Clock) -> None:
+    def __init__(self, look: Look, clock: Clock) -> None:
         """As of RankHeart."""
         self._look = look
         self._stopped = Silence(FROZEN_S, clock=clock)

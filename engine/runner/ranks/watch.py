@@ -13,16 +13,15 @@ wants to run. The first loss is the one that counts: the others only follow from
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
 
 from cluster.deadline import Clock
 from cluster.errors import RankLost
-from cluster.process.signs_of_life import SignsOfLife
 from cluster.rank_facts import RankWait
 from engine.runner.ranks.heart import FAR_FROZEN_S, FROZEN_S, RankHeart, StartingHeart
 from ranks.launch import CONDUCTOR
@@ -32,9 +31,28 @@ from ranks.spawner import RankEnd, RankProcess
 LOOK_INTERVAL_S = 0.05
 _HEARTBEAT_LOOKS = 4
 _log = structlog.get_logger()
-SignOf = Callable[[int], RankSign]
-LookAt = Callable[[int], SignsOfLife | None]
-GiveUp = Callable[[int], None]
+
+
+class Watched(Protocol):
+    """What the ranks of one generation meet in, as far as their watch needs it. Called from its
+    thread."""
+
+    @property
+    def generation(self) -> int:
+        """Which."""
+
+    @property
+    def far_ranks(self) -> Sequence[int]:
+        """Those on other hosts than the conductor's."""
+
+    def sign_of(self, rank: int) -> RankSign:
+        """What it shows now."""
+
+    def let_in(self) -> None:
+        """At every look: gives a rank that arrives what it asks for; waits for nobody."""
+
+    def give_up(self, rank: int) -> None:
+        """Once, with the rank that was lost: whoever waits, here or at a rank, waits no more."""
 
 
 class RankWatch:
@@ -43,36 +61,24 @@ class RankWatch:
     def __init__(
         self,
         processes: Sequence[RankProcess],
+        watched: Watched,
         *,
-        generation: int,
-        sign_of: SignOf,
-        give_up: GiveUp,
-        look_at: LookAt,
-        far: Collection[int] = (),
-        beside: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`give_up` is called once, on the watch's thread, with the rank that was lost; `look_at`
-        gives the signs of a rank's process, None where nobody sees them. `far`: ranks on other
-        hosts. `beside` is done at every look, on this thread as well."""
-        self._processes = tuple(processes)
-        self._generation = generation
-        self._sign_of, self._give_up, self._beside = sign_of, give_up, beside
+        self._processes, self._watched = tuple(processes), watched
+        far = watched.far_ranks
         self._hearts = {
             process.rank: RankHeart(
-                functools.partial(look_at, process.rank),
-                clock,
-                FAR_FROZEN_S if process.rank in far else FROZEN_S,
+                process.signs_of_life, clock, FAR_FROZEN_S if process.rank in far else FROZEN_S
             )
             for process in processes
         }
         self._starting = {
-            process.rank: StartingHeart(functools.partial(look_at, process.rank), clock)
-            for process in processes
+            process.rank: StartingHeart(process.signs_of_life, clock) for process in processes
         }
         self._beats_are_due = False
         self._loss: RankLost | None = None
-        self._afterwards: list[Callable[[], None]] = []
+        self._then: Callable[[], None] = lambda: None
         self._waits: Callable[[], bool] = lambda: False
         self._tell: Callable[[], None] = lambda: None
         self._ends_are_due = False
@@ -99,7 +105,7 @@ class RankWatch:
 
     def on_loss(self, then: Callable[[], None]) -> None:
         """`then`, which may be called twice, is done after `give_up`; now where that is over."""
-        self._afterwards.append(then)
+        self._then = then
         if self._is_lost.is_set():
             then()
 
@@ -142,13 +148,13 @@ class RankWatch:
         except Exception as error:
             _log.exception("the watch of the ranks has failed")
             if self._loss is None and not self._ends_are_due:
-                self._lose(_unwatched(self._generation, error))
+                self._lose(_unwatched(self._watched.generation, error))
 
     def _look_on(self) -> None:
         num_looks = 0
         while not self._is_closed.wait(LOOK_INTERVAL_S):
             num_looks += 1
-            self._beside()
+            self._watched.let_in()
             polled = [(process.rank, process.poll()) for process in self._processes]
             ends = [(rank, end) for rank, end in polled if end is not None]
             if len(ends) == len(polled):
@@ -157,7 +163,7 @@ class RankWatch:
                 continue  # what they log is still passed on
             if ends:
                 rank, end = min(ends, key=lambda each: each[1].is_own_doing)
-                self._lose(_ended(rank, self._generation, end))
+                self._lose(_ended(rank, self._watched.generation, end))
             elif num_looks % _HEARTBEAT_LOOKS == 0:
                 self._listen()
 
@@ -170,19 +176,19 @@ class RankWatch:
 
     def _look_at_starts(self) -> None:
         for process in self._processes:
-            heart = self._starting[process.rank]
-            if heart.stands_still(self._sign_of(process.rank).heard_ns) and self._loss is None:
-                self._lose(_frozen(process.rank, self._generation, heart.limit_s))
-                process.kill()
+            heard_ns = self._watched.sign_of(process.rank).heard_ns
+            self._judge(process, self._starting[process.rank], heard_ns)
 
     def _hear_beats(self) -> None:
         for process in self._processes:
-            sign = self._sign_of(process.rank)
+            sign = self._watched.sign_of(process.rank)
             self._signs = self._signs | {process.rank: sign}  # another thread reads it
-            heart = self._hearts[process.rank]
-            if heart.stands_still(sign.beat_ns) and self._loss is None:
-                self._lose(_frozen(process.rank, self._generation, heart.limit_s))
-                process.kill()  # afterwards: on a host that is out of reach it may take long
+            self._judge(process, self._hearts[process.rank], sign.beat_ns)
+
+    def _judge(self, process: RankProcess, heart: RankHeart | StartingHeart, sign_ns: int) -> None:
+        if heart.stands_still(sign_ns) and self._loss is None:
+            self._lose(_frozen(process.rank, self._watched.generation, heart.limit_s))
+            process.kill()  # afterwards: on a host that is out of reach it may take long
 
     def _tell_of_waits(self) -> None:
         if self._loss is None and self._waits():
@@ -192,9 +198,8 @@ class RankWatch:
         self._loss = loss
         _log.error("a rank is lost; its group ends", ranks=loss.ranks, error=loss.message)
         self._is_lost.set()
-        self._give_up(loss.ranks[0] if loss.ranks else CONDUCTOR)
-        for then in self._afterwards:
-            then()
+        self._watched.give_up(loss.ranks[0] if loss.ranks else CONDUCTOR)
+        self._then()
 
 
 def _ended(rank: int, generation: int, end: RankEnd) -> RankLost:

@@ -44,4 +44,4 @@ def test_a_rank_that_is_killed_is_told_with_the_signal(ranks: Spawner) -> None:
     assert rank.pid is not None
     os.kill(rank.pid, signal.SIGKILL)
     end = end_of(rank)
-    assert end.ending == "SIGKILL" and not end.is_own_doing
+    assert end.ending == "signal SIGKILL" and not end.is_own_doing

@@ -101,7 +101,7 @@ def test_what_was_stopped_is_ended_by_a_kill(spawner: MakeSpawner, who: str) -> 
     assert rank.poll() is None
     rank.kill()
     rank.kill()
-    assert end_of(rank).ending == "SIGKILL"
+    assert end_of(rank).ending == "signal SIGKILL"
     assert_gone(process, stopped)
 
 

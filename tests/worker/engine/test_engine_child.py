@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,18 @@ async def test_a_bug_in_passing_the_log_on_is_told_and_the_log_is_still_read(
     assert child.pid not in OWN_GROUPS
     said = "".join(capsys.readouterr())
     assert "log of an engine" in said and "a bug of ours" in said
+
+
+async def test_an_engine_that_ends_by_a_signal_without_a_name_has_ended(tmp_path: Path) -> None:
+    launch = tmp_path / "launch"
+    os.mkfifo(launch)
+    held = os.open(launch, os.O_RDWR)
+    child = EngineChild(FAILS_ON_ITS_INPUT, launch)  # waits for input
+    os.kill(child.pid, signal.SIGRTMIN + 6)
+    async with asyncio.timeout(DEADLINE_S):
+        assert f"ended (signal {signal.SIGRTMIN + 6}): " in await child.ended
+    await child.close()
+    os.close(held)
 
 
 async def test_what_lies_in_the_working_directory_is_not_imported_in_place_of_a_module(

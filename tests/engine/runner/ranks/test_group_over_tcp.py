@@ -86,7 +86,7 @@ def test_a_rank_that_finds_other_weights_ends_the_start_and_says_so(card: ModelC
 
 
 @pytest.mark.parametrize(
-    ("how", "ending"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "stood still")]
+    ("how", "ending"), [(signal.SIGKILL, "signal SIGKILL"), (signal.SIGSTOP, "stood still")]
 )
 def test_a_rank_that_is_lost_over_tcp_is_named_with_its_end(
     how: signal.Signals, ending: str, card: ModelCard

@@ -73,7 +73,7 @@ def assert_nothing_left(spawner: SeenSpawner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "ending"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "stood still")]
+    ("how", "ending"), [(signal.SIGKILL, "signal SIGKILL"), (signal.SIGSTOP, "stood still")]
 )
 @pytest.mark.parametrize("at_step", [0, 5])
 def test_a_rank_that_is_lost_in_a_step_is_named_with_its_end(
@@ -95,7 +95,7 @@ def test_a_rank_that_is_lost_in_a_step_is_named_with_its_end(
 
 
 @pytest.mark.parametrize(
-    ("how", "ending"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSTOP, "stood still")]
+    ("how", "ending"), [(signal.SIGKILL, "signal SIGKILL"), (signal.SIGSTOP, "stood still")]
 )
 def test_an_idle_engine_notices_the_one_of_its_ranks_that_is_lost(
     how: signal.Signals, ending: str, card: ModelCard
@@ -154,7 +154,7 @@ class EarlyEnd(SeenSpawner):
 def test_a_rank_that_does_not_even_arrive_ends_the_start(card: ModelCard) -> None:
     spawner = EarlyEnd()
     with (
-        pytest.raises(RankLost, match=r"rank 1 of generation \d+ ended \(SIGKILL\)"),
+        pytest.raises(RankLost, match=r"rank 1 of generation \d+ ended \(signal SIGKILL\)"),
         running(spec_of(card, 2, **LIMITS), spawner),
     ):
         pass

@@ -11,9 +11,8 @@ from cluster.errors import RankLost
 from engine.runner.ranks import roster as roster_module
 from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
-from ranks.plans.plan import RankSign
 from ranks.reports import Arrived, Loaded, Progress, RankFailed, RankReport, Said
-from tests.engine.runner.ranks.test_watch import IDLE, FakeRank
+from tests.engine.runner.ranks.test_watch import FakeRank, QuietGround
 from tests.manual_clock import ManualClock
 
 
@@ -34,13 +33,7 @@ class Scene:
     def __init__(self) -> None:
         self.inbox = Inbox()
         self.ranks = [FakeRank(1), FakeRank(2)]
-        self.watch = RankWatch(
-            self.ranks,
-            generation=7,
-            sign_of=lambda rank: RankSign(num_plans=0, beat_ns=1, waited_s=0.0),
-            give_up=lambda rank: None,
-            look_at=lambda rank: IDLE,
-        )
+        self.watch = RankWatch(self.ranks, QuietGround())
         self.clock = ManualClock()
         self.roster = Roster(self.inbox, self.watch, world_size=3, limit_s=60.0, clock=self.clock)  # type: ignore[arg-type]
 

@@ -115,8 +115,32 @@ class FakeRank:
         self.num_polls += 1
         return self.end
 
+    def signs_of_life(self) -> SignsOfLife | None:
+        return IDLE
+
     def kill(self) -> None:
         self.was_killed = True
+
+
+class QuietGround:
+    """Watched; its ranks have beaten once."""
+
+    generation = 7
+
+    def __init__(self, far_ranks: tuple[int, ...] = ()) -> None:
+        self.far_ranks = far_ranks
+        self.given_up: list[int] = []
+        self.has_given_up = threading.Event()
+
+    def sign_of(self, rank: int) -> RankSign:
+        return RankSign(num_plans=0, beat_ns=1, waited_s=0.0)
+
+    def let_in(self) -> None:
+        """Nobody comes."""
+
+    def give_up(self, rank: int) -> None:
+        self.given_up.append(rank)
+        self.has_given_up.set()
 
 
 class Watched:
@@ -124,20 +148,9 @@ class Watched:
 
     def __init__(self, far: tuple[int, ...] = ()) -> None:
         self.ranks = [FakeRank(1), FakeRank(2)]
-        self.given_up: list[int] = []
-        self.has_given_up = threading.Event()
-        self.watch = RankWatch(
-            self.ranks,
-            generation=7,
-            sign_of=lambda rank: RankSign(num_plans=0, beat_ns=1, waited_s=0.0),
-            give_up=self._give_up,
-            look_at=lambda rank: IDLE,
-            far=far,
-        )
-
-    def _give_up(self, rank: int) -> None:
-        self.given_up.append(rank)
-        self.has_given_up.set()
+        ground = QuietGround(far)
+        self.given_up, self.has_given_up = ground.given_up, ground.has_given_up
+        self.watch = RankWatch(self.ranks, ground)
 
 
 @pytest.fixture
@@ -151,7 +164,7 @@ def test_an_end_gives_the_group_up_once_and_is_raised_ever_after(watched: Watche
     watched.ranks[1].end = RankEnd(exit_code=-9, last_lines=("one", "two"))
     assert watched.has_given_up.wait(LIMIT_S)
     for _ in range(2):
-        with pytest.raises(RankLost, match=r"rank 2 of generation 7 ended \(SIGKILL\)") as lost:
+        with pytest.raises(RankLost, match=r"rank 2 of generation 7 ended \(signal SIGK") as lost:
             watched.watch.check()
     assert lost.value.last_lines == ("one", "two")
     watched.watch.close()
