@@ -99,6 +99,9 @@ class EngineOptions:
         0, "how far the engine steps back for other processes on busy cores", low=0, high=19
     )
     prefix_cache: bool = option(True, "keep the blocks of finished requests for reuse")
+    cuda_graphs: bool = option(
+        True, "on a GPU, record decode steps at load and replay them; off: kernel by kernel"
+    )
     rank_launcher: str = option(
         "processes",
         "what starts the ranks of an engine: processes of its host, or ray, actors on a cluster",

@@ -18,7 +18,7 @@ from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.own_python import module_argv, module_environ
 from cluster.process.parent_death import PARENT_PID
 from cluster.process.signs_of_life import SignsOfLife
-from ranks.launch import RankLaunch
+from ranks.launch import CONDUCTOR, RankLaunch
 from ranks.log_relay import LogRelay
 from ranks.spawner import RankEnd, RankPlaces
 
@@ -27,8 +27,8 @@ class ProcessSpawner:
     """A Spawner. The thread that starts the ranks must outlive them: Linux ends them with it."""
 
     def __init__(self, entry_module: str, *, gpus: tuple[str, ...] | None = None) -> None:
-        """`gpus`: of this host, as CUDA_VISIBLE_DEVICES names them; each rank gets one, the
-        conductor has the first. None: the ranks compute on the CPU."""
+        """`gpus`: of this host, as CUDA_VISIBLE_DEVICES names them; each rank sees one alone, the
+        conductor the first, from `place` on. None: the ranks compute on the CPU."""
         self._entry_module, self._gpus = entry_module, gpus
         self._started: list[LocalRank] = []
 
@@ -36,6 +36,8 @@ class ProcessSpawner:
         """See Spawner."""
         if self._gpus is not None and len(self._gpus) < world_size:
             raise ConfigError(_too_few(world_size, self._gpus), param="tensor_parallel_size")
+        if self._gpus is not None:
+            os.environ[VISIBLE_DEVICES] = self._gpus[CONDUCTOR]
         return RankPlaces(nodes=(socket.gethostname(),) * world_size)
 
     def start(self, launch: RankLaunch) -> LocalRank:

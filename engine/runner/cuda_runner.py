@@ -7,6 +7,10 @@
 
 Batches arrive on the host. Logits are on the device, and valid until the next step. All work is the
 current stream's, so that steps follow each other; nothing of a launch waits.
+
+In a group every rank has its own runner and its own graphs, with the collectives inside. What a
+rank captures, in what order, and which graph a batch is replayed by are functions of limits and
+batch alone: the ranks meet in the same collectives without being told.
 """
 
 from __future__ import annotations
@@ -46,7 +50,8 @@ class GraphLimits:
 
 
 class CudaRunner:
-    """A LaunchingRunner. The pool's last block belongs to it: padding writes there."""
+    """A LaunchingRunner, where it is alone, and a PartRunner. The pool's last block belongs to it:
+    padding writes there."""
 
     def __init__(
         self,
@@ -83,7 +88,7 @@ class CudaRunner:
         """See ModelRunner."""
         num_seqs = batch.num_decodes
         only_decodes = len(batch.token_ids) == len(batch.logit_rows) == num_seqs
-        if not only_decodes or num_seqs > self._buffers.shape.num_rows:
+        if not only_decodes or num_seqs > max(self._graphs, default=0):
             return self._decoder.forward(batch.to(self._pool.tensor.device), self._pool)
         return self._replay(batch)
 
@@ -98,6 +103,10 @@ class CudaRunner:
         maxima, ids = draw_on_device(self._replay(batch, sources), rows)
         self._buffers.keep_sampled(ids)
         return SampledTokens(maxima, ids)
+
+    def close(self) -> None:
+        """See PartRunner: NCCL leaves no group while graphs have its collectives."""
+        self._graphs.clear()
 
     def _replay(
         self, batch: RaggedBatch, sources: Sequence[int | None] | None = None

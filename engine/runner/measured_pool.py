@@ -29,21 +29,36 @@ class MeasuredMemory:
     """Weights, and what torch keeps beside them."""
     step_bytes: int
     """More than that, at the peak of the longest step."""
+    library_bytes: int = 0
+    """Taken past torch while the model was loaded and the step tried: NCCL's, above all."""
 
 
-def measure_memory(forward: Forward, layout: KvLayout, longest: RaggedBatch) -> MeasuredMemory:
-    """Tries the longest step over a pool of one block, which all its tokens share. CUDA only."""
+def measure_memory(
+    forward: Forward, layout: KvLayout, longest: RaggedBatch, *, settle: Callable[[], None]
+) -> MeasuredMemory:
+    """Tries the longest step over a pool of one block, which all its tokens share. CUDA only.
+
+    Ranks of a group try it together: `settle` ends a wait for one that is lost.
+    """
     device = longest.token_ids.device
     pool = KvPool(layout, 1, device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     held = torch.cuda.memory_reserved(device)
     forward(longest, pool)
+    settle()
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_reserved(device)
     del pool
     torch.cuda.empty_cache()
     return MeasuredMemory(held_bytes=held, step_bytes=peak - held)
+
+
+def bytes_beside_torch(device: torch.device) -> int:
+    """Of the device's memory, what torch does not hold: other processes', contexts, libraries. CUDA
+    only; asked twice, it says what NCCL has taken meanwhile, on a GPU that nobody shares."""
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free - torch.cuda.memory_reserved(device)
 
 
 def blocks_that_fit(
@@ -52,14 +67,15 @@ def blocks_that_fit(
     """Never more than planned. Raises ConfigError where not even one sequence of the largest
     context is left room for, with what would fit."""
     room = budget.available_bytes - budget.headroom_bytes
-    room -= measured.held_bytes + measured.step_bytes
+    room -= measured.held_bytes + measured.library_bytes + measured.step_bytes
     num_blocks = max(0, min(budget.num_blocks, room // layout.block_bytes))
     fitting_tokens = num_blocks * layout.block_size
     if fitting_tokens < max_context_tokens:
         held_mib, step_mib = measured.held_bytes >> 20, measured.step_bytes >> 20
+        library = f", {measured.library_bytes >> 20} MiB of NCCL" if measured.library_bytes else ""
         raise ConfigError(
-            f"beside {held_mib} MiB of loaded weights and {step_mib} MiB for a step there is "
-            f"room for {fitting_tokens} tokens; "
+            f"beside {held_mib} MiB of loaded weights{library} and {step_mib} MiB for a step there "
+            f"is room for {fitting_tokens} tokens; "
             f"max_context_tokens is {max_context_tokens}: lower it to that, or --max-batch-tokens",
             param="max_context_tokens",
         )

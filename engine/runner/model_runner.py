@@ -27,6 +27,15 @@ class ModelRunner(Protocol):
         """Writes the batch's KV; returns logits, float32 [num_logits, vocab_size]."""
 
 
+class PartRunner(ModelRunner, Protocol):
+    """Of the part of a model that is in this process, or of all of it. It takes batches on the
+    host."""
+
+    def close(self) -> None:
+        """Before the process leaves its group: lets go of what holds the group's collectives, such
+        as captured steps. Idempotent; steps of afterwards are computed one by one."""
+
+
 class Flight(Protocol):
     """A step that was launched: its tokens are chosen where its logits are."""
 
@@ -82,7 +91,7 @@ class Replica:
 
 
 class DecoderRunner:
-    """A decoder over its KV pool."""
+    """A PartRunner: a decoder over its KV pool, one operation after the other."""
 
     def __init__(self, decoder: Decoder, pool: KvPool) -> None:
         self._decoder = decoder
@@ -94,7 +103,12 @@ class DecoderRunner:
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """See ModelRunner."""
-        return self._decoder.forward(batch, self._pool)
+        device = self._pool.tensor.device
+        there = batch if device.type == "cpu" else batch.to(device)
+        return self._decoder.forward(there, self._pool)
+
+    def close(self) -> None:
+        """See PartRunner."""
 
 
 def copy_blocks(kv: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:

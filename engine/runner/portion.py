@@ -14,7 +14,7 @@ from kernels.tape.collective import Collective
 
 
 class LoadedTogether(Protocol):
-    """What ranks settle among themselves while they load. Called by all, in this order."""
+    """What ranks settle among themselves while they load. Called by all, in one order."""
 
     def meet(self) -> None:
         """Waits until all have read their weights. Raises RankLost."""
@@ -22,6 +22,10 @@ class LoadedTogether(Protocol):
     def least(self, number: int, device: torch.device) -> int:
         """The smallest that any rank brings; `device` is that of its collectives. Raises
         RankLost."""
+
+    def settle(self) -> None:
+        """Waits until what all have begun to compute is there, where a device computes it, but not
+        for ever. Any number of times, by all alike. Raises RankLost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,11 @@ class Portion:
         """The least that any rank brings: tokens of a context, since all run the same forwards;
         blocks of the pool, since their ids mean the same at every rank."""
         return number if self.together is None else self.together.least(number, device)
+
+    def settle(self) -> None:
+        """See LoadedTogether; who is alone waits for its device itself."""
+        if self.together is not None:
+            self.together.settle()
 
 
 WHOLE_REPLICA = Portion()

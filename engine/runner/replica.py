@@ -1,7 +1,7 @@
 """From a spec to a loaded model: device, memory budget, weights, KV pool, one warm-up step.
 
 load_replica                        all of it in this process
-load_part, then finish_replica      a rank's part; its runner is made in between (ranks/)
+load_part, runner_of, ...           a rank's part, and what computes it: see ranks/conductor.py
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from engine.runner.cuda_runner import CudaRunner, GraphLimits
 from engine.runner.device import keep_triton_kernels, resolve_device
 from engine.runner.gpu_formats import weights_on
 from engine.runner.graph_backend import CudaGraphs
-from engine.runner.measured_pool import blocks_that_fit, measure_memory
-from engine.runner.model_runner import DecoderRunner, ModelRunner, Replica
+from engine.runner.measured_pool import blocks_that_fit, bytes_beside_torch, measure_memory
+from engine.runner.model_runner import DecoderRunner, ModelRunner, PartRunner, Replica
 from engine.runner.portion import WHOLE_REPLICA, Portion
+from engine.runner.replayed_steps import why_not_replayed
 from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
 
 
@@ -43,7 +44,7 @@ def load_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
     phases = PhaseTimer(progress)
     with memory_errors():
         part = load_part(spec, phases)
-        return finish_replica(spec, part, _runner_of(part, phases), phases)
+        return finish_replica(spec, part, runner_of(part, phases), phases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ def load_part(
     split = fitted_split(spec.card, portion.split_of(spec.card.config), weights)
     size = ReplicaSize.of(spec, portion, split, device)
     budget = plan_memory(size.memory_request(spec, weights))
+    beside_torch = bytes_beside_torch(device) if size.has_gpu_in_group else 0
     decoder = Decoder.load(
         spec.card,
         size.dtype,
@@ -95,7 +97,7 @@ def load_part(
     portion.await_others()
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))
     phases("allocate KV pool", 0.0)
-    num_blocks = portion.agreed(_num_blocks(decoder, budget, size), size.device)
+    num_blocks = portion.agreed(_num_blocks(decoder, budget, size, beside_torch), size.device)
     return LoadedPart(
         decoder=decoder,
         pool=KvPool(size.layout, num_blocks + size.is_replayed, size.device),
@@ -144,6 +146,8 @@ class ReplicaSize:
     context_tokens: int
     max_num_seqs: int
     max_batch_tokens: int
+    is_replayed: bool
+    """Decode steps are captured graphs, which take one block more, for padding rows."""
 
     @classmethod
     def of(
@@ -162,12 +166,13 @@ class ReplicaSize:
             context_tokens=resolve_context(spec.card.config, options, layout),
             max_num_seqs=options.max_num_seqs,
             max_batch_tokens=options.max_batch_tokens,
+            is_replayed=device.type == "cuda" and why_not_replayed(options, split) is None,
         )
 
     @property
-    def is_replayed(self) -> bool:
-        """Decode steps are captured graphs, which take one block more, for padding rows."""
-        return self.device.type == "cuda" and self.portion.rank.is_alone
+    def has_gpu_in_group(self) -> bool:
+        """A rank's GPU is its own, and NCCL takes a part of it."""
+        return self.device.type == "cuda" and not self.portion.rank.is_alone
 
     def memory_request(self, spec: EngineSpec, weights: WeightFormat) -> MemoryRequest:
         """For the plan."""
@@ -194,28 +199,36 @@ class ReplicaSize:
             max_context_tokens=self.context_tokens,
             block_size=self.layout.block_size,
             scratch_block=scratch_block,
+            compiles=self.device.type == "cuda",
         )
 
 
-def _num_blocks(decoder: Decoder, budget: MemoryBudget, size: ReplicaSize) -> int:
-    """As planned; on a GPU, as many of these as there is room for now."""
+def _num_blocks(
+    decoder: Decoder, budget: MemoryBudget, size: ReplicaSize, beside_torch: int
+) -> int:
+    """As planned; on a GPU, as many of these as there is room for now. `beside_torch`: bytes, when
+    the plan was made."""
     if size.device.type != "cuda":
         return budget.num_blocks
     longest = longest_prompt(size.warm_up_limits(scratch_block=0)).to(size.device)
-    measured = measure_memory(decoder.forward, size.layout, longest)
+    measured = measure_memory(decoder.forward, size.layout, longest, settle=size.portion.settle)
+    if size.has_gpu_in_group:
+        taken = bytes_beside_torch(size.device) - beside_torch
+        measured = replace(measured, library_bytes=max(0, taken))
     return blocks_that_fit(budget, measured, size.layout, max_context_tokens=size.context_tokens)
 
 
-def _runner_of(part: LoadedPart, progress: PhaseProgress) -> ModelRunner:
-    """On CUDA decode steps are replayed, within the limits."""
-    size = part.size
+def runner_of(part: LoadedPart, progress: PhaseProgress) -> PartRunner:
+    """On CUDA decode steps are replayed, within the limits: then all ranks of a group call this at
+    once, and capture side by side. Raises RankLost where one of them does not."""
+    size, portion = part.size, part.size.portion
     if not size.is_replayed:
         return DecoderRunner(part.decoder, part.pool)
     return CudaRunner(
         part.decoder,
         part.pool,
         limits=GraphLimits(max_num_seqs=size.max_num_seqs, max_context_tokens=size.context_tokens),
-        backend=CudaGraphs(size.device),
+        backend=CudaGraphs(size.device, None if portion.rank.is_alone else portion.settle),
         progress=progress,
     )
 

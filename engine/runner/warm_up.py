@@ -17,6 +17,7 @@ from cluster.sampling import SamplingParams
 from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import LaunchingRunner, ModelRunner
+from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
 
 
@@ -30,18 +31,19 @@ class WarmUpLimits:
     block_size: int
     scratch_block: int
     """A block that no sequence owns."""
+    compiles: bool
+    """Kernels are compiled when they are first launched, as on a GPU."""
 
 
 def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: PhaseProgress) -> None:
     """Once, when the pool is there and before requests are. Takes as long as the compiler does;
-    one prompt of a block, to touch the memory, where no step compiles (a plain runner)."""
-    compiles = isinstance(runner, LaunchingRunner)
-    shapes = list(_shapes(limits)) if compiles else [(0, limits.block_size)]
+    one prompt of a block, to touch the memory, where nothing is compiled."""
+    shapes = list(_shapes(limits)) if limits.compiles else [(0, limits.block_size)]
     for done, (num_decodes, num_tokens) in enumerate(shapes):
         progress("warm up", done / len(shapes))
         runner.forward(_batch(num_decodes, num_tokens, limits))
-    if isinstance(runner, LaunchingRunner):
-        _launch(runner, limits)
+    if limits.compiles:
+        _sample(runner, limits)
     progress("warm up", 1.0)
 
 
@@ -87,8 +89,8 @@ def _batch(num_decodes: int, num_tokens: int, limits: WarmUpLimits) -> RaggedBat
     )
 
 
-def _launch(runner: LaunchingRunner, limits: WarmUpLimits) -> None:
-    """Every way to sample, for one row and for many."""
+def _sample(runner: ModelRunner, limits: WarmUpLimits) -> None:
+    """Every way to sample, for one row and for many: by launches where the runner has them."""
     ways = (
         SamplingParams(max_tokens=1, temperature=0.0),
         SamplingParams(max_tokens=1, temperature=1.0, seed=0),
@@ -99,4 +101,7 @@ def _launch(runner: LaunchingRunner, limits: WarmUpLimits) -> None:
             SamplingRow(logit_row=row, params=params, choice=0, token_ids=[0], num_prompt=1)
             for row in range(count)
         ]
-        runner.launch(_batch(count, 0, limits), rows, [None] * count)
+        if isinstance(runner, LaunchingRunner):
+            runner.launch(_batch(count, 0, limits), rows, [None] * count)
+        else:
+            draw_on_device(runner.forward(_batch(count, 0, limits)), rows)

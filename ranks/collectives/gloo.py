@@ -136,7 +136,7 @@ class GlooCollective:
         options.timeout = timedelta(seconds=deadline_s)
         self._run(lambda gloo: gloo.barrier(options), deadline_s)
 
-    def wait_until_landed(self) -> None:
+    def wait_until_landed(self, deadline_s: float | None = None) -> None:
         """See GroupCollective."""
 
     def abort(self) -> None:

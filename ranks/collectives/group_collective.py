@@ -40,10 +40,11 @@ class GroupCollective(ExpertCollective, Protocol):
         """Returns when all ranks have called it: at the start, when some still load weights.
         Raises RankLost for those that have not come by then."""
 
-    def wait_until_landed(self) -> None:
+    def wait_until_landed(self, deadline_s: float | None = None) -> None:
         """Returns when all that was called until now is computed: at once where calls wait for that
-        themselves, for the current stream on a GPU. Raises RankLost, also for a call that was given
-        up meanwhile: what it left is worth nothing."""
+        themselves, for the current stream on a GPU, by then; None: by the deadline of each call.
+        Raises RankLost, also for a call that was given up meanwhile: what it left is worth nothing.
+        """
 
     def abort(self) -> None:
         """The group is over: whatever of it a device waits for, it waits no more. From any thread;

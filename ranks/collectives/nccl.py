@@ -4,7 +4,9 @@ No machine with two GPUs was at hand. A call is enqueued on the current stream a
 here waits for a device. Who reads a step's results waits with `wait_until_landed`, which looks for
 them, for NCCL's errors and at the time: NCCL's own watchdog does not see what a CUDA graph replays,
 and would end the process where it gives a collective up. A graph may capture every call but
-`all_to_all`, whose numbers the host has to know.
+`all_to_all`, whose numbers the host has to know, once each was made outside of one: NCCL sets up
+what it needs for it then. It frees nothing before the last graph that has captured a call of it is
+gone, and whoever tells it to waits for that.
 
 Sums are NCCL's: every rank gets the same bits, in an order that NCCL chooses, bfloat16 rounded at
 every hop.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -36,6 +39,8 @@ from ranks.collectives.loss import has_left, rank_lost
 from ranks.collectives.store import claim
 
 _LOOK_S = 50e-6
+_LEAVE_S = 1.0
+"""For NCCL to free what it has, where the graphs are gone: the process ends next."""
 _ON_ERROR, _CLEAN_UP_ONLY = "TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"
 """Without it the watchdog ends the whole process, with SIGABRT and without our error."""
 
@@ -60,6 +65,7 @@ class NcclCollective:
         self._last: Any = None
         self.in_call_since_s: float | None = None
         """See GroupCollective: while this rank waits for what it has called."""
+        self._leaving: threading.Thread | None = None
 
     @property
     def rank(self) -> int:
@@ -125,34 +131,40 @@ class NcclCollective:
             raise rank_lost(lost, self.rank, self._generation, deadline_s) from error
         raise rank_lost(lost, self.rank, self._generation, deadline_s)
 
-    def wait_until_landed(self) -> None:
-        """See GroupCollective; at most `deadline_s`, then the group is aborted."""
+    def wait_until_landed(self, deadline_s: float | None = None) -> None:
+        """See GroupCollective; then the group is aborted."""
         self.in_call_since_s = time.monotonic()
         try:
-            self._await_device()
+            self._await_device(self._deadline_s if deadline_s is None else deadline_s)
         finally:
             self.in_call_since_s = None
 
-    def _await_device(self) -> None:
+    def _await_device(self, limit_s: float) -> None:
         done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record()
-        deadline = Deadline.after(self._deadline_s)
+        deadline = Deadline.after(limit_s)
         while not done.query():
             self._require_sound()
             if deadline.has_passed:
-                self._fail(f"a step did not end in {self._deadline_s:g} s")
+                self._fail(f"a step did not end in {limit_s:g} s")
             time.sleep(_LOOK_S)
         self._require_sound()  # NCCL lets a stream run on past what it has given up
 
     def abort(self) -> None:
-        """See GroupCollective."""
+        """See GroupCollective. NCCL first frees whoever waits on the device, and then waits itself
+        for graphs to be gone, which the thread of the steps still has: a thread of its own does."""
         nccl, self._nccl = self._nccl, None
         if nccl is not None:
-            nccl.abort()
+            self._leaving = threading.Thread(
+                target=_abort, args=(nccl,), name="nccl-abort", daemon=True
+            )
+            self._leaving.start()
 
     def close(self) -> None:
         """See GroupCollective: aborts, since destroying would wait for the dead."""
         self.abort()
+        if self._leaving is not None:
+            self._leaving.join(_LEAVE_S)
 
     def _require_sound(self) -> None:
         if self._nccl is None:
@@ -175,3 +187,8 @@ class NcclCollective:
         """What comes next on the current stream waits for it; the host does not."""
         work.wait()
         self._last = work
+
+
+def _abort(nccl: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # it says when it has taken too long
+        nccl.abort()

@@ -142,7 +142,7 @@ class SharedMemoryCollective:
             self._deadline_s = usual
             self._view.deadline_ns = int(usual * 1e9)
 
-    def wait_until_landed(self) -> None:
+    def wait_until_landed(self, deadline_s: float | None = None) -> None:
         """See GroupCollective."""
 
     def abort(self) -> None:

@@ -182,6 +182,7 @@ def tell(folder: Path, name: str) -> None:
         max_context_tokens=MAX_CONTEXT,
         block_size=BLOCK,
         scratch_block=NUM_BLOCKS,
+        compiles=True,
     )
     warm_up(runner, scratch, lambda *_: None)
     at_load = len(noted)

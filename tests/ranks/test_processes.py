@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
+from cluster.launcher.protocol import VISIBLE_DEVICES
 from ranks.collectives.rendezvous import CollectiveKind, Rendezvous
 from ranks.launch import RankLaunch
 from ranks.processes import LocalRank, ProcessSpawner
@@ -107,7 +110,24 @@ def test_ranks_of_one_host_share_its_cores_and_memory() -> None:
     assert spread.ranks_beside(2) == (0, 2)
 
 
-def test_too_few_gpus_are_refused_with_a_table_before_anything_starts() -> None:
+def test_each_rank_sees_its_own_gpu_alone_and_the_conductor_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(VISIBLE_DEVICES, "3,GPU-7")
+    (tmp_path / "child.py").write_text(
+        f"import os, sys\nprint(os.environ['{VISIBLE_DEVICES}'], file=sys.stderr)\n"
+    )
+    with contextlib.closing(ProcessSpawner("child", gpus=("3", "GPU-7"))) as spawner:
+        spawner.place(2)
+        assert os.environ[VISIBLE_DEVICES] == "3"
+        assert ended(spawner.start(LAUNCH)).last_lines == ("GPU-7",)
+
+
+def test_too_few_gpus_are_refused_with_a_table_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VISIBLE_DEVICES, "0,GPU-7")
     spawner = ProcessSpawner("child", gpus=("0", "GPU-7"))
     assert spawner.place(2).is_one_host
     with pytest.raises(ConfigError, match=r"rank 1 +1 GPU +GPU GPU-7\n  rank 2 +1 GPU +none free"):

@@ -1,6 +1,7 @@
 """Rank 0's part of a replica, loaded side by side with the others'.
 
-form the group -> load the own part -> agree on the pool -> all ready -> warm up together
+form the group -> load the own part -> agree on the pool -> capture decode steps, on GPUs
+               -> all ready -> warm up together
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ from engine.model.experts.balancing import Balancing
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.rebalancer import Rebalancer
 from engine.model.load_phases import PhaseProgress, PhaseTimer
-from engine.runner.model_runner import DecoderRunner, Replica
+from engine.runner.model_runner import Replica
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
 from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.rank_portion import portion_of
-from engine.runner.replica import LoadedPart, finish_replica, load_part, memory_errors
+from engine.runner.replica import (
+    LoadedPart,
+    finish_replica,
+    load_part,
+    memory_errors,
+    runner_of,
+)
 from ranks.launch import CONDUCTOR
 
 
@@ -48,12 +55,13 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
         free_bytes=ties.free_bytes,
     )
     part = load_part(spec, phases, portion)
+    own = runner_of(part, phases)
+    group.before_leaving(own.close)
     node = ties.places.nodes[CONDUCTOR]
     phases("wait for the other ranks", 0.0)
     group.await_ready(loaded_facts(part, portion.rank, generation=ties.generation, node=node))
-    own = DecoderRunner(part.decoder, part.pool)
     balancing = _balancing(spec, part, group)
-    runner = GroupRunner(own, group, part.size.device, balancing)
+    runner = GroupRunner(own, group, balancing)
     replica = finish_replica(spec, part, runner, phases)
     balance = None if balancing is None else balancing.balance
     return replace(replica, others=group, expert_balance=balance, idle_turn=runner.idle_turn)

@@ -1,6 +1,7 @@
 """A rank that is not the conductor: it computes what it is told, with the others.
 
-    find the model -> arrive -> join -> load its part -> agree on the pool -> RankReady
+    find the model -> arrive -> join -> load its part -> agree on the pool
+                   -> capture decode steps, on GPUs -> RankReady
     then, for ever:   STEP     the same forward as the conductor's
                       EXPERTS  what is to be where
                       WORD     for its extension
@@ -18,13 +19,13 @@ from cluster.home import kernels_folder
 from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
 from engine.model.experts.rank_experts import RankExperts
-from engine.runner.model_runner import DecoderRunner
+from engine.runner.model_runner import PartRunner
 from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
 from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
-from engine.runner.replica import LoadedPart, load_part, memory_errors
+from engine.runner.replica import LoadedPart, load_part, memory_errors, runner_of
 from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.group_collective import GroupCollective
 from ranks.joining import Arrival
@@ -72,23 +73,23 @@ class Follower:
         self._reports.send(Arrived())
         self._progress("join the other ranks", 0.0)
         collective = arrival.join(CALL_DEADLINE_S)
-        part = self._load(collective)
+        part, runner = self._load(collective)
+        self._closers.callback(runner.close)
         extension = self._make_extension(self._parts(part, collective))
         self._closers.callback(extension.close)
         self._reports.send(self._ready(part, extension))
         turns = RankTurns(
             arrival.plans,
             collective,
-            DecoderRunner(part.decoder, part.pool),
+            runner,
             extension=extension,
             experts=RankExperts(part.decoder.experts),
-            device=part.size.device,
         )
         while turns.take():
             for body in extension.poll():
                 self._reports.send(Word(body=body))
 
-    def _load(self, collective: GroupCollective) -> LoadedPart:
+    def _load(self, collective: GroupCollective) -> tuple[LoadedPart, PartRunner]:
         together = LoadingTogether(collective, limit_s=_LONGEST_LOAD_S, tell=self._reports.send)
         portion = portion_of(
             self._spec,
@@ -99,7 +100,8 @@ class Follower:
             free_bytes=self._launch.free_bytes,
         )
         with memory_errors():
-            return load_part(self._spec, self._progress, portion)
+            part = load_part(self._spec, self._progress, portion)
+            return part, runner_of(part, self._progress)
 
     def _parts(self, part: LoadedPart, collective: GroupCollective) -> RankParts:
         return RankParts(

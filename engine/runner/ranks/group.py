@@ -27,6 +27,9 @@ from ranks.spawner import RankPlaces
 
 MEET_S = 60.0
 """For ranks that all say that they have loaded."""
+SETTLE_S = 180.0
+"""For a step that ranks try while they load: some compile its kernels, all of them, and others have
+them in their caches. One that has ended or stands still is seen by the watch."""
 _FAREWELL_S = 3.0
 """For ranks that are told to end; then they are killed."""
 
@@ -107,6 +110,14 @@ class RankGroup:
         except RankLost as consequence:
             raise self.loss_after(consequence) from consequence
 
+    def settle(self) -> None:
+        """See LoadedTogether."""
+        try:
+            self._ties.collective.wait_until_landed(SETTLE_S)
+            self.check()
+        except RankLost as consequence:
+            raise self.loss_after(consequence) from consequence
+
     def await_ready(self, own: RankFacts) -> None:
         """Until all take plans; a silent one stands still from now on. Raises ConfigError for ranks
         that have loaded other forms than this one."""
@@ -119,6 +130,10 @@ class RankGroup:
         """See OtherRanks."""
         self._ties.roster.take()
         self._ties.roster.check()
+
+    def before_leaving(self, then: Callable[[], None]) -> None:
+        """`then` is done first of all when the group is closed."""
+        self._closers.callback(then)
 
     def publish(self, step: Sequence[Part]) -> None:
         """A step's plan, to all ranks. Raises RankLost."""

@@ -7,6 +7,9 @@
 
 The logits are gathered at every rank, and sampled here alone; the tokens reach the others with the
 plan of the next step. A step that fails at one rank has failed at all: nothing is tried again.
+
+On GPUs each rank replays a graph of its own where a step has one. Whether it has follows from the
+plan alone, by the same rule at all ranks: nobody is told.
 """
 
 from __future__ import annotations
@@ -29,12 +32,10 @@ class GroupRunner:
         self,
         own: ModelRunner,
         group: RankGroup,
-        device: torch.device,
         balancing: Balancing | None = None,
     ) -> None:
-        """`own` computes rank 0's part, on `device`."""
-        self._own, self._group, self._device = own, group, device
-        self._balancing = balancing
+        """`own` computes rank 0's part."""
+        self._own, self._group, self._balancing = own, group, balancing
         self._copies: BlockCopies = ()
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -49,7 +50,7 @@ class GroupRunner:
                 self._balancing.turn()
             self._group.publish(write_step(batch, copies))
             self._own.copy_blocks(copies)
-            logits = self._own.forward(on_device(batch, self._device))
+            logits = self._own.forward(batch)
             self._group.land()
             return logits
         except Exception as error:
@@ -62,8 +63,3 @@ class GroupRunner:
                 self._balancing.go_on()
         except Exception as error:
             raise self._group.loss_after(error) from error
-
-
-def on_device(batch: RaggedBatch, device: torch.device) -> RaggedBatch:
-    """The batch itself where it is there already."""
-    return batch if device.type == "cpu" else batch.to(device)

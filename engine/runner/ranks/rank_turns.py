@@ -10,7 +10,6 @@ from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.words import unpack
 from engine.runner.model_runner import ModelRunner
 from engine.runner.ranks.extension import RankExtension
-from engine.runner.ranks.group_runner import on_device
 from engine.runner.ranks.step_message import read_step
 from ranks.collectives.group_collective import GroupCollective
 from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
@@ -31,11 +30,10 @@ class RankTurns:
         *,
         extension: RankExtension,
         experts: RankExperts,
-        device: torch.device,
     ) -> None:
-        """`runner` computes the own part, on `device`."""
+        """`runner` computes the own part."""
         self._plans, self._collective, self._runner = plans, collective, runner
-        self._extension, self._experts, self._device = extension, experts, device
+        self._extension, self._experts = extension, experts
 
     def take(self) -> bool:
         """The next message, or a short wait in vain; False once it was STOP."""
@@ -55,7 +53,7 @@ class RankTurns:
     def _compute(self, body: memoryview) -> None:
         batch, copies = read_step(body)
         self._runner.copy_blocks(copies)
-        self._runner.forward(on_device(batch, self._device))
+        self._runner.forward(batch)
 
 
 class LoadingTogether:
@@ -68,8 +66,8 @@ class LoadingTogether:
         limit_s: float,
         tell: Callable[[Loaded | Progress], None],
     ) -> None:
-        """`limit_s`: for the slowest of the others to load. The conductor, which `tell` reaches,
-        hears of their progress, and ends the group sooner where there is none."""
+        """`limit_s`: for the slowest of the others to load, or to compile. The conductor, which
+        `tell` reaches, hears of their progress, and ends the group sooner where there is none."""
         self._collective, self._limit_s, self._tell = collective, limit_s, tell
 
     def meet(self) -> None:
@@ -81,3 +79,7 @@ class LoadingTogether:
     def least(self, number: int, device: torch.device) -> int:
         """See LoadedTogether."""
         return int(self._collective.all_gather(torch.tensor([[number]], device=device)).min())
+
+    def settle(self) -> None:
+        """See LoadedTogether."""
+        self._collective.wait_until_landed(self._limit_s)

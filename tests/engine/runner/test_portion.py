@@ -29,6 +29,9 @@ class Together:
         self.calls.append("least")
         return min(number, self.others_bring)
 
+    def settle(self) -> None:
+        self.calls.append("settle")
+
 
 def test_ranks_of_a_host_share_the_memory_of_its_cpu_and_each_has_a_gpu_to_itself() -> None:
     portion = Portion(rank=Rank(1, 3), num_beside=3)

@@ -39,8 +39,10 @@ def spec_of(card: ModelCard, num_ranks: int, **options: Any) -> EngineSpec:
 class SeenSpawner(ProcessSpawner):
     """Remembers what it has started, so that tests can hurt it."""
 
-    def __init__(self, entry_module: str = RANK_MODULE) -> None:
-        super().__init__(entry_module)
+    def __init__(
+        self, entry_module: str = RANK_MODULE, *, gpus: tuple[str, ...] | None = None
+    ) -> None:
+        super().__init__(entry_module, gpus=gpus)
         self.ranks: dict[int, LocalRank] = {}
 
     def start(self, launch: Any) -> LocalRank:

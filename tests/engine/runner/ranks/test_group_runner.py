@@ -26,8 +26,9 @@ class Device:
         self.calls: list[str] = []
         self.landing_error: RankLost | None = None
         self.loss: RankLost | None = None
+        self.is_serving = True
 
-    def wait_until_landed(self) -> None:
+    def wait_until_landed(self, deadline_s: float | None = None) -> None:
         self.calls.append("land")
         if self.landing_error is not None:
             raise self.landing_error
@@ -59,10 +60,13 @@ def device() -> Device:
     return Device()
 
 
-def runner_on(device: Device) -> GroupRunner:
+def group_with(device: Device, closers: contextlib.ExitStack) -> RankGroup:
     ties = SimpleNamespace(collective=device, roster=device, plans=device, generation=7)
-    group = RankGroup(cast(GroupTies, ties), contextlib.ExitStack(), lambda *_: None)
-    return GroupRunner(device, group, torch.device("cpu"))
+    return RankGroup(cast(GroupTies, ties), closers, lambda *_: None)
+
+
+def runner_on(device: Device) -> GroupRunner:
+    return GroupRunner(device, group_with(device, contextlib.ExitStack()))
 
 
 def batch() -> Any:
@@ -113,3 +117,19 @@ def test_ranks_that_hold_unequal_forms_are_refused_with_what_each_has() -> None:
     require_one_form([rank(0, "full, columns by 1"), rank(1, "full, columns by 1")])
     with pytest.raises(ConfigError, match=r"rank 1 on there \(cuda:0\): stored, columns by 32"):
         require_one_form([rank(0, "full, columns by 1"), rank(1, "stored, columns by 32")])
+
+
+def test_a_rank_that_is_lost_while_others_capture_is_named(device: Device) -> None:
+    device.landing_error = RankLost("NCCL gave a collective up")
+    with pytest.raises(RankLost, match="SIGKILL"):
+        group_with(device, contextlib.ExitStack()).settle()
+
+
+def test_graphs_are_gone_before_the_collective_that_they_hold(device: Device) -> None:
+    device.is_serving = False
+    closers = contextlib.ExitStack()
+    closers.callback(device.calls.append, "leave")
+    group = group_with(device, closers)
+    group.before_leaving(lambda: device.calls.append("forget graphs"))
+    group.close()
+    assert device.calls == ["forget graphs", "leave"]

@@ -1,0 +1,67 @@
+"""What is run before the first request, so that nothing is compiled in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from engine.model.ragged_batch import RaggedBatch
+from engine.runner import warm_up as warm_up_module
+from engine.runner.warm_up import WarmUpLimits, warm_up
+from engine.sampling.logits import SamplingRow
+
+VOCAB = 7
+
+
+class NotedRunner:
+    """A ModelRunner that launches nothing, as a group's conductor has it."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, int]] = []
+        """(decodes, tokens)"""
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+
+    def forward(self, batch: RaggedBatch) -> torch.Tensor:
+        """See ModelRunner."""
+        self.shapes.append((batch.num_decodes, len(batch.token_ids)))
+        return torch.zeros(len(batch.logit_rows), VOCAB)
+
+
+def limits(*, compiles: bool) -> WarmUpLimits:
+    return WarmUpLimits(
+        max_num_seqs=5,
+        max_batch_tokens=16,
+        max_context_tokens=12,
+        block_size=4,
+        scratch_block=9,
+        compiles=compiles,
+    )
+
+
+def test_where_nothing_is_compiled_one_block_is_enough() -> None:
+    runner = NotedRunner()
+    warm_up(runner, limits(compiles=False), lambda phase, fraction: None)
+    assert runner.shapes == [(0, 4)]
+
+
+def test_a_group_on_gpus_runs_every_shape_and_every_way_to_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[tuple[int, bool, bool]] = []
+
+    def draw(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
+        params = rows[0].params
+        assert len(logits) == len(rows)
+        drawn.append((len(rows), params.is_greedy, params.top_k > 0))
+
+    monkeypatch.setattr(warm_up_module, "draw_on_device", draw)
+    runner = NotedRunner()
+    warm_up(runner, limits(compiles=True), lambda phase, fraction: None)
+    assert {(decodes, 0) for decodes in (1, 2, 4, 5)} <= {(d, t - d) for d, t in runner.shapes}
+    assert {(0, tokens) for tokens in (1, 2, 4, 8, 12)} <= set(runner.shapes)
+    ways = {(True, False), (False, False), (False, True)}
+    assert set(drawn) == {(count, *way) for count in (1, 2, 4, 5) for way in ways}
