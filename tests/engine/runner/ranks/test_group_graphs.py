@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import queue
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
