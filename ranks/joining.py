@@ -1,7 +1,8 @@
 """How a rank that was launched comes to its group.
 
 arrive(launch)   fetches what the group shares, or connects to it; the conductor is told
-join             meets the others
+await_all        holds until the conductor says that all have arrived
+join             meets the others, who are there
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cluster.errors import ConfigError
 from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.call_wait import CallWait
 from ranks.collectives.group_collective import GroupCollective
-from ranks.collectives.rendezvous import join
+from ranks.collectives.rendezvous import await_all, join
 from ranks.collectives.shared_memory import SharedMemoryCollective
 from ranks.descriptors import fetch_descriptors
 from ranks.launch import RankLaunch
@@ -38,6 +39,10 @@ class Arrival:
         self._shared: SharedMemoryCollective | None = None
         self.plans: PlanReader = self._fetch_ring() if launch.descriptors_path else self._connect()
         self._closers.callback(self.plans.close)
+
+    def await_all(self, timeout_s: float) -> None:
+        """Others may have a model to fetch first. Raises RankLost."""
+        await_all(self._rendezvous, timeout_s=timeout_s)
 
     def join(self, deadline_s: float) -> GroupCollective:
         """`deadline_s` is of each call. While this rank waits for others it beats."""

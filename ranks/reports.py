@@ -27,7 +27,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Arrived(msgspec.Struct, frozen=True, tag=True):
-    """Once: it has its ties to the conductor, and joins the others."""
+    """Once: it has its ties to the conductor, and joins the others when all have."""
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):

@@ -2,6 +2,7 @@
 
 conductor   place = MeetingPlace.open(kind, ...)   before it starts the ranks
 spawner     place.rendezvous       plain values, told to every rank; its descriptor is inherited
+every rank  await_all(rendezvous)  until the conductor has called place.let_all_join()
 every rank  join(rendezvous, rank, folder) -> GroupCollective
 conductor   place.give_up(rank)    once it has seen one end; place.close() when the group is over
 """
@@ -27,7 +28,14 @@ from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.native_calls import load_collectives
 from ranks.collectives.segment import SharedSegment
 from ranks.collectives.shared_memory import SharedMemoryCollective
-from ranks.collectives.store import STORE_TIMEOUT_S, WHO, join_store, open_store
+from ranks.collectives.store import (
+    STORE_TIMEOUT_S,
+    WHO,
+    await_all_here,
+    join_store,
+    open_store,
+    say_all_here,
+)
 
 _log = logging.getLogger("splitserve.ranks")
 
@@ -96,6 +104,11 @@ class MeetingPlace:
         )
         return cls(found, None, store)
 
+    def let_all_join(self) -> None:
+        """All ranks have arrived: they need not hold any longer, see `await_all`."""
+        if self._store is not None:
+            say_all_here(self._store)
+
     def give_up(self, rank: int) -> None:
         """Ends every wait for that rank at once. Gloo and NCCL notice a dead one themselves, a
         frozen one by their deadline."""
@@ -108,6 +121,18 @@ class MeetingPlace:
         if self.segment is not None:
             self.segment.close()
         self._store = None
+
+
+def await_all(rendezvous: Rendezvous, *, timeout_s: float) -> None:
+    """Before `join`, whose calls have a short deadline: until all ranks have arrived, each of which
+    may have had a model to fetch. At once in shared memory, where nobody waits before the first
+    call. Raises WrongGeneration, RankLost."""
+    if rendezvous.kind is not CollectiveKind.SHARED_MEMORY:
+        generation = rendezvous.generation
+        store = join_store(
+            rendezvous.store_host, rendezvous.store_port, generation, timeout_s=STORE_TIMEOUT_S
+        )
+        await_all_here(store, generation, timeout_s=timeout_s)
 
 
 def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) -> GroupCollective:

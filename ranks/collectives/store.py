@@ -1,7 +1,8 @@
 """Where ranks on several hosts find each other: a TCP store at whatever port is free.
 
     conductor   open_store(host, generation)  -> its port goes to the ranks
-    rank        join_store(host, port, ...)   -> claim(rank)
+                say_all_here(store)              once all ranks have arrived
+    rank        join_store(host, port, ...)   -> await_all_here, which may take long -> claim(rank)
 
 A store serves one generation and ends with the process that has opened it.
 """
@@ -18,7 +19,7 @@ from cluster.errors import RankLost, WrongGeneration
 from cluster.membership.reach import address_towards
 from ranks.collectives.loss import is_taken
 
-_GENERATION = "generation"
+_GENERATION, _ALL_HERE = "generation", "all-here"
 WHO = "ranks meet"
 STORE_TIMEOUT_S = 60.0
 """For a store to open, or to answer; a rank's first word to the others."""
@@ -65,6 +66,24 @@ def join_store(host: str, port: int, generation: int, *, timeout_s: float) -> TC
             f"generation {theirs}; the rank must be started anew"
         )
     return store
+
+
+def say_all_here(store: Store) -> None:
+    """The conductor's word: whoever holds in `await_all_here` goes on."""
+    store.set(_ALL_HERE, "yes")
+
+
+def await_all_here(store: Store, generation: int, *, timeout_s: float) -> None:
+    """Returns with the conductor's word that all ranks have arrived. Raises RankLost where it does
+    not come, or its store has gone."""
+    try:
+        store.wait([_ALL_HERE], timedelta(seconds=timeout_s))
+    except RuntimeError as error:
+        raise RankLost(
+            f"the conductor of generation {generation} has not said that all its ranks have "
+            f"arrived, and says no more ({error}); the group is started anew",
+            ranks=(0,),
+        ) from error
 
 
 def claim(store: Store, rank: int, generation: int) -> Store:

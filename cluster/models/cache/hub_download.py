@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from cluster.errors import ChecksumMismatch, SourceUnreachable, UnsupportedModel
 from cluster.models.cache.hub_progress import silent_bars
 from cluster.models.cache.source import HubSource
-from cluster.models.files.disk import disk_errors, landing, require_digest, require_free, sha256_of
+from cluster.models.files.disk import disk_errors, landing, require_digest, require_free
 from cluster.models.files.progress import ByteProgress
+from cluster.models.files.weights_digest import DigestCache
 
 if TYPE_CHECKING:  # the hub's client is imported when a model is fetched
     from huggingface_hub.hf_api import RepoSibling
@@ -31,8 +32,11 @@ TIMEOUT_S = 20.0
 _AGAIN = "fetch it again with `splitserve models pull`"
 
 
-def fetch_hub_model(source: HubSource, folder: Path, progress: ByteProgress) -> None:
-    """Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
+def fetch_hub_model(
+    source: HubSource, folder: Path, digests: DigestCache, progress: ByteProgress
+) -> None:
+    """Weights are read for their digests once: a try after this one, and whoever loads them, finds
+    these on record. Raises SourceUnreachable, UnsupportedModel, DiskFull or ChecksumMismatch."""
     from huggingface_hub import HfApi, snapshot_download
 
     with _hub_errors(source), disk_errors(folder):
@@ -57,7 +61,7 @@ def fetch_hub_model(source: HubSource, folder: Path, progress: ByteProgress) -> 
         )
         progress("download", total, total)
         for file in files:
-            _check(folder, file, progress)
+            _check(folder, file, digests)
         with landing(folder / COMPLETE) as mark:
             mark.write((info.sha or "").encode())
 
@@ -83,14 +87,14 @@ def _present_bytes(folder: Path, file: RepoSibling) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _check(folder: Path, file: RepoSibling, progress: ByteProgress) -> None:
+def _check(folder: Path, file: RepoSibling, digests: DigestCache) -> None:
     """Size always, content where the hub states a SHA-256 (weights) or a git blob id (text)."""
     path = folder / file.rfilename
     size = _present_bytes(folder, file)
     if file.size is not None and size != file.size:
         raise ChecksumMismatch(f"{path} has {size:,} bytes, expected {file.size:,}; {_AGAIN}")
     if file.lfs is not None:
-        require_digest(str(path), sha256_of(path, progress), file.lfs.sha256, remedy=_AGAIN)
+        require_digest(str(path), digests.of_file(path), file.lfs.sha256, remedy=_AGAIN)
     elif file.blob_id is not None:
         content = path.read_bytes()
         blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)

