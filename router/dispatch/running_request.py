@@ -17,9 +17,7 @@ from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.wire import (
     prompt_token_from_wire,
-    reason_from_wire,
     timing_from_wire,
-    token_from_wire,
     usage_from_wire,
 )
 from protos import worker_pb2
@@ -82,8 +80,7 @@ class RunningRequest:
             usage, timing = usage_from_wire(message.usage), timing_from_wire(message.timing)
             self._left_behind.ended(usage, timing)
             return usage, timing
-        tokens = [token_from_wire(token) for token in message.tokens]
-        return ChoiceTokens(message.choice, tokens, reason_from_wire(message.finish_reason))
+        return message
 
     def finish(self, choice: int, *, is_last: bool) -> None:
         """No more of a choice, please. After the last one, `next` ends within FINISH_TIMEOUT_S."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cluster.block_hash import cache_root, pack_tokens
-from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
+from cluster.generation import PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
+from router.fleet.unread import ChoiceTokens as ChoiceTokens
 from router.text.choice_count import ChoiceCount
 
 
@@ -57,15 +58,6 @@ class PromptTokens:
 
     first_index: int
     tokens: list[PromptToken]
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceTokens:
-    """New tokens of one choice, in order. `finish_reason` comes with the choice's last tokens."""
-
-    choice: int
-    tokens: list[GeneratedToken]
-    finish_reason: FinishReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

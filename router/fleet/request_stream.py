@@ -4,7 +4,8 @@
                                   finish of a choice, and close, by the consumer at any time
 
 What comes is told to the listener in that moment, however far the consumer has read.
-Holds at most what the request may produce: a worker that sends more has broken the contract.
+Holds at most what the request may produce: a worker that sends more has broken the contract. And at
+most so many bytes that nobody reads (unread.py): a client that lags further behind has left.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cluster.deadline import Clock
-from cluster.errors import InternalError, SplitserveError, from_code
+from cluster.errors import Cancelled, InternalError, SplitserveError, from_code
+from cluster.wire import reason_from_wire, token_from_wire
 from protos import worker_pb2
+from router.fleet.unread import ChoiceTokens, UnreadBytes
 
-WorkerMessage = worker_pb2.PromptTokens | worker_pb2.Tokens | worker_pb2.Ended
+WorkerMessage = worker_pb2.PromptTokens | ChoiceTokens | worker_pb2.Ended
 _Item = WorkerMessage | SplitserveError
+PARSED_PER_PACKED_BYTE = 4
+"""Of a message's own memory, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,12 @@ class RequestStream:
         on_finish: Callable[[int], None],
         on_close: Callable[[], None],
         listener: StreamListener = NOBODY,
+        unread: UnreadBytes | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_close`: nobody
-        waits for it any more, which the worker is to be told unless it knows; once at most."""
+        waits for it any more, which the worker is to be told unless it knows; once at most.
+        `unread`: the router's, which this stream counts its part in."""
         self._tokens_left = max_tokens
         self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
@@ -60,6 +67,8 @@ class RequestStream:
         self._listener = listener
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._over = False
+        self._all_unread = unread or UnreadBytes()
+        self._unread_bytes = 0
         self._clock = clock
         self.last_token_s: float | None = None
         """When the latest tokens came from the worker, read or not; None: there are none yet."""
@@ -70,7 +79,7 @@ class RequestStream:
         if self._prompt_tokens_left < 0:
             self.fail(InternalError("the decode worker scored more of the prompt than there is"))
         elif not self._over:
-            self._items.put_nowait(scored)
+            self._keep(worker_pb2.PromptTokens.FromString(scored.SerializeToString()))
             self._listener.on_prompt(self._clock())
 
     def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
@@ -80,8 +89,10 @@ class RequestStream:
         if self._tokens_left < 0:
             self.fail(InternalError("the decode worker sent more tokens than were asked for"))
         elif not self._over:
-            self._items.put_nowait(tokens)
-            self._listener.on_tokens(tokens.choice, len(tokens.tokens), now_s)
+            own = [token_from_wire(token) for token in tokens.tokens]
+            reason = reason_from_wire(tokens.finish_reason)
+            self._listener.on_tokens(tokens.choice, len(own), now_s)
+            self._keep(ChoiceTokens(tokens.choice, own, reason))
 
     def end(self, ended: worker_pb2.Ended) -> None:
         """The worker's last word."""
@@ -89,7 +100,7 @@ class RequestStream:
             self.fail(from_code(ended.error.code, ended.error.message))
         elif not self._over:
             self._over = True
-            self._items.put_nowait(ended)
+            self._items.put_nowait(worker_pb2.Ended.FromString(ended.SerializeToString()))
             self._listener.on_end(None)
 
     def fail(self, error: SplitserveError) -> None:
@@ -106,6 +117,7 @@ class RequestStream:
         item = await self._items.get()
         if isinstance(item, SplitserveError):
             raise item
+        self._count(-_num_bytes_of(item))
         return item
 
     def finish(self, choice: int) -> None:
@@ -115,6 +127,33 @@ class RequestStream:
 
     def close(self) -> None:
         """The consumer has gone: cancels at the worker unless the request has ended there."""
+        self._drop_unread()
         if not self._over:
             self._over = True
             self._on_close()
+
+    def _keep(self, item: worker_pb2.PromptTokens | ChoiceTokens) -> None:
+        """Until it is read; what nobody reads is dropped, and the request with it."""
+        self._items.put_nowait(item)
+        self._count(_num_bytes_of(item))
+        if not self._all_unread.has_room_for(self._unread_bytes):
+            num_bytes = self._unread_bytes
+            self._drop_unread()
+            self.fail(Cancelled(f"the client left {num_bytes} bytes of its answer unread"))
+
+    def _drop_unread(self) -> None:
+        while not self._items.empty():
+            self._items.get_nowait()
+        self._count(-self._unread_bytes)
+
+    def _count(self, num_bytes: int) -> None:
+        self._unread_bytes += num_bytes
+        self._all_unread.num += num_bytes
+
+
+def _num_bytes_of(item: WorkerMessage) -> int:
+    if isinstance(item, ChoiceTokens):
+        return item.num_bytes
+    if isinstance(item, worker_pb2.PromptTokens):
+        return PARSED_PER_PACKED_BYTE * item.ByteSize()
+    return 0

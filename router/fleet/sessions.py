@@ -11,6 +11,7 @@ from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from cluster.process.background import Background
 from cluster.world import World
+from router.fleet.unread import UnreadBytes
 from router.fleet.worker_session import WorkerSession
 
 
@@ -20,6 +21,7 @@ class Sessions:
     def __init__(self, world: World, background: Background) -> None:
         self._world = world
         self._background = background
+        self._unread = UnreadBytes()
         self._closing: set[asyncio.Task[None]] = set()
 
     def open(
@@ -39,6 +41,7 @@ class Sessions:
             on_open=on_open,
             on_handoff=on_handoff,
             on_mismatch=on_mismatch,
+            unread=self._unread,
         )
         session.start()
         return session

@@ -28,6 +28,7 @@ from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from protos import worker_pb2
 from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
+from router.fleet.unread import UnreadBytes
 
 CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.1
@@ -49,7 +50,8 @@ class WorkerSession:
 
     `on_load` hears the worker's state with every frame that carries one; `on_open` each time that
     the stream becomes usable; `on_handoff` which prefill worker a request has used, and whether it
-    failed; `on_mismatch` that this worker is not what answers at its address.
+    failed; `on_mismatch` that this worker is not what answers at its address. `unread` is the
+    router's, of all its sessions.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class WorkerSession:
         on_open: Callable[[], None] = lambda: None,
         on_handoff: Callable[[WorkerKey, bool], None] = lambda worker, failed: None,
         on_mismatch: Callable[[SplitserveError], None] = lambda error: None,
+        unread: UnreadBytes | None = None,
     ) -> None:
         self._meant = WorkerIdentity(member.key, member.pairing)
         self._address = member.address
@@ -69,6 +72,7 @@ class WorkerSession:
         self._on_open = on_open
         self._on_handoff = on_handoff
         self._on_mismatch = on_mismatch
+        self._unread = unread or UnreadBytes()
         self._state = SessionState.CONNECTING
         self._streams: dict[str, RequestStream] = {}
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
@@ -121,6 +125,7 @@ class WorkerSession:
             on_finish=lambda choice: self._finish(request_id, choice),
             on_close=lambda: self._drop(request_id),
             listener=listener,
+            unread=self._unread,
             clock=self._world.clock,
         )
         self._streams[request_id] = stream

@@ -22,7 +22,8 @@ from cluster.generation import EngineLoad
 from cluster.membership.member import Member
 from cluster.world import World
 from protos import worker_pb2
-from router.fleet.request_stream import RequestStream
+from router.fleet.request_stream import RequestStream, WorkerMessage
+from router.fleet.unread import ChoiceTokens
 from router.fleet.worker_session import WorkerSession
 from tests.router.fake_decode_worker import (
     FakeDecodeWorker,
@@ -68,8 +69,8 @@ def submit(session: WorkerSession, request_id: str, max_tokens: int = 10) -> Req
     return session.submit(message, max_tokens=max_tokens)
 
 
-def ids(message: worker_pb2.Tokens | worker_pb2.Ended) -> list[int]:
-    assert isinstance(message, worker_pb2.Tokens)
+def ids(message: WorkerMessage) -> list[int]:
+    assert isinstance(message, ChoiceTokens)
     return [token.token_id for token in message.tokens]
 
 
