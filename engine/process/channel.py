@@ -47,8 +47,12 @@ class MessageSink(Protocol):
         """Queues the message; never blocks."""
 
 
+class Channel(CommandSource, MessageSink, Protocol):
+    """Both ends of the loop's line."""
+
+
 class ZmqChannel:
-    """Both, over two sockets which the server has bound. Used from one thread."""
+    """A Channel, over two sockets which the server has bound. Used from one thread."""
 
     def __init__(self, *, commands_address: str, frames_address: str) -> None:
         self._context = zmq.Context()
@@ -136,7 +140,7 @@ def _request_of(packed: bytes) -> str:
 
 
 class MemoryChannel:
-    """Both, inside one process: for tests."""
+    """A Channel inside one process: for tests."""
 
     def __init__(self) -> None:
         self.commands: deque[Received] = deque()

@@ -9,7 +9,6 @@ the next command: not at all while there is work, briefly while the extension is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import structlog
 
@@ -17,10 +16,11 @@ from cluster.deadline import Clock
 from cluster.errors import InternalError, RankLost, status_of
 from cluster.generation import Usage
 from engine.contract.commands import Cancel, Stop
-from engine.contract.messages import Beat, ExpertNumbers, Frame, RequestEnded, Stepped
-from engine.process.channel import CommandSource, MessageSink, Received, UnreadableCommand
+from engine.contract.messages import Beat, Frame, RequestEnded, Stepped
+from engine.process.channel import Channel, Received, UnreadableCommand
 from engine.process.extension import TurnPart
-from engine.runner.other_ranks import OtherRanks
+from engine.runner.model_runner import ALONE
+from engine.runner.other_ranks import GroupTurn
 from engine.step.engine import Engine
 from engine.step.step_health import EngineBroken
 
@@ -46,23 +46,14 @@ class EngineLoop:
         self,
         engine: Engine,
         extension: TurnPart,
+        channel: Channel,
         *,
-        source: CommandSource,
-        sink: MessageSink,
+        group: GroupTurn = ALONE,
         clock: Clock = time.monotonic,
-        others: OtherRanks | None = None,
-        experts: Callable[[], ExpertNumbers] | None = None,
-        idle_turn: Callable[[], None] | None = None,
     ) -> None:
-        """`others`: without whom the engine cannot go on, checked in every turn; `experts`: how
-        even their load is, said when it has changed; `idle_turn`: see Replica."""
-        self._engine = engine
-        self._others = others
-        self._experts, self._told_experts = experts, None if experts is None else experts()
-        self._idle_turn = idle_turn
-        self._extension = extension
-        self._source = source
-        self._sink = sink
+        """`group`: see Replica."""
+        self._engine, self._extension = engine, extension
+        self._channel, self._group = channel, group
         self._clock = clock
         self._is_stopping = False
         self._was_idle = True
@@ -77,27 +68,20 @@ class EngineLoop:
 
     def turn(self) -> None:
         """Receive, step, send: once."""
-        for command in self._source.receive(self._patience_ms()):
+        for command in self._channel.receive(self._patience_ms()):
             self._dispatch(command)
-        if self._others is not None:
-            self._others.check()
+        self._group.check()
         for command in self._extension.poll():
             self._engine.apply(command)
         frame = self._step()
         self._extension.enrich(frame)
-        self._tell_of_experts(frame)
-        if self._others is not None and frame.load is not None:
-            frame.rank_waits = self._others.waits
+        self._group.enrich(frame)
         if not frame.is_empty:
-            self._sink.send(Stepped(frame))
-        if self._idle_turn is not None and self._engine.is_idle:
-            self._idle_turn()
+            self._channel.send(Stepped(frame))
+        if self._engine.is_idle:
+            self._group.idle_turn()
         self._check_when_idle()
         self._beat()
-
-    def _tell_of_experts(self, frame: Frame) -> None:
-        if self._experts is not None and (numbers := self._experts()) != self._told_experts:
-            frame.experts = self._told_experts = numbers
 
     def _beat(self) -> None:
         """On this thread and no other, which would beat on when this one hangs."""
@@ -105,7 +89,7 @@ class EngineLoop:
         now_s = self._clock()
         if now_s - self._beat_s >= BEAT_INTERVAL_S:
             self._beat_s = now_s
-            self._sink.send(Beat(self._num_turns))
+            self._channel.send(Beat(self._num_turns))
 
     def _patience_ms(self) -> float:
         if self._engine.has_work:
@@ -131,7 +115,7 @@ class EngineLoop:
             error_code=status_of(error).code,
             error_message=error.message,
         )
-        self._sink.send(Stepped(Frame(ended=[ended])))
+        self._channel.send(Stepped(Frame(ended=[ended])))
         self._dispatch(Cancel(command.request_id))
 
     def _step(self) -> Frame:

@@ -1,9 +1,9 @@
-"""The engine process: started by worker/engine/client.py, one per worker.
+"""The engine process: started by worker/engine/engine_child.py, one per worker.
 
     read the launch from standard input -> load the model (LoadProgress...) -> Ready | EngineFailed
     -> loop until Stop -> exit
 
-A worker package's entry module is two lines: it calls `engine_main` with its extension factory.
+A worker package's entry module calls `engine_main` with its extension factory.
 The process dies with its parent, and leaves SIGINT to it.
 """
 
@@ -27,7 +27,7 @@ from engine.contract.messages import AwaitsRanks, EngineFailed, LoadProgress, Re
 from engine.contract.spec import EngineLaunch, EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.process.channel import MessageSink, ZmqChannel
-from engine.process.extension import EngineParts, Extension, ExtensionFactory, PoolAccess
+from engine.process.extension import EngineParts, ExtensionFactory, PoolAccess
 from engine.process.load_ranks import loader_of
 from engine.process.loop import EngineLoop
 from engine.process.memory_habits import keep_freed_memory, spare_loaded_objects
@@ -89,44 +89,27 @@ def run_engine_process(
     """Loads, says Ready, and loops until Stop. What is to be closed afterwards is in `closers`."""
     step_back(spec.options.niceness)  # before any thread: they inherit it
     use_threads_to_load(spec.options.num_threads)
-
-    def report(phase: str, fraction: float) -> None:
-        channel.send(LoadProgress(phase, fraction))
-
-    replica = load(spec, report)
+    replica = load(spec, lambda phase, fraction: channel.send(LoadProgress(phase, fraction)))
     if replica.others is not None:
         _tell_of_waits(channel, replica.others, closers)
     use_threads_to_serve(replica.kv.device)
-    extensions: list[Extension] = []
-    engine = Engine(
-        replica,
-        spec.options,
-        has_reads=lambda request_id: any(e.has_reads(request_id) for e in extensions),
-        core_clock=core_clock_of(replica.kv.device),
-    )
-    parts = EngineParts(
+    engine = Engine(replica, spec.options, core_clock=core_clock_of(replica.kv.device))
+    extension = make_extension(_parts(spec, replica, engine))
+    closers.callback(extension.close)
+    engine.ask_of_reads(extension.has_reads)
+    spare_loaded_objects()
+    _say_ready(channel, replica, extension)
+    EngineLoop(engine, extension, channel, group=replica.group_turn).run()
+
+
+def _parts(spec: EngineSpec, replica: Replica, engine: Engine) -> EngineParts:
+    return EngineParts(
         spec=spec,
         kv=replica.kv,
         generations=engine.placement.pool.generations,
         receiving_blocks=engine.receiving_blocks,
         line=replica.others,
     )
-    extension = make_extension(parts)
-    extensions.append(extension)
-    closers.callback(extension.close)
-    spare_loaded_objects()
-    _say_ready(channel, replica, extension)
-    experts = None if replica.expert_balance is None else replica.expert_balance.numbers
-    loop = EngineLoop(
-        engine,
-        extension,
-        source=channel,
-        sink=channel,
-        others=replica.others,
-        experts=experts,
-        idle_turn=replica.idle_turn,
-    )
-    loop.run()
 
 
 def _tell_of_waits(channel: ZmqChannel, others: OtherRanks, closers: contextlib.ExitStack) -> None:

@@ -2,7 +2,7 @@
 
     read the launch from standard input -> arrive, load, take plans -> STOP, or the group is lost
 
-A worker package's entry module is two lines: it calls `rank_main` with its extension factory.
+A worker package's entry module calls `rank_main` with its extension factory.
 The process dies with its parent, and leaves SIGINT to it.
 """
 
@@ -15,7 +15,6 @@ import sys
 import structlog
 
 from cluster.errors import SplitserveError, status_of
-from cluster.home import kernels_folder
 from cluster.log_writer import STANDARD_ERROR
 from cluster.logs import configure_logging
 from cluster.process.own_cores import available_cores
@@ -43,7 +42,6 @@ def run_rank(launch: RankLaunch, make_extension: RankExtensionFactory) -> None:
     """In a process that is this rank's alone; ends it with exit code 1 where the rank fails."""
     spec = EngineSpec.unpack(launch.spec)
     configure_logging(f"{spec.worker_id}/rank-{launch.rank}")
-    os.environ.setdefault("TRITON_CACHE_DIR", str(kernels_folder() / "triton"))
     keep_freed_memory()
     step_back(spec.options.niceness)
     use_threads_to_load(_threads_of_host(spec, launch), num_beside=launch.num_beside)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
 
-from engine.contract.messages import Loaded
+from engine.contract.messages import Frame, Loaded
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
-from engine.model.experts.balance import ExpertBalance
 from engine.model.ragged_batch import RaggedBatch
-from engine.runner.other_ranks import OtherRanks
+from engine.runner.other_ranks import GroupTurn, OtherRanks
 from engine.sampling.logits import SamplingRow
 
 
@@ -68,6 +67,22 @@ class LaunchingRunner(ModelRunner, Protocol):
         """
 
 
+class _Alone:
+    """A GroupTurn of a replica in one process."""
+
+    def check(self) -> None:
+        """Nobody is missing."""
+
+    def enrich(self, frame: Frame) -> None:
+        """Nothing to add."""
+
+    def idle_turn(self) -> None:
+        """Nobody else is idle."""
+
+
+ALONE: GroupTurn = _Alone()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """A loaded model and its pool, as the engine process needs them."""
@@ -84,10 +99,8 @@ class Replica:
     """Where the runner takes its batches; None: where the pool is."""
     others: OtherRanks | None = None
     """Those that hold the rest of the model; None: it is all here."""
-    idle_turn: Callable[[], None] | None = None
-    """To be called in every turn of the engine that has nothing to compute."""
-    expert_balance: ExpertBalance | None = None
-    """None: no experts change their ranks."""
+    group_turn: GroupTurn = ALONE
+    """What each turn of the engine does for them."""
 
 
 class DecoderRunner:

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import torch
 
-from cluster.rank_facts import RankFacts, RankWait
+from cluster.rank_facts import RankFacts
+from engine.contract.messages import Frame
 
 
 class RankLine(Protocol):
@@ -36,17 +37,27 @@ class OtherRanks(RankLine, Protocol):
     def facts(self) -> list[RankFacts]:
         """Of every rank, the conductor's first."""
 
-    @property
-    def waits(self) -> list[RankWait]:
-        """Of every rank, the conductor's first; as of a moment ago."""
-
     def on_wait(self, tell: Callable[[], None]) -> None:
         """From now on `tell` is called, some times a second, while the engine's thread waits for
         ranks that live: by another thread, which watches them."""
 
     def check(self) -> None:
-        """Once in every turn of the engine; at once. Raises RankLost when one of them has ended or
-        stands still: the engine ends, and the group with it."""
+        """See GroupTurn."""
 
     def close(self) -> None:
         """Ends them all and waits for it. Idempotent."""
+
+
+class GroupTurn(Protocol):
+    """What a turn of the engine's loop does for a replica in several processes."""
+
+    def check(self) -> None:
+        """Once in every turn; at once. Raises RankLost when one of the others has ended or stands
+        still: the engine ends, and the group with it."""
+
+    def enrich(self, frame: Frame) -> None:
+        """Completes every frame: how the ranks keep pace, with the engine's load, and how even the
+        load of their experts is, when that has changed."""
+
+    def idle_turn(self) -> None:
+        """In every turn that has nothing to compute. Raises RankLost."""

@@ -104,6 +104,10 @@ class Engine:
         """True when no request is alive and nothing waits to be said."""
         return len(self.table) == 0 and self._writer.frame.is_empty and not self._is_ahead
 
+    def ask_of_reads(self, has_reads: HasReads) -> None:
+        """From now on; for an extension, which is made after its engine."""
+        self.table.ask_of_reads(has_reads)
+
     def apply(self, command: Command) -> None:
         """Takes one command; never raises. Commands for an extension are ignored."""
         self._is_stalled = False

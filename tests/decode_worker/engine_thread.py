@@ -14,7 +14,7 @@ from cluster.config import EngineOptions
 from engine.contract.commands import Command, Stop
 from engine.contract.messages import EngineMessage, Frame, Loaded, LoadProgress, Ready, Stepped
 from engine.contract.weight_format import WeightFormat
-from engine.process.extension import EngineParts, Extension, ExtensionFactory
+from engine.process.extension import EngineParts, ExtensionFactory
 from engine.process.fake_runner import fake_replica
 from engine.process.loop import EngineLoop
 from engine.step.engine import Engine
@@ -25,12 +25,10 @@ NUM_BLOCKS = 48
 OPTIONS = EngineOptions(block_size_tokens=BLOCK_SIZE, max_batch_tokens=16, max_num_seqs=8)
 
 
-def fake_engine(
-    has_reads: Callable[[str], bool] = lambda _: False, *, block_size: int = BLOCK_SIZE
-) -> tuple[Engine, EngineParts]:
+def fake_engine(*, block_size: int = BLOCK_SIZE) -> tuple[Engine, EngineParts]:
     replica = fake_replica(num_blocks=NUM_BLOCKS, block_size=block_size)
     options = replace(OPTIONS, block_size_tokens=block_size)
-    engine = Engine(replica, options, has_reads=has_reads)
+    engine = Engine(replica, options)
     parts = EngineParts(
         spec=None,
         kv=replica.kv,
@@ -91,13 +89,10 @@ class ThreadLink:
         self._channel.may_turn.set()
 
     async def start(self, on_progress: Callable[[LoadProgress], None] | None = None) -> Ready:
-        extensions: list[Extension] = []
-        engine, parts = fake_engine(
-            lambda name: any(e.has_reads(name) for e in extensions), block_size=self._block_size
-        )
+        engine, parts = fake_engine(block_size=self._block_size)
         extension = self._make_extension(parts)
-        extensions.append(extension)
-        loop = EngineLoop(engine, extension, source=self._channel, sink=self._channel)
+        engine.ask_of_reads(extension.has_reads)
+        loop = EngineLoop(engine, extension, self._channel)
         self._thread = threading.Thread(target=lambda: (loop.run(), extension.close()))
         self._thread.start()
         return Ready(

@@ -46,10 +46,10 @@ class Side:
     ) -> None:
         self.spawner = SeenSpawner(rank_module)
         replica = closers.enter_context(running(spec, self.spawner))
-        self._others = replica.others
+        self._group = replica.group_turn
         self.incarnation = spec.incarnation
         self.block_size = spec.options.block_size_tokens
-        self.engine = Engine(replica, spec.options, has_reads=self._has_reads)
+        self.engine = Engine(replica, spec.options)
         parts = EngineParts(
             spec=spec,
             kv=replica.kv,
@@ -58,6 +58,7 @@ class Side:
             line=replica.others,
         )
         self.extension = make(parts)
+        self.engine.ask_of_reads(self.extension.has_reads)
         closers.callback(self.extension.close)
 
     def tell(self, command: Command) -> None:
@@ -65,16 +66,12 @@ class Side:
             self.engine.apply(command)
 
     def turn(self) -> Frame:
-        if self._others is not None:
-            self._others.check()
+        self._group.check()
         for command in self.extension.poll():
             self.engine.apply(command)
         frame = self.engine.step()
         self.extension.enrich(frame)
         return frame
-
-    def _has_reads(self, request_id: str) -> bool:
-        return self.extension.has_reads(request_id)
 
 
 def prefill_side(spec: EngineSpec, num_ranks: int, block_size: int, closers: ExitStack) -> Side:

@@ -44,7 +44,7 @@ def decoding_loop() -> tuple[EngineLoop, MemoryChannel]:
     """Three greedy sequences in the middle of a block, none about to end."""
     engine = Engine(fake_replica(), EngineOptions(), clock=VirtualClock())
     channel = MemoryChannel()
-    loop = EngineLoop(engine, NoExtension(), source=channel, sink=channel, clock=VirtualClock())
+    loop = EngineLoop(engine, NoExtension(), channel, clock=VirtualClock())
     for name in "abc":
         body = request(name, list(range(40)), max_tokens=50, temperature=0.0)
         channel.commands.append(Submit(body))

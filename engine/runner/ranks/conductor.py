@@ -16,6 +16,7 @@ from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.runner.model_runner import Replica
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
+from engine.runner.ranks.group_turn import ConductorTurn
 from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.replica import (
@@ -64,7 +65,7 @@ def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
     runner = GroupRunner(own, group, balancing)
     replica = finish_replica(spec, part, runner, phases)
     balance = None if balancing is None else balancing.balance
-    return replace(replica, others=group, expert_balance=balance, idle_turn=runner.idle_turn)
+    return replace(replica, others=group, group_turn=ConductorTurn(group, runner, balance))
 
 
 def _balancing(spec: EngineSpec, part: LoadedPart, group: RankGroup) -> Balancing | None:

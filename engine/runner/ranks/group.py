@@ -84,7 +84,7 @@ class RankGroup:
 
     @property
     def waits(self) -> list[RankWait]:
-        """See OtherRanks."""
+        """Of every rank, the conductor's first; as of a moment ago."""
         own = RankWait(
             rank=CONDUCTOR, num_plans=self._num_plans, waited_s=self._ties.collective.waited_s
         )
@@ -127,7 +127,7 @@ class RankGroup:
         self._ties.watch.expect_beats()
 
     def check(self) -> None:
-        """See OtherRanks."""
+        """See GroupTurn."""
         self._ties.roster.take()
         self._ties.roster.check()
 

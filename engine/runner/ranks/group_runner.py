@@ -57,7 +57,7 @@ class GroupRunner:
             raise self._group.loss_after(error) from error
 
     def idle_turn(self) -> None:
-        """See Replica. Raises RankLost, whatever has failed."""
+        """See GroupTurn. Raises RankLost, whatever has failed."""
         try:
             if self._balancing is not None:
                 self._balancing.go_on()

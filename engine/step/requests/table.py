@@ -112,6 +112,10 @@ class RequestTable:
         request.is_over = True
         del self._requests[request.request_id]
 
+    def ask_of_reads(self, has_reads: HasReads) -> None:
+        """From now on."""
+        self._has_reads = has_reads
+
     def has_reads(self, request: Request) -> bool:
         """True while reads into the request's blocks are in flight."""
         return self._has_reads(request.request_id)

@@ -66,7 +66,7 @@ class ScriptedExtension:
 
 def make_loop(engine: Engine) -> tuple[EngineLoop, PatientChannel, ScriptedExtension]:
     channel, extension = PatientChannel(), ScriptedExtension()
-    loop = EngineLoop(engine, extension, source=channel, sink=channel, clock=VirtualClock())
+    loop = EngineLoop(engine, extension, channel, clock=VirtualClock())
     return loop, channel, extension
 
 
@@ -110,39 +110,33 @@ def test_the_extension_keeps_its_commands_completes_frames_and_feeds_the_engine(
     assert [len(frame.cache.stored) for frame in frames if frame.cache] == [2]
 
 
-def test_what_is_said_of_experts_is_said_when_it_has_changed() -> None:
-    channel, numbers = PatientChannel(), [ExpertNumbers()]
-    loop = EngineLoop(
-        small_engine(),
-        ScriptedExtension(),
-        source=channel,
-        sink=channel,
-        clock=VirtualClock(),
-        experts=lambda: numbers[-1],
-    )
-    loop.turn()
-    numbers.append(ExpertNumbers(imbalance={3: 1.5}, num_rebalances=1))
-    loop.turn()
-    loop.turn()
-    assert [frame.experts for frame in channel.frames() if frame.experts] == numbers[1:]
+class CountedTurns:
+    """A GroupTurn."""
+
+    def __init__(self) -> None:
+        self.num_checks = self.num_idle_turns = 0
+
+    def check(self) -> None:
+        self.num_checks += 1
+
+    def enrich(self, frame: Frame) -> None:
+        frame.experts = ExpertNumbers(num_rebalances=self.num_checks)
+
+    def idle_turn(self) -> None:
+        self.num_idle_turns += 1
 
 
-def test_what_is_to_be_done_without_a_step_is_done_in_every_turn_that_has_none() -> None:
-    channel, turns = MemoryChannel(), 0
-
-    def count() -> None:
-        nonlocal turns
-        turns += 1
-
-    loop = EngineLoop(
-        small_engine(), ScriptedExtension(), source=channel, sink=channel, idle_turn=count
-    )
+def test_a_group_is_checked_in_every_turn_and_has_those_to_itself_that_compute_nothing() -> None:
+    channel, group = MemoryChannel(), CountedTurns()
+    loop = EngineLoop(small_engine(), ScriptedExtension(), channel, group=group)
     loop.turn()
     loop.turn()
-    assert turns == 2
+    assert group.num_idle_turns == 2
     channel.commands.append(Submit(request("a", [1], max_tokens=4)))
     loop.turn()
-    assert turns == 2
+    assert (group.num_checks, group.num_idle_turns) == (3, 2)
+    said = [frame.experts.num_rebalances for frame in channel.frames() if frame.experts]
+    assert said == [1, 2, 3]
 
 
 def test_stop_ends_the_loop_after_the_current_turn() -> None:
@@ -216,7 +210,7 @@ def test_a_request_whose_command_cannot_be_read_ends_with_a_typed_error_and_is_g
 def test_the_loop_beats_while_it_is_idle_and_while_it_is_busy() -> None:
     channel, clock = MemoryChannel(), VirtualClock()
     engine = small_engine(small_replica(64))
-    loop = EngineLoop(engine, ScriptedExtension(), source=channel, sink=channel, clock=clock)
+    loop = EngineLoop(engine, ScriptedExtension(), channel, clock=clock)
     for turn in range(20):
         if turn == 10:
             channel.commands.append(Submit(request("a", [1, 2], max_tokens=60)))

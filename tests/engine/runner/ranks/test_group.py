@@ -13,6 +13,7 @@ from cluster.generation import GeneratedToken
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.sampling import SamplingParams
+from engine.contract.messages import Frame
 from engine.model.experts import rebalancer
 from engine.offline.queue import generate
 from engine.offline.replica import greedy_request
@@ -105,11 +106,11 @@ def test_a_mixture_s_experts_move_while_it_answers_and_its_tokens_stay(
         **limits,
     )
     with running(spec) as replica:
-        engine, balance = Engine(replica, spec.options), replica.expert_balance
-        assert balance is not None
-        while balance.num_rebalances < 3:
+        engine, said = Engine(replica, spec.options), Frame()
+        while said.experts is None or said.experts.num_rebalances < 3:
             assert answers_of(engine, prompts, 100) == alone
-        assert balance.num_failures == 0
+            replica.group_turn.enrich(said)
+        assert said.experts.num_failures == 0
 
 
 def test_two_choices_of_one_prompt_go_on_from_copies_at_every_rank(smollm2: ModelCard) -> None:
