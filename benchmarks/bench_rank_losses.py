@@ -1,12 +1,14 @@
 """A rank killed or stopped at many points of its requests' lives: how soon it is noticed, and how
 soon a new group serves.
 
-    python -m benchmarks.bench_rank_losses [--points 20] [--ranks 2] [--json PATH]
+    python -m benchmarks.bench_rank_losses [--points 20] [--ranks 2] [--rounds 3] [--json PATH]
 
 In turn SIGKILL and SIGSTOP, in a step and between two, while four requests are prefilled and
 decoded. Every token that came before the loss is compared with an unhurt run's; a process or a
 descriptor that is left afterwards, a wrong token or a wait without end is exit code 1. No server:
-the time to serve again is that of the ranks and of the weights from the page cache.
+the time to the next group's first token is that of the ranks and of weights from the page cache.
+Then a whole fleet of one such worker, and the time in which it answers nobody: without a spare
+worker and with one. `benchmarks.bench_rank_points` has both pools, through the router.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.bench_ranks import RANK_MODULE, spec_of
+from benchmarks.goals import SPARE_SERVES_S
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
+from benchmarks.serving_again import serving_again_s
 from cluster.errors import RankLost
 from engine.contract.commands import Submit
 from engine.contract.spec import EngineSpec
@@ -143,11 +147,22 @@ def faults_of(
     return found
 
 
+def fleet_rows(model: str, num_ranks: int, rounds: int) -> list[Row]:
+    """A fleet without a spare worker and one with it."""
+    found = []
+    for num_spares, words, goal in ((0, "no spare", None), (1, "a warm spare", SPARE_SERVES_S)):
+        waits = serving_again_s(model, num_ranks, num_spares=num_spares, rounds=rounds)
+        name = f"a fleet with {words}: until it serves again"
+        found.append(median_row(name, waits, "s", None, goal))
+    return found
+
+
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3, help="of a whole fleet, each way")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -170,6 +185,7 @@ def main() -> int:
         median_row("stopped: until it is known", stopped, "ms", None, STOPPED_GOAL_MS),
         median_row("from nothing to the next group's first token", starts, "ms"),
         Row("wrong tokens, ranks or files left", len(faults), "", None, 0),
+        *fleet_rows(options.model, options.ranks, options.rounds),
     ]
     print("\n".join(faults))
     print_table(f"losses of a rank of {options.ranks}, {options.points} points", rows)

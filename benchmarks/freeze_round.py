@@ -7,31 +7,29 @@ load runs, the victim is at work -> SIGSTOP -> another process in its place, rea
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import psutil
 
+from benchmarks.fleet_state import (
+    is_quiet,
+    is_replaced,
+    is_there,
+    seconds_until,
+    state_of,
+)
 from benchmarks.freeze_logs import longest_wait_on_worker_s
 from benchmarks.local_fleet import LocalFleet
 from benchmarks.steady_load import Answer, SteadyLoad, is_right
-from cli.fleet_status import MemberStatus, ask_fleet
-from cluster.dial.grpc_dialer import GrpcDialer
-from cluster.rpc import open_channel
-from protos import membership_pb2, membership_pb2_grpc
+from cli.fleet_status import MemberStatus
 
 BUSY_TIMEOUT_S, BACK_TIMEOUT_S, QUIET_TIMEOUT_S = 60.0, 180.0, 90.0
-LOOK_INTERVAL_S = 0.1
 LONGEST_WORK_S = 2.5
 """Before the freeze: by chance it meets prompts, transfers or streams."""
 
@@ -82,14 +80,16 @@ async def freeze_round(
     for process in processes if freeze.is_whole else processes[1:]:
         os.kill(process.pid, signal.SIGSTOP)
     frozen_s, frozen = time.monotonic(), datetime.now(UTC)
-    outcome.back_s = await _seconds_until(lambda: _is_back(fleet, victim), BACK_TIMEOUT_S)
+    outcome.back_s = await seconds_until(
+        lambda: is_replaced(fleet, victim, by=worker_id), BACK_TIMEOUT_S
+    )
     back_s = time.monotonic()
     if outcome.back_s is not None:
         outcome.answers_again_s = await _first_answer_s(load, victim, frozen_s, back_s)
     load.pause()
-    quiet_s = await _seconds_until(lambda: _is_quiet(fleet), QUIET_TIMEOUT_S)
+    quiet_s = await seconds_until(lambda: is_quiet(fleet), QUIET_TIMEOUT_S)
     outcome.are_blocks_back = quiet_s is not None
-    outcome.num_processes_left = sum(_is_there(process) for process in processes)
+    outcome.num_processes_left = sum(is_there(process) for process in processes)
     met = [answer for answer in load.since(frozen_s) if answer.sent_s < back_s]
     _judge(outcome, load, met, frozen_s)
     outcome.longest_wait_on_it_s = longest_wait_on_worker_s(fleet.log_dir, worker_id, frozen)
@@ -113,28 +113,11 @@ async def _at_work(fleet: LocalFleet, worker_id: str) -> MemberStatus:
     """The worker, while requests are on it; after a time whether or not."""
     deadline_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
-        member = next(m for m in await _members(fleet) if m.worker_id == worker_id)
+        member = next(m for m in (await state_of(fleet)).members if m.worker_id == worker_id)
         load = member.load
         if load.num_running or load.num_waiting or time.monotonic() > deadline_s:
             return member
         await asyncio.sleep(0.01)
-
-
-async def _members(fleet: LocalFleet) -> list[MemberStatus]:
-    return (await ask_fleet(GrpcDialer(), fleet.grpc_address, check=False)).members
-
-
-async def _is_back(fleet: LocalFleet, victim: MemberStatus) -> bool:
-    """By the router's word: who stands still answers no question."""
-    async with open_channel(fleet.grpc_address) as channel:
-        stub = membership_pb2_grpc.MembershipStub(channel)
-        seen = (await stub.Members(membership_pb2.MembersRequest())).members
-    return any(
-        state.member.worker_id == victim.worker_id
-        and state.member.incarnation != victim.incarnation
-        and state.state == "ready"
-        for state in seen
-    )
 
 
 async def _first_answer_s(
@@ -150,45 +133,5 @@ async def _first_answer_s(
             if answer.sent_s > back_s
         )
 
-    waited_s = await _seconds_until(has_answered, BACK_TIMEOUT_S)
+    waited_s = await seconds_until(has_answered, BACK_TIMEOUT_S)
     return None if waited_s is None else back_s + waited_s - frozen_s
-
-
-async def _is_quiet(fleet: LocalFleet) -> bool:
-    """By `splitserve status --check`: every worker sound, its blocks free or cached."""
-    report = await asyncio.to_thread(_checked_status, fleet)
-    if report is None or report["num_in_flight"] or report["num_queued"]:
-        return False
-    return all(
-        load["free_blocks"] + load["cached_blocks"] == load["total_blocks"]
-        and not load["num_leases"]
-        for load in (member["load"] for member in report["members"])
-    )
-
-
-def _checked_status(fleet: LocalFleet) -> dict[str, Any] | None:
-    """None when a worker is silent or finds one of its invariants broken."""
-    command = [sys.executable, "-m", "cli", "status", "--check", "-o", "json"]
-    command += ["--grpc", fleet.grpc_address]
-    done = subprocess.run(command, capture_output=True, check=False)
-    report: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 else None
-    return report
-
-
-def _is_there(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-async def _seconds_until(
-    condition: Callable[[], Awaitable[bool]], timeout_s: float
-) -> float | None:
-    """How long it took to come true; None when it did not in time."""
-    start_s = time.monotonic()
-    while time.monotonic() - start_s < timeout_s:
-        if await condition():
-            return time.monotonic() - start_s
-        await asyncio.sleep(LOOK_INTERVAL_S)
-    return None

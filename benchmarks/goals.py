@@ -19,6 +19,8 @@ LONG_TTFT_FACTOR: Final = 1.15
 """TTFT of those prompts, over that of an earlier version."""
 FREEZE_WAIT_S: Final = 5.0
 """Until a request of a process that stands still goes on elsewhere or has its typed error."""
+SPARE_SERVES_S: Final = 5.0
+"""From the loss of a rank to a token of the spare worker that takes its group's place."""
 ALL_REDUCE_1_ROW_US: Final = 3.0
 """Of two ranks, each on a core of its own, in shared memory."""
 ALL_REDUCE_512_ROWS_FACTOR: Final = 1.25

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -57,6 +57,14 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
         return not self.violations and not self.problem
 
 
+class RestartCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How often processes of a pool were started again for one cause."""
+
+    pool: str
+    cause: str
+    count: int
+
+
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The router and its members."""
 
@@ -66,6 +74,14 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     num_queued: int
     num_in_flight: int
     members: list[MemberStatus]
+    spares: list[MemberStatus]
+    """Loaded, and unknown to the router but for what its supervisor tells."""
+    restarts: list[RestartCount]
+
+    @property
+    def workers(self) -> list[MemberStatus]:
+        """Members, then spares."""
+        return self.members + self.spares
 
 
 async def ask_fleet(dialer: Dialer, address: str, *, check: bool) -> FleetStatus:
@@ -75,16 +91,44 @@ async def ask_fleet(dialer: Dialer, address: str, *, check: bool) -> FleetStatus
             answer = await router.members(timeout_s=ROUTER_TIMEOUT_S)
         except SplitserveError as error:
             raise RouterUnreachable(f"{address}: {error.message}") from error
-    asked = (_ask_member(dialer, member, check) for member in answer.members)
-    members = await asyncio.gather(*asked)
+    members, spares = await asyncio.gather(
+        _ask_all(dialer, answer.members, check), _ask_all(dialer, _spares_of(answer), check)
+    )
     return FleetStatus(
         router=address,
         version=answer.version,
         uptime_s=answer.uptime_s,
         num_queued=answer.num_queued,
         num_in_flight=answer.num_in_flight,
-        members=sorted(members, key=lambda member: (member.role, member.worker_id)),
+        members=members,
+        spares=spares,
+        restarts=[
+            RestartCount(pool=each.pool, cause=each.cause, count=each.count)
+            for each in answer.restarts
+        ],
     )
+
+
+def _spares_of(answer: membership_pb2.MembersResponse) -> list[membership_pb2.MemberState]:
+    """As far as their supervisor knows them; one that has just joined is a member."""
+    joined = {state.member.address for state in answer.members}
+    return [
+        membership_pb2.MemberState(
+            member=membership_pb2.Member(
+                worker_id=spare.worker_id, role=spare.role, address=spare.address, pid=spare.pid
+            ),
+            state="spare",
+        )
+        for spare in answer.spares
+        if spare.address not in joined
+    ]
+
+
+async def _ask_all(
+    dialer: Dialer, seen: Sequence[membership_pb2.MemberState], check: bool
+) -> list[MemberStatus]:
+    asked = await asyncio.gather(*(_ask_member(dialer, state, check) for state in seen))
+    return sorted(asked, key=lambda member: (member.role, member.worker_id))
 
 
 async def _ask_member(
@@ -106,7 +150,7 @@ def _status(
     member = seen.member
     return MemberStatus(
         worker_id=member.worker_id,
-        incarnation=member.incarnation,
+        incarnation=member.incarnation or (own.incarnation if own else ""),
         role=member.role,
         state=own.state if own else seen.state,
         router_state=seen.state,

@@ -7,9 +7,19 @@ from pathlib import Path
 
 from cli.progress_view import ProgressView
 from cluster.config import ServeOptions
-from cluster.supervisor.news import Loading, News, Restarting, Serving, Stopping, Warned
+from cluster.supervisor.news import (
+    Loading,
+    News,
+    Promoted,
+    Restarting,
+    Serving,
+    Stopping,
+    Warned,
+)
 
-_QUIET_FACTS = frozenset({"worker_id", "role", "model", "engine_pid", "metrics_port", "load"})
+_QUIET_FACTS = frozenset(
+    {"worker_id", "role", "model", "engine_pid", "metrics_port", "load", "state"}
+)
 """Of a ready report: said elsewhere on the line, or for the log."""
 
 
@@ -35,6 +45,8 @@ class FleetView:
                 self._rows.update(name, phase, fraction)
             case Serving():
                 self._serving(piece)
+            case Promoted(name):
+                self._rows.say(f"{name:<12} takes a place in the fleet")
             case Restarting(failure, delay_s):
                 self._starting.pop(failure.name, None)
                 line = f"{failure.name} ended, {failure.how}: {failure.cause}"
@@ -92,4 +104,5 @@ class FleetView:
 def _ready_line(piece: Serving) -> str:
     shown = {k: v for k, v in piece.facts.items() if v and k not in _QUIET_FACTS}
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
-    return f"{piece.name:<12} ready  {piece.address}  pid {piece.pid}  {facts}".rstrip()
+    state = piece.facts.get("state", "ready")
+    return f"{piece.name:<12} {state}  {piece.address}  pid {piece.pid}  {facts}".rstrip()

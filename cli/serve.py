@@ -16,6 +16,7 @@ from cli.fleet_view import FleetView
 from cli.progress_view import ProgressView
 from cli.terminal import complain, say
 from cluster.config import ServeOptions
+from cluster.dial.dialer import Dialer
 from cluster.errors import DiskFull, PlaceLost
 from cluster.home import default_home
 from cluster.launcher.local import LocalLauncher
@@ -25,10 +26,14 @@ from cluster.process.background import Loss, until_one_ends
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.failure import ProcessFailure
 from cluster.supervisor.fleet import plan_fleet, warning_of_shared_gpus
-from cluster.supervisor.news import Warned
+from cluster.supervisor.fleet_report import FleetReport
+from cluster.supervisor.news import News, Warned
 from cluster.supervisor.place import FleetPlace, MakeLauncher, place_of
+from cluster.supervisor.pool import pool_sizes
 from cluster.supervisor.ports import claimed_port
+from cluster.supervisor.reserve import Reserve
 from cluster.supervisor.supervisor import Supervisor
+from cluster.supervisor.worker_reach import reach_on
 
 STOP_SLACK_S = 5.0
 """What a process may need beyond its drain timeout before it is killed."""
@@ -70,7 +75,15 @@ class FleetRun:
             log_dir=log_dir,
             on_warning=lambda name, level, text: self._view(Warned(name, level, text)),
         )
-        self._supervisor = Supervisor(launcher, self._view)
+        self._supervisor = Supervisor(launcher, self._tell)
+        pools = pool_sizes(options)
+        self._reserve = Reserve(pools, _dialer, self._supervisor.end, self._tell)
+        self._report = FleetReport(
+            reach_on(options).router_address(options),
+            pools,
+            lambda: self._reserve.spares,
+            _dialer,
+        )
         self._stop = asyncio.Event()
         self._exit_code = ExitCode.OK
 
@@ -92,9 +105,8 @@ class FleetRun:
 
     async def _serve_until_stopped(self) -> ProcessFailure | None:
         """Why the start failed, if it did, or why the fleet cannot be kept alive."""
-        starting = self._supervisor.start(self._stages)
         try:
-            await until_one_ends(self._stopped_or_lost(), starting)
+            await until_one_ends(self._stopped_or_lost(), self._start())
         except StartFailed as cause:
             return None if self._stop.is_set() else cause.failure
         if not self._stop.is_set() and not self._supervisor.lost.is_set():
@@ -102,6 +114,16 @@ class FleetRun:
         await self._stopped_or_lost()
         loss = self._supervisor.loss
         return _failure_of(loss) if loss is not None and not self._stop.is_set() else None
+
+    async def _start(self) -> None:
+        await self._supervisor.start(self._stages)
+        await self._reserve.filled()
+
+    def _tell(self, piece: News) -> None:
+        """The terminal last: it may be gone."""
+        self._reserve(piece)
+        self._report(piece)
+        self._view(piece)
 
     async def _stopped_or_lost(self) -> None:
         await until_one_ends(self._stop.wait(), self._supervisor.lost.wait())
@@ -112,6 +134,8 @@ class FleetRun:
         if failure is not None and not self._serves_without_its_place:
             grace_s = _FAILED_START_GRACE_S
         try:
+            await self._reserve.close()
+            await self._report.close()
             await self._supervisor.stop(grace_s)
         finally:
             self._supervisor.kill()
@@ -128,6 +152,14 @@ class FleetRun:
             self._supervisor.kill()
         self._exit_code = exit_code
         self._stop.set()
+
+
+def _dialer() -> Dialer:
+    """Imported for those who need it: a fleet that has no spares, and has lost nothing, speaks to
+    nobody."""
+    from cluster.dial.grpc_dialer import GrpcDialer
+
+    return GrpcDialer()
 
 
 def _failure_of(loss: Loss) -> ProcessFailure:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from cli.exit_code import ExitCode
-from cli.fleet_status import FleetStatus, MemberStatus, RouterUnreachable, ask_fleet
+from cli.fleet_status import (
+    FleetStatus,
+    MemberStatus,
+    RestartCount,
+    RouterUnreachable,
+    ask_fleet,
+)
 from cli.json_output import print_json
 from cli.table import Table
 from cli.terminal import complain
@@ -23,7 +29,7 @@ def show_status(address: str, *, output: str, check: bool) -> ExitCode:
         print_json(fleet)
     else:
         _print_tables(fleet)
-    unsound = [member for member in fleet.members if not member.is_sound]
+    unsound = [member for member in fleet.workers if not member.is_sound]
     for member in unsound:
         complain(f"{member.worker_id}: {'; '.join(member.violations) or member.problem}")
     return ExitCode.FAILED if check and unsound else ExitCode.OK
@@ -34,17 +40,18 @@ def _print_tables(fleet: FleetStatus) -> None:
         f"router {fleet.router}  up {_duration(fleet.uptime_s)}  version {fleet.version}  "
         f"in flight {fleet.num_in_flight}  queued {fleet.num_queued}"
     )
-    if not fleet.members:
+    if not fleet.workers:
         print("no workers have joined")
         return
     table = Table(
         *("WORKER", "ROLE", "STATE", "ROUTER", "ADDRESS", "PID", "UP", "RUN", "WAIT"),
         *("KV BLOCKS", "CACHED", "PREFILL", "STEP", "TRANSPORT"),
     )
-    for member in fleet.members:
+    for member in fleet.workers:
         table.add(*_cells(member))
     table.print()
     _print_ranks([member for member in fleet.members if len(member.ranks) > 1])
+    _print_restarts(fleet.restarts)
 
 
 def _print_ranks(groups: list[MemberStatus]) -> None:
@@ -65,6 +72,17 @@ def _print_ranks(groups: list[MemberStatus]) -> None:
                 f"{facts.peak_bytes >> 20} MiB" if facts.peak_bytes else "-",
                 str(facts.generation),
             )
+    table.print()
+
+
+def _print_restarts(restarts: list[RestartCount]) -> None:
+    """Since the fleet was started."""
+    if not restarts:
+        return
+    print()
+    table = Table("POOL", "STARTED AGAIN", "BECAUSE OF")
+    for each in restarts:
+        table.add(each.pool, str(each.count), each.cause)
     table.print()
 
 

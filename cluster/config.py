@@ -155,6 +155,7 @@ class WorkerOptions:
     )
     router: str | None = option(None, "host:port of the router's gRPC; none: stand alone")
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
+    spare: bool = option(False, "load the model, and join the router when promoted")
     peers: PeerOptions = option(PeerOptions, "")
     model: ModelOptions = option(ModelOptions, "")
     engine: EngineOptions = option(EngineOptions, "")
@@ -271,6 +272,19 @@ class ServeOptions:
         None,
         "how rows reach other ranks' experts in decode workers; default: --expert-exchange",
         choices=("auto", "gather", "all-to-all"),
+    )
+    warm_spares: int = option(
+        0,
+        "workers of each pool that are kept loaded beside those that serve, and take the place of "
+        "one that is lost",
+        low=0,
+        high=64,
+    )
+    prefill_warm_spares: int | None = option(
+        None, "spare prefill workers; default: --warm-spares", low=0, high=64
+    )
+    decode_warm_spares: int | None = option(
+        None, "spare decode workers; default: --warm-spares", low=0, high=64
     )
     launcher: str = option(
         "local",

@@ -110,6 +110,40 @@ class LeaveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class SpareWorker(_message.Message):
+    __slots__ = ("worker_id", "role", "address", "pid")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    role: str
+    address: str
+    pid: int
+    def __init__(self, worker_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class RestartCount(_message.Message):
+    __slots__ = ("pool", "cause", "count")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    cause: str
+    count: int
+    def __init__(self, pool: _Optional[str] = ..., cause: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class SupervisorReport(_message.Message):
+    __slots__ = ("spares", "restarts")
+    SPARES_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    spares: _containers.RepeatedCompositeFieldContainer[SpareWorker]
+    restarts: _containers.RepeatedCompositeFieldContainer[RestartCount]
+    def __init__(self, spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ...) -> None: ...
+
+class SupervisorReportTaken(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class MembersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -131,15 +165,19 @@ class MemberState(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
-    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version")
+    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SPARES_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[MemberState]
     num_queued: int
     num_in_flight: int
     uptime_s: float
     version: str
-    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
+    spares: _containers.RepeatedCompositeFieldContainer[SpareWorker]
+    restarts: _containers.RepeatedCompositeFieldContainer[RestartCount]
+    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ...) -> None: ...

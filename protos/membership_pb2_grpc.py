@@ -49,6 +49,11 @@ class MembershipStub:
                 request_serializer=protos_dot_membership__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=protos_dot_membership__pb2.LeaveResponse.FromString,
                 _registered_method=True)
+        self.Supervised = channel.unary_unary(
+                '/splitserve.worker.v1.Membership/Supervised',
+                request_serializer=protos_dot_membership__pb2.SupervisorReport.SerializeToString,
+                response_deserializer=protos_dot_membership__pb2.SupervisorReportTaken.FromString,
+                _registered_method=True)
         self.Members = channel.unary_unary(
                 '/splitserve.worker.v1.Membership/Members',
                 request_serializer=protos_dot_membership__pb2.MembersRequest.SerializeToString,
@@ -78,6 +83,13 @@ class MembershipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Supervised(self, request, context):
+        """From the supervisor that has started the router, every second while there is something to say.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Members(self, request, context):
         """The router's view, for operators.
         """
@@ -102,6 +114,11 @@ def add_MembershipServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=protos_dot_membership__pb2.LeaveRequest.FromString,
                     response_serializer=protos_dot_membership__pb2.LeaveResponse.SerializeToString,
+            ),
+            'Supervised': grpc.unary_unary_rpc_method_handler(
+                    servicer.Supervised,
+                    request_deserializer=protos_dot_membership__pb2.SupervisorReport.FromString,
+                    response_serializer=protos_dot_membership__pb2.SupervisorReportTaken.SerializeToString,
             ),
             'Members': grpc.unary_unary_rpc_method_handler(
                     servicer.Members,
@@ -190,6 +207,33 @@ class Membership:
             '/splitserve.worker.v1.Membership/Leave',
             protos_dot_membership__pb2.LeaveRequest.SerializeToString,
             protos_dot_membership__pb2.LeaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Supervised(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.Membership/Supervised',
+            protos_dot_membership__pb2.SupervisorReport.SerializeToString,
+            protos_dot_membership__pb2.SupervisorReportTaken.FromString,
             options,
             channel_credentials,
             insecure,

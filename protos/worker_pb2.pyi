@@ -217,3 +217,7 @@ class StatusResponse(_message.Message):
 class DrainRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class PromoteRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -121,6 +121,11 @@ class WorkerAdminStub:
                 request_serializer=protos_dot_worker__pb2.DrainRequest.SerializeToString,
                 response_deserializer=protos_dot_worker__pb2.StatusResponse.FromString,
                 _registered_method=True)
+        self.Promote = channel.unary_unary(
+                '/splitserve.worker.v1.WorkerAdmin/Promote',
+                request_serializer=protos_dot_worker__pb2.PromoteRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.StatusResponse.FromString,
+                _registered_method=True)
 
 
 class WorkerAdminServicer:
@@ -139,6 +144,14 @@ class WorkerAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Promote(self, request, context):
+        """A spare worker takes a place in its fleet: it joins its router, and is ready when this returns.
+        One that has a place already keeps it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -150,6 +163,11 @@ def add_WorkerAdminServicer_to_server(servicer, server):
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
                     request_deserializer=protos_dot_worker__pb2.DrainRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.StatusResponse.SerializeToString,
+            ),
+            'Promote': grpc.unary_unary_rpc_method_handler(
+                    servicer.Promote,
+                    request_deserializer=protos_dot_worker__pb2.PromoteRequest.FromString,
                     response_serializer=protos_dot_worker__pb2.StatusResponse.SerializeToString,
             ),
     }
@@ -206,6 +224,33 @@ class WorkerAdmin:
             target,
             '/splitserve.worker.v1.WorkerAdmin/Drain',
             protos_dot_worker__pb2.DrainRequest.SerializeToString,
+            protos_dot_worker__pb2.StatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Promote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.WorkerAdmin/Promote',
+            protos_dot_worker__pb2.PromoteRequest.SerializeToString,
             protos_dot_worker__pb2.StatusResponse.FromString,
             options,
             channel_credentials,

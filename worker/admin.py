@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import grpc
@@ -12,6 +12,7 @@ from cluster import VERSION
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
+from cluster.logs import get_logger
 from cluster.process.lifespan import Lifespan
 from cluster.rpc import RpcServer, abort
 from cluster.wire import load_to_wire
@@ -19,6 +20,7 @@ from protos import worker_pb2, worker_pb2_grpc
 from worker.engine_view import EngineView
 
 SERVICE = "splitserve.worker.v1.WorkerAdmin"
+_log = get_logger("worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,18 @@ class AdminSubject:
 
 
 class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
-    """Status and Drain. `begin_drain` is called once per Drain call and must be idempotent."""
+    """Status, Drain and Promote. `begin_drain` and `take_place` are called once for each call and
+    must be idempotent; `take_place` raises the typed error of a worker that cannot."""
 
-    def __init__(self, lifespan: Lifespan, begin_drain: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lifespan: Lifespan,
+        begin_drain: Callable[[], None],
+        take_place: Callable[[], Awaitable[None]],
+    ) -> None:
         self._lifespan = lifespan
         self._begin_drain = begin_drain
+        self._take_place = take_place
         self._subject: AdminSubject | None = None
 
     def register(self, server: RpcServer) -> None:
@@ -62,6 +71,17 @@ class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
         """Stops admitting; answers when the last request is finished. The process goes on."""
         self._begin_drain()
         await self._lifespan.wait_idle(None)  # the call's deadline cancels this wait
+        return self._status([])
+
+    async def Promote(
+        self, request: worker_pb2.PromoteRequest, context: grpc.aio.ServicerContext
+    ) -> worker_pb2.StatusResponse:
+        """A spare worker takes a place in its fleet; see OwnPlace."""
+        try:
+            await self._take_place()
+        except SplitserveError as error:
+            await abort(context, error)
+        _log.info("promoted: this worker takes requests")
         return self._status([])
 
     async def _violations(self) -> list[str]:

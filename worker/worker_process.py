@@ -1,7 +1,7 @@
 """A worker process of either role, from its start to its end.
 
     gRPC listens (not ready) -> model found -> engine loaded -> own address known (whereabouts.py)
-    -> metrics, events -> ready -> join
+    -> metrics, events -> ready -> join; a spare joins later, when it is promoted (own_place.py)
     SIGTERM: refuse, finish what runs -> leave -> end streams -> stop the engine -> exit 0
     the engine dies, at any time: health goes down, requests end with WorkerLost -> exit 1
 
@@ -18,19 +18,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from cluster.config import WorkerOptions
+from cluster.errors import InternalError
 from cluster.identity import WorkerKey, new_incarnation
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.logs import configure_logging, get_logger
-from cluster.membership.client import MembershipClient, Pulse
-from cluster.membership.member import Member
 from cluster.metrics_server import MetricsServer
 from cluster.models.card import ModelCard
-from cluster.process.background import Background, cancel, until_one_ends
+from cluster.process.background import Background, Loss, cancel, until_one_ends
 from cluster.process.end_limit import EndLimit
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.process.loop_lag import LoopLag
 from cluster.process.signals import EndNotice, StopRequests, listen_for_signals, no_limit
-from cluster.process.startup import report_life, report_ready
+from cluster.process.startup import report_leaving, report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.process.thread_call import exit_past_calls
 from cluster.rpc import RpcServer
@@ -42,6 +41,7 @@ from worker.engine.client import EngineClient
 from worker.engine.host import EngineHost
 from worker.engine.link import EngineLink
 from worker.metrics import WorkerMetrics
+from worker.own_place import OwnPlace
 from worker.role import RoleService, RunningWorker
 from worker.start import (
     facts_of,
@@ -106,12 +106,10 @@ class WorkerProcess:
         world = surroundings.world
         self._lifespan = Lifespan(clock=world.clock)
         self._lag = LoopLag()
-        self._admin = WorkerAdmin(self._lifespan, self._begin_drain)
         self._closers = contextlib.AsyncExitStack()
-        self._background = Background(
-            self.stop_requests.on_loss, clock=world.clock, sleep=world.sleep
-        )
-        self._membership: MembershipClient | None = None
+        self._background = Background(self._on_loss, clock=world.clock, sleep=world.sleep)
+        self._place = OwnPlace(options, self._lifespan, self._server, self._background, world)
+        self._admin = WorkerAdmin(self._lifespan, self._begin_drain, self._place.take)
 
     async def run(self) -> int:
         """See the head of the file. Raises the error of a start that failed."""
@@ -158,15 +156,14 @@ class WorkerProcess:
         metrics_port = self._serve_metrics(metrics)
         address, events = f"{host}:{port}", await publisher.start(host)
         engine.observe(_telling(publisher, metrics))
-        await self._open_role(engine, ready, spec, metrics)
+        self._open_role(engine, ready, spec, metrics)
         name = self._options.model.served_name or card.name
-        self._join(
-            member_of(spec, ready, address=address, events=events, model=name, pid=os.getpid()),
-            engine,
-        )
+        member = member_of(spec, ready, address=address, events=events, model=name, pid=os.getpid())
+        self._closers.push_async_callback(self._place.leave)
+        await self._place.offer(member, engine)
         facts = facts_of(spec, ready, metrics_port=metrics_port)
-        _log.info("ready", address=address, **facts)
-        report_ready(address, **facts)
+        _log.info(self._lifespan.state.value, address=address, **facts)
+        report_ready(address, state=self._lifespan.state.value, **facts)
         self.address.set_result(address)
 
     async def _listen(self) -> int:
@@ -198,7 +195,7 @@ class WorkerProcess:
             engine.snapshot,
         )
 
-    async def _open_role(
+    def _open_role(
         self, engine: EngineHost, ready: Ready, spec: EngineSpec, metrics: WorkerMetrics
     ) -> None:
         self._role.open(
@@ -212,34 +209,11 @@ class WorkerProcess:
             )
         )
         self._closers.push_async_callback(self._role.close)
-        self._lifespan.advance(ProcessState.READY)
-        await self._server.set_ready(True)
 
-    def _join(self, member: Member, engine: EngineHost) -> None:
-        if self._options.router is None:
-            return
-        client = MembershipClient(
-            self._options.router,
-            member,
-            lambda: self._pulse(engine),
-            self._surroundings.world,
-            on_refusal=self._take_refusal,
-        )
-        self._membership = client
-        beating = self._background.keep("membership", client.run)
-        self._closers.push_async_callback(_leave, client, beating)
-
-    def _pulse(self, engine: EngineHost) -> Pulse:
-        return Pulse(
-            load=engine.load,
-            draining=self._lifespan.is_draining,
-            kv_transport=engine.kv_transport,
-        )
-
-    def _take_refusal(self, is_refused: bool) -> None:
-        """Nobody sends anything to a worker that its router does not take: it is not ready."""
-        if not self._lifespan.is_draining:
-            self._background.once("health", self._server.set_ready(not is_refused))
+    def _on_loss(self, loss: Loss) -> None:
+        """Whoever has a spare worker promotes it at once: an end takes a second, or hangs."""
+        report_leaving(loss.cause or InternalError(str(loss)))
+        self.stop_requests.on_loss(loss)
 
     def _begin_drain(self) -> None:
         """Idempotent; by SIGTERM or by an operator's call."""
@@ -247,8 +221,8 @@ class WorkerProcess:
             return
         _log.info("draining", num_requests=self._lifespan.num_admitted)
         self._background.once("health", self._server.set_ready(False))
-        if self._membership is not None:
-            self._membership.beat_soon()
+        self._place.beat_soon()
+        report_leaving()
 
 
 def _telling(publisher: KvEventPublisher, metrics: WorkerMetrics) -> Callable[[Frame], None]:
@@ -271,8 +245,3 @@ def _telling(publisher: KvEventPublisher, metrics: WorkerMetrics) -> Callable[[F
 
 async def _until_lost(engine: EngineHost) -> None:
     raise await engine.lost
-
-
-async def _leave(client: MembershipClient, beating: asyncio.Task[None]) -> None:
-    await cancel((beating,))
-    await client.leave()

@@ -2,6 +2,7 @@
 
     Dialer -- membership     --> MembershipLink   worker to router: join, beat, leave
            -- operator       --> OperatorLink     operator to router or worker: what is, and why
+           -- supervisor     --> SupervisorLink   supervisor to router or worker: who serves
            -- session        --> SessionLink      router to decode worker: one stream, both ways
            -- prefill_worker --> PrefillLink      decode to prefill worker: handshake, leases
 
@@ -102,6 +103,21 @@ class OperatorLink(Protocol):
         """Idempotent."""
 
 
+class SupervisorLink(Protocol):
+    """To a router (report) or a spare worker (promote). Every call fails with DeadlineExceeded
+    after `timeout_s`."""
+
+    async def promote(self, *, timeout_s: float) -> None:
+        """Returns once the worker takes requests and is about to join its router. Raises Draining
+        or NotReady where it cannot."""
+
+    async def report(self, report: membership_pb2.SupervisorReport, *, timeout_s: float) -> None:
+        """What the router shows its operators."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
 class Dialer(Protocol):
     """Where links come from. `address` is host:port."""
 
@@ -116,3 +132,6 @@ class Dialer(Protocol):
 
     def operator(self, address: str) -> OperatorLink:
         """For whoever looks at a fleet."""
+
+    def supervisor(self, address: str) -> SupervisorLink:
+        """For whoever keeps a fleet alive."""

@@ -17,6 +17,7 @@ from cluster.dial.dialer import (
     PrefillLink,
     PrefillStream,
     SessionLink,
+    SupervisorLink,
 )
 from cluster.errors import WorkerLost
 from cluster.rpc import error_of, open_channel
@@ -50,6 +51,10 @@ class GrpcDialer(Dialer):
     def operator(self, address: str) -> OperatorLink:
         """See Dialer."""
         return _GrpcOperatorLink(address)
+
+    def supervisor(self, address: str) -> SupervisorLink:
+        """See Dialer."""
+        return _GrpcSupervisorLink(address)
 
 
 class _GrpcPrefillStream(PrefillStream):
@@ -173,6 +178,25 @@ class _GrpcOperatorLink(OperatorLink):
         with self._typed:
             reply: worker_pb2.StatusResponse = await stub.Status(request, timeout=timeout_s)
         return reply
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class _GrpcSupervisorLink(SupervisorLink):
+    def __init__(self, address: str) -> None:
+        self._typed = _Typed(address)
+        self._channel = open_channel(address)
+
+    async def promote(self, *, timeout_s: float) -> None:
+        stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
+        with self._typed:
+            await stub.Promote(worker_pb2.PromoteRequest(), timeout=timeout_s)
+
+    async def report(self, report: membership_pb2.SupervisorReport, *, timeout_s: float) -> None:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            await stub.Supervised(report, timeout=timeout_s)
 
     async def close(self) -> None:
         await self._channel.close()

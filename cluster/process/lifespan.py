@@ -1,6 +1,7 @@
 """The life of a process that serves, and the count of what it still has to finish.
 
     STARTING -> READY -> DRAINING -> STOPPED        READY may also go to STOPPED at once
+    STARTING -> SPARE -> READY                      a worker without a place in its fleet
 
 Work is admitted in READY only. `admit` gives a lease; a drain is over when no lease is left.
 """
@@ -20,13 +21,15 @@ class ProcessState(enum.StrEnum):
     """Where a process is in its life."""
 
     STARTING = "starting"
+    SPARE = "spare"
     READY = "ready"
     DRAINING = "draining"
     STOPPED = "stopped"
 
 
 _NEXT = {
-    ProcessState.STARTING: {ProcessState.READY, ProcessState.STOPPED},
+    ProcessState.STARTING: {ProcessState.SPARE, ProcessState.READY, ProcessState.STOPPED},
+    ProcessState.SPARE: {ProcessState.READY, ProcessState.DRAINING, ProcessState.STOPPED},
     ProcessState.READY: {ProcessState.DRAINING, ProcessState.STOPPED},
     ProcessState.DRAINING: {ProcessState.STOPPED},
     ProcessState.STOPPED: set[ProcessState](),
@@ -114,6 +117,8 @@ class Lifespan:
             )
         if self._state is ProcessState.STARTING:
             raise NotReady(f"this {self._owner} is still loading")
+        if self._state is ProcessState.SPARE:
+            raise NotReady(f"this {self._owner} is a spare one, without a place in its fleet")
         self._num_admitted += 1
         self._idle.clear()
         return WorkLease(self)

@@ -3,6 +3,7 @@
 JSON lines on the pipe whose descriptor stands in $SPLITSERVE_REPORT_FD:
 
     progress* , then ready | failed      a process that dies without either has crashed
+    leaving                              no new requests are taken any more, and why
     alive, every second                  from the event loop: one that falls silent is stuck
 
 Without the variable nothing is written: a process started by hand behaves the same. Nothing here
@@ -16,7 +17,7 @@ import os
 import msgspec
 
 from cluster.deadline import Sleep
-from cluster.errors import SplitserveError, status_of
+from cluster.errors import InternalError, SplitserveError, status_of
 
 REPORT_FD = "SPLITSERVE_REPORT_FD"
 
@@ -42,11 +43,18 @@ class StartupFailed(msgspec.Struct, frozen=True, tag="failed"):
     message: str
 
 
+class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
+    """It takes no new requests any more, and will end: at once, or when those it has are done."""
+
+    code: str = ""
+    """Of the error that it ends by; empty: it was asked to."""
+
+
 class StillAlive(msgspec.Struct, frozen=True, tag="alive"):
     """The event loop turns. No progress of a start."""
 
 
-ProcessReport = StartupProgress | StartupReady | StartupFailed | StillAlive
+ProcessReport = StartupProgress | StartupReady | StartupFailed | Leaving | StillAlive
 ALIVE_INTERVAL_S = 1.0
 _DECODER = msgspec.json.Decoder(ProcessReport)
 
@@ -66,6 +74,12 @@ def report_failed(error: SplitserveError) -> None:
     _send(StartupFailed(status_of(error).code, error.message))
 
 
+def report_leaving(cause: BaseException | None = None) -> None:
+    """Tells the supervisor that another process has to do this one's work. `cause`: what it ends
+    by, told by its first typed cause; None: somebody has asked it to finish."""
+    _send(Leaving("" if cause is None else _code_of(cause)))
+
+
 async def report_life(sleep: Sleep) -> None:
     """Runs for as long as the process does."""
     while True:
@@ -77,6 +91,11 @@ def parse_report(line: bytes) -> ProcessReport:
     """One line of the pipe. Raises msgspec.DecodeError for anything else."""
     report: ProcessReport = _DECODER.decode(line)
     return report
+
+
+def _code_of(cause: BaseException) -> str:
+    first = cause.__cause__ if isinstance(cause.__cause__, SplitserveError) else cause
+    return status_of(first if isinstance(first, SplitserveError) else InternalError("")).code
 
 
 def _send(report: ProcessReport) -> None:

@@ -17,6 +17,7 @@ import enum
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from cluster.deadline import Clock, Sleep
 from cluster.errors import SplitserveError
@@ -28,14 +29,15 @@ from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.signs_of_life import SignsOfLife
 from cluster.process.silence import Silence
 from cluster.process.startup import (
+    Leaving,
     ProcessReport,
     StartupFailed,
     StartupProgress,
     StartupReady,
     StillAlive,
 )
-from cluster.supervisor.failure import ProcessFailure, explain
-from cluster.supervisor.news import Loading, Restarting, Serving, Watcher
+from cluster.supervisor.failure import START_FAILED, ProcessFailure, explain
+from cluster.supervisor.news import Loading, Restarting, Retiring, Serving, Watcher
 
 _log = get_logger("supervisor")
 
@@ -88,6 +90,8 @@ class Child:
         self._reports: AsyncIterator[ProcessReport]
         self._stuck: StartupFailed | None = None
         """What this class ended the process for."""
+        self._left: Leaving | None = None
+        """Why it takes no requests any more, if it has said so."""
         self._says_when_it_lives = False
         self._is_killed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -100,7 +104,7 @@ class Child:
     async def start(self) -> None:
         """Returns when the process takes requests. Raises StartFailed with the reason if not."""
         self.state = ChildState.STARTING
-        self._stuck = None
+        self._stuck = self._left = None
         self._says_when_it_lives = False
         self._is_killed = asyncio.Event()
         self._handle = await self._launched()
@@ -145,6 +149,11 @@ class Child:
     def kill(self) -> None:
         """Ends the process and all it started, now."""
         self._stopping.set()
+        self._kill_process()
+
+    def end(self, why: str) -> None:
+        """Ends a process that is of no use, and all it started; it is started again."""
+        self._stuck = StartupFailed("useless", why)
         self._kill_process()
 
     async def _kill_after(self, grace_s: float) -> None:
@@ -198,21 +207,31 @@ class Child:
             ended = await self._end_of(self._handle)
         finally:
             await background.close()
-        return explain(self.spec.name, ended, self._stuck), self._clock() - ready_s
+        failure = explain(self.spec.name, ended, self._stuck, self._left)
+        return failure, self._clock() - ready_s
 
     async def _listen(self) -> None:
         """A process that has once said that it is alive has to go on saying so. Never returns."""
         if not self._says_when_it_lives:
-            async for _ in self._reports:
-                self._says_when_it_lives = True
-                break
+            async for report in self._reports:
+                if self._is_sign_of_life(report):
+                    break
             else:
                 await asyncio.Event().wait()  # it ends, or was never to be judged
         life = Silence(self.spec.silence_s, clock=self._clock)
         async with self._ended_when_silent(life, "it gave no sign of life"):
-            async for _ in self._reports:
+            async for report in self._reports:
                 life.heard()
+                self._is_sign_of_life(report)
             await asyncio.Event().wait()  # it ends, or is silent from now on
+
+    def _is_sign_of_life(self, report: ProcessReport) -> bool:
+        if isinstance(report, Leaving):
+            self._left = report if report.code else self._left
+            self._watcher(Retiring(self.spec.name))
+            return False
+        self._says_when_it_lives = True
+        return True
 
     @asynccontextmanager
     async def _ended_when_silent(self, silence: Silence, words: str) -> AsyncIterator[None]:
@@ -265,7 +284,8 @@ class Child:
             await until_one_ends(self._handle.wait(), self._sleep(_FAREWELL_S))
         self._kill_process()
         self.state = ChildState.FAILED
-        return explain(self.spec.name, await self._end_of(self._handle), reported)
+        failure = explain(self.spec.name, await self._end_of(self._handle), reported)
+        return replace(failure, kind=START_FAILED)
 
     async def _back_off(self, failure: ProcessFailure, *, healthy_s: float) -> None:
         self.state = ChildState.BACKOFF

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cluster.launcher.output import structured_event
 from cluster.launcher.protocol import ProcessExit
-from cluster.process.startup import StartupFailed
+from cluster.process.startup import Leaving, StartupFailed
 
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(: .*)?")
 _REMEDIES = {
@@ -18,6 +18,8 @@ _REMEDIES = {
     "SIGBUS": "shared memory is full: enlarge /dev/shm; see `splitserve doctor`",
     "ModuleNotFoundError": "install what workers need: pip install 'splitserve[worker]'",
 }
+START_FAILED = "start_failed"
+NODE_LOST = "node_lost"
 _ERROR_LEVELS = frozenset({"error", "critical"})
 
 
@@ -31,15 +33,30 @@ class ProcessFailure:
     cause: str
     remedy: str = ""
     """Empty when the cause says what to do."""
+    kind: str = START_FAILED
+    """One of few words, to be counted by."""
 
 
-def explain(name: str, ended: ProcessExit, reported: StartupFailed | None) -> ProcessFailure:
-    """The process's own words if it had any, else the first exception of what it printed last."""
+def explain(
+    name: str, ended: ProcessExit, reported: StartupFailed | None, left: Leaving | None = None
+) -> ProcessFailure:
+    """The process's own words if it had any, else the first exception of what it printed last.
+    `left`: why it took no requests any more, if it has said so."""
+    kind = _kind(ended, reported, left)
     if reported is not None:
-        return ProcessFailure(name, ended.in_words, f"{reported.code}: {reported.message}")
+        cause = f"{reported.code}: {reported.message}"
+        return ProcessFailure(name, ended.in_words, cause, kind=kind)
     cause = _cause(ended)
     where = f"; everything it printed is in {ended.log}" if ended.log else ""
-    return ProcessFailure(name, ended.in_words, cause, _remedy(ended, cause) + where)
+    return ProcessFailure(name, ended.in_words, cause, _remedy(ended, cause) + where, kind)
+
+
+def _kind(ended: ProcessExit, reported: StartupFailed | None, left: Leaving | None) -> str:
+    if reported is not None:
+        return reported.code
+    if left is not None and left.code:
+        return left.code
+    return NODE_LOST if ended.cause else ended.in_words
 
 
 def _cause(ended: ProcessExit) -> str:

@@ -14,6 +14,7 @@ from cluster.options import command_line
 from cluster.process.own_python import module_argv, module_environ
 from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import gpu_environ, ranks_on_fullest
+from cluster.supervisor.pool import pool_sizes, worker_name
 from cluster.supervisor.worker_reach import WorkerReach, check_advertised, reach_at, reach_on
 
 _T = TypeVar("_T")
@@ -38,12 +39,14 @@ class Machine:
 def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec]]:
     """Two stages: the router, then all workers. Ports of the router must not be 0.
 
-    Workers keep their names over restarts, and listen at free ports; where: see worker_reach.py.
+    Spare workers are among those of their pool, and planned for as any other. Workers keep their
+    names over restarts, and listen at free ports; where: see worker_reach.py.
     Raises ConfigError for an advertised host that nobody could reach.
     """
     check_advertised(options)
-    pools = [(Role.PREFILL, options.prefill), (Role.DECODE, options.decode)]
-    members = [(role, index) for role, count in pools for index in range(count)]
+    members = [
+        (pool.role, index) for pool in pool_sizes(options) for index in range(pool.num_workers)
+    ]
     gpus, sizes = _gpus(options, machine), _sizes(options)
     firsts = itertools.accumulate(sizes, initial=0)
     workers = [
@@ -60,14 +63,17 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
 
 
 def num_ranks_of_all(options: ServeOptions) -> int:
-    """Of the workers of both pools."""
+    """Of the workers of both pools, spare ones too."""
     return sum(_sizes(options))
 
 
 def _sizes(options: ServeOptions) -> list[int]:
     """Ranks of each worker, in the order in which they are placed."""
-    prefill, decode = (num_ranks(options, role) for role in (Role.PREFILL, Role.DECODE))
-    return [prefill] * options.prefill + [decode] * options.decode
+    return [
+        num_ranks(options, pool.role)
+        for pool in pool_sizes(options)
+        for _ in range(pool.num_workers)
+    ]
 
 
 def _placed(process: ProcessSpec, environ: dict[str, str], ranks: int) -> ProcessSpec:
@@ -84,7 +90,8 @@ def _watched(process: ProcessSpec, options: ServeOptions) -> ProcessSpec:
 
 
 def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOptions:
-    """The operator's options, with a worker's share of this machine's cores and memory."""
+    """The operator's options, with a worker's share of this machine's cores and memory. A spare
+    has memory of its own, and computes only in another's place: cores are not divided by it."""
     engine, gpus = options.engine, _gpus(options, machine)
     cores = share_cores(machine.num_cores, options.prefill, options.decode)[role]
     if not gpus and engine.niceness == 0:
@@ -126,7 +133,8 @@ def _of_pool(role: Role, prefill: _T, decode: _T) -> _T:
 def _num_beside(options: ServeOptions, gpus: tuple[str, ...]) -> int:
     """Ranks of the fullest GPU; without GPUs the workers, each of which divides its share among
     the ranks that it has on one machine."""
-    return ranks_on_fullest(gpus, _sizes(options)) if gpus else options.prefill + options.decode
+    sizes = _sizes(options)
+    return ranks_on_fullest(gpus, sizes) if gpus else len(sizes)
 
 
 def memory_share(whole: float, num_beside: int) -> float:
@@ -150,10 +158,13 @@ def warning_of_shared_gpus(options: ServeOptions, machine: Machine) -> str | Non
             f"one of its own; lower --tensor-parallel-size to {len(gpus)}"
         )
     fitting = min(options.decode, len(gpus) // num_ranks(options, Role.DECODE))
+    fewer = f"--prefill 0 --decode {fitting}"
+    if any(pool.num_spares for pool in pool_sizes(options)):
+        fewer += " --warm-spares 0"
     return (
         f"{len(sizes)} workers with {sum(sizes)} ranks in all share {len(gpus)} GPU(s): those on "
-        "one GPU hold weights of their own and compute in turns; --prefill 0 --decode "
-        f"{fitting} gives each rank a GPU of its own"
+        "one GPU hold weights of their own and compute in turns; "
+        f"{fewer} gives each rank a GPU of its own"
     )
 
 
@@ -169,7 +180,7 @@ def _router(options: ServeOptions) -> ProcessSpec:
 def _worker(options: ServeOptions, machine: Machine, role: Role, index: int) -> ProcessSpec:
     here = _worker_argv(options, machine, role, index, reach_on(options))
     if machine.address is None:
-        return _process(f"{role}-{index}", here)
+        return _process(worker_name(role, index), here)
 
     def argv_at(node: NodeFacts) -> tuple[str, ...]:
         there = dataclasses.replace(
@@ -178,7 +189,7 @@ def _worker(options: ServeOptions, machine: Machine, role: Role, index: int) -> 
         reach = reach_at(options, own=str(machine.address), there=node.address)
         return _worker_argv(options, there, role, index, reach)
 
-    return dataclasses.replace(_process(f"{role}-{index}", here), argv_at=argv_at)
+    return dataclasses.replace(_process(worker_name(role, index), here), argv_at=argv_at)
 
 
 def _worker_argv(
@@ -187,10 +198,11 @@ def _worker_argv(
     shared = _with_share(options, machine, role)
     worker = WorkerOptions(
         role=role,
-        worker_id=f"{role}-{index}",
+        worker_id=worker_name(role, index),
         host=reach.listens_on,
-        router=f"{reach.router_host}:{options.router.workers_port}",
+        router=reach.router_address(options),
         drain_timeout_s=options.router.drain_timeout_s,
+        spare=any(pool.num_spares for pool in pool_sizes(options) if pool.role is role),
         peers=options.peers,
         model=options.model,
         engine=shared.engine,

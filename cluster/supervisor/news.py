@@ -19,12 +19,26 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A process takes requests."""
+    """A process takes requests, or is a spare that could."""
 
     name: str
     pid: int
     address: str
     facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Retiring:
+    """A process takes no new requests any more, and will end."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """A spare worker has a place in the fleet: it takes requests."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,5 +66,5 @@ class Stopping:
     grace_s: float
 
 
-News = Loading | Serving | Restarting | Warned | Stopping
+News = Loading | Serving | Retiring | Promoted | Restarting | Warned | Stopping
 Watcher = Callable[[News], None]

@@ -76,6 +76,12 @@ class Supervisor:
         for child in self.children:
             child.kill()
 
+    def end(self, name: str, why: str) -> None:
+        """Ends a process that is of no use; it is started again."""
+        for child in self.children:
+            if child.spec.name == name:
+                child.end(why)
+
     async def _start(self, child: Child) -> None:
         await child.start()
         self._background.need(child.spec.name, self._keep(child))

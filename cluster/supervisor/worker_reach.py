@@ -24,6 +24,10 @@ class WorkerReach:
     listens_on: str
     router_host: str
 
+    def router_address(self, options: ServeOptions) -> str:
+        """Where the router's fleet is told to speak to it: host:port."""
+        return f"{self.router_host}:{options.router.workers_port}"
+
 
 def reach_on(options: ServeOptions) -> WorkerReach:
     """On this machine."""

@@ -18,6 +18,7 @@ from cluster.rpc import abort
 from cluster.wire import load_from_wire, load_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
 from router.control.join_rules import JoinRules
+from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
@@ -45,6 +46,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         index: PrefixIndex,
         admission: Admission,
         terms: JoinTerms,
+        supervision: Supervision,
         *,
         clock: Clock,
     ) -> None:
@@ -53,6 +55,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._index = index
         self._admission = admission
         self._terms = terms
+        self._supervision = supervision
         self._clock = clock
         self._started_s = clock()
 
@@ -105,6 +108,16 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         await self._store.leave(WorkerKey(request.worker_id, request.incarnation))
         return membership_pb2.LeaveResponse()
 
+    async def Supervised(
+        self, request: membership_pb2.SupervisorReport, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.SupervisorReportTaken:
+        """Keeps what a supervisor tells, for operators."""
+        try:
+            self._supervision.take(request)
+        except SplitserveError as error:
+            await abort(context, error)
+        return membership_pb2.SupervisorReportTaken()
+
     async def Members(
         self, request: membership_pb2.MembersRequest, context: grpc.aio.ServicerContext
     ) -> membership_pb2.MembersResponse:
@@ -115,6 +128,8 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             num_in_flight=self._admission.num_running,
             uptime_s=self._clock() - self._started_s,
             version=VERSION,
+            spares=self._supervision.spares,
+            restarts=self._supervision.restarts,
         )
 
     def _member_states(self) -> list[membership_pb2.MemberState]:

@@ -18,6 +18,7 @@ from protos import membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
+from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.dispatch.dispatcher import Dispatcher
 from router.fleet.event_followers import EventFollowers
@@ -140,4 +141,12 @@ class FleetPlane:
             clock=awake,
         )
         terms = JoinTerms(rules, options.beat_interval_s, options.worker_lease_s)
-        return MembershipService(self.store, self.fleet, self._index, admission, terms, clock=awake)
+        return MembershipService(
+            self.store,
+            self.fleet,
+            self._index,
+            admission,
+            terms,
+            Supervision(self.metrics),
+            clock=awake,
+        )

@@ -25,6 +25,17 @@ class RouterMetrics:
         self.retries = self._counter(
             "retries", "Requests sent to another worker after one failed before any token"
         )
+        self.restarts = self._counter(
+            "restarts",
+            "Processes that the supervisor had to start again, by pool and cause",
+            *("pool", "cause"),
+        )
+        self.warm_spares = Gauge(
+            "splitserve_warm_spares",
+            "Workers that are loaded and wait for a place",
+            ["role"],
+            registry=self.registry,
+        )
         self._time_tokens()
         self._count_tokens()
         self._count_events()

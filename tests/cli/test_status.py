@@ -34,6 +34,8 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     members: list[Any] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     checks: list[bool] = field(default_factory=list)
+    spares: list[Any] = field(default_factory=list)
+    restarts: list[Any] = field(default_factory=list)
 
     def add(
         self,
@@ -71,7 +73,13 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
 
     def Members(self, request: Any, context: Any) -> Any:
         return membership_pb2.MembersResponse(
-            members=self.members, num_queued=3, num_in_flight=4, uptime_s=12.0, version="9.9"
+            members=self.members,
+            num_queued=3,
+            num_in_flight=4,
+            uptime_s=12.0,
+            version="9.9",
+            spares=self.spares,
+            restarts=self.restarts,
         )
 
     def Status(self, request: Any, context: Any) -> Any:
@@ -119,6 +127,27 @@ def test_the_table_has_a_line_for_the_router_and_one_for_each_worker(fleet: Fake
     for fact in ("10/100", "1234 tok/s", "6.2 ms", "nixl/UCX shared memory"):
         assert fact in decode
     assert fleet.checks == [False, False]
+
+
+def test_spares_and_restarts_are_shown_below_the_members(fleet: FakeFleet) -> None:
+    fleet.add("decode-0", "decode", address="127.0.0.1:1")
+    for worker_id, address in (("decode-0", "127.0.0.1:1"), ("decode-1", fleet.address)):
+        fleet.spares.append(
+            membership_pb2.SpareWorker(worker_id=worker_id, role="decode", address=address, pid=79)
+        )
+    fleet.restarts.append(
+        membership_pb2.RestartCount(pool="decode", cause="rank_lost", count=2),
+    )
+    done = cli("status", "--grpc", fleet.address)
+    assert done.returncode == 0
+    _, _, joined, spare, _, _, lost = done.stdout.splitlines()
+    assert joined.split()[:2] == ["decode-0", "decode"]
+    assert spare.split()[:4] == ["decode-1", "decode", "draining", "spare"]
+    assert lost.split() == ["decode", "2", "rank_lost"]
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    (spared,) = report["spares"]  # the other one has just joined
+    assert (spared["worker_id"], spared["pid"], spared["router_state"]) == ("decode-1", 79, "spare")
+    assert report["restarts"] == [{"pool": "decode", "cause": "rank_lost", "count": 2}]
 
 
 def test_json_holds_the_routers_view_and_the_workers_own_word(fleet: FakeFleet) -> None:

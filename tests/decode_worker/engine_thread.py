@@ -76,6 +76,7 @@ class ThreadLink:
         self._thread: threading.Thread | None = None
         self.died: asyncio.Future[str] = self._loop.create_future()
         self.pid: int | None = None
+        self.last_word = None
         self._life_listeners: list[LifeListener] = []
 
     def on_life(self, listener: LifeListener) -> None:

@@ -30,6 +30,8 @@ def asked_status(address: str, *, check: bool) -> dict[str, Any]:
         "num_queued": view.num_queued,
         "num_in_flight": view.num_in_flight,
         "members": [_member(state, check=check) for state in seen],
+        "spares": [spare.worker_id for spare in view.spares],
+        "restarts": {(each.pool, each.cause): each.count for each in view.restarts},
     }
 
 

@@ -42,7 +42,7 @@ def colocated_fleet(fleets):
 
 @pytest.fixture
 def fleet_of_two_ranks(fleets):
-    """One decode worker whose engine is two processes, in fp32."""
+    """One decode worker whose engine is two processes, in fp32, and a spare one."""
     return fleets.running("fleet_of_two_ranks")
 
 

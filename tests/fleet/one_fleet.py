@@ -31,7 +31,11 @@ FLEETS = {
         ("--prefill", "0", "--dtype", "float32", *ENGINE, "--tensor-parallel-size", "3"), 1
     ),
     "fleet_of_two_ranks": FleetKind(
-        ("--prefill", "0", "--dtype", "float32", *ENGINE, "--tensor-parallel-size", "2"), 1
+        (
+            *("--prefill", "0", "--dtype", "float32", *ENGINE, "--tensor-parallel-size", "2"),
+            *("--warm-spares", "1"),
+        ),
+        1,
     ),
     "unequal_fleet": FleetKind(
         (

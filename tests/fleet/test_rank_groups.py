@@ -52,12 +52,32 @@ def test_the_status_has_a_row_for_each_rank(fleet_of_two_ranks):
     assert len({rank["generation"] for rank in ranks}) == 1
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_worker_whose_rank_is_lost_comes_back_as_another_process(
-    how, fleet_of_two_ranks, reference
+async def test_a_spare_takes_the_place_of_a_worker_whose_rank_is_killed(
+    fleet_of_two_ranks, reference
 ):
     fleet = fleet_of_two_ranks
+    wait_for(lambda: fleet.status(check=False)["spares"], timeout_s=LIMIT_S, what="a spare")
+    (spare,) = fleet.status()["spares"]
     before = member(fleet)
+    await lose_a_rank(fleet, before, signal.SIGKILL, reference)
+    assert member(fleet)["worker_id"] == spare != before["worker_id"]
+    wait_for(
+        lambda: fleet.status()["restarts"] == {("decode", "rank_lost"): 1},
+        timeout_s=LIMIT_S,
+        what="a restart by that cause",
+    )
+
+
+async def test_a_worker_whose_rank_is_stopped_is_replaced_whether_or_not_a_spare_is_ready(
+    fleet_of_two_ranks, reference
+):
+    """The one that was lost before may still be loading."""
+    fleet = fleet_of_two_ranks
+    await lose_a_rank(fleet, member(fleet), signal.SIGSTOP, reference)
+
+
+async def lose_a_rank(fleet, before, how, reference):
+    """In the midst of a stream; returns when another process has answered right."""
     prompt, answer = reference.prompts[3], reference.answers[3]
     async with open_channel(fleet.grpc_address) as channel:
         running = asyncio.create_task(generate(channel, prompt, num_tokens=1500))
@@ -71,9 +91,14 @@ async def test_a_worker_whose_rank_is_lost_comes_back_as_another_process(
     await asyncio.to_thread(
         wait_for, lambda: is_back(fleet, before), timeout_s=LIMIT_S, what="another process"
     )
-    assert not any(psutil.pid_exists(rank["pid"]) for rank in before["ranks"])
     ((tokens, _),) = await answer_all(fleet, [prompt], at_once=1)
     assert tokens == answer
+    await asyncio.to_thread(
+        wait_for,
+        lambda: not any(psutil.pid_exists(rank["pid"]) for rank in before["ranks"]),
+        timeout_s=LIMIT_S,
+        what="an end of all its ranks",
+    )
     assert "rank 1 of generation" in fleet.log_path.read_text()
 
 

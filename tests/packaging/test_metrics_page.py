@@ -13,7 +13,7 @@ from router.telemetry.metrics import RouterMetrics, TextMetrics
 from worker.metrics import WorkerMetrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-WORD = re.compile(r"`(splitserve_|\.\.\._)(\w+?)(?:\{\w+\})?`")
+WORD = re.compile(r"`(splitserve_|\.\.\._)(\w+?)(?:\{[\w,]+\})?`")
 ENDINGS = {"counter": "_total", "info": "_info"}
 
 

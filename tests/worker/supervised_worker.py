@@ -1,6 +1,7 @@
 """A decode worker over a fake engine that a supervisor can keep alive.
 
-`-m tests.worker.supervised_worker`; with `hangs` it never gets past its role's close.
+`-m tests.worker.supervised_worker`; with `hangs` it never gets past its role's close, and with
+`spare` it waits to be promoted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ async def run() -> int:
     )
     kind = HangingWorker if "hangs" in sys.argv else DecodeWorker
     role = kind(3.0, World())
-    return await WorkerProcess(options_for(Role.DECODE), role, surroundings).run()
+    options = options_for(Role.DECODE, spare="spare" in sys.argv)
+    return await WorkerProcess(options, role, surroundings).run()
 
 
 if __name__ == "__main__":

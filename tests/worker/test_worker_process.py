@@ -8,12 +8,20 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cluster.errors import ConfigError, Draining, PairingMismatch, UnsupportedModel
+from cluster.errors import (
+    ConfigError,
+    Draining,
+    NotReady,
+    PairingMismatch,
+    RankLost,
+    UnsupportedModel,
+)
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.client import LAST_RETRY_S, REFUSED_S
 from cluster.membership.member import member_from_wire
+from cluster.process.startup import REPORT_FD, Leaving, parse_report
 from cluster.rpc import error_of, open_channel
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
@@ -60,6 +68,59 @@ async def test_a_worker_gets_ready_joins_and_leaves_at_sigterm(router, role):
         assert await worker.ended() == 0
         assert [leave.incarnation for leave in router.leaves] == [member.incarnation]
         assert worker.link.is_stopped
+
+
+async def promote(channel):
+    """The state that it then says it is in."""
+    stub = worker_pb2_grpc.WorkerAdminStub(channel)
+    return (await stub.Promote(worker_pb2.PromoteRequest())).state
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_a_spare_worker_joins_when_it_is_promoted_and_not_before(router, role):
+    async with (
+        running_worker(options_for(role, router.address, spare=True)) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        status = await worker_pb2_grpc.WorkerAdminStub(channel).Status(worker_pb2.StatusRequest())
+        assert (status.state, await health(channel, role) == SERVING) == ("spare", False)
+        assert router.joins == []
+        assert await promote(channel) == "ready"
+        assert await health(channel, role) == SERVING
+        await router.until(lambda: router.beats)
+        assert await promote(channel) == "ready", "it has its place already"
+        (member,) = router.joins
+        assert member.incarnation == status.incarnation
+        worker.process.stop_requests.on_sigterm()
+        assert await worker.ended() == 0
+        assert [leave.incarnation for leave in router.leaves] == [member.incarnation]
+
+
+async def test_a_spare_worker_takes_no_request_before_it_is_promoted():
+    async with (
+        running_worker(options_for(Role.PREFILL, spare=True)) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        status = await worker_pb2_grpc.WorkerAdminStub(channel).Status(worker_pb2.StatusRequest())
+        request = prefill_request(incarnation=status.incarnation)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await handoff_pb2_grpc.PrefillWorkerStub(channel).Prefill(request).read()
+        assert isinstance(error_of(refused.value), NotReady)
+        assert worker.link.told(Submit) == []
+
+
+async def test_a_spare_worker_that_was_asked_to_end_takes_no_place(router):
+    async with (
+        running_worker(options_for(Role.DECODE, router.address, spare=True)) as worker,
+        open_channel(await worker.ready()) as channel,
+    ):
+        await worker_pb2_grpc.WorkerAdminStub(channel).Drain(worker_pb2.DrainRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await promote(channel)
+        assert isinstance(error_of(refused.value), Draining)
+        worker.process.stop_requests.on_sigterm()
+        assert await worker.ended() == 0
+        assert router.joins == router.leaves == []
 
 
 async def test_a_worker_that_listens_everywhere_tells_the_address_that_faces_the_router(router):
@@ -158,6 +219,21 @@ async def test_when_the_engine_dies_the_process_ends_with_1_and_leaves(router):
             assert (await session.ended("a")).error.code == "worker_lost"
         assert await worker.ended() == 1
         await router.until(lambda: router.leaves)
+
+
+async def test_a_supervisor_hears_by_what_a_worker_ends_before_it_has_ended(
+    router, monkeypatch, tmp_path
+):
+    with (tmp_path / "reports").open("w+b") as reports:
+        monkeypatch.setenv(REPORT_FD, str(reports.fileno()))
+        async with running_worker(options_for(Role.DECODE, router.address)) as worker:
+            await worker.ready()
+            worker.link.last_word = RankLost("rank 1 ended")
+            worker.link.die("exit code 1")
+            assert await worker.ended() == 1
+        reports.seek(0)
+        said = [parse_report(line) for line in reports]
+    assert [report for report in said if isinstance(report, Leaving)][0] == Leaving("rank_lost")
 
 
 async def test_an_engine_that_cannot_start_is_reported_as_its_own_error():

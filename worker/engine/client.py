@@ -19,7 +19,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from cluster.errors import InternalError, WorkerLost, from_code
+from cluster.errors import InternalError, SplitserveError, WorkerLost, from_code
 from cluster.logs import get_logger
 from cluster.process.background import Background
 from cluster.process.owned_folder import OwnedFolder
@@ -67,8 +67,7 @@ class EngineClient:
         self._child: EngineChild | None = None
         self._life_listeners: list[LifeListener] = []
         self._is_stopping = False
-        self._last_word = ""
-        """Why the engine ends, if it has said so."""
+        self._last_word: SplitserveError | None = None
         self._died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._background = Background(lambda loss: self._kill(f"cannot be talked to ({loss})"))
 
@@ -81,6 +80,11 @@ class EngineClient:
     def died(self) -> asyncio.Future[str]:
         """Done when the process has ended without `stop`: how, and the last line of its log."""
         return self._died
+
+    @property
+    def last_word(self) -> SplitserveError | None:
+        """See EngineLink."""
+        return self._last_word
 
     def on_life(self, listener: LifeListener) -> None:
         """See EngineLink."""
@@ -162,7 +166,7 @@ class EngineClient:
             self._tell_of_life(LifeSign.WORD)
 
     def _take_last_word(self, message: EngineFailed) -> None:
-        self._last_word = message.message
+        self._last_word = from_code(message.code, message.message)
         self._background.once("end of a failed engine", self._end_after_last_word())
 
     async def _end_after_last_word(self) -> None:
@@ -197,7 +201,7 @@ class EngineClient:
         await asyncio.sleep(_DRAIN_S)  # what it wrote last is still on its way through the socket
         if not self._is_stopping:
             self._died.set_result(
-                f"the engine process ended: {self._last_word}" if self._last_word else how
+                f"the engine process ended: {last.message}" if (last := self._last_word) else how
             )
         self._inbox.put_nowait(None)
 

@@ -149,7 +149,8 @@ class EngineHost:
         """Ends with the engine; a frame that cannot be handled is the engine's end, too."""
         async for frame in self._link.frames():
             self._take(frame)
-        raise WorkerLost(f"the engine died: {await self._link.died}")
+        how = await self._link.died
+        raise WorkerLost(f"the engine died: {how}") from self._link.last_word
 
     def _on_loss(self, loss: Loss) -> None:
         if self._lost.done():

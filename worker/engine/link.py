@@ -7,6 +7,7 @@ import enum
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
+from cluster.errors import SplitserveError
 from engine.contract.commands import Command
 from engine.contract.messages import Frame, LoadProgress, Ready
 
@@ -37,6 +38,10 @@ class EngineLink(Protocol):
     @property
     def died(self) -> asyncio.Future[str]:
         """Done, with how, once the process has ended without `stop`."""
+
+    @property
+    def last_word(self) -> SplitserveError | None:
+        """What the engine has said that it ends by; None where it has said nothing."""
 
     def on_life(self, listener: LifeListener) -> None:
         """`listener` is called with every sign of life from now on: whatever the engine says, and

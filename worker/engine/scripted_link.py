@@ -62,6 +62,7 @@ class ScriptedLink:
         self.commands: list[Command] = []
         self.pid: int | None = None
         self.is_stopped = False
+        self.last_word: SplitserveError | None = None
         self._ready = ready or scripted_ready(scripted_peer())
         self._start_error = start_error
         self._life_listeners: list[LifeListener] = []

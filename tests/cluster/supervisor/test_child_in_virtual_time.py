@@ -13,9 +13,15 @@ from cluster.launcher.protocol import Launcher, ProcessExit, ProcessHandle, Proc
 from cluster.process.backoff import Backoff
 from cluster.process.exit_watch import KILL_TIMEOUT_S
 from cluster.process.signs_of_life import SignsOfLife
-from cluster.process.startup import ProcessReport, StartupReady, StillAlive
+from cluster.process.startup import (
+    Leaving,
+    ProcessReport,
+    StartupFailed,
+    StartupReady,
+    StillAlive,
+)
 from cluster.supervisor.child import START_EXCUSE_S, StartFailed
-from cluster.supervisor.news import News, Restarting
+from cluster.supervisor.news import News, Restarting, Retiring
 from cluster.supervisor.supervisor import Supervisor
 from tests.virtual_time import VirtualTime, settle
 
@@ -39,6 +45,9 @@ class PlayedProcess(ProcessHandle):
     async def reports(self) -> AsyncIterator[ProcessReport]:
         while True:
             yield await self._reports.get()
+
+    def end(self, status: int) -> None:
+        self._ended.set_result(ProcessExit(status=status))
 
     async def wait(self) -> ProcessExit:
         return await asyncio.shield(self._ended)
@@ -128,6 +137,59 @@ async def test_a_process_that_says_no_more_that_it_lives_is_ended_after_its_limi
     await stage.time.advance(2.0)
     [restart] = stage.restarts
     assert restart.failure.cause == "stuck: it gave no sign of life for 10 s and was ended"
+
+
+async def test_a_process_that_takes_no_requests_any_more_is_told_of_before_it_ends(
+    stage: Stage,
+) -> None:
+    stage.launcher.processes[0].say(StillAlive())
+    stage.launcher.processes[0].say(Leaving("rank_lost"))
+    await settle()
+    assert Retiring("decode-0") in stage.news and stage.restarts == []
+    stage.launcher.processes[0].end(1)
+    await settle()
+    assert [piece.failure.kind for piece in stage.restarts] == ["rank_lost"]
+
+
+@pytest.mark.parametrize(
+    ("left", "status", "kind"),
+    [
+        ((), 3, "exit code 3"),
+        ((), -9, "signal SIGKILL"),
+        ((Leaving(),), 0, "exit code 0"),
+        ((Leaving(), Leaving("worker_lost")), 1, "worker_lost"),
+        ((Leaving("worker_lost"), Leaving()), 1, "worker_lost"),
+    ],
+)
+async def test_a_restart_is_counted_by_what_the_process_ended_by(
+    left: tuple[Leaving, ...], status: int, kind: str, stage: Stage
+) -> None:
+    for report in left:
+        stage.launcher.processes[0].say(report)
+    await settle()
+    stage.launcher.processes[0].end(status)
+    await settle()
+    assert [piece.failure.kind for piece in stage.restarts] == [kind]
+
+
+async def test_a_stuck_process_and_a_start_that_fails_are_causes_of_their_own(
+    stage: Stage,
+) -> None:
+    stage.launcher.are_ready = False
+    stage.launcher.processes[0].say(StillAlive())
+    await stage.time.advance(13.0)
+    stage.launcher.processes[1].say(StartupFailed("disk_full", "1 byte free"))
+    stage.launcher.processes[1].end(1)
+    await stage.time.advance(1.0)
+    assert [piece.failure.kind for piece in stage.restarts] == ["stuck", "start_failed"]
+
+
+async def test_a_process_that_is_of_no_use_is_ended_and_started_again(stage: Stage) -> None:
+    stage.supervisor.end("decode-0", "it was a spare that could not be promoted")
+    await stage.time.advance(1.0)
+    (restart,) = stage.restarts
+    assert (restart.failure.kind, len(stage.launcher.processes)) == ("useless", 2)
+    assert "could not be promoted" in restart.failure.cause
 
 
 async def test_a_process_that_cannot_be_killed_is_given_up_and_another_one_serves(

@@ -17,7 +17,12 @@ from cluster.process.cgroup import Cgroups
 from cluster.process.own_cores import available_cores
 from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import NvidiaHost, visible_gpus
-from cluster.supervisor.fleet import Machine, plan_fleet, warning_of_shared_gpus
+from cluster.supervisor.fleet import (
+    Machine,
+    num_ranks_of_all,
+    plan_fleet,
+    warning_of_shared_gpus,
+)
 from cluster.supervisor.ports import claimed_port
 
 
@@ -81,6 +86,28 @@ def test_a_pool_may_have_ranks_and_blocks_of_its_own() -> None:
     )
     assert {"--tensor-parallel-size=2", "--block-size-tokens=64"} <= set(words["prefill-0"])
     assert {"--tensor-parallel-size=3", "--block-size-tokens=32"} <= set(words["decode-0"])
+
+
+def test_spare_workers_are_of_their_pool_and_all_of_it_wait_to_be_promoted() -> None:
+    words = planned(prefill="1", decode="2", warm_spares="1", prefill_warm_spares="0")
+    assert list(words) == ["router", "prefill-0", "decode-0", "decode-1", "decode-2"]
+    assert [name for name, argv in words.items() if "--spare" in argv] == [
+        *("decode-0", "decode-1", "decode-2")
+    ]
+    assert list(planned(prefill="0", warm_spares="1")) == ["router", "decode-0", "decode-1"]
+
+
+def test_a_spare_has_memory_and_gpus_of_its_own_and_no_share_of_the_cores() -> None:
+    flags = {"prefill": "0", "tensor_parallel_size": "2", "warm_spares": "1"}
+    options = load_options(ServeOptions, flags, environ={})
+    _, workers = plan_fleet(options, Machine(8))
+    assert all({"--num-threads=8", "--memory-share=0.5"} <= set(spec.argv) for spec in workers)
+    _, workers = plan_fleet(options, Machine(8, ("0", "1", "2", "3")))
+    assert [spec.environ["CUDA_VISIBLE_DEVICES"] for spec in workers] == ["0,1", "2,3"]
+    assert [spec.ranks for spec in workers] == [2, 2] and num_ranks_of_all(options) == 4
+    assert not any(word.startswith("--memory-share") for spec in workers for word in spec.argv)
+    warning = warning_of_shared_gpus(options, Machine(8, ("0", "1")))
+    assert warning is not None and "--warm-spares 0 gives each rank" in warning
 
 
 def test_the_router_gets_its_own_options_and_the_model() -> None:

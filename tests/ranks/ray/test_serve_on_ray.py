@@ -32,20 +32,23 @@ CAPITAL = "The capital of France is Paris."
 RESTART_TIMEOUT_S = 120.0
 
 
-def test_a_replica_of_two_ranks_on_a_ray_of_its_own_answers_and_comes_back_when_a_rank_is_killed(
+def test_a_replica_of_two_ranks_on_a_ray_of_its_own_answers_and_so_does_a_spare_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     before = folders_of_rays()
-    with running_fleet(tmp_path, *ON_RAY, num_workers=1) as fleet:
+    with running_fleet(tmp_path, *ON_RAY, "--warm-spares", "1", num_workers=1) as fleet:
         assert answer(fleet) == CAPITAL
         assert {"raylet", "gcs_server"} <= {process.name() for process in fleet.processes()}
+        what = "a spare worker"
+        wait_for(lambda: fleet.status()["spares"], timeout_s=RESTART_TIMEOUT_S, what=what)
         worker = the_worker(fleet)
         rank = worker["ranks"][1]["pid"]
         psutil.Process(rank).kill()
         await_another(fleet, worker)
         assert answer(fleet) == CAPITAL
-        assert "rank 1" in (tmp_path / "decode-0.log").read_text()
+        assert the_worker(fleet)["worker_id"] != worker["worker_id"]
+        assert "rank 1" in (tmp_path / f"{worker['worker_id']}.log").read_text()
     assert folders_of_rays() <= before
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
+from prometheus_client import generate_latest
 
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
@@ -77,6 +78,48 @@ async def test_a_worker_joins_beats_and_leaves_and_operators_see_it() -> None:
         assert not (await stub.Members(membership_pb2.MembersRequest())).members
         assert not (await stub.Beat(beat())).known
         assert plane.fleet.members == []
+
+
+async def test_operators_see_the_spares_and_restarts_that_a_supervisor_tells_of() -> None:
+    spare = membership_pb2.SpareWorker(worker_id="decode-1", role="decode", address="h:1", pid=7)
+    async with served() as (plane, stub):
+        for count in (2, 3):
+            lost = membership_pb2.RestartCount(pool="decode", cause="rank_lost", count=count)
+            report = membership_pb2.SupervisorReport(spares=[spare], restarts=[lost])
+            await stub.Supervised(report)
+        view = await stub.Members(membership_pb2.MembersRequest())
+        assert (list(view.members), list(view.spares), list(view.restarts)) == ([], [spare], [lost])
+        page = generate_latest(plane.registry).decode()
+        assert 'splitserve_restarts_total{cause="rank_lost",pool="decode"} 3.0' in page
+        assert 'splitserve_warm_spares{role="decode"} 1.0' in page
+        await stub.Supervised(membership_pb2.SupervisorReport(restarts=[lost]))
+        page = generate_latest(plane.registry).decode()
+        assert 'splitserve_warm_spares{role="decode"} 0.0' in page
+        assert 'splitserve_restarts_total{cause="rank_lost",pool="decode"} 3.0' in page
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"spares": [{"role": "oracle"}]},
+        {"spares": [{"role": "decode", "worker_id": "a" * 257}]},
+        {"spares": [{"role": "decode"}] * 257},
+        {"restarts": [{"pool": "decode", "cause": str(number)} for number in range(257)]},
+        {"restarts": [{"pool": "decode", "cause": "a" * 257}]},
+    ],
+)
+async def test_a_report_that_no_supervisor_makes_is_refused_and_changes_nothing(
+    report: dict[str, list[dict[str, str]]],
+) -> None:
+    spares = [membership_pb2.SpareWorker(**each) for each in report.get("spares", ())]  # type: ignore[arg-type]
+    restarts = [membership_pb2.RestartCount(**each) for each in report.get("restarts", ())]  # type: ignore[arg-type]
+    async with served() as (plane, stub):
+        before = generate_latest(plane.registry)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Supervised(membership_pb2.SupervisorReport(spares=spares, restarts=restarts))
+        assert isinstance(error_of(caught.value), InvalidRequest)
+        after = generate_latest(plane.registry)
+        assert b"restarts_total{" not in after and len(after) == len(before)
 
 
 async def test_silence_removes_a_worker_whole_once_its_session_is_gone_too() -> None:

@@ -1,0 +1,97 @@
+"""A worker's place in its fleet: where it has one, its router sends it requests.
+
+offer   the model is loaded, and the fleet may be told of this worker
+take    ready, and joins: at once, or, of a spare worker, when its supervisor promotes it
+leave   at the end; without a place there is nobody to tell
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.config import WorkerOptions
+from cluster.errors import Draining, NotReady
+from cluster.membership.client import MembershipClient, Pulse
+from cluster.membership.member import Member
+from cluster.process.background import Background, cancel
+from cluster.process.lifespan import Lifespan, ProcessState
+from cluster.rpc import RpcServer
+from cluster.world import World
+from worker.engine_view import EngineView
+
+
+class OwnPlace:
+    """Owns the membership. All calls from the event loop."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        lifespan: Lifespan,
+        server: RpcServer,
+        background: Background,
+        world: World,
+    ) -> None:
+        self._options = options
+        self._lifespan = lifespan
+        self._server = server
+        self._background = background
+        self._world = world
+        self._offered: tuple[Member, EngineView] | None = None
+        self._client: MembershipClient | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def offer(self, member: Member, engine: EngineView) -> None:
+        """Once, when requests could be computed. A spare worker waits from now on."""
+        self._offered = member, engine
+        if self._options.spare:
+            self._lifespan.advance(ProcessState.SPARE)
+        else:
+            await self.take()
+
+    async def take(self) -> None:
+        """Requests may come. Raises NotReady while the worker loads, Draining when it is to end;
+        one that has its place keeps it."""
+        if self._offered is None:
+            raise NotReady("this worker is still loading")
+        if self._lifespan.advance(ProcessState.READY):
+            await self._server.set_ready(True)
+            if not self._lifespan.is_draining:
+                self._join(*self._offered)
+        elif self._lifespan.is_draining:
+            raise Draining("this worker ends, and takes no place in the fleet")
+
+    def beat_soon(self) -> None:
+        """Something changed that the router should know at once, such as a drain."""
+        if self._client is not None:
+            self._client.beat_soon()
+
+    async def leave(self) -> None:
+        """Says goodbye. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None and self._beating is not None:
+            await cancel((self._beating,))
+            await client.leave()
+
+    def _join(self, member: Member, engine: EngineView) -> None:
+        if self._options.router is None:
+            return
+        self._client = MembershipClient(
+            self._options.router,
+            member,
+            lambda: self._pulse(engine),
+            self._world,
+            on_refusal=self._take_refusal,
+        )
+        self._beating = self._background.keep("membership", self._client.run)
+
+    def _pulse(self, engine: EngineView) -> Pulse:
+        return Pulse(
+            load=engine.load,
+            draining=self._lifespan.is_draining,
+            kv_transport=engine.kv_transport,
+        )
+
+    def _take_refusal(self, is_refused: bool) -> None:
+        """Nobody sends anything to a worker that its router does not take: it is not ready."""
+        if not self._lifespan.is_draining:
+            self._background.once("health", self._server.set_ready(not is_refused))
