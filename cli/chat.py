@@ -21,6 +21,7 @@ class ChatSettings:
     """How to ask."""
 
     url: str
+    api_key: str | None = None
     model: str | None = None
     system: str | None = None
     max_tokens: int = 256
@@ -77,7 +78,7 @@ class Conversation:
 def run_chat(settings: ChatSettings, once: str | None) -> ExitCode:
     """Asks `once`, or reads questions until the input ends."""
     try:
-        server = ChatServer(settings.url)
+        server = ChatServer(settings.url, api_key=settings.api_key)
         model = settings.model or server.first_model()
         conversation = Conversation(server, model, settings)
         if once is not None:

@@ -35,12 +35,15 @@ class ChatServer:
     Raises ServerUnreachable, or the SplitserveError that the server's error stands for.
     """
 
-    def __init__(self, url: str, *, answer_timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, url: str, *, api_key: str | None = None, answer_timeout_s: float = 600.0
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"--url is {url!r}; allowed: http://HOST:PORT", param="url")
         self._parts = parts
         self._url = url.rstrip("/")
+        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._answer_timeout_s = answer_timeout_s
 
     def first_model(self) -> str:
@@ -76,6 +79,7 @@ class ChatServer:
             connection.sock.settimeout(self._answer_timeout_s)
             payload = None if body is None else json.dumps(body).encode()
             headers = {"Content-Type": "application/json"} if payload else {}
+            headers |= self._headers
             connection.request(method, self._parts.path.rstrip("/") + path, payload, headers)
         except OSError as cause:
             connection.close()

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
+from cli.key_commands import keys_app
 from cli.option_flags import EPILOG, with_flags_of
+from cli.output_form import Output, checked_form
 from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
@@ -26,8 +28,8 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Models in the cache.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(models_app, name="models")
+app.add_typer(keys_app, name="keys")
 
-Output = Annotated[str, typer.Option("--output", "-o", metavar="table|json", help="form of data")]
 GrpcAddress = Annotated[
     str,
     typer.Option("--grpc", metavar="HOST:PORT", help="the router's gRPC address"),
@@ -97,6 +99,9 @@ def decode_worker(options: WorkerOptions) -> None:
 def chat(
     url: Annotated[str, typer.Option(help="of the router's HTTP server")] = "http://127.0.0.1:8000",
     once: Annotated[str | None, typer.Option(metavar="TEXT", help="ask this and end")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="OPENAI_API_KEY", help="where the router asks for one")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="default: the served one")] = None,
     system: Annotated[str | None, typer.Option(help="system prompt")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="of an answer")] = 256,
@@ -106,7 +111,12 @@ def chat(
     from cli.chat import ChatSettings, run_chat
 
     settings = ChatSettings(
-        url=url, model=model, system=system, max_tokens=max_tokens, temperature=temperature
+        url=url,
+        api_key=api_key,
+        model=model,
+        system=system,
+        max_tokens=max_tokens,
+        temperature=temperature,
     )
     raise typer.Exit(run_chat(settings, once))
 
@@ -123,7 +133,7 @@ def status(
     """Show a fleet's members and their load."""
     from cli.status import show_status
 
-    raise typer.Exit(show_status(grpc, output=_form(output), check=check))
+    raise typer.Exit(show_status(grpc, output=checked_form(output), check=check))
 
 
 @app.command()
@@ -136,7 +146,7 @@ def explain(
     """Show why a request went where it went, with every term of the price."""
     from cli.explain import explain_request
 
-    raise typer.Exit(explain_request(grpc, request_id, output=_form(output)))
+    raise typer.Exit(explain_request(grpc, request_id, output=checked_form(output)))
 
 
 @app.command()
@@ -149,7 +159,7 @@ def doctor(
     """Check this machine, with a real transfer."""
     from cli.doctor.examine import examine
 
-    raise typer.Exit(examine(output=_form(output), ports=(port, grpc_port)))
+    raise typer.Exit(examine(output=checked_form(output), ports=(port, grpc_port)))
 
 
 @app.command()
@@ -185,7 +195,7 @@ def quality(
         min_agreement=min_agreement,
         max_recall_loss=max_recall_loss,
         max_json_loss=max_json_loss,
-        output=_form(output),
+        output=checked_form(output),
     )
     raise typer.Exit(run_quality(request))
 
@@ -202,7 +212,7 @@ def models_list(output: Output = "table") -> None:
     """Models that are known by name or are in the cache."""
     from cli.models import list_models
 
-    list_models(_form(output))
+    list_models(checked_form(output))
 
 
 @models_app.command("pull")
@@ -255,10 +265,4 @@ def models_show(
     memory_bytes = None if memory is None else size_in_bytes(memory, source="--memory")
     formats = Formats(dtype=dtype, weights=weights, kv=kv)
     group = group_options(tensor_parallel_size, expert_parallel_size, expert_exchange)
-    show_model(model, formats, memory_bytes, _form(output), group)
-
-
-def _form(output: str) -> str:
-    if output not in ("table", "json"):
-        raise typer.BadParameter(f"{output!r}; allowed: table, json", param_hint="--output")
-    return output
+    show_model(model, formats, memory_bytes, checked_form(output), group)

@@ -183,6 +183,11 @@ class RouterOptions:
     stream_timeout_s: float = option(
         120.0, "longest wait between two tokens of an answer", low=0.001
     )
+    api_keys: str | None = option(
+        None,
+        "file of API keys (splitserve keys create): who sends none of them is refused; default: "
+        "nobody is asked for one",
+    )
     generation_config: str = option(
         "auto",
         "sampling of requests that name none: auto (the checkpoint's own) or none",

@@ -6,11 +6,14 @@
     |  |- UnknownModel             404
     |  |- UnknownPath              404: no such endpoint
     |  '- MethodNotAllowed         405
+    |- Unauthenticated             401: no API key, or none that is known
+    |- NotAllowed                  403: the key is not for this
     |- RequestTooLarge             413
     |  '- HeadTooLarge             431
     |- SlowRequest                 408: the client did not finish sending
     |- NotReady                    429 / 503, with a Retry-After
     |  |- QueueFull
+    |  |- RateLimited              429: the key has had its share
     |  |- NoWorker                 nobody can serve this now
     |  |- PlaceLost                the cluster below a fleet does not answer
     |  '- Draining
@@ -71,6 +74,14 @@ class MethodNotAllowed(InvalidRequest):
     """The endpoint does not answer this HTTP method."""
 
 
+class Unauthenticated(SplitserveError):
+    """Nobody that is known here asks."""
+
+
+class NotAllowed(SplitserveError):
+    """Who asks is known, and may not have this."""
+
+
 class RequestTooLarge(SplitserveError):
     """The body of the request is larger than the limit."""
 
@@ -89,6 +100,10 @@ class NotReady(SplitserveError):
 
 class QueueFull(NotReady):
     """The bounded queue has no place."""
+
+
+class RateLimited(NotReady):
+    """Who asks has asked as often as it may."""
 
 
 class NoWorker(NotReady):
@@ -218,6 +233,10 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     MethodNotAllowed: ErrorStatus(
         "method_not_allowed", 405, "UNIMPLEMENTED", "invalid_request_error"
     ),
+    Unauthenticated: ErrorStatus(
+        "invalid_api_key", 401, "UNAUTHENTICATED", "invalid_request_error"
+    ),
+    NotAllowed: ErrorStatus("not_allowed", 403, "PERMISSION_DENIED", "invalid_request_error"),
     SlowRequest: ErrorStatus("request_timeout", 408, "DEADLINE_EXCEEDED", "invalid_request_error"),
     RequestTooLarge: ErrorStatus(
         "request_too_large", 413, "RESOURCE_EXHAUSTED", "invalid_request_error"
@@ -225,6 +244,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     HeadTooLarge: ErrorStatus("head_too_large", 431, "RESOURCE_EXHAUSTED", "invalid_request_error"),
     NotReady: ErrorStatus("not_ready", 503, "UNAVAILABLE", "server_error"),
     QueueFull: ErrorStatus("queue_full", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
+    RateLimited: ErrorStatus("rate_limit_exceeded", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),
     Draining: ErrorStatus("draining", 503, "UNAVAILABLE", "server_error"),
     DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),

@@ -37,4 +37,4 @@ def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegist
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/version", status.version, methods=["GET"]),
     ]
-    return FrontDoor(Router(routes, redirect_slashes=False), draw=door.draw, chance=door.chance)
+    return FrontDoor(Router(routes, redirect_slashes=False), door)

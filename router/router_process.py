@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -36,6 +37,7 @@ from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor
 from router.grpc_front.public_port import PublicPort
+from router.tenants.keyring import FileKeyring, Keyring, OpenDoor
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
@@ -107,6 +109,7 @@ class RouterProcess:
             self._in_flight, workers.why_not_ready, texts.why_not_ready
         )
         self._texts = texts
+        self._keyring = _keyring_of(options, world)
         descriptors = shared_descriptors()
         self._door = DoorContext(
             model=model,
@@ -123,6 +126,7 @@ class RouterProcess:
                 between_tokens_s=options.stream_timeout_s,
                 clock=world.clock,
             ),
+            keyring=self._keyring,
             ignores_unknown=options.ignores_unknown_fields,
             chance=world.chance,
         )
@@ -155,8 +159,7 @@ class RouterProcess:
         http = self._http_server()
         closers.push_async_callback(http.stop)
         closers.push_async_callback(self._grpc.stop, STOP_GRACE_S)
-        for server in self._grpc.servers:
-            self._workers.register(server)
+        self._workers.register(self._grpc.fleets)
         grpc_port = await self._grpc.start()
         closers.push_async_callback(self._workers.close)
         await self._workers.start()
@@ -167,6 +170,8 @@ class RouterProcess:
         closers.push_async_callback(background.close)
         background.need("grpc-readiness", self._follow_readiness())
         background.need("signs of life", report_life(self._world.sleep))
+        if isinstance(self._keyring, FileKeyring):
+            background.keep("API keys", self._keyring.follow)
         background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
@@ -214,6 +219,14 @@ def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
         max_streams=descriptors.http,
         max_connections=descriptors.grpc // (1 if options.fleet_port is None else 2),
     )
+
+
+def _keyring_of(options: RouterOptions, world: World) -> Keyring:
+    """Raises ConfigError for a file of keys that cannot be read."""
+    if options.api_keys is None:
+        return OpenDoor()
+    path = Path(options.api_keys).expanduser()
+    return FileKeyring(path, clock=world.clock, sleep=world.sleep)
 
 
 def _limits_of(options: RouterOptions, world: World, descriptors: Descriptors) -> DoorLimits:

@@ -61,7 +61,7 @@ class GenerationEndpoint:
         held.close()
         exchange.headers += self._context.ignored.tell(plan.ignored)
         limits = self._time_limits(exchange, plan.timeout_s)
-        generation = await self._begin(plan, exchange.request_id, limits)
+        generation = await self._begin(plan, exchange, limits)
         await generation.answer(exchange)
 
     async def _read(self, exchange: Exchange, body: bytes) -> Plan:
@@ -76,16 +76,16 @@ class GenerationEndpoint:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)
         return self._door.times.limits(exchange.arrived_s, asked_s)
 
-    async def _begin(self, plan: Plan, request_id: str, limits: TimeLimits) -> Generation:
+    async def _begin(self, plan: Plan, exchange: Exchange, limits: TimeLimits) -> Generation:
         """Every prompt is checked before the first is dispatched."""
         pipeline = self._door.pipeline
-        prepared = await self._prepare(plan, request_id, limits)
+        prepared = await self._prepare(plan, exchange, limits)
         model = self._door.model
         return Generation(
             events=merge([pipeline.stream(each) for each in prepared], self._door.share),
             shape=plan.shape,
             envelope=Envelope(
-                id=f"{plan.id_prefix}-{request_id}",
+                id=f"{plan.id_prefix}-{exchange.request_id}",
                 model=model.name,
                 fingerprint=model.fingerprint,
             ),
@@ -98,22 +98,25 @@ class GenerationEndpoint:
         )
 
     async def _prepare(
-        self, plan: Plan, request_id: str, limits: TimeLimits
+        self, plan: Plan, exchange: Exchange, limits: TimeLimits
     ) -> list[PreparedGeneration]:
         """The encoder lets the loop go between them."""
         prepared: list[PreparedGeneration] = []
         num_tokens = 0
-        for each in self._requests(plan, request_id, limits):
+        for each in self._requests(plan, exchange, limits):
             prepared.append(await self._door.pipeline.prepare(each))
             num_tokens += len(prepared[-1].routed.token_ids)
             check_scored(plan.wishes.sampling, num_tokens)
         return prepared
 
-    def _requests(self, plan: Plan, request_id: str, limits: TimeLimits) -> list[GenerationRequest]:
-        several = len(plan.prompts) > 1
+    def _requests(
+        self, plan: Plan, exchange: Exchange, limits: TimeLimits
+    ) -> list[GenerationRequest]:
+        request_id, several = exchange.request_id, len(plan.prompts) > 1
         return [
             GenerationRequest(
                 request_id=f"{request_id}-{index}" if several else request_id,
+                tenant=exchange.tenant.name,
                 prompt=prompt,
                 wishes=plan.wishes,
                 limits=limits,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from cluster.errors import NotAllowed
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
@@ -13,6 +14,8 @@ from router.front.body_account import BodyAccount
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
 from router.front.served_model import ServedModel
+from router.tenants.keyring import Keyring, OpenDoor
+from router.tenants.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class DoorContext:
     door_limits: DoorLimits
     bodies: BodyAccount
     times: DefaultTimes
+    keyring: Keyring = field(default_factory=OpenDoor)
     ignores_unknown: bool = False
     """Unknown fields of a body over HTTP are left out and told about, instead of refused."""
     draw: UniqueHex = unique_hex
@@ -38,3 +42,13 @@ class DoorContext:
         """One for the loop: whoever reads or encodes on it takes turns with all others, whichever
         door a request came in by."""
         return self.pipeline.share
+
+    def let_in(self, authorization: str | None) -> Tenant:
+        """Who asks, before anything else of its request is looked at; `authorization` as a header
+        has it. Raises Unauthenticated, RateLimited and NotAllowed."""
+        tenant = self.keyring.let_in(authorization)
+        if not tenant.may_ask(self.model.name):
+            raise NotAllowed(
+                f"this API key is not for {self.model.name}, only for {', '.join(tenant.models)}"
+            )
+        return tenant

@@ -115,6 +115,8 @@ class GenerationRequest:
 
     request_id: str
     """Unique in the fleet: made here, never a client's alone."""
+    tenant: str = ""
+    """Who asks, as its key says; empty where none is asked for."""
     prompt: Prompt
     wishes: Wishes
     limits: TimeLimits

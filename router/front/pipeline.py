@@ -56,8 +56,6 @@ PROMPT_TAIL_TOKENS = 8
 MAX_PROMPT_LOGPROBS = 1 << 16
 """In one answer: about 4 MB of it, and 15 ms to encode at its end."""
 SMALLEST_TOP_P = 1e-9
-TENANT = ""
-"""The only tenant until there is authentication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +112,8 @@ class CompletionPipeline:
             token_ids=token_ids,
             sampling=sampling,
             is_default_length=wishes.max_tokens is None,
-            tenant=TENANT,
-            tenant_salt=combined_salt(TENANT, wishes.cache_salt),
+            tenant=request.tenant,
+            tenant_salt=combined_salt(request.tenant, wishes.cache_salt),
             limits=request.limits,
         )
         return PreparedGeneration(

@@ -1,7 +1,8 @@
 """The router's gRPC door: a port for everybody and, where the fleet has one of its own, that one.
 
-Both answer the same. They are servers apart, each with its connections and its limits: what clients
-send to theirs, and however large, is in nobody's way at the fleet's.
+Clients are answered at both, workers and operators at the fleet's alone. They are servers apart,
+each with its connections and its limits: what clients send to theirs, and however large, is in
+nobody's way at the fleet's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class GrpcDoor:
         self._reads = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
         terms = CallTerms(
             clients=(SERVICE_NAME,),
+            let_in=door.let_in,
             times=door.times,
             draw=door.chance.random,
             background=self._reads,
@@ -43,19 +45,24 @@ class GrpcDoor:
             servers.append(public_server(host, fleets, limits.for_fleet(), terms))
         for server in servers:
             server.add(add_inference, InferenceService(door), SERVICE_NAME)
-        self.servers: Sequence[RpcServer] = servers
+        self._servers: Sequence[RpcServer] = servers
+
+    @property
+    def fleets(self) -> RpcServer:
+        """Where workers and operators are answered; everybody's where there is no other."""
+        return self._servers[-1]
 
     async def start(self) -> int:
         """Listens, and returns everybody's port. Raises ConfigError when one cannot be had."""
-        ports = [await server.start() for server in self.servers]
+        ports = [await server.start() for server in self._servers]
         return ports[0]
 
     async def set_ready(self, ready: bool) -> None:
         """See RpcServer."""
-        for server in self.servers:
+        for server in self._servers:
             await server.set_ready(ready)
 
     async def stop(self, grace_s: float) -> None:
         """See RpcServer."""
-        await asyncio.gather(*(server.stop(grace_s) for server in self.servers))
+        await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
         await self._reads.close()

@@ -68,6 +68,7 @@ class InferenceService:
                 message,
                 prompt,
                 ids.internal,
+                tenant=received.tenant.name,
                 limits=limits,
                 defaults=self._door.model.defaults,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -14,15 +14,33 @@ from router.dispatch.time_limits import TimeLimits
 from router.front.caller import caller_of
 from router.grpc_front.message_gate import MessageGate
 from router.grpc_front.message_reads import MessageReads, OnArrival
+from router.tenants.tenant import ANYBODY, Tenant
 
 Parse = Callable[[bytes], Any]
+LetIn = Callable[[str | None], Tenant]
+"""Who calls, from what the call says as `authorization`. Raises a SplitserveError."""
+_AUTHORIZATION = "authorization"
+
+
+def everybody(authorization: str | None) -> Tenant:
+    """A LetIn for services that know their callers otherwise."""
+    return ANYBODY
+
+
+def authorization_of(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+    """The first of that name; None without one."""
+    found = (value for name, value in metadata if name == _AUTHORIZATION)
+    value = next(found, None)
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 class ReceivedMessage:
     """A message as it came, for a method that takes it apart itself."""
 
-    def __init__(self, raw: bytes, limits: TimeLimits) -> None:
+    def __init__(self, raw: bytes, limits: TimeLimits, tenant: Tenant) -> None:
         self._raw = raw
+        self.tenant = tenant
+        """Who calls."""
         self.limits = limits
         """Of its call, from the moment when that came."""
 
@@ -35,17 +53,26 @@ class ReceivedMessage:
 class MessageIntake:
     """For the calls of some services, which share its places. From the event loop only."""
 
-    def __init__(self, gate: MessageGate, reads: MessageReads, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        gate: MessageGate,
+        reads: MessageReads,
+        max_message_bytes: int,
+        let_in: LetIn = everybody,
+    ) -> None:
+        """`let_in` is asked before anything is received."""
+        self._let_in = let_in
         self._gate = gate
         self._reads = reads
         self._max_message_bytes = max_message_bytes
 
     async def message(self, context: Any, parse: Parse | None, limits: TimeLimits) -> Any:
-        """The request, ReceivedMessage where there is no `parse`. Raises what the gate raises, and
-        InvalidRequest and RequestTooLarge; the call has to be ended then."""
+        """The request, ReceivedMessage where there is no `parse`. Raises what the gate and `let_in`
+        raise, InvalidRequest and RequestTooLarge; the call has to be ended then."""
+        tenant = self._let_in(authorization_of(context.invocation_metadata()))
         read = partial(self._read, context)
         raw = await self._gate.receive(caller_of(context.peer()), read, limits.to_first_token)
-        return ReceivedMessage(raw, limits) if parse is None else parsed(raw, parse)
+        return ReceivedMessage(raw, limits, tenant) if parse is None else parsed(raw, parse)
 
     async def _read(self, context: Any, on_arrival: OnArrival) -> bytes:
         raw = await self._reads.message(context, on_arrival)

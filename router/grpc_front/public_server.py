@@ -26,7 +26,7 @@ from router.front.caller import caller_of
 from router.grpc_front.call_places import CallPlaces
 from router.grpc_front.dialogue import talk
 from router.grpc_front.message_gate import MessageGate
-from router.grpc_front.message_intake import MessageIntake
+from router.grpc_front.message_intake import LetIn, MessageIntake
 from router.grpc_front.message_reads import MessageReads
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
 from router.grpc_front.standing import ClientStanding, ControlStanding
@@ -41,6 +41,8 @@ class CallTerms:
 
     clients: Collection[str]
     """The full names of the services that are theirs; any other is the fleet's own."""
+    let_in: LetIn
+    """Who calls one of theirs; asked before its message is received."""
     times: DefaultTimes
     draw: Draw
     """Of how long the refused are to wait."""
@@ -64,7 +66,7 @@ class PublicCalls(grpc.aio.ServerInterceptor):
         reads = MessageReads(background, LoopShare(clock=clock))
         standing = ClientStanding(limits.lost_time, clock)
         gate = MessageGate(limits.for_clients, standing, clock)
-        self._of_clients = MessageIntake(gate, reads, limits.max_message_bytes)
+        self._of_clients = MessageIntake(gate, reads, limits.max_message_bytes, terms.let_in)
         own_reads = MessageReads(background, LoopShare(clock=clock))
         own_gate = MessageGate(limits.for_control, ControlStanding(limits.max_connections), clock)
         self._of_control = MessageIntake(own_gate, own_reads, CONTROL_MESSAGE_BYTES)

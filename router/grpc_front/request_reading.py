@@ -50,6 +50,7 @@ def read_request(
     prompt: Prompt,
     request_id: str,
     *,
+    tenant: str,
     limits: TimeLimits,
     defaults: GenerationDefaults,
 ) -> GenerationRequest:
@@ -58,6 +59,7 @@ def read_request(
     _check_lists(wire)
     return GenerationRequest(
         request_id=request_id,
+        tenant=tenant,
         prompt=prompt,
         limits=limits,
         wishes=Wishes(

@@ -21,6 +21,7 @@ from cluster.errors import ConfigError
 from cluster.process.background import Loss
 from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
+from cluster.supervisor.ports import claimed_port
 from cluster.world import World
 from router.front.readiness import REMEMBERED_S, ContextLimit
 from router.grpc_front.inference_service import SERVICE_NAME
@@ -28,6 +29,8 @@ from router.router_process import Addresses, RouterProcess
 from router.text_worker.in_process import InProcessText
 from tests.manual_clock import ManualClock
 from tests.router.front_fakes import FakeSource, Script, byte_model, hangs, says, until
+
+FLEETS_SERVICE = "splitserve.v1.FakeFleet"
 
 
 @dataclass
@@ -43,7 +46,8 @@ class FakeWorkers:
         return self.missing
 
     def register(self, server: RpcServer) -> None:
-        """No services of its own."""
+        """A service without methods."""
+        server.add(lambda servicer, to: None, None, FLEETS_SERVICE, always_ready=True)
 
     async def start(self) -> None:
         Counter("fleet_starts", "Starts.", registry=self.registry).inc()
@@ -61,7 +65,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running_router(script: Script, **options: float) -> AsyncIterator[Running]:
+async def running_router(script: Script, **options: float | str) -> AsyncIterator[Running]:
     workers = FakeWorkers(FakeSource(script))
     chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
     model = byte_model()
@@ -133,6 +137,20 @@ async def test_a_drain_is_bounded() -> None:
         assert await router.task == 0
         await asyncio.gather(running, return_exceptions=True)
         assert router.workers.source.num_closed == 1
+
+
+async def test_where_the_fleet_has_a_port_its_services_are_nowhere_else() -> None:
+    apart = claimed_port("127.0.0.1", 0, flag="--fleet-port")
+    question = health_pb2.HealthCheckRequest(service=FLEETS_SERVICE)
+    async with (
+        running_router(says("ok"), fleet_port=apart) as router,
+        open_channel(router.addresses.grpc) as everybodys,
+        open_channel(f"127.0.0.1:{apart}") as fleets,
+    ):
+        answer = await health_pb2_grpc.HealthStub(fleets).Check(question)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        missing = health_pb2_grpc.HealthStub(everybodys).Check(question)
+        assert await missing.code() is grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("name", ["port", "grpc_port", "fleet_port"])

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from cluster.errors import SplitserveError, status_of
+from cluster.errors import SplitserveError, Unauthenticated, status_of
 from cluster.retry_after import Draw, retry_after_s
 from router.api.answers.bodies import ErrorBody, ErrorDetail
 
@@ -21,7 +21,8 @@ def error_body(error: SplitserveError) -> bytes:
 
 
 def error_headers(error: SplitserveError, draw: Draw) -> Headers:
-    """Retry-After where waiting helps; `x-should-retry: false` where the work was begun already.
+    """Retry-After where waiting helps, the scheme where a key does, and `x-should-retry: false`
+    where the work was begun already.
 
     OpenAI's clients repeat a request after any 5xx unless told not to, and would run it twice.
     """
@@ -31,6 +32,8 @@ def error_headers(error: SplitserveError, draw: Draw) -> Headers:
             (b"retry-after", str(max(1, round(wait_s))).encode()),
             (b"retry-after-ms", str(max(1, math.ceil(wait_s * 1000))).encode()),
         ]
+    if isinstance(error, Unauthenticated):
+        return [(b"www-authenticate", b"Bearer")]
     if status_of(error).http >= 499:
         return [(b"x-should-retry", b"false")]
     return []

@@ -20,6 +20,7 @@ from router.front.body_account import HeldBody
 from router.front.caller import Caller, caller_at
 from router.front.limits import DoorLimits
 from router.front.reader_patience import within_reader_timeout
+from router.tenants.tenant import Tenant
 
 _JSON_TYPE = (b"content-type", b"application/json")
 _STREAM_HEADERS = [
@@ -44,6 +45,12 @@ class Exchange:
     def request_id(self) -> str:
         """Unique in the fleet; made by the front door."""
         return str(self.scope["state"]["request_id"])
+
+    @property
+    def tenant(self) -> Tenant:
+        """Who asks; the front door has seen its key."""
+        found: Tenant = self.scope["state"]["tenant"]
+        return found
 
     @property
     def clock(self) -> Clock:

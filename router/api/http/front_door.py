@@ -1,8 +1,6 @@
-"""The outermost layer of the HTTP application: ids, crowding, and an answer for every error."""
+"""The outermost layer of the HTTP application: ids, crowding, keys, an answer for every error."""
 
 from __future__ import annotations
-
-from random import Random
 
 from starlette.exceptions import HTTPException
 
@@ -14,11 +12,11 @@ from cluster.errors import (
     UnknownPath,
     status_of,
 )
-from cluster.identity import UniqueHex
 from cluster.logs import bind_request, get_logger
 from router.api.http.asgi import App, Receive, Scope, Send, header_of
 from router.api.http.delivery import Delivery
 from router.api.http.errors import error_body, error_headers
+from router.front.doors import DoorContext
 from router.front.refusals import crowded, internal_error
 from router.telemetry.request_ids import request_ids
 
@@ -31,17 +29,15 @@ OPERATOR_PATHS = frozenset({"/health", "/ping", "/live", "/metrics", "/version"}
 class FrontDoor:
     """Wraps the routes. No exception passes it; after headers are out, it can only hang up."""
 
-    def __init__(self, routes: App, *, draw: UniqueHex, chance: Random) -> None:
-        """`draw`: of the ids that requests get; `chance`: of how long the refused are to wait."""
+    def __init__(self, routes: App, door: DoorContext) -> None:
         self._routes = routes
-        self._draw = draw
-        self._chance = chance
+        self._door = door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._routes(scope, receive, send)
             return
-        ids = request_ids(header_of(scope, b"x-request-id"), self._draw)
+        ids = request_ids(header_of(scope, b"x-request-id"), self._door.draw)
         scope["state"]["request_id"] = ids.internal
         scope["app"] = (
             self  # the routes then raise HTTPException instead of answering in plain text
@@ -50,6 +46,7 @@ class FrontDoor:
         with bind_request(ids.internal):
             try:
                 _check_crowding(scope)
+                self._let_in(scope)
                 await self._routes(scope, delivery.receive, delivery.send)
             except HTTPException as error:
                 await self._answer(scope, delivery, _translated(scope, error))
@@ -61,6 +58,12 @@ class FrontDoor:
                     path=scope["path"][:MAX_PATH_CHARS],
                 )
                 await self._answer(scope, delivery, internal_error())
+
+    def _let_in(self, scope: Scope) -> None:
+        """Operators' paths need no key: they tell nothing of requests."""
+        if scope["path"] not in OPERATOR_PATHS:
+            authorization = header_of(scope, b"authorization")
+            scope["state"]["tenant"] = self._door.let_in(authorization)
 
     async def _answer(self, scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
         row = status_of(error)
@@ -74,7 +77,7 @@ class FrontDoor:
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
-            *error_headers(error, self._chance.random),
+            *error_headers(error, self._door.chance.random),
         ]
         if row.http == 408 or scope["state"].get("crowded"):
             headers.append((b"connection", b"close"))

@@ -71,6 +71,7 @@ def test_over_grpc_they_count_for_what_a_message_leaves_unset():
         inference_pb2.GenerateRequest(sampling=wire),
         TextPrompt("x"),
         "r1",
+        tenant="",
         limits=DefaultTimes(first_token_s=1.0, between_tokens_s=1.0).limits(0.0, None),
         defaults=defaults,
     )

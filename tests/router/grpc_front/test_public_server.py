@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from cluster.process.background import Background, nothing_needed
 from protos import inference_pb2, inference_pb2_grpc
 from router.dispatch.time_limits import DefaultTimes
+from router.grpc_front.message_intake import everybody
 from router.grpc_front.public_port import (
     CONTROL_MESSAGE_BYTES,
     DIALOGUE_MESSAGE_BYTES,
@@ -43,6 +44,7 @@ async def target_of(service: Any = None, **limits: Any) -> AsyncIterator[str]:
     background = Background(nothing_needed)
     terms = CallTerms(
         clients=(SERVICE,),
+        let_in=everybody,
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
         draw=Random(1).random,
         background=background,

@@ -1,0 +1,126 @@
+"""Whose key is this? Asked at both doors before anything else of a request is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cluster.deadline import Clock, Sleep
+from cluster.errors import ConfigError, Unauthenticated
+from cluster.logs import get_logger
+from router.tenants.api_key import KeyRecord, digest_of, id_of
+from router.tenants.key_file import read_keys
+from router.tenants.request_rate import RequestRate
+from router.tenants.tenant import ANYBODY, Tenant
+
+LOOK_INTERVAL_S = 1.0
+"""So soon a key that was made or revoked is known."""
+_NOBODYS_DIGEST = digest_of("")
+_SCHEME = "bearer"
+_log = get_logger("router.keys")
+
+
+class Keyring(Protocol):
+    """From the event loop only."""
+
+    def let_in(self, authorization: str | None) -> Tenant:
+        """`authorization`: the header's value, "Bearer KEY". Counts the request. Raises
+        Unauthenticated and RateLimited."""
+        ...
+
+
+class OpenDoor:
+    """A Keyring that asks for no key."""
+
+    def let_in(self, authorization: str | None) -> Tenant:
+        """Anybody, whatever they say."""
+        return ANYBODY
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    record: KeyRecord
+    tenant: Tenant
+    rate: RequestRate | None
+
+
+class FileKeyring:
+    """The keys of a file, which is looked at again and again while `follow` runs."""
+
+    def __init__(
+        self, path: Path, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        """Raises ConfigError for a file that is not there or is none of keys."""
+        self._path = path
+        self._clock = clock
+        self._sleep = sleep
+        self._entries: dict[str, _Entry] = {}
+        self._stamp = _stamp_of(path)
+        self._take(read_keys(path))
+
+    def let_in(self, authorization: str | None) -> Tenant:
+        """See Keyring. What it takes does not tell how much of a key was right."""
+        key = _key_in(authorization)
+        entry = self._entries.get(id_of(key))
+        digest = _NOBODYS_DIGEST if entry is None else entry.record.digest
+        is_right = hmac.compare_digest(digest_of(key), digest)
+        if entry is None or not is_right:
+            raise Unauthenticated(_refusal(key))
+        if entry.rate is not None:
+            entry.rate.take()
+        return entry.tenant
+
+    async def follow(self) -> None:
+        """Never returns. A file that cannot be read changes nothing, and is told about once."""
+        while True:
+            await self._sleep(LOOK_INTERVAL_S)
+            stamp = _stamp_of(self._path)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                await self._read_again()
+
+    async def _read_again(self) -> None:
+        try:
+            keys = await asyncio.to_thread(read_keys, self._path)
+        except ConfigError as error:
+            _log.error("the keys stay as they were", error=error.message)
+            return
+        self._take(keys)
+        _log.info("the file of API keys has changed", num_keys=len(keys))
+
+    def _take(self, keys: Mapping[str, KeyRecord]) -> None:
+        self._entries = {key_id: self._entry_of(record) for key_id, record in keys.items()}
+
+    def _entry_of(self, record: KeyRecord) -> _Entry:
+        """A key whose rate is as it was goes on from where it stands."""
+        known, wanted = self._entries.get(record.id), record.requests_per_minute
+        rate = None if known is None else known.rate
+        if (None if rate is None else rate.per_minute) != wanted:
+            rate = None if wanted is None else RequestRate(wanted, self._clock)
+        return _Entry(record, Tenant(record.tenant, record.models), rate)
+
+
+def _key_in(authorization: str | None) -> str:
+    scheme, _, key = (authorization or "").strip().partition(" ")
+    return key.strip() if scheme.lower() == _SCHEME else ""
+
+
+def _refusal(key: str) -> str:
+    if not key:
+        return "an API key is needed: send it as Authorization: Bearer KEY"
+    return "this API key is not known here; it may have been revoked"
+
+
+def _stamp_of(path: Path) -> tuple[int, ...]:
+    """Another one whenever the file is replaced or written; empty where it is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,152 @@
+"""API keys at both doors of a router process: asked before a request's body is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+from openai import AsyncOpenAI
+
+from cluster.errors import ConfigError
+from cluster.rpc import open_channel
+from protos import inference_pb2, inference_pb2_grpc
+from router.tenants.api_key import new_key
+from router.tenants.key_file import changed_keys
+from router.tenants.request_rate import LEAST_BURST
+from tests.router.front_fakes import MODEL, says
+from tests.router.test_router_process import Running, running_router
+
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
+COMPLETIONS = "/v1/chat/completions"
+
+
+class Keys:
+    """A file, and keys of tenants in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.acme, self.umbrella = self.add("acme"), self.add("umbrella")
+        self.other_model = self.add("acme", models=("another",))
+        self.rare = self.add("acme", requests_per_minute=0.5)
+
+    def add(self, tenant: str, **limits: object) -> str:
+        record, key = new_key(tenant, **limits)  # type: ignore[arg-type]
+        with changed_keys(self.path) as keys:
+            keys[record.id] = record
+        return key
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path / "keys.json")
+
+
+def http(router: Running, key: str | None = None) -> httpx.AsyncClient:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return httpx.AsyncClient(base_url=f"http://{router.addresses.http}", headers=headers)
+
+
+async def over_grpc(router: Running, key: str | None, **fields: str) -> list[str]:
+    """What has come; raises grpc.aio.AioRpcError."""
+    metadata = [] if key is None else [("authorization", f"Bearer {key}")]
+    async with open_channel(router.addresses.grpc) as channel:
+        stub = inference_pb2_grpc.InferenceStub(channel)
+        asked = inference_pb2.GenerateRequest(model=MODEL, **(fields or {"text": "Hi"}))
+        return [each.request_id async for each in stub.Generate(asked, metadata=metadata)]
+
+
+async def test_openai_s_client_is_answered_with_its_key_and_told_without(keys: Keys) -> None:
+    async with running_router(says("Hello"), api_keys=str(keys.path)) as router:
+        url = f"http://{router.addresses.http}/v1"
+        async with AsyncOpenAI(base_url=url, api_key=keys.acme) as client:
+            answer = await client.chat.completions.create(**CHAT)  # type: ignore[call-overload]
+            assert answer.choices[0].message.content == "Hello"
+        async with http(router) as stranger:
+            refused = await stranger.post(COMPLETIONS, json=CHAT)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert refused.json()["error"]["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, "/v1/models", "/tokenize", "/none", "/v1/models/x"])
+async def test_a_stranger_learns_nothing_on_any_path(keys: Keys, path: str) -> None:
+    async with (
+        running_router(says("Hello"), api_keys=str(keys.path)) as router,
+        http(router, "sk-00000000-guess") as stranger,
+    ):
+        for answer in (await stranger.get(path), await stranger.post(path, content=b"{")):
+            assert answer.status_code == 401
+            assert MODEL not in answer.text
+        for operators in ("/live", "/health", "/ping", "/version", "/metrics"):
+            assert (await stranger.get(operators)).status_code == 200
+
+
+async def test_over_grpc_a_key_is_metadata(keys: Keys) -> None:
+    async with running_router(says("Hello"), api_keys=str(keys.path)) as router:
+        assert await over_grpc(router, keys.acme)
+        for wrong in (None, "sk-00000000-guess"):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await over_grpc(router, wrong, text="x" * 1_000_000)
+            assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            async with open_channel(router.addresses.grpc) as channel:
+                stub = inference_pb2_grpc.InferenceStub(channel)
+                await stub.ListModels(inference_pb2.ListModelsRequest())
+        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_the_key_makes_the_tenant_and_the_salt_and_no_field_does(keys: Keys) -> None:
+    async with running_router(says("Hello"), api_keys=str(keys.path)) as router:
+        for key in (keys.acme, keys.umbrella):
+            async with http(router, key) as client:
+                for salt in ("", "acme", "4:acme:"):
+                    await client.post(COMPLETIONS, json={**CHAT, "cache_salt": salt})
+        await over_grpc(router, keys.acme)
+        requests = router.workers.source.requests
+        assert [each.tenant for each in requests] == ["acme"] * 3 + ["umbrella"] * 3 + ["acme"]
+        salts = [each.tenant_salt for each in requests]
+        assert len(set(salts)) == 6 and salts[0] == salts[6]
+
+
+async def test_a_key_that_is_not_for_this_model_is_refused_at_both_doors(keys: Keys) -> None:
+    async with running_router(says("Hello"), api_keys=str(keys.path)) as router:
+        async with http(router, keys.other_model) as client:
+            refused = await client.post(COMPLETIONS, json=CHAT)
+        assert refused.status_code == 403
+        assert refused.json()["error"]["code"] == "not_allowed"
+        with pytest.raises(grpc.aio.AioRpcError) as over:
+            await over_grpc(router, keys.other_model)
+        assert over.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_rate_counts_over_both_doors_and_says_when_to_come_again(keys: Keys) -> None:
+    async with running_router(says("Hello"), api_keys=str(keys.path)) as router:
+        async with http(router, keys.rare) as client:
+            answers = [await client.post(COMPLETIONS, json=CHAT) for _ in range(LEAST_BURST + 1)]
+        assert [each.status_code for each in answers] == [200] * LEAST_BURST + [429]
+        refused = answers[-1]
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+        assert 60 <= int(refused.headers["retry-after"]) <= 180  # one in two minutes, and a half
+        with pytest.raises(grpc.aio.AioRpcError) as over:
+            await over_grpc(router, keys.rare)
+        assert over.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_key_that_is_revoked_while_the_router_runs_is_refused(keys: Keys) -> None:
+    async with (
+        running_router(says("Hello"), api_keys=str(keys.path)) as router,
+        http(router, keys.acme) as client,
+    ):
+        assert (await client.post(COMPLETIONS, json=CHAT)).status_code == 200
+        with changed_keys(keys.path) as kept:
+            kept.clear()
+        while (await client.post(COMPLETIONS, json=CHAT)).status_code != 401:
+            pass
+
+
+async def test_a_router_does_not_start_with_keys_that_it_cannot_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not there"):
+        async with running_router(says("Hello"), api_keys=str(tmp_path / "none.json")):
+            pass
