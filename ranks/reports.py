@@ -1,6 +1,6 @@
 """What ranks tell their conductor: typed messages, one way, on whatever hosts they are.
 
-rank        ReportSender.send(Progress | Arrived | Loaded | RankReady | Word | RankFailed)
+rank        ReportSender.send(Progress | Arrived | PartLoaded | RankReady | Word | RankFailed)
 conductor   ReportInbox.take()    what has come; of another generation, or of no rank, nothing
 """
 
@@ -30,7 +30,7 @@ class Arrived(msgspec.Struct, frozen=True, tag=True):
     """Once: it has its ties to the conductor, and joins the others when all have."""
 
 
-class Loaded(msgspec.Struct, frozen=True, tag=True):
+class PartLoaded(msgspec.Struct, frozen=True, tag=True):
     """Once: it has read its weights."""
 
 
@@ -56,7 +56,7 @@ class RankFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-Said = Progress | Arrived | Loaded | RankReady | Word | RankFailed
+Said = Progress | Arrived | PartLoaded | RankReady | Word | RankFailed
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from ranks.channels import MAX_WAITING, Channels, speak_to
 from ranks.reports import (
     MAX_REPORT_BYTES,
     Arrived,
-    Loaded,
+    PartLoaded,
     Progress,
     RankFailed,
     RankReady,
@@ -83,7 +83,7 @@ def test_every_kind_of_report_comes_as_it_was_sent_and_in_order(inbox: Inbox) ->
     said: list[Said] = [
         Arrived(),
         Progress(phase="load weights", fraction=0.5),
-        Loaded(),
+        PartLoaded(),
         READY,
         Word(body=b"\x00opaque"),
         RankFailed(code="config_error", message="no"),

@@ -13,7 +13,7 @@ from engine.runner.ranks.extension import RankExtension
 from engine.runner.ranks.step_message import read_step
 from ranks.collectives.group_collective import GroupCollective
 from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
-from ranks.reports import Loaded, Progress
+from ranks.reports import PartLoaded, Progress
 
 _BUSY_S = 0.001
 """Reads are in flight: their completion is noticed by polling."""
@@ -64,7 +64,7 @@ class LoadingTogether:
         collective: GroupCollective,
         *,
         limit_s: float,
-        tell: Callable[[Loaded | Progress], None],
+        tell: Callable[[PartLoaded | Progress], None],
     ) -> None:
         """`limit_s`: for the slowest of the others to load, or to compile. The conductor, which
         `tell` reaches, hears of their progress, and ends the group sooner where there is none."""
@@ -73,7 +73,7 @@ class LoadingTogether:
     def meet(self) -> None:
         """See LoadedTogether."""
         self._tell(Progress(phase="wait for the other ranks", fraction=0.0))
-        self._tell(Loaded())
+        self._tell(PartLoaded())
         self._collective.meet(self._limit_s)
 
     def least(self, number: int, device: torch.device) -> int:

@@ -16,7 +16,7 @@ from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.watch import RankWatch
 from ranks.reports import (
     Arrived,
-    Loaded,
+    PartLoaded,
     Progress,
     RankFailed,
     RankReady,
@@ -146,7 +146,7 @@ class Roster:
         match said:
             case Arrived():
                 self._arrived.add(rank)
-            case Loaded():
+            case PartLoaded():
                 self._loaded.add(rank)
             case RankReady():
                 self.ready[rank] = said

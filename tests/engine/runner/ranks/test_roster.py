@@ -11,7 +11,7 @@ from cluster.errors import RankLost
 from engine.runner.ranks import roster as roster_module
 from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
-from ranks.reports import Arrived, Loaded, Progress, RankFailed, RankReport, Said
+from ranks.reports import Arrived, PartLoaded, Progress, RankFailed, RankReport, Said
 from tests.engine.runner.ranks.test_watch import FakeRank, QuietGround
 from tests.manual_clock import ManualClock
 
@@ -50,8 +50,8 @@ def test_ranks_have_loaded_when_each_says_so_whatever_its_phases_are_called() ->
     scene = Scene()
     scene.watch.start()
     waits = Progress(phase="wait for the other ranks", fraction=1.0)
-    turns = [[report(rank, waits) for rank in (1, 2)], [report(1, Loaded())]]
-    turns += [[report(2, Arrived())], [report(2, Loaded())]]
+    turns = [[report(rank, waits) for rank in (1, 2)], [report(1, PartLoaded())]]
+    turns += [[report(2, Arrived())], [report(2, PartLoaded())]]
     scene.inbox.take = lambda timeout_s=0.0: turns.pop(0)  # type: ignore[method-assign,misc]
     scene.roster.await_loaded(lambda phase, fraction: None)
     assert turns == []
