@@ -6,14 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from cli.option_flags import default_in_words
-from cluster.config import (
-    EngineOptions,
-    ModelOptions,
-    PeerOptions,
-    RouterOptions,
-    ServeOptions,
-    WorkerOptions,
-)
+from cluster.common_options import ModelOptions, PeerOptions
+from cluster.config import EngineOptions, RouterOptions, ServeOptions, WorkerOptions
 from cluster.option_value import OptionSpec
 from cluster.options import option_specs
 

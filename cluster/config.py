@@ -8,34 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.common_options import ModelOptions, PeerOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """Which model, in which precision."""
-
-    model: str = option("smollm2", "alias, hf://owner/name[@revision], folder or .gguf file")
-    dtype: str = option(
-        "auto",
-        "auto, float32 or bfloat16; auto is the checkpoint's, bfloat16 for GGUF",
-        choices=("auto", "float32", "bfloat16"),
-    )
-    weights: str = option(
-        "auto",
-        "auto, full, int8, int4 or fp8; auto keeps the groups of a quantized checkpoint",
-        choices=("auto", "full", "int8", "int4", "fp8"),
-    )
-    kv: str = option(
-        "auto",
-        "KV cache: auto (as dtype), int8 or fp8",
-        choices=("auto", "int8", "fp8"),
-    )
-    served_name: str | None = option(
-        None, "the name clients use; default: the alias or folder name"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,23 +96,6 @@ class EngineOptions:
     )
     start_timeout_s: float = option(
         300.0, "a process that makes no progress so long while it starts is ended", low=1
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerOptions:
-    """How workers reach each other: the same for all that one machine starts."""
-
-    advertise_host: str | None = host_option(
-        None,
-        "address at which the fleet reaches this worker; default: --host, and for 0.0.0.0 the one "
-        "that faces the router",
-    )
-    kv_transport: str = option(
-        "nixl", "nixl, or loopback for tests in one process", choices=("nixl", "loopback")
-    )
-    prefill_progress_timeout_s: float = option(
-        2.5, "silence of a prefill worker after which a decode worker tries the next one", low=0.1
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.config import PeerOptions, RouterOptions, ServeOptions, WorkerOptions
+from cluster.common_options import PeerOptions
+from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.options import (

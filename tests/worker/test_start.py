@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import torch
 
-from cluster.config import EngineOptions, ModelOptions
+from cluster.common_options import ModelOptions
+from cluster.config import EngineOptions
 from cluster.errors import PairingMismatch
 from cluster.identity import Role, WorkerKey
 from cluster.models.cache.store import ModelStore

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from cluster.config import EngineOptions, ModelOptions, PeerOptions, WorkerOptions
+from cluster.common_options import ModelOptions, PeerOptions
+from cluster.config import EngineOptions, WorkerOptions
 from cluster.identity import Role
 from cluster.models.card import CheckpointFormat, DecoderConfig, ModelCard
 from cluster.rpc import RpcServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.config import ModelOptions
+from cluster.common_options import ModelOptions
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard
 from cluster.process.startup import report_progress
