@@ -8,20 +8,22 @@ from engine.process.main import engine_main
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
 from kvtransfer.group_reader import GroupReader
-from kvtransfer.head_share import head_shares
-from kvtransfer.local_pool import LocalPool
-from kvtransfer.open_transport import open_transport
+from kvtransfer.open_pool import open_pool
 from kvtransfer.reader import Reader
+from ranks.launch import CONDUCTOR
 
 
 def make_intake(parts: EngineParts) -> Extension:
     """An ExtensionFactory. The incarnation names the transfer agent: no process had it before."""
-    spec, line = parts.spec, parts.line
-    shares = head_shares(spec.card.config, spec.options.tensor_parallel_size)
-    pool = LocalPool(parts.kv, parts.generations, shares[0])
-    block_digest(parts.kv, [0])  # its kernel is made now, not while the first request waits
-    transport = open_transport(spec.kv_transport, pool, spec.incarnation)
-    reader: Reader = BlockReader(transport, pool, block_digest)
+    spec, line, shares = parts.spec, parts.line, parts.shares
+    pool = open_pool(
+        spec.kv_transport,
+        spec.incarnation,
+        parts.kv,
+        shares[CONDUCTOR],
+        generations=parts.generations,
+    )
+    reader: Reader = BlockReader(pool.transport, pool.local, block_digest)
     if line is not None:
         reader = GroupReader(reader, line, len(shares))
     return KvIntake(parts, reader, spec.kv_transport)

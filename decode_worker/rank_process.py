@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import torch
-
 from engine.process.rank_main import rank_main
-from engine.runner.ranks.extension import RankExtension, RankParts
+from engine.runner.ranks.extension import RankParts
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
-from kvtransfer.head_share import head_shares
-from kvtransfer.local_pool import LocalPool
-from kvtransfer.open_transport import open_transport
+from kvtransfer.open_pool import open_pool
 from kvtransfer.rank_reader import RankReader
+from ranks.line import RankExtension
 
 
 def make_rank_reader(parts: RankParts) -> RankExtension:
-    """A RankExtensionFactory. Nobody reads this pool, so its generations count nothing."""
-    spec, rank = parts.spec, parts.rank
-    share = head_shares(spec.card.config, rank.world_size)[rank.index]
-    pool = LocalPool(parts.kv, torch.zeros(len(parts.kv), dtype=torch.int64), share)
-    block_digest(parts.kv, [0])  # its kernel is made now, not while the first request waits
-    transport = open_transport(spec.kv_transport, pool, f"{spec.incarnation}-{rank.index}")
-    return RankReader(BlockReader(transport, pool, block_digest))
+    """A RankExtensionFactory."""
+    share = parts.shares[parts.rank.index]
+    pool = open_pool(parts.spec.kv_transport, parts.agent_name, parts.kv, share)
+    return RankReader(BlockReader(pool.transport, pool.local, block_digest))
 
 
 if __name__ == "__main__":

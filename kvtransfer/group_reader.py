@@ -27,15 +27,15 @@ from kvtransfer.rank_words import (
     DisconnectPeer,
     ReadBlocks,
     ReadEnded,
-    ReadersLine,
     ReaderWord,
     pack,
     unpack_ended,
 )
 from kvtransfer.read_job import ReadJob, ReadResult, runs_of
 from kvtransfer.reader import Reader
+from ranks.launch import CONDUCTOR
+from ranks.line import RankLine
 
-CONDUCTOR = 0
 LIMIT_S = 60.0
 """Between the first rank's answer and the last one's: several times a reader's patience."""
 
@@ -55,7 +55,7 @@ class GroupReader:
     def __init__(
         self,
         own: Reader,
-        line: ReadersLine,
+        line: RankLine,
         world_size: int,
         *,
         clock: Clock = time.monotonic,

@@ -12,7 +12,7 @@ from cluster.errors import ConfigError, PairingMismatch, TransferFailed
 from cluster.granule import UNIT_TOKENS, granule_tokens
 from cluster.kv_peer import KvPeer, KvRank
 from cluster.kv_shape import KV_SCALE_BYTES
-from kvtransfer.head_share import HeadShare
+from cluster.models.head_share import HeadShare
 from kvtransfer.resharding import BlockForm, Resharding, reshard
 
 MAX_PEER_BLOCKS = 2**21

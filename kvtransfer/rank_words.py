@@ -4,26 +4,10 @@ what has become of it. msgpack within; whoever carries it does not look inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 import msgspec
 
 from cluster.block_span import BlockRun, BlockSpan
 from cluster.kv_peer import KvPeer
-
-TellRanks = Callable[[bytes], None]
-"""To every other rank, in order with the steps' plans. Raises RankLost."""
-
-
-class ReadersLine(Protocol):
-    """A conductor's way to its other ranks (engine/runner/ranks), as far as a reader needs it."""
-
-    def tell(self, body: bytes) -> None:
-        """See TellRanks."""
-
-    def hear(self) -> list[tuple[int, bytes]]:
-        """(rank, body) since the last call, each rank's in order. Never waits."""
 
 
 class ConnectPeer(msgspec.Struct, frozen=True, tag=True):

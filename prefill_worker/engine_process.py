@@ -5,25 +5,26 @@ from __future__ import annotations
 from engine.process.extension import EngineParts, Extension
 from engine.process.main import engine_main
 from kernels.dispatch.block_digest import block_digest
-from kvtransfer.head_share import head_shares
-from kvtransfer.local_pool import LocalPool
-from kvtransfer.open_transport import open_transport
+from kvtransfer.open_pool import open_pool
 from prefill_worker.export_group import ExportGroup, SharedPool
 from prefill_worker.kv_exporter import KvExporter
+from ranks.launch import CONDUCTOR
 
 
 def make_exporter(parts: EngineParts) -> Extension:
     """An ExtensionFactory. The incarnation names the transfer agent: no process had it before."""
-    spec, line = parts.spec, parts.line
-    shares = head_shares(spec.card.config, spec.options.tensor_parallel_size)
-    pool = LocalPool(parts.kv, parts.generations, shares[0])
-    transport = open_transport(spec.kv_transport, pool, spec.incarnation)
+    spec, line, shares = parts.spec, parts.line, parts.shares
+    pool = open_pool(
+        spec.kv_transport,
+        spec.incarnation,
+        parts.kv,
+        shares[CONDUCTOR],
+        generations=parts.generations,
+    )
     if line is None:
-        return KvExporter(parts, transport, block_digest)
-    shared = SharedPool(pool=pool, shares=shares, gather=line.gather, digest=block_digest)
-    others = [line.greetings[rank] for rank in sorted(line.greetings)]
-    group = ExportGroup(shared, others, line.tell)
-    return KvExporter(parts, transport, block_digest, group=group)
+        return KvExporter(parts, pool.transport, block_digest)
+    shared = SharedPool(pool=pool.local, shares=shares, gather=line.gather, digest=block_digest)
+    return KvExporter(parts, pool.transport, block_digest, group=ExportGroup(shared, line))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ the order of plans, and none waits for a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -17,14 +17,12 @@ import torch
 
 from cluster.kv_peer import KvPeer, KvRank
 from cluster.logs import get_logger
-from kvtransfer.head_share import HeadShare
+from cluster.models.head_share import HeadShare
 from kvtransfer.local_pool import LocalPool
-from kvtransfer.rank_words import TellRanks
 from kvtransfer.transport import PoolDescription
 from kvtransfer.verification import Digest, digest_parts
+from ranks.line import Gather, RankLine
 
-Gather = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
-"""(own rows, the ranks' widths) -> the rows of all ranks side by side. Raises RankLost."""
 _log = get_logger("prefill_worker.exporter")
 
 
@@ -80,10 +78,11 @@ class SharedPool:
 class ExportGroup:
     """The conductor's end."""
 
-    def __init__(self, shared: SharedPool, others: Sequence[bytes], tell: TellRanks) -> None:
-        """`others` is what each further rank's RankExporter said as it began, in order."""
-        self._shared, self._tell = shared, tell
-        self._others = [msgspec.msgpack.decode(said, type=KvRank) for said in others]
+    def __init__(self, shared: SharedPool, line: RankLine) -> None:
+        """`line`: to the RankExporters of the other ranks."""
+        self._shared, self._line = shared, line
+        said = line.greetings
+        self._others = [msgspec.msgpack.decode(said[rank], type=KvRank) for rank in sorted(said)]
 
     def whole(self, own: KvPeer) -> KvPeer:
         """The pool of all ranks; generations are the conductor's."""
@@ -91,7 +90,7 @@ class ExportGroup:
 
     def digests(self, block_ids: Sequence[int], parts: int) -> torch.Tensor:
         """See SharedPool."""
-        self._tell(msgspec.msgpack.encode(DigestBlocks(list(block_ids), parts)))
+        self._line.tell(msgspec.msgpack.encode(DigestBlocks(list(block_ids), parts)))
         return self._shared.digests(block_ids, parts)
 
 
@@ -107,7 +106,6 @@ class RankExporter:
         (rank,) = transport.describe().ranks
         self.greeting = msgspec.msgpack.encode(rank)
         """For the conductor: where this rank's part can be read."""
-        shared.digest(shared.pool.blocks, [0])  # its kernel is made now
 
     def handle(self, body: bytes) -> None:
         """Digests with the others. Raises RankLost."""

@@ -54,7 +54,6 @@ class KvExporter:
         own = transport.describe()
         self._peer = own if group is None else group.whole(own)
         self._health = StepHealth("prompts in a row had blocks that could not be checksummed")
-        digest(parts.kv, [0])  # its kernel is made now, not while the first reader waits
 
     @property
     def peer(self) -> KvPeer | None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import torch
-
 from engine.process.rank_main import rank_main
-from engine.runner.ranks.extension import RankExtension, RankParts
+from engine.runner.ranks.extension import RankParts
 from kernels.dispatch.block_digest import block_digest
-from kvtransfer.head_share import head_shares
-from kvtransfer.local_pool import LocalPool
-from kvtransfer.open_transport import open_transport
+from kvtransfer.open_pool import open_pool
 from prefill_worker.export_group import RankExporter, SharedPool
+from ranks.line import RankExtension
 
 
 def make_rank_exporter(parts: RankParts) -> RankExtension:
-    """A RankExtensionFactory. Generations are the conductor's: nobody reads this rank's."""
-    spec, rank = parts.spec, parts.rank
-    shares = head_shares(spec.card.config, rank.world_size)
-    generations = torch.zeros(len(parts.kv), dtype=torch.int64)
-    pool = LocalPool(parts.kv, generations, shares[rank.index])
-    transport = open_transport(spec.kv_transport, pool, f"{spec.incarnation}-{rank.index}")
-    shared = SharedPool(pool=pool, shares=shares, gather=parts.gather, digest=block_digest)
-    return RankExporter(shared, transport)
+    """A RankExtensionFactory."""
+    spec, shares = parts.spec, parts.shares
+    pool = open_pool(spec.kv_transport, parts.agent_name, parts.kv, shares[parts.rank.index])
+    shared = SharedPool(pool=pool.local, shares=shares, gather=parts.gather, digest=block_digest)
+    return RankExporter(shared, pool.transport)
 
 
 if __name__ == "__main__":

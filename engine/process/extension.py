@@ -10,17 +10,18 @@ waiting on a network. An exception ends the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from cluster.kv_peer import KvPeer
+from cluster.models.head_share import HeadShare
 from engine.contract.commands import Command
 from engine.contract.messages import Frame
 from engine.contract.spec import EngineSpec
-from engine.runner.other_ranks import RankLine
+from ranks.line import RankLine
 
 
 class PoolAccess(Protocol):
@@ -82,6 +83,8 @@ class EngineParts:
     kv: torch.Tensor
     """[num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width], contiguous."""
     generations: torch.Tensor  # int64 [num_blocks], in host memory
+    shares: Sequence[HeadShare]
+    """Of the model's KV heads, of all ranks in order: `kv` has the first."""
     receiving_blocks: Callable[[str], list[int] | None] = receives_nothing
     """Request id -> the slots of its prompt blocks, index 0 first, that may be written now.
 

@@ -20,6 +20,7 @@ import structlog
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.logs import configure_logging
+from cluster.models.head_share import head_shares
 from cluster.process.parent_death import die_with_parent
 from cluster.process.priority import step_back
 from cluster.rank_facts import RankFacts
@@ -107,6 +108,7 @@ def _parts(spec: EngineSpec, replica: Replica, engine: Engine) -> EngineParts:
         spec=spec,
         kv=replica.kv,
         generations=engine.placement.pool.generations,
+        shares=head_shares(spec.card.config, spec.options.tensor_parallel_size),
         receiving_blocks=engine.receiving_blocks,
         line=replica.others,
     )

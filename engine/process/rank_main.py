@@ -23,9 +23,10 @@ from cluster.process.priority import step_back
 from engine.contract.spec import EngineSpec
 from engine.process.memory_habits import keep_freed_memory, spare_loaded_objects
 from engine.process.threads import use_threads_to_load, use_threads_to_serve
-from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
+from engine.runner.ranks.extension import RankExtensionFactory, RankParts
 from engine.runner.ranks.follower import Follower
 from ranks.launch import RankLaunch
+from ranks.line import RankExtension
 
 _LOG = structlog.get_logger()
 

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
-
-import torch
 
 from cluster.rank_facts import RankFacts
 from engine.contract.messages import Frame
-
-
-class RankLine(Protocol):
-    """A way to the extensions of the other ranks. From the engine's one thread."""
-
-    @property
-    def greetings(self) -> Mapping[int, bytes]:
-        """What each rank's extension said as it began, by rank; opaque here."""
-
-    def tell(self, body: bytes) -> None:
-        """To all of them, in order with the steps. Raises RankLost."""
-
-    def gather(self, rows: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
-        """Own rows [num_rows, width] and those of every other rank, side by side in order; `widths`
-        are the ranks' columns. Between two steps, where the extensions of all others call theirs
-        for the same word. Raises RankLost."""
-
-    def hear(self) -> list[tuple[int, bytes]]:
-        """What has come since the last call: (rank, body), in order for each rank. Never waits."""
+from ranks.line import RankLine
 
 
 class OtherRanks(RankLine, Protocol):

@@ -33,6 +33,7 @@ def fake_engine(*, block_size: int = BLOCK_SIZE) -> tuple[Engine, EngineParts]:
         spec=None,
         kv=replica.kv,
         generations=engine.placement.pool.generations,
+        shares=(),
         receiving_blocks=engine.receiving_blocks,
     )
     return engine, parts

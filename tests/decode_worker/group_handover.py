@@ -10,6 +10,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from cluster.identity import Role, new_incarnation
+from cluster.models.head_share import head_shares
 from cluster.sampling import SamplingParams
 from decode_worker.block_ledger import BlockLedger
 from decode_worker.engine_process import make_intake
@@ -54,6 +55,7 @@ class Side:
             spec=spec,
             kv=replica.kv,
             generations=self.engine.placement.pool.generations,
+            shares=head_shares(spec.card.config, spec.options.tensor_parallel_size),
             receiving_blocks=self.engine.receiving_blocks,
             line=replica.others,
         )

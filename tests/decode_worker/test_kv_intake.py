@@ -52,6 +52,7 @@ class Scene:
             spec=None,
             kv=self.target.blocks,
             generations=self.target.generations,
+            shares=(),
             receiving_blocks=lambda request_id: self.slots if request_id == "a" else None,
         )
         self._exporting = LoopbackTransport(self.source, "source", network=network)

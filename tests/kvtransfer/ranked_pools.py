@@ -9,9 +9,9 @@ import torch
 
 from cluster.block_span import BlockRun, BlockSpan
 from cluster.kv_peer import KvPeer
+from cluster.models.head_share import HeadShare
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_read import ReadTools
-from kvtransfer.head_share import HeadShare
 from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport
 from kvtransfer.read_job import ReadJob, ReadResult

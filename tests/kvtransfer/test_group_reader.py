@@ -23,7 +23,7 @@ from tests.manual_clock import ManualClock
 
 
 class Line:
-    """A ReadersLine to ranks in the same process; words wait until a rank is turned."""
+    """A RankLine to ranks in the same process; words wait until a rank is turned."""
 
     def __init__(self, world_size: int) -> None:
         self.told: list[deque[bytes]] = [deque() for _ in range(world_size - 1)]

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cluster.block_span import BlockSpan
+from cluster.models.head_share import HeadShare
 from engine.contract.messages import Frame, Prefilled
 from engine.process.extension import EngineParts
 from kernels.dispatch.block_digest import block_digest
-from kvtransfer.head_share import HeadShare
 from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import Digest, digest_parts, packed_digests
 from prefill_worker.export_group import ExportGroup, RankExporter, SharedPool
@@ -43,7 +43,8 @@ class Gathering:
 
 
 class Scene:
-    """An exporter whose pool lies at several ranks, each with a thread while it is asked."""
+    """An exporter whose pool lies at several ranks, each with a thread while it is asked; and its
+    line to them."""
 
     def __init__(self, num_heads: int, world_size: int, digests: dict[int, Digest]) -> None:
         network, cache = LoopbackNetwork(), marked_cache(num_heads)
@@ -65,13 +66,19 @@ class Scene:
             for rank, pool in enumerate(self.pools)
         ]
         self.others = [RankExporter(shared[r], transports[r]) for r in range(1, world_size)]
+        self.greetings = {r: other.greeting for r, other in enumerate(self.others, start=1)}
         self.threads = ThreadPoolExecutor(max(1, world_size - 1))
         self.asked: list[object] = []
         self.exporter = KvExporter(
-            EngineParts(spec=None, kv=self.pools[0].blocks, generations=self.pools[0].generations),
+            EngineParts(
+                spec=None,
+                kv=self.pools[0].blocks,
+                generations=self.pools[0].generations,
+                shares=shares,
+            ),
             transports[0],
             block_digest,
-            group=ExportGroup(shared[0], [other.greeting for other in self.others], self.tell),
+            group=ExportGroup(shared[0], self),
         )
 
     def tell(self, body: bytes) -> None:

@@ -16,11 +16,12 @@ import contextlib
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.home import kernels_folder
+from cluster.models.head_share import head_shares
 from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
 from engine.model.experts.rank_experts import RankExperts
 from engine.runner.model_runner import PartRunner
-from engine.runner.ranks.extension import RankExtension, RankExtensionFactory, RankParts
+from engine.runner.ranks.extension import RankExtensionFactory, RankParts
 from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.rank_portion import portion_of
@@ -30,6 +31,7 @@ from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.group_collective import GroupCollective
 from ranks.joining import Arrival
 from ranks.launch import RankLaunch
+from ranks.line import RankExtension
 from ranks.reports import Arrived, Progress, RankFailed, RankReady, ReportSender, Word
 
 _LONGEST_LOAD_S = 24 * 3600.0
@@ -109,7 +111,7 @@ class Follower:
             spec=self._spec,
             rank=self._rank,
             kv=part.pool.tensor[: part.num_blocks],
-            kv_heads=part.decoder.split.pool_heads,
+            shares=head_shares(self._spec.card.config, self._rank.world_size),
             gather=collective.all_gather,
         )
 

@@ -9,9 +9,9 @@ import torch
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.words import unpack
 from engine.runner.model_runner import ModelRunner
-from engine.runner.ranks.extension import RankExtension
 from engine.runner.ranks.step_message import read_step
 from ranks.collectives.group_collective import GroupCollective
+from ranks.line import RankExtension
 from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
 from ranks.reports import PartLoaded, Progress
 

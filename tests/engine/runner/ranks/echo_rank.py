@@ -6,7 +6,8 @@ import threading
 import time
 
 from engine.process.rank_main import rank_main
-from engine.runner.ranks.extension import RankExtension, RankParts
+from engine.runner.ranks.extension import RankParts
+from ranks.line import RankExtension
 
 WORK_S = 2.0
 """Of a rank that is told to work: the others wait for it in their next step."""
@@ -18,7 +19,8 @@ class EchoExtension:
     busy = False
 
     def __init__(self, parts: RankParts) -> None:
-        self.greeting = f"rank {parts.rank.index} keeps {list(parts.kv_heads)}".encode()
+        rank = parts.rank.index
+        self.greeting = f"rank {rank} keeps {list(parts.shares[rank].heads)}".encode()
         self._heard: list[bytes] = []
 
     def handle(self, body: bytes) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cluster.models.card import DecoderConfig
+from cluster.models.head_share import head_shares
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
-from kvtransfer.head_share import head_shares
 from tests.cluster.models.configs import DEEPSEEK_V3, LLAMA_3_70B, SMOLLM2
 
 
