@@ -37,6 +37,13 @@ class PromptToken(msgspec.Struct, frozen=True, gc=False):
     top: tuple[tuple[int, float], ...] = ()
 
 
+class BegunChoice(msgspec.Struct, frozen=True):
+    """A choice that goes on where another worker left it: the tokens that its reader has."""
+
+    choice: int
+    token_ids: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Counts of tokens; `completion_tokens` is over all choices."""

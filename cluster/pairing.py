@@ -8,8 +8,10 @@ from cluster.errors import PairingMismatch
 from cluster.granule import UNIT_TOKENS, block_size_class
 from cluster.kv_shape import KvShape
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
+RESUME_VERSION = 4
+"""Since this one a worker goes on with an answer that another has begun."""
 
 _OPTIONS = {"kv_dtype": "kv", "num_planes": "model"}
 """Fields that an operator sets by another name."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from cluster.block_span import BlockSpan
 from cluster.generation import (
+    BegunChoice,
     EngineLoad,
     FinishReason,
     GeneratedToken,
@@ -108,6 +109,16 @@ def token_from_wire(message: generation_pb2.GeneratedToken) -> GeneratedToken:
         logprob=message.logprob if message.HasField("logprob") else None,
         top=tuple((item.token_id, item.logprob) for item in message.top),
     )
+
+
+def begun_to_wire(begun: BegunChoice) -> handoff_pb2.BegunChoice:
+    """A choice that goes on elsewhere."""
+    return handoff_pb2.BegunChoice(choice=begun.choice, token_ids=begun.token_ids)
+
+
+def begun_from_wire(message: handoff_pb2.BegunChoice) -> BegunChoice:
+    """The inverse of `begun_to_wire`."""
+    return BegunChoice(message.choice, list(message.token_ids))
 
 
 def prompt_token_to_wire(token: PromptToken) -> generation_pb2.PromptToken:

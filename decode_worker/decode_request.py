@@ -28,7 +28,7 @@ from cluster.identity import WorkerKey
 from cluster.logs import bind_request, get_logger
 from cluster.process.background import Background
 from cluster.process.lifespan import WorkLease
-from cluster.wire import sampling_from_wire
+from cluster.wire import begun_from_wire, sampling_from_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from decode_worker.handoff import Handoff, HandoffState, HandoffTools
@@ -40,6 +40,7 @@ from decode_worker.stage_times import StageTimes
 from engine.contract.commands import Cancel, Finish, GenerateRequest, PrefillMode
 from engine.contract.messages import (
     Fetched,
+    PromptComputed,
     PromptScored,
     RequestEnded,
     Reserved,
@@ -130,6 +131,8 @@ class DecodeRequest:
                 self._outlet.add_token(self.request_id, event)
             case PromptScored():
                 self._outlet.add_prompt(self.request_id, event)
+            case PromptComputed():
+                self._note_computed(event)
             case Reserved() if self._handoff is not None:
                 self._handoff.reserved(event)
             case Fetched() if self._handoff is not None:
@@ -140,6 +143,18 @@ class DecodeRequest:
                 self._end(event)
             case _:
                 raise InternalError(f"a decode request got a {type(event).__name__}")
+
+    def _note_computed(self, event: PromptComputed) -> None:
+        source = self._times.source
+        cached_tokens = event.cached_tokens if source is None else source.cached_tokens
+        self._outlet.add_computed(self.request_id, cached_tokens, self._timing(event))
+
+    def _timing(self, event: PromptComputed | RequestEnded) -> Timing:
+        return self._times.timing(
+            event,
+            worker_id=self._parts.worker.key.worker_id,
+            kv_transport=self._engine.kv_transport,
+        )
 
     def _take_fetched(self, event: Fetched, handoff: Handoff) -> None:
         self._times.fetched(event)
@@ -195,11 +210,7 @@ class DecodeRequest:
             from_code(event.error_code, event.error_message) if event.error_code else None
         )
         usage = self._usage(event)
-        timing = self._times.timing(
-            event,
-            worker_id=self._parts.worker.key.worker_id,
-            kv_transport=self._engine.kv_transport,
-        )
+        timing = self._timing(event)
         self._outlet.add_ended(self.request_id, usage=usage, timing=timing, error=error)
         self._account(usage, timing, error)
         self._lease.release()
@@ -248,9 +259,11 @@ def _handoff_outcome(handoff: Handoff, error: SplitserveError | None) -> str:
 
 def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) -> GenerateRequest:
     """A prompt whose own tokens are scored is computed here, whoever is proposed: a block that was
-    computed elsewhere has no logits."""
+    computed elsewhere has no logits. So are several answers that go on: they have but the prompt
+    in common."""
     sampling = sampling_from_wire(submit.sampling)
     is_remote = bool(submit.prefill) and sampling.prompt_logprobs is None
+    is_remote = is_remote and len(submit.resume) <= 1
     return GenerateRequest(
         request_id=engine_id,
         token_ids=list(submit.token_ids),
@@ -259,4 +272,5 @@ def _to_engine(submit: worker_pb2.Submit, engine_id: str, deadline: Deadline) ->
         mode=PrefillMode.REMOTE if is_remote else PrefillMode.LOCAL,
         timeout_ms=deadline.remaining_ms,
         asked_s=submit.asked_s if submit.HasField("asked_s") else None,
+        resume=[begun_from_wire(begun) for begun in submit.resume],
     )

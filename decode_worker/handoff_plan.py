@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cluster.deadline import Deadline
 from cluster.identity import WorkerKey
-from cluster.wire import sampling_to_wire
+from cluster.wire import begun_to_wire, sampling_to_wire
 from engine.contract.commands import GenerateRequest
 from protos import handoff_pb2, worker_pb2
 
@@ -66,4 +66,5 @@ class HandoffPlan:
             first_block=first_block,
             digest_tokens=digest_tokens,
             cache_root=request.cache_root,
+            resume=begun_to_wire(request.resume[0]) if request.resume else None,
         )

@@ -57,7 +57,7 @@ class PrefillSource:
 
         Raises the SplitserveError for which this source is given up.
         """
-        sizes, num_tokens = self._peer.block_sizes, len(self._plan.request.token_ids)
+        sizes, num_tokens = self._peer.block_sizes, self._plan.request.num_known_tokens
         blocks = self._prompt.begin_source(sizes, num_tokens)
         request = self._plan.prefill_request(
             self._peer.key.incarnation,
@@ -89,7 +89,8 @@ class PrefillSource:
 
     def _first_wanted(self, blocks: SourceBlocks) -> int:
         """The first block to export; none when the first token is known to be the last one."""
-        if self._plan.request.sampling.max_tokens == 1:
+        request = self._plan.request
+        if request.sampling.max_tokens - request.num_begun_tokens == 1:
             return blocks.num_blocks
         return blocks.first_for(self._prompt.first_unverified)
 
@@ -116,7 +117,7 @@ class PrefillSource:
     def _take(self, event: handoff_pb2.PrefillEvent) -> None:
         match event.WhichOneof("event"):
             case "accepted":
-                num_tokens = len(self._plan.request.token_ids)
+                num_tokens = self._plan.request.num_known_tokens
                 self._cached_tokens = cached_tokens_of(
                     event.accepted, num_prompt_tokens=num_tokens, worker_id=self._worker_id
                 )
@@ -134,7 +135,7 @@ class PrefillSource:
             return
         tokens = first_tokens_of(
             first,
-            num_choices=self._plan.request.sampling.n,
+            choices=self._plan.request.choices,
             vocab_size=self._plan.vocab_size,
             worker_id=self._worker_id,
         )

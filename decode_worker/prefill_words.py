@@ -28,14 +28,14 @@ def cached_tokens_of(
 
 
 def first_tokens_of(
-    first: handoff_pb2.FirstToken, *, num_choices: int, vocab_size: int, worker_id: str
+    first: handoff_pb2.FirstToken, *, choices: list[int], vocab_size: int, worker_id: str
 ) -> list[ChoiceToken]:
-    """One token per choice."""
-    choices = sorted(item.choice for item in first.tokens)
-    if choices != list(range(num_choices)):
+    """One token of each of `choices`, which are in order."""
+    sampled = sorted(item.choice for item in first.tokens)
+    if sampled != choices:
         raise TransferFailed(
-            f"{worker_id} sampled {len(choices)} choices, the first ones {choices[:8]}; "
-            f"{num_choices} were asked for"
+            f"{worker_id} sampled {len(sampled)} choices, the first ones {sampled[:8]}; "
+            f"{len(choices)} were asked for, the first ones {choices[:8]}"
         )
     for name in ("queue_ms", "prefill_ms"):
         took_ms = getattr(first, name)

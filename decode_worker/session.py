@@ -102,6 +102,7 @@ class RouterSession:
             request_id,
             submit.token_ids,
             submit.sampling,
+            submit.resume,
             max_context_tokens=self._parts.worker.ready.max_context_tokens,
         )
         lease = self._parts.worker.lifespan.admit()

@@ -55,6 +55,13 @@ class SessionOutlet:
         )
         self._is_empty = False
 
+    def add_computed(self, request_id: str, cached_tokens: int, timing: Timing) -> None:
+        """The first tokens come in this frame."""
+        self._frame.computed.add(
+            request_id=request_id, cached_tokens=cached_tokens, timing=timing_to_wire(timing)
+        )
+        self._is_empty = False
+
     def add_ended(
         self,
         request_id: str,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cluster.deadline import Clock
 from cluster.generation import Timing
-from engine.contract.messages import Fetched, RequestEnded
+from engine.contract.messages import Fetched, PromptComputed, RequestEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SourceTimes:
 
 
 class StageTimes:
-    """Stamped by the request and its handoff; read once, when the request ends."""
+    """Stamped by the request and its handoff; read with the first tokens and at the end."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,13 +68,15 @@ class StageTimes:
         """The last block of the prompt was verified that long before its frame left."""
         self._verified_at = self._clock() - frame_delay_ms / 1000
 
-    def timing(self, ended: RequestEnded, *, worker_id: str, kv_transport: str) -> Timing:
-        """The worker's part of a request's timing."""
+    def timing(
+        self, said: PromptComputed | RequestEnded, *, worker_id: str, kv_transport: str
+    ) -> Timing:
+        """The worker's part of a request's timing, as far as it is known."""
         source = self._source
         reservation_ms = self._between_ms(self._submitted_at, self._reserved_at)
         return Timing(
-            queue_ms=reservation_ms + source.queue_ms if source else ended.queue_ms,
-            prefill_ms=source.prefill_ms if source else ended.prefill_ms,
+            queue_ms=reservation_ms + source.queue_ms if source else said.queue_ms,
+            prefill_ms=source.prefill_ms if source else said.prefill_ms,
             kv_ms=self._between_ms(self._reserved_at, self._source_began_at),
             kv_bytes=self._kv_bytes,
             kv_transfer_ms=self._kv_transfer_ms,

@@ -24,7 +24,13 @@ from cluster.kv_peer import KvPeer
 from cluster.logs import bind_request, get_logger
 from cluster.pairing import check_pairing
 from cluster.rpc import RpcServer, abort
-from cluster.wire import pairing_from_wire, pairing_to_wire, peer_to_wire, sampling_from_wire
+from cluster.wire import (
+    begun_from_wire,
+    pairing_from_wire,
+    pairing_to_wire,
+    peer_to_wire,
+    sampling_from_wire,
+)
 from cluster.world import World
 from engine.contract.commands import GenerateRequest, PrefillMode, ReleaseExport
 from prefill_worker.export_stream import ExportStream
@@ -120,8 +126,8 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         body = _to_engine(request, worker.engine.name_for(request.request_id), deadline)
         export = ExportStream(
             first_block=request.first_block,
-            num_blocks=-(-len(body.token_ids) // worker.pairing.block_size_tokens),
-            num_choices=body.sampling.n,
+            num_blocks=-(-body.num_known_tokens // worker.pairing.block_size_tokens),
+            num_choices=len(body.choices),
             clock=self._clock,
         )
         self._exports[export] = None
@@ -131,10 +137,10 @@ class PrefillWorker(handoff_pb2_grpc.PrefillWorkerServicer):
         except SplitserveError:
             raise
         except BaseException:
-            _note_release(export, worker.metrics, len(body.token_ids))
+            _note_release(export, worker.metrics, body.num_known_tokens)
             raise
         else:
-            _note_release(export, worker.metrics, len(body.token_ids))
+            _note_release(export, worker.metrics, body.num_known_tokens)
         finally:
             del self._exports[export]
             worker.engine.send(ReleaseExport(body.request_id))
@@ -190,6 +196,7 @@ def _check(request: handoff_pb2.PrefillRequest, worker: RunningWorker) -> None:
         request.request_id,
         request.token_ids,
         request.sampling,
+        [request.resume] if request.HasField("resume") else [],
         max_context_tokens=worker.ready.max_context_tokens,
     )
 
@@ -226,6 +233,7 @@ def _to_engine(
         first_block=request.first_block,
         digest_tokens=request.digest_tokens,
         timeout_ms=deadline.remaining_ms,
+        resume=[begun_from_wire(request.resume)] if request.HasField("resume") else [],
     )
 
 

@@ -91,8 +91,16 @@ class HandshakeResponse(_message.Message):
     peer: KvPeer
     def __init__(self, pairing: _Optional[_Union[Pairing, _Mapping]] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., peer: _Optional[_Union[KvPeer, _Mapping]] = ...) -> None: ...
 
+class BegunChoice(_message.Message):
+    __slots__ = ("choice", "token_ids")
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    choice: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, choice: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class PrefillRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens")
+    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens", "resume")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +108,7 @@ class PrefillRequest(_message.Message):
     FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
     CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
     DIGEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -107,7 +116,8 @@ class PrefillRequest(_message.Message):
     first_block: int
     cache_root: bytes
     digest_tokens: int
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ...) -> None: ...
+    resume: BegunChoice
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("cached_tokens",)

@@ -26,7 +26,7 @@ from protos import generation_pb2 as protos_dot_generation__pb2
 from protos import handoff_pb2 as protos_dot_handoff__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/worker.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\x1a\x14protos/handoff.proto\"H\n\rPrefillTarget\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"\xe6\x01\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12/\n\x08sampling\x18\x03 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x34\n\x07prefill\x18\x04 \x03(\x0b\x32#.splitserve.worker.v1.PrefillTarget\x12\x12\n\ncache_root\x18\x05 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x06 \x01(\x01\x12\x14\n\x07\x61sked_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\n\n\x08_asked_sJ\x04\x08\x07\x10\x08\"\x1c\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"-\n\x06\x46inish\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hoices\x18\x02 \x03(\r\"h\n\x0eWorkerIdentity\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12.\n\x07pairing\x18\x03 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\"\xe0\x01\n\rRouterMessage\x12.\n\x06submit\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.SubmitH\x00\x12.\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x1c.splitserve.worker.v1.CancelH\x00\x12.\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x1c.splitserve.worker.v1.FinishH\x00\x12\x34\n\x04open\x18\x04 \x01(\x0b\x32$.splitserve.worker.v1.WorkerIdentityH\x00\x42\t\n\x07message\"\x8f\x01\n\x06Tokens\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12-\n\x06tokens\x18\x03 \x03(\x0b\x32\x1d.splitserve.v1.GeneratedToken\x12\x32\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x1b.splitserve.v1.FinishReason\"c\n\x0cPromptTokens\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\r\x12*\n\x06tokens\x18\x03 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"\x93\x01\n\x05\x45nded\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x05usage\x18\x02 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x03 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12*\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1b.splitserve.worker.v1.Error\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"H\n\x0eHandoffOutcome\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x03 \x01(\x08\"\xba\x02\n\x0bWorkerFrame\x12,\n\x06tokens\x18\x01 \x03(\x0b\x32\x1c.splitserve.worker.v1.Tokens\x12*\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x1b.splitserve.worker.v1.Ended\x12.\n\x04load\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x36\n\x08handoffs\x18\x04 \x03(\x0b\x32$.splitserve.worker.v1.HandoffOutcome\x12\x34\n\x06opened\x18\x05 \x01(\x0b\x32$.splitserve.worker.v1.WorkerIdentity\x12\x33\n\x07prompts\x18\x06 \x03(\x0b\x32\".splitserve.worker.v1.PromptTokens\"\xd9\x03\n\nEngineLoad\x12\x13\n\x0bnum_running\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x1e\n\x16waiting_prefill_tokens\x18\x03 \x01(\x04\x12\x14\n\x0ctotal_blocks\x18\x04 \x01(\r\x12\x13\n\x0b\x66ree_blocks\x18\x05 \x01(\r\x12\x15\n\rcached_blocks\x18\x06 \x01(\r\x12\x15\n\ractive_blocks\x18\x07 \x01(\r\x12\x17\n\x0f\x65xported_blocks\x18\x08 \x01(\r\x12\x18\n\x10receiving_blocks\x18\t \x01(\r\x12\x12\n\nnum_leases\x18\n \x01(\r\x12\x1c\n\x14prefill_tokens_per_s\x18\x0b \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_step_ms\x18\x0c \x01(\x01\x12\x16\n\x0ekv_bytes_per_s\x18\r \x01(\x01\x12\x17\n\x0fnum_preemptions\x18\x0e \x01(\x04\x12\x17\n\x0fstep_gap_p99_ms\x18\x0f \x01(\x01\x12\x17\n\x0fwaiting_prompts\x18\x10 \x01(\r\x12\x15\n\rdecode_row_ms\x18\x11 \x01(\x01\x12\x18\n\x10prefill_token_ms\x18\x12 \x01(\x01\x12\x17\n\x0fprefill_pair_ms\x18\x13 \x01(\x01\")\n\rStatusRequest\x12\x18\n\x10\x63heck_invariants\x18\x01 \x01(\x08\"\xf3\x01\n\x0eStatusResponse\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12.\n\x04load\x18\x05 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x14\n\x0ckv_transport\x18\x06 \x01(\t\x12\x12\n\nviolations\x18\x07 \x03(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x0b\n\x03pid\x18\t \x01(\x04\x12\x12\n\nengine_pid\x18\n \x01(\x04\x12\x10\n\x08uptime_s\x18\x0b \x01(\x01\"\x0e\n\x0c\x44rainRequest\"\x10\n\x0ePromoteRequest2e\n\x0c\x44\x65\x63odeWorker\x12U\n\x07Session\x12#.splitserve.worker.v1.RouterMessage\x1a!.splitserve.worker.v1.WorkerFrame(\x01\x30\x01\x32\x8c\x02\n\x0bWorkerAdmin\x12S\n\x06Status\x12#.splitserve.worker.v1.StatusRequest\x1a$.splitserve.worker.v1.StatusResponse\x12Q\n\x05\x44rain\x12\".splitserve.worker.v1.DrainRequest\x1a$.splitserve.worker.v1.StatusResponse\x12U\n\x07Promote\x12$.splitserve.worker.v1.PromoteRequest\x1a$.splitserve.worker.v1.StatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/worker.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\x1a\x14protos/handoff.proto\"H\n\rPrefillTarget\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"\x99\x02\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12/\n\x08sampling\x18\x03 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x34\n\x07prefill\x18\x04 \x03(\x0b\x32#.splitserve.worker.v1.PrefillTarget\x12\x12\n\ncache_root\x18\x05 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x06 \x01(\x01\x12\x14\n\x07\x61sked_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x31\n\x06resume\x18\t \x03(\x0b\x32!.splitserve.worker.v1.BegunChoiceB\n\n\x08_asked_sJ\x04\x08\x07\x10\x08\"\x1c\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"-\n\x06\x46inish\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hoices\x18\x02 \x03(\r\"h\n\x0eWorkerIdentity\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12.\n\x07pairing\x18\x03 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\"\xe0\x01\n\rRouterMessage\x12.\n\x06submit\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.SubmitH\x00\x12.\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x1c.splitserve.worker.v1.CancelH\x00\x12.\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x1c.splitserve.worker.v1.FinishH\x00\x12\x34\n\x04open\x18\x04 \x01(\x0b\x32$.splitserve.worker.v1.WorkerIdentityH\x00\x42\t\n\x07message\"\x8f\x01\n\x06Tokens\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12-\n\x06tokens\x18\x03 \x03(\x0b\x32\x1d.splitserve.v1.GeneratedToken\x12\x32\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x1b.splitserve.v1.FinishReason\"c\n\x0cPromptTokens\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\r\x12*\n\x06tokens\x18\x03 \x03(\x0b\x32\x1a.splitserve.v1.PromptToken\"b\n\x0ePromptComputed\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12%\n\x06timing\x18\x03 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\x93\x01\n\x05\x45nded\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x05usage\x18\x02 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x03 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12*\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1b.splitserve.worker.v1.Error\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"H\n\x0eHandoffOutcome\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x03 \x01(\x08\"\xf2\x02\n\x0bWorkerFrame\x12,\n\x06tokens\x18\x01 \x03(\x0b\x32\x1c.splitserve.worker.v1.Tokens\x12*\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x1b.splitserve.worker.v1.Ended\x12.\n\x04load\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x36\n\x08handoffs\x18\x04 \x03(\x0b\x32$.splitserve.worker.v1.HandoffOutcome\x12\x34\n\x06opened\x18\x05 \x01(\x0b\x32$.splitserve.worker.v1.WorkerIdentity\x12\x33\n\x07prompts\x18\x06 \x03(\x0b\x32\".splitserve.worker.v1.PromptTokens\x12\x36\n\x08\x63omputed\x18\x07 \x03(\x0b\x32$.splitserve.worker.v1.PromptComputed\"\xd9\x03\n\nEngineLoad\x12\x13\n\x0bnum_running\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x1e\n\x16waiting_prefill_tokens\x18\x03 \x01(\x04\x12\x14\n\x0ctotal_blocks\x18\x04 \x01(\r\x12\x13\n\x0b\x66ree_blocks\x18\x05 \x01(\r\x12\x15\n\rcached_blocks\x18\x06 \x01(\r\x12\x15\n\ractive_blocks\x18\x07 \x01(\r\x12\x17\n\x0f\x65xported_blocks\x18\x08 \x01(\r\x12\x18\n\x10receiving_blocks\x18\t \x01(\r\x12\x12\n\nnum_leases\x18\n \x01(\r\x12\x1c\n\x14prefill_tokens_per_s\x18\x0b \x01(\x01\x12\x16\n\x0e\x64\x65\x63ode_step_ms\x18\x0c \x01(\x01\x12\x16\n\x0ekv_bytes_per_s\x18\r \x01(\x01\x12\x17\n\x0fnum_preemptions\x18\x0e \x01(\x04\x12\x17\n\x0fstep_gap_p99_ms\x18\x0f \x01(\x01\x12\x17\n\x0fwaiting_prompts\x18\x10 \x01(\r\x12\x15\n\rdecode_row_ms\x18\x11 \x01(\x01\x12\x18\n\x10prefill_token_ms\x18\x12 \x01(\x01\x12\x17\n\x0fprefill_pair_ms\x18\x13 \x01(\x01\")\n\rStatusRequest\x12\x18\n\x10\x63heck_invariants\x18\x01 \x01(\x08\"\xf3\x01\n\x0eStatusResponse\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12.\n\x04load\x18\x05 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x14\n\x0ckv_transport\x18\x06 \x01(\t\x12\x12\n\nviolations\x18\x07 \x03(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x0b\n\x03pid\x18\t \x01(\x04\x12\x12\n\nengine_pid\x18\n \x01(\x04\x12\x10\n\x08uptime_s\x18\x0b \x01(\x01\"\x0e\n\x0c\x44rainRequest\"\x10\n\x0ePromoteRequest2e\n\x0c\x44\x65\x63odeWorker\x12U\n\x07Session\x12#.splitserve.worker.v1.RouterMessage\x1a!.splitserve.worker.v1.WorkerFrame(\x01\x30\x01\x32\x8c\x02\n\x0bWorkerAdmin\x12S\n\x06Status\x12#.splitserve.worker.v1.StatusRequest\x1a$.splitserve.worker.v1.StatusResponse\x12Q\n\x05\x44rain\x12\".splitserve.worker.v1.DrainRequest\x1a$.splitserve.worker.v1.StatusResponse\x12U\n\x07Promote\x12$.splitserve.worker.v1.PromoteRequest\x1a$.splitserve.worker.v1.StatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,39 +36,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREFILLTARGET']._serialized_start=92
   _globals['_PREFILLTARGET']._serialized_end=164
   _globals['_SUBMIT']._serialized_start=167
-  _globals['_SUBMIT']._serialized_end=397
-  _globals['_CANCEL']._serialized_start=399
-  _globals['_CANCEL']._serialized_end=427
-  _globals['_FINISH']._serialized_start=429
-  _globals['_FINISH']._serialized_end=474
-  _globals['_WORKERIDENTITY']._serialized_start=476
-  _globals['_WORKERIDENTITY']._serialized_end=580
-  _globals['_ROUTERMESSAGE']._serialized_start=583
-  _globals['_ROUTERMESSAGE']._serialized_end=807
-  _globals['_TOKENS']._serialized_start=810
-  _globals['_TOKENS']._serialized_end=953
-  _globals['_PROMPTTOKENS']._serialized_start=955
-  _globals['_PROMPTTOKENS']._serialized_end=1054
-  _globals['_ENDED']._serialized_start=1057
-  _globals['_ENDED']._serialized_end=1204
-  _globals['_ERROR']._serialized_start=1206
-  _globals['_ERROR']._serialized_end=1244
-  _globals['_HANDOFFOUTCOME']._serialized_start=1246
-  _globals['_HANDOFFOUTCOME']._serialized_end=1318
-  _globals['_WORKERFRAME']._serialized_start=1321
-  _globals['_WORKERFRAME']._serialized_end=1635
-  _globals['_ENGINELOAD']._serialized_start=1638
-  _globals['_ENGINELOAD']._serialized_end=2111
-  _globals['_STATUSREQUEST']._serialized_start=2113
-  _globals['_STATUSREQUEST']._serialized_end=2154
-  _globals['_STATUSRESPONSE']._serialized_start=2157
-  _globals['_STATUSRESPONSE']._serialized_end=2400
-  _globals['_DRAINREQUEST']._serialized_start=2402
-  _globals['_DRAINREQUEST']._serialized_end=2416
-  _globals['_PROMOTEREQUEST']._serialized_start=2418
-  _globals['_PROMOTEREQUEST']._serialized_end=2434
-  _globals['_DECODEWORKER']._serialized_start=2436
-  _globals['_DECODEWORKER']._serialized_end=2537
-  _globals['_WORKERADMIN']._serialized_start=2540
-  _globals['_WORKERADMIN']._serialized_end=2808
+  _globals['_SUBMIT']._serialized_end=448
+  _globals['_CANCEL']._serialized_start=450
+  _globals['_CANCEL']._serialized_end=478
+  _globals['_FINISH']._serialized_start=480
+  _globals['_FINISH']._serialized_end=525
+  _globals['_WORKERIDENTITY']._serialized_start=527
+  _globals['_WORKERIDENTITY']._serialized_end=631
+  _globals['_ROUTERMESSAGE']._serialized_start=634
+  _globals['_ROUTERMESSAGE']._serialized_end=858
+  _globals['_TOKENS']._serialized_start=861
+  _globals['_TOKENS']._serialized_end=1004
+  _globals['_PROMPTTOKENS']._serialized_start=1006
+  _globals['_PROMPTTOKENS']._serialized_end=1105
+  _globals['_PROMPTCOMPUTED']._serialized_start=1107
+  _globals['_PROMPTCOMPUTED']._serialized_end=1205
+  _globals['_ENDED']._serialized_start=1208
+  _globals['_ENDED']._serialized_end=1355
+  _globals['_ERROR']._serialized_start=1357
+  _globals['_ERROR']._serialized_end=1395
+  _globals['_HANDOFFOUTCOME']._serialized_start=1397
+  _globals['_HANDOFFOUTCOME']._serialized_end=1469
+  _globals['_WORKERFRAME']._serialized_start=1472
+  _globals['_WORKERFRAME']._serialized_end=1842
+  _globals['_ENGINELOAD']._serialized_start=1845
+  _globals['_ENGINELOAD']._serialized_end=2318
+  _globals['_STATUSREQUEST']._serialized_start=2320
+  _globals['_STATUSREQUEST']._serialized_end=2361
+  _globals['_STATUSRESPONSE']._serialized_start=2364
+  _globals['_STATUSRESPONSE']._serialized_end=2607
+  _globals['_DRAINREQUEST']._serialized_start=2609
+  _globals['_DRAINREQUEST']._serialized_end=2623
+  _globals['_PROMOTEREQUEST']._serialized_start=2625
+  _globals['_PROMOTEREQUEST']._serialized_end=2641
+  _globals['_DECODEWORKER']._serialized_start=2643
+  _globals['_DECODEWORKER']._serialized_end=2744
+  _globals['_WORKERADMIN']._serialized_start=2747
+  _globals['_WORKERADMIN']._serialized_end=3015
 # @@protoc_insertion_point(module_scope)

@@ -19,7 +19,7 @@ class PrefillTarget(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s")
+    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s", "resume")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class Submit(_message.Message):
     CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     ASKED_S_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _generation_pb2.SamplingParams
@@ -34,7 +35,8 @@ class Submit(_message.Message):
     cache_root: bytes
     timeout_ms: float
     asked_s: float
-    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ...) -> None: ...
+    resume: _containers.RepeatedCompositeFieldContainer[_handoff_pb2.BegunChoice]
+    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ..., resume: _Optional[_Iterable[_Union[_handoff_pb2.BegunChoice, _Mapping]]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("request_id",)
@@ -94,6 +96,16 @@ class PromptTokens(_message.Message):
     tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptToken]
     def __init__(self, request_id: _Optional[str] = ..., first_index: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.PromptToken, _Mapping]]] = ...) -> None: ...
 
+class PromptComputed(_message.Message):
+    __slots__ = ("request_id", "cached_tokens", "timing")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    cached_tokens: int
+    timing: _generation_pb2.Timing
+    def __init__(self, request_id: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ...) -> None: ...
+
 class Ended(_message.Message):
     __slots__ = ("request_id", "usage", "timing", "error")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -125,20 +137,22 @@ class HandoffOutcome(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class WorkerFrame(_message.Message):
-    __slots__ = ("tokens", "ended", "load", "handoffs", "opened", "prompts")
+    __slots__ = ("tokens", "ended", "load", "handoffs", "opened", "prompts", "computed")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     HANDOFFS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[Tokens]
     ended: _containers.RepeatedCompositeFieldContainer[Ended]
     load: EngineLoad
     handoffs: _containers.RepeatedCompositeFieldContainer[HandoffOutcome]
     opened: WorkerIdentity
     prompts: _containers.RepeatedCompositeFieldContainer[PromptTokens]
-    def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ...) -> None: ...
+    computed: _containers.RepeatedCompositeFieldContainer[PromptComputed]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., handoffs: _Optional[_Iterable[_Union[HandoffOutcome, _Mapping]]] = ..., opened: _Optional[_Union[WorkerIdentity, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptTokens, _Mapping]]] = ..., computed: _Optional[_Iterable[_Union[PromptComputed, _Mapping]]] = ...) -> None: ...
 
 class EngineLoad(_message.Message):
     __slots__ = ("num_running", "num_waiting", "waiting_prefill_tokens", "total_blocks", "free_blocks", "cached_blocks", "active_blocks", "exported_blocks", "receiving_blocks", "num_leases", "prefill_tokens_per_s", "decode_step_ms", "kv_bytes_per_s", "num_preemptions", "step_gap_p99_ms", "waiting_prompts", "decode_row_ms", "prefill_token_ms", "prefill_pair_ms")

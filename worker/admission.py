@@ -7,12 +7,12 @@ time, or would never end.
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import ContextTooLong, InvalidRequest
-from cluster.sampling import MAX_STOP_TOKEN_IDS
-from protos import generation_pb2
+from cluster.sampling import MAX_CHOICES, MAX_STOP_TOKEN_IDS
+from protos import generation_pb2, handoff_pb2
 
 MAX_REQUEST_ID_CHARS = 256
 MAX_LOGIT_BIASES = 65_536
@@ -25,6 +25,7 @@ def check_size(
     request_id: str,
     token_ids: Sized,
     sampling: generation_pb2.SamplingParams,
+    resume: Sequence[handoff_pb2.BegunChoice],
     *,
     max_context_tokens: int,
 ) -> None:
@@ -32,10 +33,13 @@ def check_size(
     _at_most("request_id characters", len(request_id), MAX_REQUEST_ID_CHARS)
     _at_most("logit_bias entries", len(sampling.logit_bias), MAX_LOGIT_BIASES)
     _at_most("stop_token_ids", len(sampling.stop_token_ids), MAX_STOP_TOKEN_IDS)
-    if len(token_ids) > max_context_tokens:
+    _at_most("choices that go on", len(resume), MAX_CHOICES)
+    longest = max((len(begun.token_ids) for begun in resume), default=0)
+    if len(token_ids) + longest > max_context_tokens:
+        begun = f" and {longest} of its answer" if longest else ""
         raise ContextTooLong(
-            f"the prompt has {len(token_ids)} tokens, the context is {max_context_tokens}; "
-            "shorten the prompt",
+            f"the prompt has {len(token_ids)} tokens{begun}, the context is "
+            f"{max_context_tokens}; shorten the prompt",
             param="token_ids",
         )
 

@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from cluster.block_span import BlockRun, BlockSpan
-from cluster.generation import GeneratedToken
+from cluster.generation import BegunChoice, GeneratedToken
 from cluster.kv_peer import KvPeer
 from cluster.sampling import SamplingParams
 
@@ -36,6 +36,24 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of its time when it is submitted; infinity where nobody waits for it."""
     asked_s: float | None = None
     """The limit that the client named, for words; None: it named none."""
+    resume: list[BegunChoice] = []
+    """Empty: a new request. Else the choices that go on, all others being over: the tokens that
+    come next are those that would have come. EXPORT and REMOTE take one choice."""
+
+    @property
+    def choices(self) -> list[int]:
+        """Those that get tokens."""
+        return [begun.choice for begun in self.resume] or list(range(self.sampling.n))
+
+    @property
+    def num_begun_tokens(self) -> int:
+        """Of the longest answer that goes on."""
+        return max((len(begun.token_ids) for begun in self.resume), default=0)
+
+    @property
+    def num_known_tokens(self) -> int:
+        """Of the prompt and that answer."""
+        return len(self.token_ids) + self.num_begun_tokens
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -77,7 +95,8 @@ class ChoiceToken(msgspec.Struct, frozen=True):
 
 
 class Seed(msgspec.Struct, frozen=True, tag=True):
-    """The first token of every choice of a REMOTE request, sampled by the prefill worker.
+    """The first token of every choice of a REMOTE request, sampled by the prefill worker; of one
+    that goes on, its next one.
 
     The engine answers with a TokenEvent for each at once, before the KV is complete, and applies
     the rules for the end of a choice: the server relays the engine's frames and nothing else.

@@ -94,6 +94,16 @@ class Started(msgspec.Struct, frozen=True):
     """From Submit until then: the frame comes only after the step that computed the chunk."""
 
 
+class PromptComputed(msgspec.Struct, frozen=True, kw_only=True):
+    """A LOCAL or REMOTE request has its first tokens, which are in the same frame."""
+
+    request_id: str
+    cached_tokens: int
+    queue_ms: float
+    prefill_ms: float
+    """Both as in RequestEnded."""
+
+
 class QueuePlace(msgspec.Struct, frozen=True):
     """Where an EXPORT request's prompt stands, said when that has changed."""
 
@@ -139,6 +149,7 @@ class Frame(msgspec.Struct, kw_only=True):
     scored: list[PromptScored] = []
     reserved: list[Reserved] = []
     started: list[Started] = []
+    computed: list[PromptComputed] = []
     prefilled: list[Prefilled] = []
     fetched: list[Fetched] = []
     places: list[QueuePlace] = []
@@ -161,6 +172,7 @@ class Frame(msgspec.Struct, kw_only=True):
             or self.scored
             or self.reserved
             or self.started
+            or self.computed
             or self.prefilled
             or self.fetched
             or self.places

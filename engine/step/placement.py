@@ -24,9 +24,9 @@ class Placement:
         self.pool = BlockPool(num_blocks, self.cache)
 
     def num_uncached(self, request: Request) -> int:
-        """Prompt tokens that the cache lacks now."""
+        """Tokens of the leader that the cache lacks now."""
         matched = self._match(request, request.leader)
-        return request.leader.num_prompt - len(matched) * self.block_size
+        return len(request.leader.token_ids) - len(matched) * self.block_size
 
     def waiting_view(self, request: Request, sequence: Sequence, *, due_ms: float) -> WaitingView:
         """What admitting the sequence would cost now. Changes nothing."""

@@ -31,12 +31,12 @@ def deliver(request: Request, command: Deliver, placement: Placement) -> None:
     while index in request.delivered and index < len(leader.blocks):
         index += 1
     if index * size > leader.num_computed:
-        placement.record(leader, min(index * size, leader.num_prompt))
+        placement.record(leader, min(index * size, len(leader.token_ids)))
 
 
 def is_complete(request: Request) -> bool:
     """True when a REMOTE request has all that decoding needs."""
-    has_prompt = request.leader.num_computed == request.leader.num_prompt
+    has_prompt = request.leader.num_remaining == 0
     return has_prompt and request.first_tokens is not None
 
 
@@ -45,7 +45,7 @@ def turn_local(request: Request) -> None:
     leader = request.leader
     request.is_remote = request.goes_local = False
     leader.blocks.turn(Hold.ACTIVE)
-    leader.num_computed = min(leader.num_computed, leader.num_prompt - 1)
+    leader.num_computed = min(leader.num_computed, len(leader.token_ids) - 1)
     leader.life.advance(SequenceState.PREFILLING)
 
 
@@ -53,7 +53,7 @@ def announce(request: Request, placement: Placement) -> Prefilled | None:
     """The blocks of an EXPORT request that became final and that its reader lacks."""
     leader, first = request.leader, request.num_announced
     last = leader.num_computed // placement.block_size
-    if leader.num_computed == leader.num_prompt:
+    if not leader.num_remaining:
         last = len(leader.blocks)
     if last <= first:
         return None

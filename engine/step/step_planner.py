@@ -119,8 +119,8 @@ class StepPlanner:
         return self._placement.waiting_view(request, sequence, due_ms=due_ms)
 
     def _due_ms(self, request: Request, budget: Budget) -> float:
-        if request.is_open:
-            return 0.0  # it decodes, or has done so: nobody goes before it
+        if request.is_open or request.is_resumed:
+            return 0.0  # it decodes, or has done so, here or elsewhere: nobody goes before it
         return due_ms(
             request.arrived_s * 1e3,
             num_tokens=0 if request.is_remote else request.num_to_compute,

@@ -73,10 +73,10 @@ class TokenChoice:
 
     def seed(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """First tokens that a prefill worker sampled. Raises InternalError when they do not fit."""
-        if set(tokens) != set(range(request.params.n)):
+        if set(tokens) != set(request.choices):
             raise InternalError(
                 f"the prefill worker sent first tokens of choices {sorted(tokens)}; "
-                f"there are {request.params.n}"
+                f"there are {sorted(request.choices)}"
             )
         worst = max(token.token_id for token in tokens.values())
         if worst >= self._vocab_size:
@@ -123,7 +123,7 @@ class TokenChoice:
         if request is not None and request.is_open:
             choices = (sequence.choice,)
         elif request is not None and request.first_tokens is None:
-            choices = range(request.params.n)
+            choices = request.choices
         return [
             SamplingRow(
                 logit_row=logit_row,
@@ -182,6 +182,7 @@ class TokenChoice:
         reason = _finish_reason(
             token.token_id, sequence.num_generated, request.params, self._eos_token_ids
         )
+        self._note_first(request)
         self._writer.token(request, sequence.choice, token, reason)
         if reason is None:
             if sequence.life.state is SequenceState.PREFILLING:  # it had been preempted
@@ -191,15 +192,22 @@ class TokenChoice:
 
     def _take_first_tokens(self, request: Request, tokens: dict[int, GeneratedToken]) -> None:
         """Announces them; the request ends here when no choice goes on."""
-        request.first_token_s = self._clock()
+        self._note_first(request)
         request.first_tokens = {}
+        place = request.leader.num_generated + 1
         for choice, token in sorted(tokens.items()):
-            reason = _finish_reason(token.token_id, 1, request.params, self._eos_token_ids)
+            reason = _finish_reason(token.token_id, place, request.params, self._eos_token_ids)
             self._writer.token(request, choice, token, reason)
             if reason is None:
                 request.first_tokens[choice] = token
         if not request.first_tokens:
             self._writer.end(request, SequenceState.FINISHED)
+
+    def _note_first(self, request: Request) -> None:
+        """Tokens of it are about to be told."""
+        if request.first_token_s is None:
+            request.first_token_s = self._clock()
+            self._writer.computed(request)
 
     def _leave_prefill(self, request: Request) -> None:
         """The prompt is computed and the first tokens are known."""

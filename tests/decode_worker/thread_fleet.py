@@ -12,12 +12,13 @@ import random
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
+from cluster.generation import BegunChoice
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import Pairing
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.rpc import RpcServer, open_channel
 from cluster.sampling import SamplingParams
-from cluster.wire import sampling_to_wire
+from cluster.wire import begun_to_wire, sampling_to_wire
 from cluster.worker_identity import WorkerIdentity
 from cluster.world import World
 from decode_worker.kv_intake import KvIntake
@@ -127,7 +128,10 @@ class Fleet:
     faults: Faults
     router: RouterEnd
 
-    async def submit(self, request_id, prompt, sampling, targets, timeout_ms=20_000) -> None:
+    async def submit(
+        self, request_id, prompt, sampling, targets, timeout_ms=20_000, resume=None
+    ) -> None:
+        """`resume`: choice -> its tokens so far, of an answer that goes on."""
         submit = worker_pb2.Submit(
             request_id=request_id,
             token_ids=prompt,
@@ -135,6 +139,7 @@ class Fleet:
             prefill=[worker.target for worker in targets],
             cache_root=ROOT,
             timeout_ms=timeout_ms,
+            resume=[begun_to_wire(BegunChoice(*item)) for item in (resume or {}).items()],
         )
         await self.router.say(submit=submit)
 

@@ -16,6 +16,7 @@ from engine.contract.messages import (
     Fetched,
     Frame,
     Prefilled,
+    PromptComputed,
     PromptScored,
     QueuePlace,
     RequestEnded,
@@ -26,7 +27,15 @@ from engine.contract.messages import (
 
 _log = get_logger("worker.engine")
 RequestEvent = (
-    Reserved | Started | Fetched | Prefilled | PromptScored | QueuePlace | TokenEvent | RequestEnded
+    Reserved
+    | Started
+    | Fetched
+    | Prefilled
+    | PromptScored
+    | PromptComputed
+    | QueuePlace
+    | TokenEvent
+    | RequestEnded
 )
 
 
@@ -130,6 +139,7 @@ def _events_of(frame: Frame) -> Iterator[RequestEvent]:
     yield from frame.reserved
     yield from frame.started
     yield from frame.scored
+    yield from frame.computed
     yield from frame.tokens
     yield from frame.prefilled
     yield from frame.fetched

@@ -13,15 +13,17 @@ def check_request(
     """Raises InvalidRequest, ContextTooLong or OutOfBlocks with the value and the limit."""
     body.sampling.check(vocab_size)
     _check_prompt(body, vocab_size)
+    _check_resume(body, vocab_size)
     if body.sampling.prompt_logprobs is not None and body.mode is not PrefillMode.LOCAL:
         raise InvalidRequest(
             "prompt_logprobs needs a prompt that is computed where it decodes; leave prefill "
             "workers out",
             param="prompt_logprobs",
         )
-    completion = 0 if body.mode is PrefillMode.EXPORT else body.sampling.max_tokens
+    is_export = body.mode is PrefillMode.EXPORT
+    completion = body.num_begun_tokens if is_export else body.sampling.max_tokens
     num_tokens = len(body.token_ids) + completion
-    stored = num_tokens - (completion > 0)  # the last token's KV is never needed
+    stored = num_tokens - (not is_export)  # the last token's KV is never needed
     if stored > pool_tokens:
         raise OutOfBlocks(
             f"prompt and completion need KV for {stored} tokens, the pool holds {pool_tokens}; "
@@ -38,13 +40,38 @@ def check_request(
 def _check_prompt(body: GenerateRequest, vocab_size: int) -> None:
     if not body.token_ids:
         raise InvalidRequest("the prompt is empty; send at least one token", param="prompt")
-    worst = max(body.token_ids, key=lambda token_id: abs(token_id - vocab_size // 2))
-    if not 0 <= worst < vocab_size:
-        raise InvalidRequest(
-            f"the prompt has token id {worst}; allowed: 0 to {vocab_size - 1}", param="prompt"
-        )
+    _check_ids(body.token_ids, vocab_size, "the prompt")
     if len(body.cache_root) != NAME_BYTES:
         raise InvalidRequest(
             f"cache_root has {len(body.cache_root)} bytes; it must have {NAME_BYTES}",
             param="cache_root",
         )
+
+
+def _check_ids(token_ids: list[int], vocab_size: int, whose: str) -> None:
+    worst = max(token_ids, key=lambda token_id: abs(token_id - vocab_size // 2))
+    if not 0 <= worst < vocab_size:
+        raise InvalidRequest(
+            f"{whose} has token id {worst}; allowed: 0 to {vocab_size - 1}", param="prompt"
+        )
+
+
+def _check_resume(body: GenerateRequest, vocab_size: int) -> None:
+    """Each choice once, with something left to come; scores of the prompt were given before."""
+    params, choices = body.sampling, [begun.choice for begun in body.resume]
+    if not choices:
+        return
+    limit = params.n if body.mode is PrefillMode.LOCAL else 1
+    if len(set(choices)) < len(choices) or len(choices) > limit or max(choices) >= params.n:
+        raise InvalidRequest(
+            f"choices {choices[:8]} are to go on; allowed: {limit} of {params.n}", param="resume"
+        )
+    if body.num_begun_tokens >= params.max_tokens or params.prompt_logprobs is not None:
+        raise InvalidRequest(
+            f"an answer of {body.num_begun_tokens} tokens is to go on, max_tokens is "
+            f"{params.max_tokens}; of such an answer no token of the prompt is scored",
+            param="resume",
+        )
+    for begun in body.resume:
+        if begun.token_ids:
+            _check_ids(begun.token_ids, vocab_size, f"choice {begun.choice}")

@@ -3,6 +3,9 @@
 one leading sequence computes (or receives) the prompt
     -> first token of each choice: sampled here, or seeded by the prefill worker
     -> open: one sequence per unfinished choice, on shared prompt blocks
+
+An answer that goes on where another engine left it is part of what is computed first. Where several
+choices go on, each has a sequence from the beginning, as if all had been preempted.
 """
 
 from __future__ import annotations
@@ -17,17 +20,24 @@ from engine.step.requests.sequence import Sequence
 class Request:
     """The engine's record; lives from Submit until RequestEnded."""
 
-    def __init__(self, body: GenerateRequest, leader: Sequence, *, deadline: Deadline) -> None:
+    def __init__(
+        self, body: GenerateRequest, sequences: list[Sequence], *, deadline: Deadline
+    ) -> None:
+        """`sequences`: of the choices that go on, or the leader alone."""
         self.body = body
         self.request_id = body.request_id
         self.params = body.sampling
         self.deadline = deadline
-        self.sequences = [leader]
+        self.sequences = sequences
         """Those that are not over; the leader alone before the request is open."""
-        self.is_open = False
+        self.choices = body.choices
+        """Those that get tokens here."""
+        self.is_resumed = bool(body.resume)
+        """Its reader has tokens already."""
+        self.is_open = len(sequences) > 1
         self.is_export = body.mode is PrefillMode.EXPORT
         """Only the prompt is computed, for a reader elsewhere."""
-        self.num_seats = 1 if self.is_export else body.sampling.n
+        self.num_seats = 1 if self.is_export or self.is_open else len(self.choices)
         """Sequences that one sequence of this request stands for, now or soon."""
         self.is_remote = body.mode is PrefillMode.REMOTE
         """The prompt is computed elsewhere; ends with PrefillLocally, or when it has arrived."""
@@ -39,14 +49,14 @@ class Request:
         """Choices that go on after their first token; None: not known yet."""
         self.delivered: set[int] = set()
         """Indices of prompt blocks whose KV arrived."""
-        self.num_to_compute = len(body.token_ids)
+        self.num_to_compute = body.num_known_tokens
         """Prompt tokens that were in no cache when it came: how long its prompt should take."""
         self.num_announced = body.first_block
         """EXPORT: blocks before this index need no (further) announcement."""
         self.num_completion_tokens = 0
         self.num_cached_tokens = 0
         self.first_token_s: float | None = None
-        self._first_life = leader.life
+        self._first_life = self.leader.life
 
     @property
     def arrived_s(self) -> float:
@@ -63,6 +73,15 @@ class Request:
         """Tokens so far."""
         prompt = len(self.body.token_ids)
         return Usage(prompt, self.num_completion_tokens, self.num_cached_tokens)
+
+    def let_in_next(self) -> list[Sequence]:
+        """Queued sequences that may be admitted. Of several that go on together one at a time:
+        the others find in the cache what it has computed of their prompt."""
+        queued = [s for s in self.sequences if s.life.state is SequenceState.QUEUED]
+        if not (self.is_open and self.is_resumed):
+            return queued
+        is_computing = any(s.life.state is SequenceState.PREFILLING for s in self.sequences)
+        return [] if is_computing else queued[:1]
 
     def open(self) -> None:
         """Gives every unfinished choice its own sequence, on the leader's blocks."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from cluster.deadline import Clock, Deadline
+from cluster.generation import BegunChoice
 from engine.contract.commands import GenerateRequest
 from engine.memory.block_pool import Hold
 from engine.memory.lease import BlockLease
@@ -20,6 +21,8 @@ from engine.step.requests.sequence import Sequence
 
 _RUNNING = (SequenceState.PREFILLING, SequenceState.DECODING)
 _UNCOMPUTED = (SequenceState.QUEUED, SequenceState.PREFILLING)
+_NEW = BegunChoice(0, [])
+"""The leader of a new request, as if it went on."""
 
 HasReads = Callable[[str], bool]
 """Request id -> True while reads into its blocks are in flight (engine/process/extension.py)."""
@@ -56,23 +59,17 @@ class RequestTable:
     def add(self, body: GenerateRequest) -> Request:
         """A new request, queued behind all others."""
         self._num_arrived += 1
-        leader = Sequence(
-            body.request_id,
-            body.token_ids,
-            cache_root=body.cache_root,
-            arrival=self._num_arrived,
-            life=Life(self._clock, self.counts),
-        )
+        sequences = [self._queued(body, begun) for begun in body.resume or [_NEW]]
         if body.sampling.prompt_logprobs is not None:
-            leader.num_scored = 0
+            sequences[0].num_scored = 0
         deadline = Deadline.after(body.timeout_ms / 1e3, self._clock)
-        request = Request(body, leader, deadline=deadline)
+        request = Request(body, sequences, deadline=deadline)
         self._requests[body.request_id] = request
         return request
 
     def waiting(self) -> Iterator[tuple[Request, Sequence]]:
-        """Queued sequences, oldest request first."""
-        return self._in_states((SequenceState.QUEUED,))
+        """Queued sequences that may be admitted, oldest request first."""
+        return ((request, sequence) for request in self for sequence in request.let_in_next())
 
     def running(self) -> Iterator[tuple[Request, Sequence]]:
         """Sequences that may compute, oldest request first."""
@@ -148,6 +145,18 @@ class RequestTable:
                 if (s.life.state is SequenceState.QUEUED) is not (s.lease is None)
             ]
         return found
+
+    def _queued(self, body: GenerateRequest, begun: BegunChoice) -> Sequence:
+        sequence = Sequence(
+            body.request_id,
+            body.token_ids,
+            cache_root=body.cache_root,
+            arrival=self._num_arrived,
+            life=Life(self._clock, self.counts),
+        )
+        sequence.choice = begun.choice
+        sequence.token_ids += begun.token_ids
+        return sequence
 
     def _let_go(self, sequence: Sequence) -> None:
         if sequence.lease is not None and self._is_written(sequence.lease):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.errors import SplitserveError, status_of
 from cluster.generation import FinishReason, GeneratedToken, Usage
 from engine.contract.commands import GenerateRequest
-from engine.contract.messages import Frame, RequestEnded, Started, TokenEvent
+from engine.contract.messages import Frame, PromptComputed, RequestEnded, Started, TokenEvent
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -31,6 +31,18 @@ class FrameWriter:
             request.num_cached_tokens = sequence.num_computed
             self.frame.started.append(
                 Started(request.request_id, sequence.num_computed, request.queue_ms())
+            )
+
+    def computed(self, request: Request) -> None:
+        """Its first tokens are known. A reader of an export learns that otherwise."""
+        if not request.is_export:
+            self.frame.computed.append(
+                PromptComputed(
+                    request_id=request.request_id,
+                    cached_tokens=request.num_cached_tokens,
+                    queue_ms=request.queue_ms(),
+                    prefill_ms=request.prefill_ms(),
+                )
             )
 
     def token(

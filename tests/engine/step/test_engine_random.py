@@ -6,7 +6,9 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec import structs
 
+from cluster.generation import BegunChoice
 from cluster.sampling import SamplingParams
 from engine.contract.commands import (
     Cancel,
@@ -77,7 +79,7 @@ class World:
             check(self.decode)
 
     def submit(self) -> None:
-        """A prompt over two tokens, LOCAL or REMOTE with its EXPORT twin."""
+        """A prompt over two tokens, LOCAL or REMOTE with its EXPORT twin; some are begun."""
         chance, request_id = self.chance, str(len(self.bodies))
         body = GenerateRequest(
             request_id=request_id,
@@ -92,9 +94,23 @@ class World:
             mode=chance.choice([PrefillMode.LOCAL, PrefillMode.REMOTE]),
             timeout_ms=chance.choice([1e6, 1e6, 20.0]),
         )
+        if chance.random() < 0.4:
+            body = self.begun(body)
         self.bodies[request_id] = body
         self.completions[request_id] = Completion()
         self.decode.apply(Submit(body))
+
+    def begun(self, body: GenerateRequest) -> GenerateRequest:
+        """The same, but some of its choices are over, and of the others there are tokens."""
+        choices = [choice for choice in range(body.sampling.n) if self.chance.random() < 0.7]
+        resume = [
+            BegunChoice(
+                c, expected_tokens(body, c)[: self.chance.randrange(body.sampling.max_tokens)]
+            )
+            for c in choices
+        ]
+        mode = PrefillMode.LOCAL if len(resume) > 1 else body.mode
+        return structs.replace(body, resume=resume, mode=mode)
 
     def hand_over(self, frame: Frame) -> None:
         """A reservation starts the export of what is missing."""
@@ -108,6 +124,7 @@ class World:
                 sampling=body.sampling,
                 cache_root=ROOT,
                 mode=PrefillMode.EXPORT,
+                resume=body.resume,
                 first_block=reserved.first_block,
                 timeout_ms=self.chance.choice([1e6, 30.0]),
             )
@@ -225,8 +242,11 @@ def _compare(body: GenerateRequest, completion: Completion, finished: set[int]) 
     """Right to the last token when it succeeded, right as far as it came otherwise."""
     assert completion.ended is not None
     assert completion.ended.error_code in ("", "cancelled", "deadline_exceeded", "out_of_blocks")
-    for choice in range(body.sampling.n):
-        given, expected = completion.token_ids(choice), expected_tokens(body, choice)
+    begun = {item.choice: len(item.token_ids) for item in body.resume}
+    assert set(completion.tokens) <= set(body.choices)
+    for choice in body.choices:
+        given = completion.token_ids(choice)
+        expected = expected_tokens(body, choice)[begun.get(choice, 0) :]
         assert given == expected[: len(given)]
         if not completion.ended.error_code and choice not in finished:
             assert given == expected
