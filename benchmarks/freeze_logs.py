@@ -8,7 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-_GIVEN_UP = frozenset({"handoff failed", "a request is tried on another worker"})
+RETRIED = "a worker failed before the first token; the request goes to another worker"
+GONE_ON = "an answer goes on with another worker"
+_GIVEN_UP = frozenset({"handoff failed; the prompt is computed elsewhere", RETRIED, GONE_ON})
 
 
 def longest_wait_on_worker_s(log_dir: Path, worker_id: str, frozen: datetime) -> float | None:

@@ -147,6 +147,9 @@ class RouterOptions:
         "file of API keys (splitserve keys create): who sends none of them is refused; default: "
         "nobody is asked for one",
     )
+    continue_streams: bool = option(
+        True, "an answer whose decode worker dies, stands or stops goes on with another one"
+    )
     generation_config: str = option(
         "auto",
         "sampling of requests that name none: auto (the checkpoint's own) or none",

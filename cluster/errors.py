@@ -20,6 +20,7 @@
     |- DeadlineExceeded            504
     |- Cancelled                   the client left: 499
     |- WorkerLost                  the decode worker died: 502
+    |  |- RequestGivenUp           and so did another: it may be the request's doing
     |  |- WrongWorker              another process answers at its address
     |  '- RankLost                 a part of its replica died or stands still
     |     '- WrongGeneration       a rank belongs to a group that is gone
@@ -128,6 +129,11 @@ class Cancelled(SplitserveError):
 
 class WorkerLost(SplitserveError):
     """The worker that held the request died."""
+
+
+class RequestGivenUp(WorkerLost):
+    """Two workers were lost while they had the request: it may be the cause, and is tried no more.
+    The message names what the last one died of."""
 
 
 class WrongWorker(WorkerLost):
@@ -250,6 +256,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),
     Cancelled: ErrorStatus("cancelled", 499, "CANCELLED", "server_error"),
     WorkerLost: ErrorStatus("worker_lost", 502, "UNAVAILABLE", "server_error"),
+    RequestGivenUp: ErrorStatus("request_given_up", 502, "INTERNAL", "server_error"),
     WrongWorker: ErrorStatus("wrong_worker", 502, "FAILED_PRECONDITION", "server_error"),
     RankLost: ErrorStatus("rank_lost", 502, "UNAVAILABLE", "server_error"),
     WrongGeneration: ErrorStatus("wrong_generation", 502, "FAILED_PRECONDITION", "server_error"),

@@ -71,6 +71,7 @@ class FleetPlane:
             self.metrics,
             self.decisions,
             chance=world.chance,
+            continues=options.continue_streams,
         )
         self._service = self._membership_service(options, own, admission, awake)
 

@@ -33,6 +33,11 @@ class AdmissionLease:
         self._admission: Admission | None = admission
         self.admitted_s = admitted_s
 
+    @property
+    def is_held(self) -> bool:
+        """False once it was released."""
+        return self._admission is not None
+
     def release(self) -> None:
         """Idempotent."""
         admission, self._admission = self._admission, None

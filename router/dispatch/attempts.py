@@ -1,7 +1,10 @@
 """Where a request has been tried, and whether an error is a reason to try it elsewhere.
 
-an error before any token, that another worker may not have -> once more, on another worker
+an error that another worker may not have -> once more, on another worker
 a worker's own fault -> that worker rests
+a worker that is asked to stop -> on another one, which counts against nobody
+
+Once its client has tokens, a request goes to workers only whose tokens are the same.
 """
 
 from __future__ import annotations
@@ -9,17 +12,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.errors import (
+    Draining,
     InternalError,
     NotReady,
     OutOfBlocks,
     PairingMismatch,
+    RequestGivenUp,
     SplitserveError,
     TransferFailed,
     WorkerLost,
+    status_of,
 )
 from cluster.identity import Role, WorkerKey
+from cluster.pairing import RESUME_VERSION
 from router.dispatch.time_limits import NothingCame
 from router.fleet.fleet import Fleet
+from router.fleet.member import FleetMember
+
+MAX_MOVES = 8
+"""Workers that one request leaves because they stop: each costs its prompt once more. From then on
+it stays, for as long as its worker does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,10 @@ class RetryRule:
     """How many workers one request may meet before the error is its own."""
     is_workers_fault: bool = False
     """True when the worker should rest."""
+
+
+class MovedOn(Draining):
+    """The request is taken away from a worker that stops. No client is told."""
 
 
 ELSEWHERE: dict[type[SplitserveError], RetryRule] = {
@@ -47,17 +63,26 @@ _FINAL = RetryRule(1)
 
 
 class Attempts:
-    """Of one request: never the same worker twice."""
+    """Of one request: never the same worker twice. `continues`: also once its client has tokens."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, *, continues: bool = True) -> None:
         self._fleet = fleet
+        self._continues = continues
         self._tried: frozenset[WorkerKey] = frozenset()
+        self._current: FleetMember | None = None
         self._first_error: SplitserveError | None = None
+        self._pairing_key: str | None = None
+        """Of the worker that the client's first tokens are from; None: it has none."""
+        self._num_failed = self._num_lost = self._num_moves = 0
 
     @property
-    def tried(self) -> frozenset[WorkerKey]:
-        """Decode workers that it was sent to."""
-        return self._tried
+    def excluded(self) -> frozenset[WorkerKey]:
+        """Workers that it must not be sent to: those that had it, and where it has begun, decode
+        workers that would not go on with it."""
+        if self._pairing_key is None:
+            return self._tried
+        members = self._fleet.with_role(Role.DECODE)
+        return self._tried | {item.key for item in members if not self._fits(item)}
 
     @property
     def first_error(self) -> SplitserveError | None:
@@ -67,17 +92,58 @@ class Attempts:
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
         self._tried |= {worker}
+        self._current = self._fleet.find(worker)
+
+    def begun(self) -> None:
+        """The client has tokens of the worker that has the request."""
+        if self._current is not None:
+            self._pairing_key = self._current.pairing_key
 
     def failed(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The request failed there, with or without a token."""
         self._first_error = self._first_error or error
+        if self._is_stopping(error):
+            self._num_moves += 1
+            return
+        self._num_failed += 1
+        self._num_lost += isinstance(error, WorkerLost)
         if retry_rule(error).is_workers_fault:
             self._fleet.note_request(worker, failed=True)
 
     def may_go_on(self, error: SplitserveError) -> bool:
-        """True when another worker is there that may not have the error."""
-        others = (item for item in self._fleet.ready(Role.DECODE) if item.key not in self._tried)
-        return len(self._tried) < retry_rule(error).max_workers and any(others)
+        """True when another worker is there that may not have the error. Asked before it is told
+        to `failed`."""
+        if self._pairing_key is not None and not self._continues:
+            return False
+        if self._is_stopping(error):
+            has_tries = self._num_moves < MAX_MOVES
+        else:
+            has_tries = self._num_failed + 1 < retry_rule(error).max_workers
+        return has_tries and self._has_others()
+
+    def final(self, error: SplitserveError) -> SplitserveError:
+        """What the client is told when it does not go on."""
+        if self._num_lost < 2 or not isinstance(error, WorkerLost):
+            return error
+        return RequestGivenUp(
+            f"{self._num_lost} decode workers were lost while they had this request, which may be "
+            f"the cause: it is not tried again; the last one: {error.message}"
+        )
+
+    def cause_of(self, error: SplitserveError) -> str:
+        """Why it leaves a worker, in one word."""
+        return "drained" if self._is_stopping(error) else status_of(error).code
+
+    def _is_stopping(self, error: SplitserveError) -> bool:
+        was_asked = self._current is not None and self._current.state.draining
+        return isinstance(error, MovedOn) or (was_asked and isinstance(error, WorkerLost))
+
+    def _has_others(self) -> bool:
+        return bool(self._fleet.ready(Role.DECODE, without=self.excluded))
+
+    def _fits(self, item: FleetMember) -> bool:
+        speaks = item.member.pairing.protocol_version >= RESUME_VERSION
+        return speaks and item.pairing_key == self._pairing_key
 
 
 def retry_rule(error: SplitserveError) -> RetryRule:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cluster.errors import WorkerLost
 from cluster.identity import WorkerKey
-from cluster.wire import sampling_to_wire
+from cluster.wire import begun_to_wire, sampling_to_wire
 from protos import worker_pb2
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
@@ -78,7 +78,7 @@ class ChosenWorkers:
 
     def assign(self, request: RoutedRequest) -> Assignments:
         """Counts the request at the decode worker and at who computes its prompt, or nowhere."""
-        num_prompt = len(request.token_ids)
+        num_prompt = request.num_known_tokens
         total = num_prompt + request.max_answer_tokens
         uncached = self._uncached(self.computing, num_prompt)
         if self.is_local:
@@ -108,6 +108,7 @@ class ChosenWorkers:
             cache_root=request.root_at(self.decode.pairing_key),
             timeout_ms=max(1.0, request.limits.whole.remaining_ms),
             asked_s=request.limits.asked_s,
+            resume=map(begun_to_wire, request.resume),
         )
 
     def _uncached(self, item: FleetMember, num_prompt_tokens: int) -> int:

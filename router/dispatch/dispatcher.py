@@ -3,8 +3,8 @@
     admit -> wait for a decode worker -> decide -> send -> relay tokens -> Completed
                                            ^         |        |               ^
                                            |         |        '- all stopped -'
-                                           '---------' an error before any token that another
-                                                       worker may not have: once more, elsewhere
+                                           '---------' its worker fails, dies, stands or stops, and
+                                                       another may not: on from what was relayed
 
 A request ends once: with Completed, with one error, or because the caller closed the iterator.
 """
@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from random import Random
 
-from cluster.errors import ContextTooLong, InternalError, SplitserveError, status_of
+from cluster.errors import ContextTooLong, InternalError, NoWorker, SplitserveError, status_of
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from router.dispatch.admission import Admission, AdmissionLease
 from router.dispatch.attempts import Attempts
+from router.dispatch.evacuation import Evacuation
+from router.dispatch.journey import Journey
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.running_choices import RunningChoices
@@ -33,7 +34,6 @@ from router.dispatch.stream import (
     RoutedRequest,
     StreamEvent,
 )
-from router.dispatch.time_limits import NothingCame
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
@@ -57,7 +57,9 @@ class Dispatcher:
         decisions: DecisionLog,
         *,
         chance: Random,
+        continues: bool = True,
     ) -> None:
+        """`continues`: answers go on with another worker when theirs is lost, stands or stops."""
         self._admission = admission
         self._fleet = fleet
         self._index = index
@@ -65,6 +67,8 @@ class Dispatcher:
         self._metrics = metrics
         self._decisions = decisions
         self._desk = RoutingDesk(fleet, index, estimates, chance)
+        self._continues = continues
+        self._evacuation = Evacuation(fleet, is_on=continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
         metrics.watch_index(lambda: index.num_blocks)
 
@@ -72,42 +76,26 @@ class Dispatcher:
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
-        clock = RequestClock(
-            request.limits.arrived_s,
-            clock=request.limits.clock,
-            on_gap=self._metrics.inter_token.observe,
-        )
-        choices = RunningChoices(counts or new_counts(request.sampling.n))
-        attempts = Attempts(self._fleet)
         deadline = request.limits.to_first_token
         with (
             self._counted(),
             await self._admission.admit(request.tenant, deadline) as place,
+            self._under_way(request, counts, place) as journey,
         ):
             while True:
-                decision = await self._decide(request, clock, attempts)
-                decode = decision.route.decode
+                decision = await self._decide(journey)
                 try:
-                    with self._sent(request, decision, place) as run:
-                        choices.run_by(run)
+                    with self._sent(journey, decision) as run:
                         while isinstance(event := await run.next(), PromptTokens | ChoiceTokens):
-                            if isinstance(event, PromptTokens):
+                            if journey.take(event):
                                 yield event
-                            elif choices.take(event):
-                                clock.tokens(event.choice, len(event.tokens))
-                                yield event
-                        completed = self._complete(decision, choices, event, clock)
+                        completed = self._complete(decision, journey, event)
                         break
                 except SplitserveError as error:
-                    if choices.are_over:
-                        completed = self._complete_unheard(decision, choices, clock, error)
+                    if journey.choices.are_over:
+                        completed = self._complete_unheard(decision, journey, error)
                         break
-                    attempts.failed(decode, error)
-                    if clock.has_token or not attempts.may_go_on(error):
-                        raise
-                    self._note_retry(request, decode, error)
-                    if isinstance(error, NothingCame):
-                        request = replace(request, limits=request.limits.begun_again())
+                    self._go_on(journey, decision.route.decode, error)
         yield completed
 
     @contextmanager
@@ -119,74 +107,104 @@ class Dispatcher:
             self._metrics.requests.labels(_outcome_of(end)).inc()
             raise
 
-    async def _decide(
-        self, request: RoutedRequest, clock: RequestClock, attempts: Attempts
-    ) -> Decision:
-        await self._fleet.wait_for_decode(request.limits.to_first_token)
+    @contextmanager
+    def _under_way(
+        self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None, place: AdmissionLease
+    ) -> Iterator[Journey]:
+        """The request from its admission on, over all its workers."""
+        clock = RequestClock(
+            request.limits.arrived_s,
+            clock=request.limits.clock,
+            on_gap=self._metrics.inter_token.observe,
+            on_pause=lambda pause_s: self._note_pause(journey, pause_s),
+        )
+        choices = RunningChoices(counts or new_counts(request.sampling.n))
+        attempts = Attempts(self._fleet, continues=self._continues)
+        journey = Journey(request, choices, attempts, clock, place, self._evacuation)
         try:
-            decision = self._desk.decide(request, attempts.tried)
-        except ContextTooLong as error:  # where it has not been: its length was fine elsewhere
+            yield journey
+        finally:
+            self._evacuation.forget(journey)
+
+    async def _decide(self, journey: Journey) -> Decision:
+        request, attempts = journey.request, journey.attempts
+        try:
+            await self._fleet.wait_for_decode(request.limits.to_first_token)
+            decision = self._desk.decide(request, attempts.excluded)
+        except (ContextTooLong, NoWorker) as error:  # where it has been it was right
             raise attempts.first_error or error from None
+        decision.notes += journey.notes
         self._decisions.record(decision)
-        clock.dispatched()
+        journey.clock.dispatched()
         attempts.sent(decision.route.decode)
         return decision
 
     @contextmanager
-    def _sent(
-        self, request: RoutedRequest, decision: Decision, place: AdmissionLease
-    ) -> Iterator[RunningRequest]:
-        """The request at its workers, until the block ends; its place is free when they end."""
+    def _sent(self, journey: Journey, decision: Decision) -> Iterator[RunningRequest]:
+        """The request at its workers, until the block ends."""
+        request = self._desk.fitted(journey.request, decision.route.decode)
         run = RunningRequest(
-            self._desk.fitted(request, decision.route.decode),
-            decision.view,
-            decision.route,
-            self._fleet,
-            self._index,
-            on_end=place.release,
+            request, decision.view, decision.route, self._fleet, self._index, journey
         )
+        journey.run_by(run, request)
         self._metrics.routes.labels(decision.route.reason.value).inc()
         try:
             yield run
         finally:
             run.close()
 
-    def _note_retry(self, request: RoutedRequest, tried: WorkerKey, error: SplitserveError) -> None:
-        self._metrics.retries.inc()
-        _log.warning(
-            "a worker failed before the first token; the request goes to another worker",
-            request_id=request.request_id,
-            worker_id=tried.worker_id,
-            code=status_of(error).code,
-            error=error.message,
+    def _go_on(self, journey: Journey, tried: WorkerKey, error: SplitserveError) -> None:
+        """The next worker has it from here on. Raises what the client is told where none has."""
+        cause = journey.attempts.cause_of(error)
+        journey.go_on(tried, error)
+        facts = {
+            "request_id": journey.request_id,
+            "worker_id": tried.worker_id,
+            "code": cause,
+            "error": error.message,
+        }
+        if journey.has_moved:
+            self._metrics.continued.labels(cause).inc()
+            num_tokens = journey.request.num_begun_tokens
+            _log.warning("an answer goes on with another worker", num_tokens=num_tokens, **facts)
+        else:
+            self._metrics.retries.inc()
+            _log.warning(
+                "a worker failed before the first token; the request goes to another worker",
+                **facts,
+            )
+
+    def _note_pause(self, journey: Journey, pause_s: float) -> None:
+        self._metrics.pause.observe(pause_s)
+        worker = journey.worker
+        _log.info(
+            "an answer has gone on",
+            request_id=journey.request_id,
+            worker_id=worker.worker_id if worker is not None else None,
+            num_tokens=journey.request.num_begun_tokens,
+            pause_ms=round(pause_s * 1000, 1),
         )
 
     def _complete(
-        self,
-        decision: Decision,
-        choices: RunningChoices,
-        told: tuple[Usage, Timing],
-        clock: RequestClock,
+        self, decision: Decision, journey: Journey, told: tuple[Usage, Timing]
     ) -> Completed:
-        usage, worker = choices.summed_up(told)
-        timing = clock.complete(worker, longest_tokens=choices.longest_tokens)
-        route = decision.route
-        self._metrics.expected_tokens.inc(decision.expected_tokens)
-        self._estimates.finished(
-            usage,
-            timing,
-            decode=route.decode,
-            prefill=prefill_worker_of(timing, route),
-            num_choices=decision.view.num_choices,
-        )
-        return self._ended_well(decision, usage, timing)
+        """Measurements are made of undisturbed requests."""
+        usage, worker = journey.summed_up(told)
+        completed = self._ended_well(decision, journey, usage, worker)
+        if not journey.has_moved:
+            route = decision.route
+            self._metrics.expected_tokens.inc(decision.expected_tokens)
+            self._estimates.finished(
+                usage,
+                completed.timing,
+                decode=route.decode,
+                prefill=prefill_worker_of(completed.timing, route),
+                num_choices=decision.view.num_choices,
+            )
+        return completed
 
     def _complete_unheard(
-        self,
-        decision: Decision,
-        choices: RunningChoices,
-        clock: RequestClock,
-        error: SplitserveError,
+        self, decision: Decision, journey: Journey, error: SplitserveError
     ) -> Completed:
         """The text is complete and its worker lost, or late: what is known here has to do."""
         _log.warning(
@@ -195,12 +213,14 @@ class Dispatcher:
             code=status_of(error).code,
             error=error.message,
         )
-        usage = Usage(decision.view.prompt_tokens, choices.num_tokens, cached_tokens=0)
-        worker = Timing(decode_worker=decision.route.decode.worker_id)
-        timing = clock.complete(worker, longest_tokens=choices.longest_tokens)
-        return self._ended_well(decision, usage, timing)
+        usage, worker = journey.summed_up_alone(decision.route.decode.worker_id)
+        return self._ended_well(decision, journey, usage, worker)
 
-    def _ended_well(self, decision: Decision, usage: Usage, timing: Timing) -> Completed:
+    def _ended_well(
+        self, decision: Decision, journey: Journey, usage: Usage, worker: Timing
+    ) -> Completed:
+        longest_tokens = journey.choices.longest_tokens
+        timing = journey.clock.complete(worker, longest_tokens=longest_tokens)
         self._metrics.finished(usage, timing)
         self._decisions.finished(decision.request_id, usage, timing)
         return Completed(usage, timing)

@@ -54,7 +54,7 @@ class LeftBehind:
         went beyond the first token; one that ended with it may have stopped reading."""
         decode = self._workers.decode.key.worker_id
         computer = timing.prefill_worker or decode
-        has_decoded = usage.completion_tokens > self._request.sampling.n
+        has_decoded = usage.completion_tokens > self._request.num_choices
         self._holders = frozenset({computer, decode} if has_decoded else {computer})
         named = (item for item in self._workers.all if item.key.worker_id == computer)
         self._computer, self._num_cached_tokens = next(named, None), usage.cached_tokens
@@ -84,4 +84,4 @@ class LeftBehind:
         if item is self._computer:
             found = min(found, self._num_cached_tokens)
         num_made = self._num_made_tokens if item is self._workers.decode else 0
-        return len(self._request.token_ids) - found + num_made
+        return self._request.num_known_tokens - found + num_made

@@ -18,10 +18,13 @@ class RequestClock:
         *,
         clock: Callable[[], float] = time.monotonic,
         on_gap: Callable[[float], None] = lambda gap_s: None,
+        on_pause: Callable[[float], None] = lambda pause_s: None,
     ) -> None:
         self._arrived_s = arrived_s
         self._clock = clock
         self._on_gap = on_gap
+        self._on_pause = on_pause
+        self._is_interrupted = False
         self._dispatched_s = arrived_s
         self._first_s: float | None = None
         self._last_s: dict[int, float] = {}
@@ -32,8 +35,13 @@ class RequestClock:
         return self._first_s is not None
 
     def dispatched(self) -> None:
-        """The router's own queueing is over; the last call counts."""
-        self._dispatched_s = self._clock()
+        """The router's own queueing is over; the last call before the first token counts."""
+        if self._first_s is None:
+            self._dispatched_s = self._clock()
+
+    def interrupted(self) -> None:
+        """Another worker goes on: `on_pause` hears the time between the tokens of the two."""
+        self._is_interrupted = bool(self._last_s)
 
     def tokens(self, choice: int, num_tokens: int) -> None:
         """Tokens of a choice are about to leave; `on_gap` hears the time since its last ones."""
@@ -42,6 +50,9 @@ class RequestClock:
         now_s = self._clock()
         if self._first_s is None:
             self._first_s = now_s
+        if self._is_interrupted:
+            self._is_interrupted = False
+            self._on_pause(now_s - max(self._last_s.values()))
         if choice in self._last_s:
             self._on_gap(now_s - self._last_s[choice])
         self._last_s[choice] = now_s

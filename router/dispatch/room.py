@@ -21,7 +21,7 @@ def with_room(members: list[FleetMember], request: RoutedRequest) -> list[FleetM
     max_tokens = request.sampling.max_tokens
     if not request.is_default_length:
         return _holding(members, request, max_tokens)
-    shortest = max(1, request.sampling.min_tokens)
+    shortest = max(request.num_begun_tokens + 1, request.sampling.min_tokens)
     usual = max(shortest, min(max_tokens, USUAL_ANSWER_TOKENS))
     if able := _holding(members, request, usual):
         return able

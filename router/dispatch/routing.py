@@ -43,13 +43,13 @@ class RoutingDesk:
         Raises ContextTooLong when it fits in no decode worker, NoWorker when none takes it now.
         """
         decode = self._decode_members(request, excluded)
-        scores = request.sampling.prompt_logprobs is not None
+        reason = _why_alone(request)
         view = self._view(
-            request, decode, [] if scores else self._prefill_members(request, excluded)
+            request, decode, [] if reason else self._prefill_members(request, excluded)
         )
         route = choose_route(view)
-        if scores:
-            route = replace(route, reason=RouteReason.PROMPT_LOGPROBS)
+        if reason is not None:
+            route = replace(route, reason=reason)
         return Decision(request.request_id, view, route, self._fleet.mismatches)
 
     def fitted(self, request: RoutedRequest, decode: WorkerKey) -> RoutedRequest:
@@ -63,13 +63,13 @@ class RoutingDesk:
         return [
             item
             for item in self._fleet.ready(Role.PREFILL)
-            if item.capacity_tokens >= len(request.token_ids) and item.key not in excluded
+            if item.capacity_tokens >= request.num_known_tokens and item.key not in excluded
         ]
 
     def _decode_members(
         self, request: RoutedRequest, excluded: frozenset[WorkerKey]
     ) -> list[FleetMember]:
-        ready = [item for item in self._fleet.ready(Role.DECODE) if item.key not in excluded]
+        ready = self._fleet.ready(Role.DECODE, without=excluded)
         if not ready:
             raise NoWorker("no decode worker takes new work")
         able = with_room(ready, request)
@@ -92,15 +92,16 @@ class RoutingDesk:
     ) -> RoutingView:
         matches = self._matches(request, [*decode, *prefill])
         link = self._estimates.kv_bytes_per_s
+        max_tokens = request.sampling.max_tokens - request.num_begun_tokens
         return RoutingView(
-            prompt_tokens=len(request.token_ids),
-            max_tokens=request.sampling.max_tokens,
+            prompt_tokens=request.num_known_tokens,
+            max_tokens=max_tokens,
             block_size_tokens=max(item.member.pairing.block_size_tokens for item in decode),
             decode=tuple(self._worker_view(item, matches, link) for item in decode),
             prefill=tuple(self._worker_view(item, matches, link) for item in prefill),
             handoff_ms=self._estimates.handoff_ms,
-            expected_tokens=min(request.sampling.max_tokens, self._estimates.completion_tokens),
-            num_choices=request.sampling.n,
+            expected_tokens=min(max_tokens, self._estimates.completion_tokens),
+            num_choices=request.num_choices,
             links=self._estimates.links.rates(),
             turn=self._chance.randrange(_TURNS),
         )
@@ -143,6 +144,13 @@ class RoutingDesk:
             kv_bytes_per_token=item.kv_bytes_per_token,
             kv_bytes_per_s=link_bytes_per_s(link, load.kv_bytes_per_s),
         )
+
+
+def _why_alone(request: RoutedRequest) -> RouteReason | None:
+    """Why no prefill worker can have a part in it; None: one can."""
+    if request.sampling.prompt_logprobs is not None:
+        return RouteReason.PROMPT_LOGPROBS
+    return RouteReason.SEVERAL_GO_ON if len(request.resume) > 1 else None
 
 
 def _warm(members: list[FleetMember]) -> list[FleetMember]:

@@ -5,12 +5,13 @@ open --the worker's finish reason | the reader's stop--> over
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from cluster.generation import Timing, Usage
+from cluster.generation import BegunChoice, Timing, Usage
 from router.dispatch.stream import ChoiceTokens
 from router.text.choice_count import ChoiceCount, num_tokens_of
 
@@ -24,10 +25,11 @@ class ChoiceRunner(Protocol):
 
 class RunningChoices:
     """One per request; a request that is sent again keeps it. What is relayed is told to the
-    choices' counts."""
+    choices' counts, and kept: with it another worker can go on."""
 
     def __init__(self, counts: Sequence[ChoiceCount]) -> None:
         self._counts = counts
+        self._token_ids = [array("I") for _ in counts]
         self._open = set(range(len(counts)))
         self._runner: ChoiceRunner | None = None
         for choice, count in enumerate(counts):
@@ -37,6 +39,16 @@ class RunningChoices:
     def are_over(self) -> bool:
         """True when no choice goes on."""
         return not self._open
+
+    @property
+    def have_begun(self) -> bool:
+        """True once a token was relayed."""
+        return any(self._token_ids)
+
+    @property
+    def begun(self) -> list[BegunChoice]:
+        """Those that go on, with all that was relayed of them."""
+        return [BegunChoice(c, self._token_ids[c].tolist()) for c in sorted(self._open)]
 
     @property
     def num_tokens(self) -> int:
@@ -59,6 +71,7 @@ class RunningChoices:
         if event.choice not in self._open:
             return False
         self._counts[event.choice].gave(len(event.tokens))
+        self._token_ids[event.choice].extend([token.token_id for token in event.tokens])
         if event.finish_reason is not None:
             self._open.discard(event.choice)
         return True

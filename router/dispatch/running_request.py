@@ -10,7 +10,7 @@ At its first end, read or not, it leaves its workers: they are judged, and their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.generation import Timing, Usage
@@ -23,7 +23,7 @@ from cluster.wire import (
 from protos import worker_pb2
 from router.dispatch.chosen_workers import Assignments, ChosenWorkers
 from router.dispatch.left_behind import LeftBehind
-from router.dispatch.stream import ChoiceTokens, PromptTokens, RoutedRequest
+from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import ProgressWatch, TimeLimits
 from router.fleet.fleet import Fleet
 from router.fleet.request_stream import RequestStream, StreamListener
@@ -32,6 +32,20 @@ from router.pricing.route import Route, RoutingView
 
 FINISH_TIMEOUT_S = 1.0
 """A worker answers the finish of a last choice within a step; one that dies must hold up nobody."""
+
+
+class RunFollower(Protocol):
+    """Hears of a request at its workers, however far its client has read."""
+
+    def computed(self, cost: PromptCost) -> None:
+        """The first tokens come next; what was computed before them took this."""
+
+    def begun(self) -> None:
+        """The first tokens have come from this worker."""
+
+    def ended(self, error: SplitserveError | None) -> None:
+        """No worker will do anything more for it, but for what `error` lets another one do. Once;
+        not where the client leaves first."""
 
 
 class RunningRequest:
@@ -44,13 +58,11 @@ class RunningRequest:
         route: Route,
         fleet: Fleet,
         index: PrefixIndex,
-        *,
-        on_end: Callable[[], None],
+        follower: RunFollower,
     ) -> None:
-        """`on_end`: no worker will do anything more for it, however far its client has read."""
         workers = ChosenWorkers.of(view, route, fleet)
         self.decode = route.decode
-        self._fleet, self._on_end = fleet, on_end
+        self._fleet, self._follower = fleet, follower
         self._standstill = workers.standstill
         self._between_tokens_s = request.limits.between_tokens_s
         self._is_local = workers.is_local
@@ -91,6 +103,10 @@ class RunningRequest:
                 FINISH_TIMEOUT_S, self._give_up_on_the_end
             )
 
+    def leave(self, why: SplitserveError) -> None:
+        """Ends it here with that error, after what has arrived; the worker is told to stop."""
+        self._stream.fail(why)
+
     def close(self) -> None:
         """Cancels at the worker unless the request has ended there; idempotent."""
         self._leave()
@@ -104,7 +120,12 @@ class RunningRequest:
             workers.submission(request),
             max_tokens=request.max_answer_tokens,
             max_prompt_tokens=request.max_scored_tokens,
-            listener=StreamListener(self._heed_prompt, self._heed_tokens, self._heed_end),
+            listener=StreamListener(
+                on_prompt=self._heed_prompt,
+                on_computed=self._heed_computed,
+                on_tokens=self._heed_tokens,
+                on_end=self._heed_end,
+            ),
         )
 
     def _watched(self, limits: TimeLimits) -> ProgressWatch:
@@ -123,6 +144,10 @@ class RunningRequest:
         if self._is_local:
             self._standstill.made(now_s)
 
+    def _heed_computed(self, computed: worker_pb2.PromptComputed) -> None:
+        timing = timing_from_wire(computed.timing)
+        self._follower.computed(PromptCost(computed.cached_tokens, timing))
+
     def _heed_tokens(self, choice: int, num_tokens: int, now_s: float) -> None:
         """They have come, read or not. One that the decode worker has made itself says that its
         engine works; the first of all, that the prompt is computed."""
@@ -133,10 +158,13 @@ class RunningRequest:
             self._standstill.made(now_s)
             if not self._has_decoded:
                 self._note_decoded()
+        is_first = not self._begun
         self._begun.add(choice)
+        if is_first:
+            self._follower.begun()
 
     def _heed_end(self, error: SplitserveError | None) -> None:
-        """It is over, read or not. Without a token it may be tried again elsewhere."""
+        """It is over, read or not; with an error it may go on elsewhere."""
         if error is None:
             self._standstill.ended_well()
             if not self._has_decoded:
@@ -144,8 +172,7 @@ class RunningRequest:
         else:
             self._left_behind.failed()
         self._leave()
-        if error is None or self._begun:
-            self._on_end()
+        self._follower.ended(error)
 
     def _leave(self) -> None:
         """The workers have nothing more to do for it; idempotent. However it leaves, with a worker

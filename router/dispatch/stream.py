@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cluster.block_hash import cache_root, pack_tokens
-from cluster.generation import PromptToken, Timing, Usage
+from cluster.generation import BegunChoice, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
 from router.fleet.unread import ChoiceTokens as ChoiceTokens
@@ -29,21 +29,48 @@ class RoutedRequest:
     tenant_salt: str = ""
     """The tenant and the client's own salt; keeps prefix caches apart, and does nothing else."""
     limits: TimeLimits
+    resume: tuple[BegunChoice, ...] = ()
+    """Of an answer that goes on: the choices that are not over, and the tokens that they have."""
     packed: bytes = field(init=False, repr=False, compare=False)
-    """The prompt as the index and the names of its blocks are made from."""
+    """The prompt, and the answer that goes on if it is one, as the index and the names of blocks
+    are made from."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "packed", pack_tokens(self.token_ids))
+        known = self.token_ids
+        if len(self.resume) == 1:
+            known = known + self.resume[0].token_ids
+        object.__setattr__(self, "packed", pack_tokens(known))
+
+    @property
+    def num_choices(self) -> int:
+        """That get tokens."""
+        return len(self.resume) or self.sampling.n
+
+    @property
+    def num_begun_tokens(self) -> int:
+        """Of the longest choice that goes on."""
+        return max((len(begun.token_ids) for begun in self.resume), default=0)
+
+    @property
+    def num_known_tokens(self) -> int:
+        """Of the prompt and that choice: what is computed before the next token."""
+        return len(self.token_ids) + self.num_begun_tokens
 
     @property
     def max_answer_tokens(self) -> int:
-        """Over all choices."""
-        return self.sampling.n * self.sampling.max_tokens
+        """Still to come, over all choices."""
+        num_begun = sum(len(begun.token_ids) for begun in self.resume)
+        return self.num_choices * self.sampling.max_tokens - num_begun
 
     @property
     def max_scored_tokens(self) -> int:
         """Of the prompt, that may come back with a logprob: the first has none."""
         return 0 if self.sampling.prompt_logprobs is None else len(self.token_ids) - 1
+
+    def going_on(self, begun: Sequence[BegunChoice], limits: TimeLimits) -> RoutedRequest:
+        """The rest of it, for another worker; the prompt's scores have been given."""
+        sampling = replace(self.sampling, prompt_logprobs=None)
+        return replace(self, resume=tuple(begun), sampling=sampling, limits=limits)
 
     def root_at(self, pairing_key: str) -> bytes:
         """Where the names of its blocks begin at workers of one pairing."""
@@ -58,6 +85,14 @@ class PromptTokens:
 
     first_index: int
     tokens: list[PromptToken]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCost:
+    """What a prompt took, as its worker said with the first tokens."""
+
+    cached_tokens: int
+    timing: Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +119,9 @@ class TokenSource(Protocol):
         A choice that its reader stops gets no more and ends on its worker. Completed's usage has
         the tokens that count. When all choices are over, Completed follows within about a second,
         also when the worker is lost meanwhile: then with the usage and timing that are known here.
+
+        An answer whose worker is lost goes on with another one, where the router is told to: the
+        tokens are those that would have come.
 
         Raises SplitserveError subclasses from the iteration. The caller closes the iterator
         (`await stream.aclose()`, or `contextlib.aclosing`) when its client leaves: that cancels

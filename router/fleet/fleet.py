@@ -10,7 +10,6 @@ A prefill and a decode worker whose pairings differ are both members and never m
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +23,7 @@ from cluster.membership.store import ChangeKind, MembershipChange, MembershipSto
 from cluster.process.background import Background
 from cluster.process.own_lateness import SeenTimeout
 from router.fleet.blame import Blame
+from router.fleet.changes import Changes
 from router.fleet.cooldown import Cooldown
 from router.fleet.event_followers import EventFollowers
 from router.fleet.member import FleetMember
@@ -70,7 +70,7 @@ class Fleet:
         self._members: dict[WorkerKey, FleetMember] = {}
         self._blame = Blame()
         self._mismatches = Mismatches()
-        self._changed = asyncio.Event()
+        self.changes = Changes()
         store.watch(self._on_change)
 
     @property
@@ -91,13 +91,15 @@ class Fleet:
         """Members of one role, whatever their state."""
         return [item for item in self._members.values() if item.member.role is role]
 
-    def ready(self, role: Role) -> list[FleetMember]:
-        """Members of one role that take work now.
+    def ready(
+        self, role: Role, *, without: frozenset[WorkerKey] = frozenset()
+    ) -> list[FleetMember]:
+        """Members of one role that take work now, `without` those that a request must not meet.
 
         A decode worker that rests or is silent counts when there is no other: nothing is better
         than what may fail. Without prefill workers the decode workers do their part.
         """
-        open_ones = self.open(role)
+        open_ones = [item for item in self.open(role) if item.key not in without]
         trusted = [item for item in open_ones if self._is_trusted(item)]
         return trusted or (open_ones if role is Role.DECODE else [])
 
@@ -130,15 +132,10 @@ class Fleet:
             return
         try:
             async with deadline.bound(), SeenTimeout(NO_WORKER_GRACE_S, deadline.clock):
-                await self._is_ready()
+                await self.changes.until(lambda: self.why_not_ready() is None)
         except TimeoutError:
             if (reason := self.why_not_ready()) is not None:
                 raise NoWorker(f"{reason}; start one, or try again later") from None
-
-    async def _is_ready(self) -> None:
-        while self.why_not_ready() is not None:
-            self._changed.clear()
-            await self._changed.wait()
 
     def lives(self, state: MemberState) -> bool:
         """True for a silent decode worker whose session is open: its transport answers pings, so
@@ -219,7 +216,7 @@ class Fleet:
             self._add(state)
         else:
             self._remove(member.key, f"has {_PARTING[change.kind]}")
-        self._changed.set()
+        self.changes.announce()
 
     def _note_state(self, state: MemberState) -> None:
         item = self._members.get(state.member.key)
@@ -230,7 +227,7 @@ class Fleet:
             item.standstill.heard(state.load)
         self._estimates.heard(item.key, state.load)
         if state.draining != was_draining:
-            self._changed.set()
+            self.changes.announce()
 
     def _add(self, state: MemberState) -> None:
         member = state.member
@@ -244,7 +241,7 @@ class Fleet:
             item.session = self._sessions.open(
                 member,
                 on_load=partial(self._store.report, member.key),
-                on_open=self._changed.set,
+                on_open=self.changes.announce,
                 on_handoff=partial(self.note_handoff, reader=member.key),
                 on_mismatch=lambda error: self._turn_away(member.key, error),
             )

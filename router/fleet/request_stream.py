@@ -33,6 +33,8 @@ class StreamListener:
 
     on_prompt: Callable[[float], None] = lambda now_s: None
     """Tokens of the prompt have come with their logprobs, and when."""
+    on_computed: Callable[[worker_pb2.PromptComputed], None] = lambda computed: None
+    """What the prompt took; the first tokens follow at once."""
     on_tokens: Callable[[int, int, float], None] = lambda choice, num_tokens, now_s: None
     """A choice, how many tokens of it have come, and when."""
     on_end: Callable[[SplitserveError | None], None] = lambda error: None
@@ -81,6 +83,11 @@ class RequestStream:
         elif not self._over:
             self._keep(worker_pb2.PromptTokens.FromString(scored.SerializeToString()))
             self._listener.on_prompt(self._clock())
+
+    def add_computed(self, computed: worker_pb2.PromptComputed) -> None:
+        """The prompt is computed."""
+        if not self._over:
+            self._listener.on_computed(computed)
 
     def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
         """New tokens of one choice."""

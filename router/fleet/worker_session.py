@@ -207,6 +207,10 @@ class WorkerSession:
             stream = self._streams.get(scored.request_id)
             if stream is not None:
                 stream.add_prompt(scored)
+        for computed in frame.computed:
+            stream = self._streams.get(computed.request_id)
+            if stream is not None:
+                stream.add_computed(computed)
         for tokens in frame.tokens:
             stream = self._streams.get(tokens.request_id)
             if stream is not None:  # else it was cancelled

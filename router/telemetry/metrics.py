@@ -36,6 +36,11 @@ class RouterMetrics:
             ["role"],
             registry=self.registry,
         )
+        self.continued = self._counter(
+            "streams_continued",
+            "Answers that went on with another decode worker, by why they left the last one",
+            "cause",
+        )
         self._time_tokens()
         self._count_tokens()
         self._count_events()
@@ -52,6 +57,12 @@ class RouterMetrics:
         )
         self.inter_token = self._histogram(
             "inter_token_seconds", "Time between deliveries of one choice's tokens", _ITL_BUCKETS_S
+        )
+
+        self.pause = self._histogram(
+            "stream_pause_seconds",
+            "Between the last token of one decode worker and the next one of another",
+            _TTFT_BUCKETS_S,
         )
 
     def _count_tokens(self) -> None:

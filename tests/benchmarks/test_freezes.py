@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.freeze_logs import longest_wait_on_worker_s
+from benchmarks.freeze_logs import GONE_ON, RETRIED, longest_wait_on_worker_s
 from benchmarks.steady_load import Answer, is_right
 
 FROZEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,11 +24,11 @@ def test_a_request_waits_from_the_freeze_or_its_arrival_until_it_is_taken_away(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "router.log").write_text(
-        line(-5, "a request is tried on another worker", "old", worker_id="decode-0")
+        line(-5, RETRIED, "old", worker_id="decode-0")
         + line(1, "request accepted", "late")
-        + line(3, "a request is tried on another worker", "early", worker_id="decode-0")
-        + line(3.5, "a request is tried on another worker", "late", worker_id="decode-0")
-        + line(9, "a request is tried on another worker", "other", worker_id="decode-1")
+        + line(3, GONE_ON, "early", worker_id="decode-0")
+        + line(3.5, RETRIED, "late", worker_id="decode-0")
+        + line(9, RETRIED, "other", worker_id="decode-1")
         + "not of ours {\n"
     )
     assert longest_wait_on_worker_s(tmp_path, "decode-0", FROZEN) == 3.0

@@ -81,7 +81,7 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         self.port = 0
         self.identity = WorkerIdentity(WorkerKey(worker_id, "i1"), PAIRING)
         self.meant: list[WorkerIdentity] = []
-        self._frames: asyncio.Queue[Frame] = asyncio.Queue()
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._server = RpcServer("127.0.0.1", 0)
         self._events: KvEventPublisher | None = None
 
@@ -120,6 +120,28 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
     def send(self, frame: Frame) -> None:
         self._frames.put_nowait(frame)
 
+    def end_session(self) -> None:
+        """After what was sent; the router opens another one."""
+        self._frames.put_nowait(None)
+
+    def submit_has_come(self, submit: worker_pb2.Submit) -> None:
+        """What this worker does by itself."""
+        if self.fails_with is not None:
+            self.send(error_frame(submit.request_id, self.fails_with, "as the test says"))
+        elif self.answer_at_once:
+            begun = max((len(item.token_ids) for item in submit.resume), default=0)
+            count = submit.sampling.max_tokens - begun
+            token_ids = range(100 + begun, 100 + begun + count)
+            self.send(tokens_frame(submit.request_id, *token_ids, last=True))
+            self.send(
+                ended_frame(
+                    submit.request_id,
+                    prompt=len(submit.token_ids),
+                    made=count,
+                    **self.timing,
+                )
+            )
+
     def member(self, **values: object) -> Member:
         fields = {"worker_id": self.worker_id, "address": self.address} | values
         member = member_of(Role.DECODE, **fields)  # type: ignore[arg-type]
@@ -136,8 +158,8 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         yield Frame(opened=identity_to_wire(self.identity))
         reader = asyncio.create_task(self._read(request_iterator))
         try:
-            while True:
-                yield await self._frames.get()
+            while (frame := await self._frames.get()) is not None:
+                yield frame
         finally:
             await cancel([reader])
 
@@ -152,20 +174,7 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
                 continue
             submit = message.submit
             self.submitted.append(submit)
-            if self.fails_with is not None:
-                self.send(error_frame(submit.request_id, self.fails_with, "as the test says"))
-            elif self.answer_at_once:
-                count = submit.sampling.max_tokens
-                token_ids = range(100, 100 + count)
-                self.send(tokens_frame(submit.request_id, *token_ids, last=True))
-                self.send(
-                    ended_frame(
-                        submit.request_id,
-                        prompt=len(submit.token_ids),
-                        made=count,
-                        **self.timing,
-                    )
-                )
+            self.submit_has_come(submit)
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:

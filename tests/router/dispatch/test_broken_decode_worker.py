@@ -131,9 +131,9 @@ async def test_a_worker_is_trusted_again_though_one_token_is_all_that_is_asked()
         assert not item.cooldown.sent(), "nothing has to be tried: the worker is trusted"
 
 
-async def test_a_request_that_has_a_token_fails_with_its_worker_and_the_worker_rests() -> None:
+async def test_an_answer_that_may_not_go_on_fails_with_its_worker_and_the_worker_rests() -> None:
     workers = [FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1")]
-    async with router(*workers) as plane:
+    async with router(*workers, continue_streams=False) as plane:
         task = asyncio.create_task(collect(plane, request(max_tokens=3)))
         await until(lambda: any(worker.submitted for worker in workers))
         chosen = next(worker for worker in workers if worker.submitted)

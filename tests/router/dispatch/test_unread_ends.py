@@ -87,6 +87,20 @@ async def test_a_worker_that_sends_too_much_is_stopped_before_its_client_has_rea
             await anext(events)
 
 
+async def test_what_may_go_on_elsewhere_keeps_its_place_in_the_router() -> None:
+    failing, good = FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1", answer_at_once=True)
+    asked, first = request(max_tokens=9), tokens_frame("r1", 100)
+    async with good, router(failing) as plane, begun(plane, failing, asked, first) as events:
+        await plane.store.join(good.member())
+        await until(lambda: all(not item.is_cut_off for item in plane.fleet.members))
+        failing.send(error_frame("r1", "internal_error", "the step failed"))
+        await until(lambda: is_settled(plane))
+        assert (num_places(plane), good.submitted) == (1, [])
+        rest = [event async for event in events]
+        assert isinstance(rest[-1], Completed)
+        assert [len(item.token_ids) for item in good.submitted[0].resume] == [1]
+
+
 async def test_what_may_be_tried_elsewhere_keeps_its_place_in_the_router() -> None:
     failing, good = FakeDecodeWorker("decode-0"), FakeDecodeWorker("decode-1", answer_at_once=True)
     scores = SamplingParams(max_tokens=2, seed=7, prompt_logprobs=0)

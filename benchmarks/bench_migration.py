@@ -1,0 +1,175 @@
+"""Decode workers lost under their streams after every token: does anybody notice?
+
+    python -m benchmarks.bench_migration [--how killed ...] [--tokens 40] [--points 200]
+
+`splitserve serve` with one prefill and two decode workers, and streams of every kind: greedy,
+seeded with penalties, two choices, a stop string, logprobs. A decode worker is killed (SIGKILL),
+frozen (SIGSTOP to its engine, or to all of it) or drained (SIGTERM) under them, until every kind
+has gone on after each of its first tokens, by the router's own log. Each answer is compared with
+the undisturbed one: text, finish reasons, logprobs and usage; one that differs is exit code 1. The
+pause is what a client saw: the longest time between two pieces of a text that went on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from benchmarks.freeze_logs import GONE_ON
+from benchmarks.local_fleet import LocalFleet, whole_fleet
+from benchmarks.migration_streams import KINDS, Answer, Client
+from benchmarks.report import Row, exit_code, median_row, print_table, write_json
+from cli.fleet_status import MemberStatus, ask_fleet
+from cluster.dial.grpc_dialer import GrpcDialer
+
+RESULTS = Path(__file__).parent / "results" / "migration.json"
+NUM_DECODE = 2
+COPIES = 2
+"""Of each kind at once: the router spreads them over the decode workers."""
+BACK_TIMEOUT_S, REQUEST_TIMEOUT_S = 180.0, 120.0
+WAYS = ("killed", "frozen", "drained")
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the points of one way have shown."""
+
+    way: str
+    num_answers: int = 0
+    wrong: list[str] = field(default_factory=list)
+    pauses_ms: list[float] = field(default_factory=list)
+    """Of answers that went on."""
+    tokens: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By kind: after how many tokens answers have gone on."""
+
+    def missing(self, num_tokens: int) -> dict[str, list[int]]:
+        """By kind, where none has gone on yet."""
+        wanted = set(range(1, num_tokens + 1))
+        return {kind: left for kind in KINDS if (left := sorted(wanted - self.tokens[kind]))}
+
+
+async def measure(fleet: LocalFleet, way: str, num_tokens: int, max_points: int) -> Seen:
+    """Loses workers until every kind has gone on after each of so many tokens, or it is enough."""
+    seen = Seen(way)
+    url = f"http://127.0.0.1:{fleet.port}"
+    async with httpx.AsyncClient(base_url=url, timeout=REQUEST_TIMEOUT_S) as http:
+        client = Client(http)
+        await client.learn()
+        for number in range(max_points):
+            missing = seen.missing(num_tokens)
+            if not missing:
+                break
+            after = min(min(left) for left in missing.values())
+            await lose_one(fleet, client, seen, f"{way}-{number}", after)
+    return seen
+
+
+async def lose_one(fleet: LocalFleet, client: Client, seen: Seen, name: str, after: int) -> None:
+    """One worker is lost once most answers have so many pieces; then all must come to their end."""
+    members = await _all_ready(fleet)
+    answers = [
+        Answer(kind, f"{name}-{copy}-{index}")
+        for copy in range(COPIES)
+        for index, kind in enumerate(KINDS)
+    ]
+    asking = [
+        asyncio.create_task(client.ask(answer.kind, answer.request_id, answer))
+        for answer in answers
+    ]
+    while sum(len(a.arrivals_s) >= after for a in answers) * 2 < len(answers):
+        await asyncio.sleep(0.001)
+    number = int(name.rpartition("-")[2])
+    _lose(members[number % NUM_DECODE], seen.way, is_whole=number % 4 > 1)
+    await asyncio.gather(*asking)
+    gone_on = _gone_on(fleet.log_dir / "router.log", name)
+    for answer in answers:
+        seen.num_answers += 1
+        if not client.is_right(answer):
+            seen.wrong.append(f"{answer.request_id} {answer.kind}: {answer.content}")
+        if (count := gone_on.get(answer.request_id)) is not None:
+            seen.tokens[answer.kind].add(count)
+            seen.pauses_ms.append(answer.longest_gap_ms)
+    print(
+        f"  {name}: {sorted(gone_on.values())} tokens, {len(seen.wrong)} wrong so far", flush=True
+    )
+
+
+def _lose(member: MemberStatus, way: str, *, is_whole: bool) -> None:
+    if way == "drained":
+        os.kill(member.pid, signal.SIGTERM)
+        return
+    how = signal.SIGKILL if way == "killed" else signal.SIGSTOP
+    pids = [member.engine_pid, member.pid] if is_whole else [member.engine_pid]
+    for pid in pids:
+        os.kill(pid, how)
+
+
+def _gone_on(log: Path, name: str) -> dict[str, int]:
+    """By the client's id: after how many tokens the router has had it go on."""
+    found: dict[str, int] = {}
+    for line in log.read_text().splitlines():
+        if GONE_ON in line and f'"{name}-' in line:
+            record = json.loads(line)
+            found[record["request_id"].rpartition("-")[0]] = record["num_tokens"]
+    return found
+
+
+async def _all_ready(fleet: LocalFleet) -> list[MemberStatus]:
+    """The decode workers, once all of them serve. Raises TimeoutError."""
+    deadline_s = time.monotonic() + BACK_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        status = await ask_fleet(GrpcDialer(), fleet.grpc_address, check=False)
+        decode = [m for m in status.members if m.role == "decode" and m.router_state == "ready"]
+        if len(decode) == NUM_DECODE and all(member.engine_pid for member in decode):
+            return sorted(decode, key=lambda member: member.worker_id)
+        await asyncio.sleep(0.2)
+    raise TimeoutError(f"{NUM_DECODE} decode workers were not ready within {BACK_TIMEOUT_S:.0f} s")
+
+
+def rows_of(seen: Seen, num_tokens: int) -> list[Row]:
+    """No goal for the pause: it is the prompt's and the answer's own computing, and the notice."""
+    missing = sum(len(left) for left in seen.missing(num_tokens).values())
+    rows = [
+        Row(f"{seen.way}: wrong answers of {seen.num_answers}", len(seen.wrong), "answers", goal=0),
+        Row(f"{seen.way}: places where no answer has gone on", missing, "places"),
+    ]
+    if seen.pauses_ms:
+        rows.append(median_row(f"{seen.way}: pause", seen.pauses_ms, "ms"))
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 when an answer was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--how", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--points", type=int, default=200)
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    rows: list[Row] = []
+    details = {}
+    for way in options.how:
+        flags = ("--prefill", "1", "--decode", str(NUM_DECODE), "--niceness", "1")
+        with whole_fleet(*flags, num_workers=1 + NUM_DECODE) as fleet:
+            seen = asyncio.run(measure(fleet, way, options.tokens, options.points))
+        rows += rows_of(seen, options.tokens)
+        details[way] = {"wrong": seen.wrong, "missing": seen.missing(options.tokens)}
+        for line in seen.wrong[:5]:
+            print(f"  wrong: {line}")
+    print_table("answers whose decode worker is lost", rows)
+    write_json(options.json, "migration", rows, details)
+    return exit_code(rows)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,156 @@
+"""One request on its way over its workers: what it has got, what that took, and how it goes on.
+
+    sent -> tokens ... -> over
+      ^         '- its worker is lost, stands or stops -> from the tokens that the client has -.
+      '----------------------------------------------------------------------------------------'
+
+All that a worker must know to go on is the prompt and these tokens. Text, stop strings and counts
+are the router's own and notice nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.errors import SplitserveError
+from cluster.generation import Timing, Usage
+from cluster.identity import WorkerKey
+from router.dispatch.admission import AdmissionLease
+from router.dispatch.attempts import Attempts, MovedOn
+from router.dispatch.evacuation import Evacuation
+from router.dispatch.request_clock import RequestClock
+from router.dispatch.running_choices import RunningChoices
+from router.dispatch.running_request import RunningRequest
+from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
+from router.dispatch.time_limits import NothingCame
+
+
+class Journey:
+    """From admission to the end; a RunFollower of each worker's part."""
+
+    def __init__(
+        self,
+        request: RoutedRequest,
+        choices: RunningChoices,
+        attempts: Attempts,
+        clock: RequestClock,
+        place: AdmissionLease,
+        evacuation: Evacuation,
+    ) -> None:
+        self.request = request
+        """As the next worker gets it."""
+        self.choices = choices
+        self.attempts = attempts
+        self.clock = clock
+        self._place = place
+        self._evacuation = evacuation
+        self._limits = request.limits
+        self._run: RunningRequest | None = None
+        self._sent = request
+        """As the worker has it that has it now."""
+        self._cost: PromptCost | None = None
+        """Of the worker that the first tokens came from."""
+        self.notes: tuple[str, ...] = ()
+        """For whoever asks why it went where it went."""
+
+    @property
+    def request_id(self) -> str:
+        """The router's."""
+        return self.request.request_id
+
+    @property
+    def worker(self) -> WorkerKey | None:
+        """The decode worker that has it; None: none yet."""
+        return self._run.decode if self._run is not None else None
+
+    @property
+    def has_moved(self) -> bool:
+        """True once another worker goes on with what the client has."""
+        return bool(self.request.resume)
+
+    def run_by(self, run: RunningRequest, request: RoutedRequest) -> None:
+        """A worker has it, as `request` says. Its first tokens may have come already."""
+        self._run, self._sent = run, request
+        self.choices.run_by(run)
+
+    def computed(self, cost: PromptCost) -> None:
+        """See RunFollower."""
+        self._cost = self._cost or cost
+
+    def begun(self) -> None:
+        """See RunFollower."""
+        self._evacuation.look_at(self)
+
+    def ended(self, error: SplitserveError | None) -> None:
+        """See RunFollower. What goes on elsewhere keeps its place in the router."""
+        if error is None or self.choices.are_over or not self.attempts.may_go_on(error):
+            self._place.release()
+
+    def take(self, event: PromptTokens | ChoiceTokens) -> bool:
+        """Has what a worker sent counted; False when nobody wants it any more."""
+        if isinstance(event, PromptTokens):
+            return True
+        if not self.choices.take(event):
+            return False
+        if event.tokens and not self.clock.has_token:
+            self.attempts.begun()
+        self.clock.tokens(event.choice, len(event.tokens))
+        return True
+
+    def may_move(self) -> bool:
+        """See Evacuee."""
+        has_worker = self._run is not None and not self.choices.are_over
+        return has_worker and self.attempts.may_go_on(_moved())
+
+    def move(self) -> None:
+        """See Evacuee."""
+        if self._run is not None:
+            self._run.leave(_moved())
+
+    def go_on(self, worker: WorkerKey, error: SplitserveError) -> None:
+        """The next worker gets what is left of it. Raises why there is none."""
+        goes_on = self._place.is_held and self.attempts.may_go_on(error)
+        cause = self.attempts.cause_of(error)
+        self.attempts.failed(worker, error)
+        if not goes_on:
+            raise self.attempts.final(error)
+        if self.choices.have_begun:
+            self._resume(worker, cause)
+        elif isinstance(error, NothingCame):
+            self.request = replace(self.request, limits=self._limits.begun_again())
+
+    def summed_up(self, told: tuple[Usage, Timing]) -> tuple[Usage, Timing]:
+        """The last worker's word, with what the first tokens took where they came, and without the
+        tokens that do not count."""
+        usage, timing = self.choices.summed_up(told)
+        return (usage, timing) if not self.has_moved else self._with_first_cost(usage, timing)
+
+    def summed_up_alone(self, decode_worker: str) -> tuple[Usage, Timing]:
+        """The same where that worker's word will not come."""
+        usage = Usage(len(self.request.token_ids), self.choices.num_tokens, cached_tokens=0)
+        return self._with_first_cost(usage, Timing(decode_worker=decode_worker))
+
+    def _resume(self, worker: WorkerKey, cause: str) -> None:
+        """A length that nobody asked for is what the first worker had room for."""
+        self.request = self._sent.going_on(self.choices.begun, self._limits.begun_again())
+        self.clock.interrupted()
+        num_tokens = self.request.num_begun_tokens
+        self.notes += (f"goes on after {num_tokens} tokens of {worker.worker_id}: {cause}",)
+
+    def _with_first_cost(self, usage: Usage, timing: Timing) -> tuple[Usage, Timing]:
+        if self._cost is None:
+            return usage, timing
+        first = self._cost.timing
+        timing = replace(
+            timing,
+            queue_ms=first.queue_ms,
+            prefill_ms=first.prefill_ms,
+            kv_ms=first.kv_ms,
+            prefill_worker=first.prefill_worker,
+            kv_visible_ms=0.0,
+        )
+        return replace(usage, cached_tokens=self._cost.cached_tokens), timing
+
+
+def _moved() -> MovedOn:
+    return MovedOn("the decode worker was asked to stop, and no other could take the request")
