@@ -74,14 +74,11 @@ class Request:
         prompt = len(self.body.token_ids)
         return Usage(prompt, self.num_completion_tokens, self.num_cached_tokens)
 
-    def let_in_next(self) -> list[Sequence]:
-        """Queued sequences that may be admitted. Of several that go on together one at a time:
-        the others find in the cache what it has computed of their prompt."""
-        queued = [s for s in self.sequences if s.life.state is SequenceState.QUEUED]
-        if not (self.is_open and self.is_resumed):
-            return queued
-        is_computing = any(s.life.state is SequenceState.PREFILLING for s in self.sequences)
-        return [] if is_computing else queued[:1]
+    def lets_in(self, sequence: Sequence) -> bool:
+        """Whether one that is queued may be admitted. Choices that go on together are, one at a
+        time: the next finds in the cache what the one before has computed of their prompt."""
+        states = (SequenceState.QUEUED, SequenceState.PREFILLING)
+        return next(s for s in self.sequences if s.life.state in states) is sequence
 
     def open(self) -> None:
         """Gives every unfinished choice its own sequence, on the leader's blocks."""

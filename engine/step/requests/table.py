@@ -69,7 +69,8 @@ class RequestTable:
 
     def waiting(self) -> Iterator[tuple[Request, Sequence]]:
         """Queued sequences that may be admitted, oldest request first."""
-        return ((request, sequence) for request in self for sequence in request.let_in_next())
+        queued = self._in_states((SequenceState.QUEUED,))
+        return ((r, s) for r, s in queued if not r.is_resumed or r.lets_in(s))
 
     def running(self) -> Iterator[tuple[Request, Sequence]]:
         """Sequences that may compute, oldest request first."""

@@ -18,6 +18,7 @@ from engine.contract.commands import (
 )
 from engine.offline.queue import Completion, collect, generate
 from engine.process.fake_runner import FakeRunner
+from engine.runner.model_runner import Replica
 from engine.step.engine import Engine
 from tests.engine.step.engine_scenario import (
     copy_kv,
@@ -86,9 +87,10 @@ def test_a_prompt_that_several_choices_share_is_computed_once() -> None:
     assert replica.runner.num_tokens == len(prompt) + 3 * 2 + num_decoded
 
 
-def export(body: GenerateRequest) -> tuple[Engine, dict[int, int], list[ChoiceToken]]:
-    """The engine that has computed it, its blocks by index, and the next token."""
-    engine = small_engine(small_replica(16))
+def export(body: GenerateRequest) -> tuple[Replica, dict[int, int], list[ChoiceToken]]:
+    """The replica that has computed it, its blocks by index, and the next token."""
+    replica = small_replica(16)
+    engine = small_engine(replica)
     engine.apply(Submit(structs.replace(body, mode=PrefillMode.EXPORT)))
     frames = [step(engine)]
     while engine.has_work:
@@ -96,7 +98,16 @@ def export(body: GenerateRequest) -> tuple[Engine, dict[int, int], list[ChoiceTo
     spans = [item.span for frame in frames for item in frame.prefilled]
     blocks = {s.first_index + at: b for s in spans for at, b in enumerate(s.block_ids)}
     seeds = [ChoiceToken(event.choice, event.token) for f in frames for event in f.tokens]
-    return engine, blocks, seeds
+    return replica, blocks, seeds
+
+
+def receive(body: GenerateRequest) -> tuple[Replica, Engine, list[int]]:
+    """An engine that waits for the blocks, its replica, and where they go."""
+    replica = small_replica(16)
+    engine = small_engine(replica)
+    engine.apply(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
+    [reserved] = step(engine).reserved
+    return replica, engine, reserved.block_ids
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -106,21 +117,13 @@ def test_an_answer_is_handed_over_with_its_prompt(way: str, num_begun: int) -> N
     whole = undisturbed(body).tokens[1]
     body = resumed(body, {1: whole[:num_begun]})
     source, blocks, seeds = export(body)
-    target = small_engine(small_replica(16))
-    target.apply(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
-    [reserved] = step(target).reserved
+    replica, target, slots = receive(body)
     target.apply(Seed("a", seeds))
     if num_begun < LENGTH - 1:
-        pairs = [(blocks[i], block_id) for i, block_id in enumerate(reserved.block_ids)]
-        copy_kv(kv_of(source), kv_of(target), pairs)
-        target.apply(Deliver("a", 0, len(pairs)))
+        copy_kv(source.kv, replica.kv, [(blocks[i], slot) for i, slot in enumerate(slots)])
+        target.apply(Deliver("a", 0, len(slots)))
     completion = run_until_ended(target, ["a"])["a"]
     assert completion.tokens == {1: whole[num_begun:]}
-
-
-def kv_of(engine: Engine):  # type: ignore[no-untyped-def]
-    """The pool of an engine over a FakeRunner."""
-    return engine._computation._runner._kv  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("num_delivered", range(3))
@@ -129,12 +132,9 @@ def test_what_nobody_hands_over_is_computed_here(num_delivered: int) -> None:
     whole = undisturbed(body).tokens[0]
     body = resumed(body, {0: whole[:3]})
     source, blocks, _ = export(body)
-    target = small_engine(small_replica(16))
-    target.apply(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
-    [reserved] = step(target).reserved
-    assert len(reserved.block_ids) == 4
-    pairs = [(blocks[i], reserved.block_ids[i]) for i in range(num_delivered)]
-    copy_kv(kv_of(source), kv_of(target), pairs)
+    replica, target, slots = receive(body)
+    assert len(slots) == 4
+    copy_kv(source.kv, replica.kv, [(blocks[i], slots[i]) for i in range(num_delivered)])
     target.apply(Deliver("a", 0, num_delivered))
     target.apply(PrefillLocally("a"))
     assert run_until_ended(target, ["a"])["a"].tokens == {0: whole[3:]}
