@@ -48,6 +48,8 @@ class Journey:
         self._run: RunningRequest | None = None
         self._sent = request
         """As the worker has it that has it now."""
+        self._has_token_here = False
+        """Of that worker, read by the client."""
         self._cost: PromptCost | None = None
         """Of the worker that the first tokens came from."""
         self.notes: tuple[str, ...] = ()
@@ -69,17 +71,13 @@ class Journey:
         return bool(self.request.resume)
 
     def run_by(self, run: RunningRequest, request: RoutedRequest) -> None:
-        """A worker has it, as `request` says. Its first tokens may have come already."""
-        self._run, self._sent = run, request
+        """A worker has it, as `request` says."""
+        self._run, self._sent, self._has_token_here = run, request, False
         self.choices.run_by(run)
 
     def computed(self, cost: PromptCost) -> None:
         """See RunFollower."""
         self._cost = self._cost or cost
-
-    def begun(self) -> None:
-        """See RunFollower."""
-        self._evacuation.look_at(self)
 
     def ended(self, error: SplitserveError | None) -> None:
         """See RunFollower. What goes on elsewhere keeps its place in the router."""
@@ -92,9 +90,8 @@ class Journey:
             return True
         if not self.choices.take(event):
             return False
-        if event.tokens and not self.clock.has_token:
-            self.attempts.begun()
-        self.clock.tokens(event.choice, len(event.tokens))
+        if event.tokens:
+            self._note_tokens(event.choice, len(event.tokens))
         return True
 
     def may_move(self) -> bool:
@@ -129,6 +126,14 @@ class Journey:
         """The same where that worker's word will not come."""
         usage = Usage(len(self.request.token_ids), self.choices.num_tokens, cached_tokens=0)
         return self._with_first_cost(usage, Timing(decode_worker=decode_worker))
+
+    def _note_tokens(self, choice: int, num_tokens: int) -> None:
+        if not self.clock.has_token:
+            self.attempts.begun()
+        self.clock.tokens(choice, num_tokens)
+        if not self._has_token_here:
+            self._has_token_here = True
+            self._evacuation.look_at(self)
 
     def _resume(self, worker: WorkerKey, cause: str) -> None:
         """A length that nobody asked for is what the first worker had room for."""

@@ -40,9 +40,6 @@ class RunFollower(Protocol):
     def computed(self, cost: PromptCost) -> None:
         """The first tokens come next; what was computed before them took this."""
 
-    def begun(self) -> None:
-        """The first tokens have come from this worker."""
-
     def ended(self, error: SplitserveError | None) -> None:
         """No worker will do anything more for it, but for what `error` lets another one do. Once;
         not where the client leaves first."""
@@ -158,10 +155,7 @@ class RunningRequest:
             self._standstill.made(now_s)
             if not self._has_decoded:
                 self._note_decoded()
-        is_first = not self._begun
         self._begun.add(choice)
-        if is_first:
-            self._follower.begun()
 
     def _heed_end(self, error: SplitserveError | None) -> None:
         """It is over, read or not; with an error it may go on elsewhere."""
