@@ -12,6 +12,7 @@ from cluster.common_options import ModelOptions, PeerOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
+from cluster.option_value import check_ports_differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +148,7 @@ class RouterOptions:
         "file of API keys (splitserve keys create): who sends none of them is refused; default: "
         "nobody is asked for one",
     )
-    continue_streams: bool = option(
-        True, "an answer whose decode worker dies, stands or stops goes on with another one"
-    )
+    continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
     generation_config: str = option(
         "auto",
         "sampling of requests that name none: auto (the checkpoint's own) or none",
@@ -181,15 +180,8 @@ class RouterOptions:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for one port with two uses."""
-        uses: dict[int, str] = {}
-        for name in ("port", "grpc_port", "fleet_port"):
-            port = getattr(self, name)
-            if port and uses.setdefault(port, name) != name:
-                flags = [f"--{use.replace('_', '-')}" for use in (uses[port], name)]
-                raise ConfigError(
-                    f"{' and '.join(flags)} are both {port}; choose another for one of them",
-                    param=name,
-                )
+        ports = ("port", "grpc_port", "fleet_port")
+        check_ports_differ({name: getattr(self, name) for name in ports})
 
     @property
     def workers_port(self) -> int:

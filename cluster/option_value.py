@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,3 +149,16 @@ _READERS: dict[type, tuple[Callable[[object], Any], str]] = {
     float: (_real, "a number"),
     str: (_words, "some text"),
 }
+
+
+def check_ports_differ(ports: Mapping[str, int | None]) -> None:
+    """Raises ConfigError for one port with two uses; `ports` by the names of their options, 0 and
+    None for those that the system chooses or that are not wanted."""
+    uses: dict[int, str] = {}
+    for name, port in ports.items():
+        if port and uses.setdefault(port, name) != name:
+            flags = [f"--{use.replace('_', '-')}" for use in (uses[port], name)]
+            raise ConfigError(
+                f"{' and '.join(flags)} are both {port}; choose another for one of them",
+                param=name,
+            )
