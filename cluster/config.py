@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.common_options import ModelOptions, PeerOptions
-from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
@@ -140,9 +139,7 @@ class RouterOptions:
     default_timeout_s: float = option(
         300.0, "wait for the first token of a request that names no deadline", low=0.001
     )
-    stream_timeout_s: float = option(
-        120.0, "longest wait between two tokens of an answer", low=0.001
-    )
+    stream_timeout_s: float = option(120.0, "longest wait between an answer's tokens", low=0.001)
     api_keys: str | None = option(
         None,
         "file of API keys (splitserve keys create): who sends none of them is refused; default: "

@@ -74,6 +74,8 @@ class Attempts:
         self._pairing_key: str | None = None
         """Of the worker that the client's first tokens are from; None: it has none."""
         self._num_failed = self._num_lost = self._num_moves = 0
+        self._is_judged = False
+        """The worker that has the request, for how it ended there."""
 
     @property
     def excluded(self) -> frozenset[WorkerKey]:
@@ -93,6 +95,7 @@ class Attempts:
         """The request goes there."""
         self._tried |= {worker}
         self._current = self._fleet.find(worker)
+        self._is_judged = False
 
     def begun(self) -> None:
         """The client has tokens of the worker that has the request."""
@@ -102,12 +105,18 @@ class Attempts:
     def failed(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The request failed there, with or without a token."""
         self._first_error = self._first_error or error
+        self.judge(worker, error)
         if self._is_stopping(error):
             self._num_moves += 1
             return
         self._num_failed += 1
         self._num_lost += isinstance(error, WorkerLost)
-        if retry_rule(error).is_workers_fault:
+
+    def judge(self, worker: WorkerKey, error: SplitserveError) -> None:
+        """The error has come, read or not: a worker whose fault it is rests from now on."""
+        is_fault = retry_rule(error).is_workers_fault and not self._is_stopping(error)
+        if is_fault and not self._is_judged:
+            self._is_judged = True
             self._fleet.note_request(worker, failed=True)
 
     def may_go_on(self, error: SplitserveError) -> bool:

@@ -81,6 +81,8 @@ class Journey:
 
     def ended(self, error: SplitserveError | None) -> None:
         """See RunFollower. What goes on elsewhere keeps its place in the router."""
+        if error is not None and not self.choices.are_over and self._run is not None:
+            self.attempts.judge(self._run.decode, error)
         if error is None or self.choices.are_over or not self.attempts.may_go_on(error):
             self._place.release()
 
