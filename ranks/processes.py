@@ -11,6 +11,8 @@ import contextlib
 import os
 import socket
 import subprocess
+from collections.abc import Mapping
+from typing import IO, Protocol
 
 from cluster.errors import ConfigError
 from cluster.launcher.protocol import VISIBLE_DEVICES
@@ -46,12 +48,7 @@ class ProcessSpawner:
         if self._gpus is not None:
             environ[VISIBLE_DEVICES] = self._gpus[launch.rank]
         try:
-            child = subprocess.Popen(
-                module_argv(self._entry_module),
-                stdin=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environ,
-            )
+            child = self._begin(self._entry_module, environ)
         except OSError as error:
             raise ConfigError(f"rank {launch.rank} cannot be started: {error}") from error
         assert child.stdin is not None
@@ -69,11 +66,42 @@ class ProcessSpawner:
             rank.await_end()
         self._started.clear()
 
+    def _begin(self, entry_module: str, environ: Mapping[str, str]) -> Child:
+        """A process, with pipes as its standard input and error. Raises OSError."""
+        return subprocess.Popen(
+            module_argv(entry_module), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
+        )
+
+
+class Child(Protocol):
+    """What is asked of a subprocess.Popen."""
+
+    @property
+    def pid(self) -> int:
+        """Its own."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """A pipe to it."""
+
+    @property
+    def stderr(self) -> IO[bytes] | None:
+        """A pipe from it."""
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended, or minus its signal; then it is reaped."""
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended."""
+
+    def wait(self, timeout: float) -> int:
+        """As `poll`, at its end. Raises subprocess.TimeoutExpired."""
+
 
 class LocalRank:
     """A RankProcess."""
 
-    def __init__(self, rank: int, child: subprocess.Popen[bytes]) -> None:
+    def __init__(self, rank: int, child: Child) -> None:
         """`child` has a pipe as its standard error."""
         assert child.stderr is not None
         self._rank, self._child = rank, child

@@ -32,7 +32,7 @@ from engine.offline.queue import Completion, collect
 from engine.process.extension import EngineParts, ExtensionFactory
 from engine.step.engine import Engine
 from prefill_worker.engine_process import make_exporter
-from tests.engine.runner.ranks.groups import SeenSpawner, running
+from tests.engine.runner.ranks.groups import ForkingSpawner, running
 from tests.engine.step.engine_scenario import ROOT
 
 LIMIT_S = 60.0
@@ -45,7 +45,8 @@ class Side:
     def __init__(
         self, spec: EngineSpec, make: ExtensionFactory, rank_module: str, closers: ExitStack
     ) -> None:
-        self.spawner = SeenSpawner(rank_module)
+        closers.callback(self._let_go)
+        self.spawner = ForkingSpawner(rank_module)
         replica = closers.enter_context(running(spec, self.spawner))
         self._group = replica.group_turn
         self.incarnation = spec.incarnation
@@ -75,6 +76,11 @@ class Side:
         self.extension.enrich(frame)
         return frame
 
+    def _let_go(self) -> None:
+        """The engine asks its extension about reads, and this asks the engine about blocks: neither
+        would go, nor would the pool, before a collector of cycles came."""
+        del self.engine, self.extension
+
 
 def prefill_side(spec: EngineSpec, num_ranks: int, block_size: int, closers: ExitStack) -> Side:
     """It exports; ends with `closers`."""
@@ -88,11 +94,14 @@ def decode_side(spec: EngineSpec, num_ranks: int, block_size: int, closers: Exit
     return Side(given, make_intake, "decode_worker.rank_process", closers)
 
 
-def hand_over(source: Side, target: Side, prompt: list[int], num_tokens: int) -> Handover:
+def hand_over(
+    source: Side, target: Side, prompt: list[int], num_tokens: int, *, cache_root: bytes = ROOT
+) -> Handover:
     """Of one prompt, computed there and decoded here. Every read has to succeed."""
     assert source.extension.peer is not None
     target.tell(Connect(source.incarnation, source.extension.peer))  # again the same is nothing
-    handover = Handover(source, target, request_of(prompt, num_tokens))
+    body = request_of(prompt, num_tokens, cache_root)
+    handover = Handover(source, target, body)
     limit_s = time.monotonic() + LIMIT_S
     while not handover.is_over:
         assert time.monotonic() < limit_s, "the handover does not end"
@@ -171,12 +180,12 @@ def _spec(spec: EngineSpec, role: Role, num_ranks: int, block_size: int) -> Engi
     return structs.replace(spec, role=role, incarnation=new_incarnation(), options=options)
 
 
-def request_of(prompt: list[int], num_tokens: int) -> GenerateRequest:
+def request_of(prompt: list[int], num_tokens: int, cache_root: bytes = ROOT) -> GenerateRequest:
     """Greedy; one at a time, so that all have one name."""
     return GenerateRequest(
         request_id="r",
         token_ids=prompt,
         sampling=SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True),
-        cache_root=ROOT,
+        cache_root=cache_root,
         timeout_ms=math.inf,
     )

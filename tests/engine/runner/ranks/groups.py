@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cluster.config import EngineOptions
@@ -16,7 +16,8 @@ from engine.process.load_ranks import load_group
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
-from ranks.processes import LocalRank, ProcessSpawner
+from ranks.processes import Child, LocalRank, ProcessSpawner
+from tests.ranks.fork_client import fork_client
 
 RANK_MODULE = "tests.engine.runner.ranks.echo_rank"
 LIMIT_S = 60.0
@@ -51,13 +52,21 @@ class SeenSpawner(ProcessSpawner):
         return rank
 
 
+class ForkingSpawner(SeenSpawner):
+    """Its ranks need not import anything: for tests of what ranks do, not of how they start."""
+
+    def _begin(self, entry_module: str, environ: Mapping[str, str]) -> Child:
+        return fork_client().begin(entry_module, environ)
+
+
 @contextlib.contextmanager
 def running(spec: EngineSpec, spawner: ProcessSpawner | None = None) -> Iterator[Replica]:
-    """The replica: alone where the spec says so, else with its others, which are ended."""
+    """The replica: alone where the spec says so, else with its others, which are ended.
+    They are forks, unless a spawner is given."""
     if spec.options.tensor_parallel_size == 1:
         yield load_replica(spec, lambda phase, fraction: None)
         return
-    replica = load_group(spec, lambda phase, fraction: None, spawner or SeenSpawner())
+    replica = load_group(spec, lambda phase, fraction: None, spawner or ForkingSpawner())
     assert replica.others is not None
     with contextlib.closing(replica.others):
         yield replica

@@ -21,6 +21,7 @@ from ranks.processes import LocalRank
 from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.parity import random_prompts
 from tests.engine.runner.ranks.groups import (
+    ForkingSpawner,
     SeenSpawner,
     answers_of,
     greedy_tokens,
@@ -53,7 +54,7 @@ def meet_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_three_ranks_over_tcp_give_the_tokens_of_one(card: ModelCard) -> None:
     alone = greedy_tokens(spec_of(card, 1, **LIMITS), PROMPTS, 12)
-    spawner = SeenSpawner()
+    spawner = ForkingSpawner()
     spec = spec_of(card, 3, **LIMITS)
     with running(spec, spawner) as replica:
         assert replica.others is not None
@@ -64,7 +65,7 @@ def test_three_ranks_over_tcp_give_the_tokens_of_one(card: ModelCard) -> None:
     assert_nothing_left(spawner)
 
 
-class OnAnotherHost(SeenSpawner):
+class OnAnotherHost(ForkingSpawner):
     """Its ranks look for the model themselves, of which the conductor says another digest."""
 
     def start(self, launch: RankLaunch) -> LocalRank:
@@ -111,7 +112,7 @@ def test_that_the_conductor_waits_for_a_rank_over_tcp_is_told_beside_it(card: Mo
 
 
 def test_an_idle_rank_over_tcp_that_stops_is_noticed(card: ModelCard) -> None:
-    spawner = SeenSpawner()
+    spawner = ForkingSpawner()
     with running(spec_of(card, 2, **LIMITS), spawner) as replica:
         os.kill(spawner.ranks[1].pid, signal.SIGSTOP)
         lost = idle_until_lost(replica)
@@ -121,7 +122,7 @@ def test_an_idle_rank_over_tcp_that_stops_is_noticed(card: ModelCard) -> None:
 
 def test_a_rank_over_tcp_whose_loop_stands_still_between_steps_is_noticed(card: ModelCard) -> None:
     """Though its process lives, and a thread of it beats."""
-    spawner = SeenSpawner()
+    spawner = ForkingSpawner()
     with running(spec_of(card, 2, **LIMITS), spawner) as replica:
         assert replica.others is not None
         replica.others.tell(b"hang")

@@ -24,7 +24,14 @@ from ranks.launch import RankLaunch
 from ranks.processes import LocalRank
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.parity import random_prompts
-from tests.engine.runner.ranks.groups import LIMIT_S, SeenSpawner, answers_of, running, spec_of
+from tests.engine.runner.ranks.groups import (
+    LIMIT_S,
+    ForkingSpawner,
+    SeenSpawner,
+    answers_of,
+    running,
+    spec_of,
+)
 
 pytestmark = pytest.mark.timeout(300)
 LIMITS = {"max_context_tokens": 96, "kv_memory_bytes": 8 << 20}
@@ -79,7 +86,7 @@ def assert_nothing_left(spawner: SeenSpawner) -> None:
 def test_a_rank_that_is_lost_in_a_step_is_named_with_its_end(
     how: signal.Signals, ending: str, at_step: int, card: ModelCard
 ) -> None:
-    spawner = SeenSpawner()
+    spawner = ForkingSpawner()
     spec = spec_of(card, 2, **LIMITS)
     with running(spec, spawner) as replica:
         engine = Engine(replica, spec.options)
@@ -112,7 +119,7 @@ def test_an_idle_engine_notices_the_one_of_its_ranks_that_is_lost(
 def test_extensions_greet_hear_and_answer_and_one_that_fails_ends_the_group(
     card: ModelCard,
 ) -> None:
-    spawner = SeenSpawner()
+    spawner = ForkingSpawner()
     with running(spec_of(card, 3, **LIMITS), spawner) as replica:
         assert replica.others is not None
         greetings = {1: b"rank 1 keeps [0]", 2: b"rank 2 keeps [1]"}
@@ -183,7 +190,7 @@ def test_a_rank_that_is_stopped_while_it_starts_is_named_long_before_the_start_s
     assert_nothing_left(spawner)
 
 
-class OtherModel(SeenSpawner):
+class OtherModel(ForkingSpawner):
     """Its ranks are told of weights that are not there."""
 
     def start(self, launch: RankLaunch) -> LocalRank:
