@@ -66,14 +66,14 @@ class ProcessSpawner:
             rank.await_end()
         self._started.clear()
 
-    def _begin(self, entry_module: str, environ: Mapping[str, str]) -> Child:
+    def _begin(self, entry_module: str, environ: Mapping[str, str]) -> RankChild:
         """A process, with pipes as its standard input and error. Raises OSError."""
         return subprocess.Popen(
             module_argv(entry_module), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
         )
 
 
-class Child(Protocol):
+class RankChild(Protocol):
     """What is asked of a subprocess.Popen."""
 
     @property
@@ -101,7 +101,7 @@ class Child(Protocol):
 class LocalRank:
     """A RankProcess."""
 
-    def __init__(self, rank: int, child: Child) -> None:
+    def __init__(self, rank: int, child: RankChild) -> None:
         """`child` has a pipe as its standard error."""
         assert child.stderr is not None
         self._rank, self._child = rank, child

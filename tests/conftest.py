@@ -1,5 +1,6 @@
 """Triton's interpreter stands in for a GPU. It is chosen when a kernel is decorated, hence here."""
 
+import gc
 import os
 
 import pytest
@@ -30,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     put_in_order(items)
     for item in filter(is_long, items):
         item.add_marker(pytest.mark.long)
+
+
+def pytest_collection_finish() -> None:
+    """What all the modules are made of stays: a collector that looks at it takes half a second, and
+    tests call it by the hundred."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesInTheirOrder:

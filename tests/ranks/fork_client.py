@@ -27,7 +27,7 @@ LIMIT_S = 60.0
 
 
 class ForkedChild:
-    """A Child that is the server's; its end is told by a pipe."""
+    """A RankChild that is the server's; its end is told by a pipe."""
 
     def __init__(self, pid: int, stdin: BinaryIO, stderr: BinaryIO, *, told: int) -> None:
         """`told`: the descriptor that its exit code comes from; the child's from here on."""
@@ -36,7 +36,7 @@ class ForkedChild:
         self._exit_code: int | None = None
 
     def poll(self) -> int | None:
-        """See Child."""
+        """See RankChild."""
         if self._exit_code is None and select.select([self._told], [], [], 0)[0]:
             told = os.read(self._told, EXIT_CODE.size)
             os.close(self._told)
@@ -45,13 +45,13 @@ class ForkedChild:
         return self._exit_code
 
     def kill(self) -> None:
-        """See Child."""
+        """See RankChild."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> int:
-        """See Child."""
+        """See RankChild."""
         if self._exit_code is None:
             select.select([self._told], [], [], timeout)
         exit_code = self.poll()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import gc
-
-LARGE_BYTES = 1 << 20
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class _MallInfo(ctypes.Structure):
@@ -30,12 +30,12 @@ def allocated_bytes() -> int | None:
     return int(info.uordblks) + int(info.hblkhd)
 
 
-def num_large_alive(*, but: bytes = b"") -> int:
-    """Values of over a megabyte that anything tracked by the collector still holds."""
-    held = {
-        id(value)
-        for holder in gc.get_objects()
-        for value in gc.get_referents(holder)
-        if type(value) in (bytes, bytearray, str) and len(value) > LARGE_BYTES
-    }
-    return len(held - {id(but)})
+@contextmanager
+def traced() -> Iterator[Callable[[], int]]:
+    """Asked within: the bytes of all that Python has allocated since and not freed, whoever holds
+    it."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.router.front_fakes import running_front, says, small_limits
-from tests.router.memory import num_large_alive
+from tests.router.memory import traced
 
 NUM_BYTES = 4 << 20
 TEXT = "x" * NUM_BYTES
@@ -42,10 +42,10 @@ async def test_a_refused_body_is_gone_before_any_collector_comes(
 ) -> None:
     limits = small_limits(max_body_bytes=2 * NUM_BYTES)
     async with running_front(says("ok"), limits) as front:
-        before = num_large_alive()
-        for _ in range(3):
-            assert (await status_of(front.port, path, body)) in (400, 413)
-        assert num_large_alive() <= before
+        with traced() as held_bytes:
+            for _ in range(3):
+                assert (await status_of(front.port, path, body)) in (400, 413)
+            assert held_bytes() < NUM_BYTES
 
 
 async def status_of(port: int, path: str, body: bytes) -> int:

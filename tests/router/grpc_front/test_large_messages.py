@@ -19,7 +19,7 @@ from tests.router import large_caller
 from tests.router.front_fakes import says, small_limits
 from tests.router.grpc_front.test_grpc_inference import running_grpc
 from tests.router.grpc_front.test_public_server import target_of
-from tests.router.memory import allocated_bytes, num_large_alive
+from tests.router.memory import allocated_bytes, traced
 
 CHECK = "/grpc.health.v1.Health/Check"
 GENERATE = "/splitserve.v1.Inference/Generate"
@@ -108,16 +108,16 @@ async def crowd(target: str, method: str, field: int) -> str:
 
 async def test_a_refused_message_is_gone_before_any_collector_comes(no_collector: None) -> None:
     async with target_of(max_message_bytes=2 * NUM_BYTES) as target:
-        before = num_large_alive()
-        told = await crowd(target, CHECK, 1)
-        assert "RESOURCE_EXHAUSTED" in told
-        assert num_large_alive() <= before
+        with traced() as held_bytes:
+            told = await crowd(target, CHECK, 1)
+            assert "RESOURCE_EXHAUSTED" in told
+            assert held_bytes() < NUM_BYTES
 
 
 async def test_a_refused_generation_is_gone_before_any_collector_comes(no_collector: None) -> None:
     limits = small_limits(max_body_bytes=2 * NUM_BYTES)
     async with running_grpc(says("ok"), limits, max_message_bytes=2 * NUM_BYTES) as front:
-        before = num_large_alive()
-        told = await crowd(front.target, GENERATE, 3)
-        assert "INVALID_ARGUMENT" in told
-        assert num_large_alive() <= before
+        with traced() as held_bytes:
+            told = await crowd(front.target, GENERATE, 3)
+            assert "INVALID_ARGUMENT" in told
+            assert held_bytes() < NUM_BYTES

@@ -17,7 +17,9 @@ from router.text_worker.lane import TextLane
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import ReadLarge, Setup
 from router.text_worker.spare import SpareProcess
-from tests.router.memory import num_large_alive
+from tests.router.memory import traced
+
+NUM_BYTES = 4 << 20
 
 
 @pytest.fixture
@@ -33,11 +35,12 @@ async def test_a_body_that_nobody_reads_is_gone_once_its_caller_is_told(
 ) -> None:
     setup = Setup(card, "tiny", TextLimits.for_bodies_of(8 << 20))
     lane = TextLane(setup, "alone", TextMetrics(CollectorRegistry()), spare=SpareProcess(setup))
-    before = num_large_alive()
-    reading = asyncio.ensure_future(lane.call(ReadLarge(Door.GRPC, 100), bytes(4 << 20)))
-    await asyncio.sleep(0)
-    lane.close()
-    await asyncio.wait((reading,))
-    assert isinstance(reading.exception(), NotReady)
-    del reading, lane
-    assert num_large_alive() <= before
+    with traced() as held_bytes:
+        body = bytes(NUM_BYTES)
+        reading = asyncio.ensure_future(lane.call(ReadLarge(Door.GRPC, 100), body))
+        await asyncio.sleep(0)
+        lane.close()
+        await asyncio.wait((reading,))
+        assert isinstance(reading.exception(), NotReady)
+        del body, reading, lane
+        assert held_bytes() < NUM_BYTES

@@ -16,7 +16,7 @@ from engine.process.load_ranks import load_group
 from engine.runner.model_runner import Replica
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
-from ranks.processes import Child, LocalRank, ProcessSpawner
+from ranks.processes import LocalRank, ProcessSpawner, RankChild
 from tests.ranks.fork_client import fork_client
 
 RANK_MODULE = "tests.engine.runner.ranks.echo_rank"
@@ -55,7 +55,7 @@ class SeenSpawner(ProcessSpawner):
 class ForkingSpawner(SeenSpawner):
     """Its ranks need not import anything: for tests of what ranks do, not of how they start."""
 
-    def _begin(self, entry_module: str, environ: Mapping[str, str]) -> Child:
+    def _begin(self, entry_module: str, environ: Mapping[str, str]) -> RankChild:
         return fork_client().begin(entry_module, environ)
 
 
