@@ -30,6 +30,7 @@ from engine.model import decoder as decoder_module
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
+from engine.runner.model_runner import LaunchingRunner, ModelRunner
 from engine.runner.warm_up import WarmUpLimits, warm_up
 from engine.sampling import device_draw
 from engine.sampling.logits import SamplingRow
@@ -130,12 +131,22 @@ class Steps:
         ]
 
 
-def serve(runner: CudaRunner, steps: Steps, num_steps: int) -> None:
-    """Prompts alone, decodes launched and not, both together."""
+class WaitingRunner:
+    """What a group's conductor has: a ModelRunner that launches nothing."""
+
+    def __init__(self, runner: CudaRunner) -> None:
+        self.copy_blocks, self.forward = runner.copy_blocks, runner.forward
+
+
+def serve(runner: ModelRunner, steps: Steps, num_steps: int) -> None:
+    """Prompts alone, decodes launched, or sampled once they are there, and not, both together."""
     for _ in range(num_steps):
         kind, count = steps.chance.randrange(4), steps.chance.randint(1, MAX_SEQS)
-        if kind == 0:
+        if kind == 0 and isinstance(runner, LaunchingRunner):
             runner.launch(steps.batch(count, 0), steps.rows(count), [None] * count)
+        elif kind == 0:
+            logits = runner.forward(steps.batch(count, 0))
+            device_draw.draw_on_device(logits, steps.rows(count))
         elif kind == 1:
             runner.forward(steps.batch(count, 0))
         else:
@@ -150,10 +161,13 @@ class Family:
     changes: dict[str, Any]
     weights: str = "full"
     kv: torch.dtype = torch.float16
+    in_group: bool = False
+    """As a group's conductor computes it."""
 
 
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", {}),
+    "llama in a group": Family("LlamaForCausalLM", {}, in_group=True),
     "qwen3 in int8": Family("Qwen3ForCausalLM", {}, "int8", torch.int8),
     "llama in int4": Family("LlamaForCausalLM", {"intermediate_size": 128}, "int4"),
     "mixtral": Family("MixtralForCausalLM", {"num_local_experts": 4}),
@@ -173,9 +187,8 @@ def tell(folder: Path, name: str) -> None:
     decoder = Decoder.load(card, torch.float16, "cpu", weights=WeightFormat(family.weights))
     pool = KvPool(KvLayout.of(card.config, BLOCK, family.kv), NUM_BLOCKS + 1, "cpu")
     limits = GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=MAX_CONTEXT)
-    runner = CudaRunner(
-        decoder, pool, limits=limits, backend=RerunGraphs(), progress=lambda *_: None
-    )
+    made = CudaRunner(decoder, pool, limits=limits, backend=RerunGraphs(), progress=lambda *_: None)
+    runner = WaitingRunner(made) if family.in_group else made
     scratch = WarmUpLimits(
         max_num_seqs=MAX_SEQS,
         max_batch_tokens=512,
