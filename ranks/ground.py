@@ -68,8 +68,9 @@ class Ground:
             self._closers = closers.pop_all()
 
     def launches(self, spec: bytes, free_bytes: int | None) -> list[RankLaunch]:
-        """Of all ranks but the conductor; `spec` is the engine's, `free_bytes` as in RankLaunch."""
-        return [self._launch(rank, spec, free_bytes) for rank in range(1, self._size)]
+        """Of all ranks, the conductor's first; `spec` is the engine's, `free_bytes` as in
+        RankLaunch."""
+        return [self._launch(rank, spec, free_bytes) for rank in range(self._size)]
 
     @property
     def is_shared(self) -> bool:

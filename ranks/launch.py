@@ -17,7 +17,7 @@ class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     spec: bytes
     """Opaque here: what the engine tells its ranks of the model, packed."""
     rank: int
-    """From 1: rank 0 is the conductor, which nobody launches."""
+    """0 is the conductor, which launches the others and keeps its own."""
     world_size: int
     generation: int
     node: str

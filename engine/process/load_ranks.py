@@ -49,7 +49,7 @@ def load_group(spec: EngineSpec, progress: PhaseProgress, spawner: Spawner) -> R
 
     needs = GroupNeeds(spec=spec, own_device=own_device, progress=progress)
     group = form_group(needs, spawner)
-    use_threads_to_load(spec.options.num_threads, num_beside=group.num_beside)
+    use_threads_to_load(spec.options.num_threads, num_beside=group.launch.num_beside)
     return load_conductor(spec, group, progress)
 
 

@@ -38,7 +38,7 @@ class HeldRank:
     """Rank 1, in a thread: it holds, then joins."""
 
     def __init__(self, ground: Ground) -> None:
-        self._launch = ground.launches(b"", None)[0]
+        self._launch = ground.launches(b"", None)[1]
         self._libraries = Path()
         self.collective: GroupCollective | None = None
         self.is_joining = threading.Event()

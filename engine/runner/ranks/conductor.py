@@ -17,16 +17,8 @@ from engine.runner.model_runner import Replica
 from engine.runner.ranks.group import RankGroup
 from engine.runner.ranks.group_runner import GroupRunner
 from engine.runner.ranks.group_turn import ConductorTurn
-from engine.runner.ranks.loaded_facts import loaded_facts
-from engine.runner.ranks.rank_portion import portion_of
-from engine.runner.replica import (
-    LoadedPart,
-    finish_replica,
-    load_part,
-    memory_errors,
-    runner_of,
-)
-from ranks.launch import CONDUCTOR
+from engine.runner.ranks.loaded_rank import load_rank
+from engine.runner.replica import LoadedPart, finish_replica, memory_errors
 
 
 def load_conductor(spec: EngineSpec, group: RankGroup, progress: PhaseProgress) -> Replica:
@@ -46,24 +38,13 @@ def load_conductor(spec: EngineSpec, group: RankGroup, progress: PhaseProgress) 
 
 
 def _load(spec: EngineSpec, group: RankGroup, phases: PhaseTimer) -> Replica:
-    ties = group.ties
-    portion = portion_of(
-        spec,
-        CONDUCTOR,
-        ties.collective,
-        group,
-        num_beside=group.num_beside,
-        free_bytes=ties.free_bytes,
-    )
-    part = load_part(spec, phases, portion)
-    own = runner_of(part, phases)
-    group.before_leaving(own.close)
-    node = ties.places.nodes[CONDUCTOR]
+    own = load_rank(spec, group.launch, group.collective, group, phases)
+    group.before_leaving(own.runner.close)
     phases("wait for the other ranks", 0.0)
-    group.await_ready(loaded_facts(part, portion.rank, generation=ties.generation, node=node))
-    balancing = _balancing(spec, part, group)
-    runner = GroupRunner(own, group, balancing)
-    replica = finish_replica(spec, part, runner, phases)
+    group.await_ready(own.facts)
+    balancing = _balancing(spec, own.part, group)
+    runner = GroupRunner(own.runner, group, balancing)
+    replica = finish_replica(spec, own.part, runner, phases)
     balance = None if balancing is None else balancing.balance
     return replace(replica, others=group, group_turn=ConductorTurn(group, runner, balance))
 

@@ -20,18 +20,15 @@ from cluster.models.head_share import head_shares
 from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
 from engine.model.experts.rank_experts import RankExperts
-from engine.runner.model_runner import PartRunner
 from engine.runner.ranks.extension import RankExtensionFactory, RankParts
-from engine.runner.ranks.loaded_facts import loaded_facts
+from engine.runner.ranks.loaded_rank import LoadedRank, load_rank
 from engine.runner.ranks.own_card import spec_with_own_card
-from engine.runner.ranks.rank_portion import portion_of
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
-from engine.runner.replica import LoadedPart, load_part, memory_errors, runner_of
+from engine.runner.replica import LoadedPart
 from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.group_collective import GroupCollective
 from ranks.joining import Arrival
 from ranks.launch import RankLaunch
-from ranks.line import RankExtension
 from ranks.reports import Arrived, Progress, RankFailed, RankReady, ReportSender, Word
 
 _LONGEST_LOAD_S = 24 * 3600.0
@@ -45,7 +42,6 @@ class Follower:
         self, launch: RankLaunch, spec: EngineSpec, make_extension: RankExtensionFactory
     ) -> None:
         self._launch, self._spec, self._make_extension = launch, spec, make_extension
-        self._rank = Rank(launch.rank, launch.world_size)
         self._reports = ReportSender(
             launch.reports_address, launch.rank, launch.generation, launch.keys
         )
@@ -76,49 +72,35 @@ class Follower:
         arrival.await_all(_LONGEST_LOAD_S)
         self._progress("join the other ranks", 0.0)
         collective = arrival.join(CALL_DEADLINE_S)
-        part, runner = self._load(collective)
-        self._closers.callback(runner.close)
-        extension = self._make_extension(self._parts(part, collective))
+        own = self._load(collective)
+        self._closers.callback(own.runner.close)
+        extension = self._make_extension(self._parts(own.part, collective))
         self._closers.callback(extension.close)
-        self._reports.send(self._ready(part, extension))
+        self._reports.send(RankReady(facts=own.facts, extension=extension.greeting))
         turns = RankTurns(
             arrival.plans,
             collective,
-            runner,
+            own.runner,
             extension=extension,
-            experts=RankExperts(part.decoder.experts),
+            experts=RankExperts(own.part.decoder.experts),
         )
         while turns.take():
             for body in extension.poll():
                 self._reports.send(Word(body=body))
 
-    def _load(self, collective: GroupCollective) -> tuple[LoadedPart, PartRunner]:
+    def _load(self, collective: GroupCollective) -> LoadedRank:
         together = LoadingTogether(collective, limit_s=_LONGEST_LOAD_S, tell=self._reports.send)
-        portion = portion_of(
-            self._spec,
-            self._rank.index,
-            collective,
-            together,
-            num_beside=self._launch.num_beside,
-            free_bytes=self._launch.free_bytes,
-        )
-        with memory_errors():
-            part = load_part(self._spec, self._progress, portion)
-            return part, runner_of(part, self._progress)
+        return load_rank(self._spec, self._launch, collective, together, self._progress)
 
     def _parts(self, part: LoadedPart, collective: GroupCollective) -> RankParts:
+        rank = Rank(self._launch.rank, self._launch.world_size)
         return RankParts(
             spec=self._spec,
-            rank=self._rank,
+            rank=rank,
             kv=part.pool.tensor[: part.num_blocks],
-            shares=head_shares(self._spec.card.config, self._rank.world_size),
+            shares=head_shares(self._spec.card.config, rank.world_size),
             gather=collective.all_gather,
         )
-
-    def _ready(self, part: LoadedPart, extension: RankExtension) -> RankReady:
-        launch = self._launch
-        facts = loaded_facts(part, self._rank, generation=launch.generation, node=launch.node)
-        return RankReady(facts=facts, extension=extension.greeting)
 
     def _progress(self, phase: str, fraction: float) -> None:
         self._reports.send(Progress(phase=phase, fraction=fraction))

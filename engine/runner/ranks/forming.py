@@ -56,8 +56,8 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         ground = _open_ground(needs, places, closers)
         progress("start ranks", 0.0)
         free_bytes = free_memory_bytes() if ground.is_shared else None
-        launches = ground.launches(needs.spec.pack(), free_bytes)
-        processes = [spawner.start(launch) for launch in launches]
+        own, *others = ground.launches(needs.spec.pack(), free_bytes)
+        processes = [spawner.start(launch) for launch in others]
         watch = RankWatch(processes, ground)
         closers.callback(watch.close)
         watch.start()
@@ -74,13 +74,11 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         closers.callback(collective.close)
         watch.on_loss(collective.abort)
         ties = GroupTies(
-            generation=ground.generation,
-            places=places,
+            launch=own,
             collective=collective,
             plans=ground.plans,
             roster=roster,
             watch=watch,
-            free_bytes=free_bytes,
         )
         return RankGroup(ties, closers.pop_all(), progress)
 

@@ -21,9 +21,8 @@ from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.call_wait import CallWait
 from ranks.collectives.group_collective import GroupCollective
-from ranks.launch import CONDUCTOR
+from ranks.launch import CONDUCTOR, RankLaunch
 from ranks.plans.plan import Part, PlanKind, PlanWriter
-from ranks.spawner import RankPlaces
 
 MEET_S = 60.0
 """For ranks that all say that they have loaded."""
@@ -38,14 +37,12 @@ _FAREWELL_S = 3.0
 class GroupTies:
     """What ties one generation together."""
 
-    generation: int
-    places: RankPlaces
+    launch: RankLaunch
+    """The conductor's own."""
     collective: GroupCollective
     plans: PlanWriter
     roster: Roster
     watch: RankWatch
-    free_bytes: int | None
-    """As the launches have it."""
 
 
 class RankGroup:
@@ -62,14 +59,14 @@ class RankGroup:
         self._is_over = False
 
     @property
-    def ties(self) -> GroupTies:
-        """What it is made of."""
-        return self._ties
+    def launch(self) -> RankLaunch:
+        """The conductor's own, as the other ranks have theirs."""
+        return self._ties.launch
 
     @property
-    def num_beside(self) -> int:
-        """Ranks on the conductor's host, itself among them."""
-        return len(self._ties.places.ranks_beside(CONDUCTOR))
+    def collective(self) -> GroupCollective:
+        """The conductor's."""
+        return self._ties.collective
 
     @property
     def greetings(self) -> Mapping[int, bytes]:
@@ -176,7 +173,7 @@ class RankGroup:
         if isinstance(error, RankLost):
             return self._ties.roster.cause_of(error)
         return RankLost(
-            f"rank {CONDUCTOR} of generation {self._ties.generation} failed in a step "
+            f"rank {CONDUCTOR} of generation {self.launch.generation} failed in a step "
             f"({type(error).__name__}: {error}); the group is started anew",
             ranks=(CONDUCTOR,),
         )

@@ -8,22 +8,22 @@ from pathlib import Path
 import torch
 
 from cluster.rank_facts import RankFacts
-from cluster.sharding import Rank
 from engine.runner.replica import LoadedPart
+from ranks.launch import RankLaunch
 
 _STATUS = Path("/proc/self/status")
 _PEAK = "VmHWM:"
 
 
-def loaded_facts(part: LoadedPart, rank: Rank, *, generation: int, node: str) -> RankFacts:
-    """Of this process."""
+def loaded_facts(part: LoadedPart, launch: RankLaunch) -> RankFacts:
+    """Of this process, which is that rank."""
     device = part.pool.tensor.device
     return RankFacts(
-        rank=rank.index,
+        rank=launch.rank,
         pid=os.getpid(),
-        node=node,
+        node=launch.node,
         device=str(device),
-        generation=generation,
+        generation=launch.generation,
         kv_heads=tuple(part.decoder.split.pool_heads),
         weight_bytes=part.decoder.num_bytes,
         kv_bytes=part.pool.num_bytes,

@@ -61,7 +61,8 @@ def device() -> Device:
 
 
 def group_with(device: Device, closers: contextlib.ExitStack) -> RankGroup:
-    ties = SimpleNamespace(collective=device, roster=device, plans=device, generation=7)
+    launch = SimpleNamespace(generation=7)
+    ties = SimpleNamespace(collective=device, roster=device, plans=device, launch=launch)
     return RankGroup(cast(GroupTies, ties), closers, lambda *_: None)
 
 

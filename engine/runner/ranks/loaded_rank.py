@@ -1,0 +1,55 @@
+"""What one rank of a group loads, whether it is the conductor or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.rank_facts import RankFacts
+from cluster.sharding import Rank
+from engine.contract.expert_exchange import rows_are_exchanged
+from engine.contract.spec import EngineSpec
+from engine.model.load_phases import PhaseProgress
+from engine.runner.model_runner import PartRunner
+from engine.runner.portion import LoadedTogether, Portion
+from engine.runner.ranks.loaded_facts import loaded_facts
+from engine.runner.replica import LoadedPart, load_part, memory_errors, runner_of
+from kernels.tape.collective import Collective
+from ranks.launch import RankLaunch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedRank:
+    """Ready to compute with the others."""
+
+    part: LoadedPart
+    runner: PartRunner
+    """The caller's to close."""
+    facts: RankFacts
+
+
+def load_rank(
+    spec: EngineSpec,
+    launch: RankLaunch,
+    collective: Collective,
+    together: LoadedTogether,
+    progress: PhaseProgress,
+) -> LoadedRank:
+    """Raises as load_part."""
+    with memory_errors():
+        part = load_part(spec, progress, _portion(spec, launch, collective, together))
+        runner = runner_of(part, progress)
+    return LoadedRank(part=part, runner=runner, facts=loaded_facts(part, launch))
+
+
+def _portion(
+    spec: EngineSpec, launch: RankLaunch, collective: Collective, together: LoadedTogether
+) -> Portion:
+    return Portion(
+        rank=Rank(launch.rank, launch.world_size),
+        expert_parallel_size=spec.options.expert_parallel_size,
+        exchanges_rows=rows_are_exchanged(spec),
+        collective=collective,
+        together=together,
+        num_beside=launch.num_beside,
+        free_bytes=launch.free_bytes,
+    )
