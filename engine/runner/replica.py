@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import structlog
 import torch
 
 from cluster.config import EngineOptions
@@ -37,6 +38,8 @@ from engine.runner.model_runner import DecoderRunner, ModelRunner, PartRunner, R
 from engine.runner.portion import WHOLE_REPLICA, Portion
 from engine.runner.replayed_steps import why_not_replayed
 from engine.runner.warm_up import WarmUpLimits, longest_prompt, warm_up
+
+_LOG = structlog.get_logger()
 
 
 def load_replica(spec: EngineSpec, progress: PhaseProgress) -> Replica:
@@ -146,8 +149,8 @@ class ReplicaSize:
     context_tokens: int
     max_num_seqs: int
     max_batch_tokens: int
-    is_replayed: bool
-    """Decode steps are captured graphs, which take one block more, for padding rows."""
+    why_not_replayed: str | None
+    """See replayed_steps.py."""
 
     @classmethod
     def of(
@@ -166,8 +169,13 @@ class ReplicaSize:
             context_tokens=resolve_context(spec.card.config, options, layout),
             max_num_seqs=options.max_num_seqs,
             max_batch_tokens=options.max_batch_tokens,
-            is_replayed=device.type == "cuda" and why_not_replayed(options, split) is None,
+            why_not_replayed=why_not_replayed(options, split),
         )
+
+    @property
+    def is_replayed(self) -> bool:
+        """Decode steps are captured graphs, which take one block more, for padding rows."""
+        return self.device.type == "cuda" and self.why_not_replayed is None
 
     @property
     def has_gpu_in_group(self) -> bool:
@@ -223,6 +231,8 @@ def runner_of(part: LoadedPart, progress: PhaseProgress) -> PartRunner:
     once, and capture side by side. Raises RankLost where one of them does not."""
     size, portion = part.size, part.size.portion
     if not size.is_replayed:
+        if size.device.type == "cuda":
+            _LOG.info("decode steps are computed kernel by kernel", why=size.why_not_replayed)
         return DecoderRunner(part.decoder, part.pool)
     return CudaRunner(
         part.decoder,

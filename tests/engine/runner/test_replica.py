@@ -1,0 +1,91 @@
+"""What computes a loaded part on a GPU: chosen here without one, for tensors on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from structlog.testing import capture_logs
+
+from cluster.models.card import ModelCard
+from cluster.sharding import Rank
+from engine.runner import replica as replica_module
+from engine.runner.cuda_runner import CudaRunner, graph_sizes
+from engine.runner.model_runner import DecoderRunner
+from engine.runner.portion import Portion
+from engine.runner.replica import LoadedPart, load_part, runner_of
+from tests.engine.model.family_models import random_model, saved_card
+from tests.engine.runner.ranks.groups import spec_of
+from tests.engine.runner.rerun_graphs import RerunGraphs
+
+MAX_SEQS = 3
+Settle = Callable[[], None] | None
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
+    return saved_card(random_model("LlamaForCausalLM"), tmp_path_factory.mktemp("model"))
+
+
+def part_of(card: ModelCard, portion: Portion | None = None, **options: Any) -> LoadedPart:
+    """As a GPU's process has it, but that its tensors are on the CPU."""
+    limits = {"max_context_tokens": 32, "kv_memory_bytes": 1 << 20, "max_num_seqs": MAX_SEQS}
+    part = load_part(spec_of(card, 1, **limits, **options), lambda phase, fraction: None)
+    size = replace(part.size, device=torch.device("cuda"))
+    return replace(part, size=size if portion is None else replace(size, portion=portion))
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> list[Settle]:
+    """By what each backend that is made waits for other ranks."""
+    found: list[Settle] = []
+
+    class NotedGraphs(RerunGraphs):
+        def __init__(self, device: torch.device, settle: Settle = None) -> None:
+            super().__init__()
+            found.append(settle)
+
+    monkeypatch.setattr(replica_module, "CudaGraphs", NotedGraphs)
+    return found
+
+
+def test_who_is_alone_captures_without_waiting_for_others(
+    card: ModelCard, settled: list[Settle]
+) -> None:
+    phases: list[str] = []
+    runner = runner_of(part_of(card), lambda phase, fraction: phases.append(phase))
+    assert isinstance(runner, CudaRunner)
+    assert settled == [None]
+    assert len(phases) == len(graph_sizes(MAX_SEQS)) + 1
+
+
+def test_a_rank_of_a_group_waits_for_the_others_before_each_recording(
+    card: ModelCard, settled: list[Settle]
+) -> None:
+    portion = Portion(rank=Rank(0, 2))
+    runner = runner_of(part_of(card, portion), lambda phase, fraction: None)
+    assert isinstance(runner, CudaRunner)
+    assert settled == [portion.settle]
+
+
+def test_where_steps_are_not_replayed_the_log_says_why(
+    card: ModelCard, settled: list[Settle]
+) -> None:
+    part = part_of(card, cuda_graphs=False)
+    with capture_logs() as logs:
+        runner = runner_of(part, lambda phase, fraction: None)
+    assert isinstance(runner, DecoderRunner)
+    assert settled == []
+    assert [line["why"] for line in logs] == ["--no-cuda-graphs"]
+
+
+def test_a_gpu_replays_and_compiles_and_a_cpu_does_neither(card: ModelCard) -> None:
+    part = part_of(card)
+    assert part.size.is_replayed
+    on_cpu = replace(part.size, device=torch.device("cpu"))
+    assert not on_cpu.is_replayed
+    assert part.size.warm_up_limits(scratch_block=0).compiles
+    assert not on_cpu.warm_up_limits(scratch_block=0).compiles
