@@ -72,11 +72,11 @@ def rows_of(outcomes: Sequence[Outcome], num_spares: int) -> list[Row]:
     for pool in POOLS:
         here = [outcome for outcome in outcomes if outcome.point.startswith(pool)]
         replaced = [o.replaced_s for o in here if o.replaced_s is not None]
-        serving = [o.serving_s for o in here if o.serving_s is not None]
         if replaced:
             rows.append(median_row(f"{pool}: another worker is ready", replaced, "s", goal=goal_s))
-        if serving:
-            rows.append(median_row(f"{pool}: a first token", serving, "s", goal=goal_s))
+    serving = [o.serving_s for o in here if o.serving_s is not None]
+    if serving:  # without a prefill worker the decode worker goes on
+        rows.append(median_row(f"{pool}: a first token", serving, "s", goal=goal_s))
 
     def number_of(name: str, is_bad: Callable[[Outcome], int]) -> Row:
         return Row(name, sum(is_bad(outcome) for outcome in outcomes), "", goal=0)

@@ -55,7 +55,8 @@ class Outcome:
     replaced_s: float | None = None
     """Until another process of the pool is ready, by the router's word."""
     serving_s: float | None = None
-    """Until a request that was sent after the loss has its first token."""
+    """Until a request that was sent after the loss has its first token: a client asks again once
+    the one it has is over, which is at once where the loss has ended it."""
     num_answered: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     num_wrong: int = 0
@@ -70,7 +71,7 @@ def points_of(pool: str, num_points: int, num_ranks: int) -> list[Point]:
     """Of 20 over a whole life, so many, evenly."""
     found = []
     for number in range(NUM_POINTS):
-        how = (signal.SIGKILL, signal.SIGSTOP)[number % 2]
+        how = (signal.SIGKILL, signal.SIGSTOP)[(number + number // 10) % 2]
         point = Point(pool, how, number // 2 % num_ranks)
         if number < 9:
             point = Point(pool, how, point.rank, share_of_ttft=number / 9)
