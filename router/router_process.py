@@ -183,6 +183,7 @@ class RouterProcess:
             self._options.port,
             self._door.door_limits,
             on_loss=self.stop_requests.on_loss,
+            share=self._door.share,
         )
 
     async def _follow_readiness(self) -> None:

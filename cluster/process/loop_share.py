@@ -36,15 +36,22 @@ class LoopShare:
 
     async def breathe(self) -> None:
         """Returns at once while there is budget, else in a later turn of the loop."""
-        if self._clock() < self._ends_s:
-            return
-        if not self._is_given and not self._line.locked():
-            self._give()
+        if self.has_turn():
             return
         async with self._line:
             if self._clock() >= self._ends_s:
                 await asyncio.sleep(0)
                 self._give()
+
+    def has_turn(self) -> bool:
+        """Whether one may go on at once, as after `breathe`; who may not, and cannot wait here, is
+        to ask for its turn elsewhere."""
+        if self._clock() < self._ends_s:
+            return True
+        if self._is_given or self._line.locked():
+            return False
+        self._give()
+        return True
 
     def _give(self) -> None:
         self._ends_s = self._clock() + self._budget_s

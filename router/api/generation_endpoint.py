@@ -41,7 +41,7 @@ class HttpContext:
         answered for as long as the client is there."""
         exchange = Exchange(scope, receive, send, self.door.door_limits)
         with self.door.in_flight.admit(), self.door.bodies.open(exchange.caller) as held:
-            body = await exchange.read_json_body(held)
+            body = await exchange.read_json_body(held, self.door.share)
             await exchange.until_disconnect(answer(exchange, body, held))
 
 

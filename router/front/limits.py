@@ -30,14 +30,19 @@ class DoorLimits:
     """Of all connections together. Over either, a connection closes after its answer."""
     max_dropped_bytes: int = 1024 * 1024
     """Beyond those, and of empty lines: a client that sends on for nothing is aborted."""
+    max_refused_bytes: int = 16 * 1024 * 1024
+    """Of a body after its refusal, read so that its client hears of it: many read only once they
+    have sent everything. Twice what a body may have; who sends on is aborted."""
     max_connections: int = 4096
-    """Over this many, only health and metrics are answered."""
+    """Over this many, and over an address's share of them, only health and metrics are answered."""
     reserved_connections: int = 64
     """For health and metrics; over both, a connection is closed at once."""
+    max_unread_bytes: int = 64 * 1024 * 1024
+    """Of answers that wait for their readers, on all connections together."""
     ping_interval_s: float = 15.0
     """Of silence in a stream, before a sign of life; 0: never."""
     reader_timeout_s: float = 30.0
-    """A client that lets 64 KiB of its answer wait this long is dropped."""
+    """A client that lets 64 KiB of its answer, or its end, wait this long is dropped."""
     clock: Clock = field(default=time.monotonic, compare=False, repr=False)
     """By which all of these are counted."""
 

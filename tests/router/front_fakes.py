@@ -13,6 +13,7 @@ from cluster.errors import InvalidRequest
 from cluster.generation import FinishReason, GeneratedToken, PromptToken, Timing, Usage
 from cluster.process.background import Loss
 from cluster.process.lifespan import Lifespan
+from cluster.process.loop_share import LoopShare
 from router.api.http.server import HttpServer
 from router.app import build_app
 from router.dispatch.running_choices import RunningChoices
@@ -271,6 +272,7 @@ class Front:
     in_flight: Lifespan
     port: int
     server: HttpServer
+    share: LoopShare
     losses: list[Loss]
     """What has told that it ended."""
 
@@ -310,11 +312,11 @@ async def running_front(
         ignores_unknown=ignores_unknown,
     )
     app = build_app(door, readiness, CollectorRegistry())
-    server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append)
+    server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append, share=door.share)
     port = server.port
     await server.start()
     try:
-        yield Front(source, readiness, in_flight, port, server, losses)
+        yield Front(source, readiness, in_flight, port, server, door.share, losses)
     finally:
         await server.stop()
 

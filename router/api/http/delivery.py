@@ -2,7 +2,8 @@
 
 A server that closes a connection with unread bytes in it resets it, and the client may lose the
 answer. So an answer to a request that was not read to its end says `connection: close`, and the
-rest is read and thrown away for a moment before its last byte is sent.
+rest is read and thrown away for a moment before its last byte is sent; not more than
+so many bytes, for who sends on and on would have them read at the speed of the line.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class Delivery:
     """Stands between the server and the application, for one request."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, echoed_id: str) -> None:
+        self._state = scope["state"]
         self._receive = receive
         self._send = send
         self._echoed_id = echoed_id
@@ -50,12 +52,19 @@ class Delivery:
         return {**message, "headers": headers}
 
     async def _discard(self) -> None:
+        """What is too much is not read: the client may still read its answer, until the time is
+        over and the connection aborted."""
+        left_bytes: int = self._state["max_refused_bytes"]
         try:
             async with asyncio.timeout(DISCARD_S):
-                while self._unread:
-                    await self.receive()
+                while self._unread and left_bytes > 0:
+                    left_bytes -= len((await self.receive()).get("body", b""))
+                if self._unread:
+                    await asyncio.Event().wait()
         except TimeoutError:
             self._unread = False
+            if left_bytes <= 0:
+                self._state["abort_connection"]()
 
 
 def _has_body(scope: Scope) -> bool:

@@ -6,13 +6,17 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import uvicorn
 
 from cluster.errors import ConfigError
 from cluster.process.background import Background, OnLoss
+from cluster.process.loop_share import LoopShare
 from router.api.http.asgi import App
+from router.api.http.connection import connections_of
 from router.api.http.protocol import protocol_with
+from router.api.http.read_turns import ReadTurns
 from router.front.limits import DoorLimits
 
 BACKLOG = 2048
@@ -33,14 +37,22 @@ class HttpServer:
     """Serves from `start` until `stop`. All calls from the event loop's thread."""
 
     def __init__(
-        self, app: App, host: str, port: int, limits: DoorLimits, *, on_loss: OnLoss
+        self,
+        app: App,
+        host: str,
+        port: int,
+        limits: DoorLimits,
+        *,
+        on_loss: OnLoss,
+        share: LoopShare | None = None,
     ) -> None:
-        """Listens at once; `on_loss` hears when it ends and nobody has asked it to. Raises
-        ConfigError when the port cannot be had."""
+        """Listens at once; `on_loss` hears when it ends and nobody has asked it to. `share`: of the
+        loop, with all who work on it. Raises ConfigError when the port cannot be had."""
+        self._turns = ReadTurns(share or LoopShare(clock=limits.clock))
         self._socket = listen(host, port)
         config = uvicorn.Config(
             app,
-            http=protocol_with(limits),
+            http=cast(Any, connections_of(protocol_with(limits), self._turns)),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -71,6 +83,7 @@ class HttpServer:
     async def start(self) -> None:
         """Begins to answer; returns once it does."""
         self._has_begun = True
+        self._background.keep("reads that wait", self._turns.run)
         self._background.need("http", self._serve())
         while not self._server.started and not self._has_ended.is_set():
             await asyncio.sleep(0)

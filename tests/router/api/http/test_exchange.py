@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import Cancelled
+from cluster.process.loop_share import LoopShare
 from router.api.http.exchange import Exchange
 from router.front.body_account import BodyAccount
 from tests.router.front_fakes import small_limits
@@ -49,7 +50,7 @@ async def test_a_body_that_has_arrived_costs_no_timer(monkeypatch: pytest.Monkey
     monkeypatch.setattr(asyncio.get_running_loop(), "call_at", no_timer)
     client = Client(is_backed_up=False)
     with BodyAccount(1000).open(client.exchange.caller) as held:
-        assert await client.exchange.read_json_body(held) == b"{}"
+        assert await client.exchange.read_json_body(held, LoopShare()) == b"{}"
 
 
 async def test_events_that_are_read_cost_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:

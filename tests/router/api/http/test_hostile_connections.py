@@ -128,15 +128,15 @@ async def test_a_reader_that_never_reads_is_dropped_and_others_are_served() -> N
 
 
 async def test_over_the_connection_limit_only_operators_are_served() -> None:
-    limits = small_limits(max_connections=2, reserved_connections=2)
+    limits = small_limits(max_connections=8, reserved_connections=8)
     async with running_front(limits=limits) as front:
-        idle = [await sent(front, b"") for _ in range(2)]
+        idle = [await sent(front, b"") for _ in range(6)]  # three quarters: the share of an address
         answer = await answer_to(front, post({"prompt": "Hi"}))
         assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after" in answer
         close = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
         assert (await answer_to(front, close)).startswith(b"HTTP/1.1 200 ")
-        idle += [await sent(front, b"") for _ in range(2)]
-        await until(lambda: front.server.num_connections == 4, "four connections are open")
+        idle += [await sent(front, b"") for _ in range(6)]
+        await until(lambda: front.server.num_connections == 12, "the reserve has its share, too")
         assert await answer_or_reset(front, close) == b""
         for _reader, writer in idle:
             writer.close()

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
 from router.api.http.asgi import AsgiMessage, Receive, Scope, Send
+from router.api.http.connection import READ_BYTES, Connection
 from router.api.http.protocol import FrontProtocol, protocol_with
+from router.api.http.read_turns import ReadTurns
 from tests.router.front_fakes import small_limits
+
+_PORTS = itertools.count(1)
 
 
 class FakeTransport(asyncio.Transport):
     """As uvloop's: what is written after the connection was lost raises."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        super().__init__({"peername": (host, next(_PORTS)), "sockname": ("127.0.0.1", 2)})
         self.written = b""
         self.has_closed = False
         self.is_lost = False
+        self.unread_bytes = 0
+        self.is_paused = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_bytes
 
     def write(self, data: Any) -> None:
         if self.is_lost:
@@ -36,15 +46,24 @@ class FakeTransport(asyncio.Transport):
 
     abort = close
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.is_paused = True
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
 
 class Wire:
     """An application that tells each request's path and body, when it may."""
 
-    def __init__(self, door: type[FrontProtocol] | None = None) -> None:
+    def __init__(
+        self,
+        door: type[FrontProtocol] | None = None,
+        *,
+        turns: ReadTurns | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        """With `turns` its bytes come as a server's do: by `read`."""
         self.may_answer = asyncio.Event()
         self.started: list[str] = []
         self.left: list[str] = []
@@ -60,8 +79,20 @@ class Wire:
         )
         self.state = ServerState()
         self.protocol = (door or protocol_with(small_limits()))(config, self.state, {})
-        self.transport = FakeTransport()
-        self.protocol.connection_made(self.transport)
+        self.transport = FakeTransport(host)
+        self.connection: Connection | None = None
+        if turns is None:
+            self.protocol.connection_made(self.transport)
+        else:
+            room = memoryview(bytearray(READ_BYTES))
+            self.connection = Connection(self.protocol, turns, room)
+            self.connection.connection_made(self.transport)
+
+    def read(self, data: bytes) -> None:
+        """One read, of so much as fits."""
+        assert self.connection is not None and not self.transport.is_paused
+        self.connection.get_buffer(-1)[: len(data)] = data
+        self.connection.buffer_updated(len(data))
 
     async def settle(self) -> None:
         """Until nothing is left to do for what was read."""
@@ -85,7 +116,7 @@ class Wire:
     def lose(self) -> None:
         """As when the client resets the connection."""
         self.transport.has_closed = True
-        self.protocol.connection_lost(ConnectionResetError())
+        (self.connection or self.protocol).connection_lost(ConnectionResetError())
         self.transport.is_lost = True
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
