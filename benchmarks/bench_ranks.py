@@ -60,6 +60,9 @@ class NobodyElse:
         """As wide as it would be."""
         return rows.repeat(1, NUM_RANKS)
 
+    def wait_until_landed(self) -> None:
+        """It has."""
+
 
 def spec_of(model: str, num_ranks: int, num_threads: int) -> EngineSpec:
     """As served, with that many threads in all."""

@@ -70,7 +70,11 @@ def _shared_memory() -> Finding:
     free = shutil.disk_usage(path).free
     text = f"/dev/shm has {size_in_words(free)} free"
     if free < GOOD_SHM_BYTES:
-        return poor(text, "enlarge it: docker run --shm-size 1g, or an emptyDir of medium Memory")
+        return poor(
+            text,
+            "transfers on one machine and NCCL between its GPUs need it; enlarge it: docker run "
+            "--shm-size 1g, or an emptyDir of medium Memory",
+        )
     return fine(text)
 
 

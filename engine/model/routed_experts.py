@@ -77,6 +77,7 @@ class RoutedExperts:
         if not self._split.exchanges_rows or collective is None:  # every rank routes all rows
             return picks.clone()
         of_ranks = collective.all_gather(picks.view(1, -1))
+        collective.wait_until_landed()
         return of_ranks.view(collective.world_size, *picks.shape).sum(0)
 
     def stage(self, layer: int, placement: ExpertPlacement) -> ExpertStaging:
@@ -126,7 +127,9 @@ class RoutedExperts:
         table = zlib.crc32(repr(placement.groups).encode())
         own = torch.tensor([[layer, placement.generation, table, int(is_ready)]])
         device = self._require_source().picks.device
-        told = self._collective.all_gather(own.to(device)).view(-1, 4).tolist()
+        gathered = self._collective.all_gather(own.to(device)).view(-1, 4)
+        self._collective.wait_until_landed()
+        told = gathered.tolist()
         if any(rank[:3] != told[0][:3] for rank in told):
             raise InternalError(
                 f"ranks do not mean the same placement (layer, generation, table): "

@@ -26,6 +26,10 @@ class Collective(Protocol):
     def all_gather(self, rows: torch.Tensor) -> torch.Tensor:
         """[num_rows, width] of each rank -> [num_rows, world_size * width], rank by rank."""
 
+    def wait_until_landed(self) -> None:
+        """Before the host reads what a call has given: it is there, on a device too. Raises for a
+        lost rank, which may have left memory that nobody has written."""
+
 
 class ReceivedRows(NamedTuple):
     """What the other ranks, and this one, had for this rank: their rows, rank by rank."""

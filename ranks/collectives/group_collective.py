@@ -54,6 +54,15 @@ class GroupCollective(ExpertCollective, Protocol):
         """Leaves; idempotent, and allowed after RankLost. Waits for nobody."""
 
 
+def gathered(
+    collective: GroupCollective, rows: torch.Tensor, widths: Sequence[int] = ()
+) -> torch.Tensor:
+    """See GroupCollective.all_gather; for the host to read at once. Raises RankLost."""
+    every = collective.all_gather(rows, widths)
+    collective.wait_until_landed()
+    return every
+
+
 def require_rows(rows: torch.Tensor, *, is_summed: bool = False) -> None:
     """At the door of every call. Raises ValueError."""
     if rows.dim() != 2 or not rows.is_contiguous():

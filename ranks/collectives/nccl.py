@@ -2,8 +2,9 @@
 
 No machine with two GPUs was at hand. A call is enqueued on the current stream and returns: nothing
 here waits for a device. Who reads a step's results waits with `wait_until_landed`, which looks for
-them, for NCCL's errors and at the time: NCCL's own watchdog does not see what a CUDA graph replays,
-and would end the process where it gives a collective up. A graph may capture every call but
+them, for NCCL's errors and at the time. Torch's own watchdog is told to keep out of it: it does not
+see what a CUDA graph replays, and what it gives up lets the stream run on over memory that nobody
+has written, so that only our own `abort` may. A graph may capture every call but
 `all_to_all`, whose numbers the host has to know, once each was made outside of one: NCCL sets up
 what it needs for it then. It frees nothing before the last graph that has captured a call of it is
 gone, and whoever tells it to waits for that.
@@ -18,11 +19,12 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
+from torch.distributed import DistError
 from torch.distributed.distributed_c10d import BroadcastOptions, ProcessGroupNCCL, Store
 
 from cluster.deadline import Deadline
@@ -36,13 +38,17 @@ from ranks.collectives.group_collective import (
     require_widths,
 )
 from ranks.collectives.loss import has_left, rank_lost
+from ranks.collectives.shm_room import in_little_room
 from ranks.collectives.store import claim
 
 _LOOK_S = 50e-6
 _LEAVE_S = 1.0
 """For NCCL to free what it has, where the graphs are gone: the process ends next."""
-_ON_ERROR, _CLEAN_UP_ONLY = "TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"
-"""Without it the watchdog ends the whole process, with SIGABRT and without our error."""
+CONNECT_S = 60.0
+"""For all ranks, which are there, to set up NCCL's connections: seconds, on large hosts."""
+_KEEP_OUT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
+"""Of torch's watchdog: it neither aborts a collective nor ends the whole process, with SIGABRT and
+without our error."""
 
 
 class NcclCollective:
@@ -55,7 +61,7 @@ class NcclCollective:
         self, store: Store, rank: Rank, generation: int, *, deadline_s: float = DEADLINE_S
     ) -> None:
         """Raises ConfigError where another process is this rank already."""
-        os.environ[_ON_ERROR] = _CLEAN_UP_ONLY
+        os.environ.update(_KEEP_OUT)
         self._rank, self._generation, self._deadline_s = rank, generation, deadline_s
         self._store = claim(store, rank.index, generation)
         options = ProcessGroupNCCL.Options()
@@ -66,6 +72,23 @@ class NcclCollective:
         self.in_call_since_s: float | None = None
         """See GroupCollective: while this rank waits for what it has called."""
         self._leaving: threading.Thread | None = None
+
+    def connect(self, rows: torch.Tensor, limit_s: float = CONNECT_S) -> None:
+        """Meets the others, who have joined, over any rows of this rank's device: NCCL connects in
+        its first call, and would wait there without a limit. Raises RankLost, with what there is to
+        say of this host's /dev/shm."""
+        failed: list[Exception] = []
+        thread = threading.Thread(
+            target=self._meet_over, args=(rows, limit_s, failed), name="nccl-connect", daemon=True
+        )
+        thread.start()
+        thread.join(limit_s)
+        if thread.is_alive():
+            self._fail(f"not all ranks have connected in {limit_s:g} s{in_little_room()}")
+        for error in failed:
+            if isinstance(error, RankLost):
+                raise RankLost(f"{error.message}{in_little_room()}") from error
+            raise error
 
     @property
     def rank(self) -> int:
@@ -80,14 +103,14 @@ class NcclCollective:
     def all_reduce(self, rows: torch.Tensor) -> None:
         """See Collective."""
         require_rows(rows, is_summed=True)
-        self._enqueued(self._group.allreduce([rows]))
+        self._enqueue(lambda nccl: nccl.allreduce([rows]))
 
     def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
         """See GroupCollective."""
         require_rows(rows)
         widths = require_widths(rows, widths, self._rank)
         parts = [rows.new_empty((rows.shape[0], width)) for width in widths]
-        self._enqueued(self._group.allgather([parts], [rows]))
+        self._enqueue(lambda nccl: nccl.allgather([parts], [rows]))
         return torch.cat(parts, dim=1)
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
@@ -95,7 +118,8 @@ class NcclCollective:
         require_rows(rows, is_summed=True)
         require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
         out = rows.new_empty((num_rows[self.rank], rows.shape[1]))
-        self._enqueued(self._group.reduce_scatter([out], [list(torch.split(rows, list(num_rows)))]))
+        parts = [list(torch.split(rows, list(num_rows)))]
+        self._enqueue(lambda nccl: nccl.reduce_scatter([out], parts))
         return out
 
     def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
@@ -103,9 +127,11 @@ class NcclCollective:
         require_rows(rows)
         require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
         sent = torch.tensor([list(num_rows)], device=rows.device)
-        mine: list[int] = self.all_gather(sent).view(-1, self.world_size)[:, self.rank].tolist()
+        numbers = self.all_gather(sent).view(-1, self.world_size)
+        self.wait_until_landed()
+        mine: list[int] = numbers[:, self.rank].tolist()
         out = rows.new_empty((sum(mine), rows.shape[1]))
-        self._enqueued(self._group.alltoall_base(out, rows, mine, list(num_rows)))
+        self._enqueue(lambda nccl: nccl.alltoall_base(out, rows, mine, list(num_rows)))
         return ReceivedRows(out, mine)
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
@@ -113,7 +139,7 @@ class NcclCollective:
         require_rows(rows)
         options = BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
-        self._enqueued(self._group.broadcast([rows], options))
+        self._enqueue(lambda nccl: nccl.broadcast([rows], options))
 
     def meet(self, deadline_s: float) -> None:
         """See GroupCollective; by the store, so that a rank that still loads times out no
@@ -138,6 +164,14 @@ class NcclCollective:
             self._await_device(self._deadline_s if deadline_s is None else deadline_s)
         finally:
             self.in_call_since_s = None
+
+    def _meet_over(self, rows: torch.Tensor, limit_s: float, failed: list[Exception]) -> None:
+        try:
+            torch.cuda.set_device(rows.device)  # of this thread
+            self.all_gather(rows)
+            self.wait_until_landed(limit_s)
+        except Exception as error:
+            failed.append(error)
 
     def _await_device(self, limit_s: float) -> None:
         done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -167,26 +201,31 @@ class NcclCollective:
             self._leaving.join(_LEAVE_S)
 
     def _require_sound(self) -> None:
+        """Only who asks a call whether it is done makes it look for NCCL's errors."""
         if self._nccl is None:
             raise has_left()
-        error = None if self._last is None else self._last.exception()
-        if error is not None:
-            self._fail(str(error))
+        if self._last is not None and self._last.is_completed():
+            error = self._last.exception()
+            if error is not None:
+                self._fail(str(error))
 
     def _fail(self, why: str) -> NoReturn:
         self.abort()
         raise RankLost(f"NCCL gave a collective up ({why}); the group is started anew")
 
-    @property
-    def _group(self) -> Any:
-        if self._nccl is None:
+    def _enqueue(self, call: Callable[[Any], Any]) -> None:
+        """What comes next on the current stream waits for it; the host does not. Raises RankLost
+        for what NCCL says of the others, or of itself."""
+        nccl = self._nccl
+        if nccl is None:
             raise has_left()
-        return self._nccl
-
-    def _enqueued(self, work: Any) -> None:
-        """What comes next on the current stream waits for it; the host does not."""
-        work.wait()
-        self._last = work
+        try:
+            work = call(nccl)
+            work.wait()
+        except DistError as error:
+            self._fail(str(error))
+        if not torch.cuda.is_current_stream_capturing():  # nobody may ask a call of a graph
+            self._last = work
 
 
 def _abort(nccl: Any) -> None:

@@ -152,7 +152,9 @@ def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) 
         return GlooCollective(store, own, generation, address=address, deadline_s=deadline_s)
     from ranks.collectives.nccl import NcclCollective  # a torch for CPUs has none
 
-    return NcclCollective(store, own, generation, deadline_s=deadline_s)
+    collective = NcclCollective(store, own, generation, deadline_s=deadline_s)
+    collective.connect(torch.zeros(1, 1, device="cuda"))
+    return collective
 
 
 def _join_segment(

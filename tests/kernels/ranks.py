@@ -38,6 +38,9 @@ class SameEverywhere:
         """See Collective."""
         return rows.repeat(1, self._world_size)
 
+    def wait_until_landed(self) -> None:
+        """See Collective: it has."""
+
 
 class ThreadRank:
     """An ExpertCollective of one thread among those of `run_ranks`."""
@@ -64,6 +67,9 @@ class ThreadRank:
         parts = self._exchanged(rows)
         assert not widths or [part.shape[1] for part in parts] == list(widths)
         return torch.cat(parts, dim=1)
+
+    def wait_until_landed(self) -> None:
+        """See Collective: it has."""
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
         """See ExpertCollective."""
@@ -93,14 +99,39 @@ class ThreadRank:
         return parts
 
 
-def run_ranks(num_ranks: int, work: Callable[[int, ThreadRank], T]) -> list[T]:
+class LateRank(ThreadRank):
+    """What it gathers lies on a device: nothing is there before somebody has waited for it."""
+
+    UNWRITTEN = -77
+
+    def __init__(self, rank: int, shelf: list[torch.Tensor], barrier: threading.Barrier) -> None:
+        super().__init__(rank, shelf, barrier)
+        self._on_the_way: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
+        """See ExpertCollective."""
+        found = super().all_gather(rows, widths)
+        unwritten = torch.full_like(found, self.UNWRITTEN)
+        self._on_the_way.append((unwritten, found))
+        return unwritten
+
+    def wait_until_landed(self) -> None:
+        """See Collective."""
+        for unwritten, found in self._on_the_way:
+            unwritten.copy_(found)
+        self._on_the_way.clear()
+
+
+def run_ranks(
+    num_ranks: int, work: Callable[[int, ThreadRank], T], kind: type[ThreadRank] = ThreadRank
+) -> list[T]:
     """The results of `work(rank, collective)`, each on a thread of its own."""
     barrier = threading.Barrier(num_ranks)
     shelf = [torch.empty(0)] * num_ranks
 
     def run(rank: int) -> T:
         try:
-            return work(rank, ThreadRank(rank, shelf, barrier))
+            return work(rank, kind(rank, shelf, barrier))
         except BaseException:
             barrier.abort()
             raise

@@ -13,6 +13,7 @@ A failure of its own gives it up, so that nobody waits for it, and is told; then
 from __future__ import annotations
 
 import contextlib
+import functools
 
 from cluster.errors import InternalError, SplitserveError, status_of
 from cluster.home import kernels_folder
@@ -26,7 +27,7 @@ from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.runner.replica import LoadedPart
 from ranks.collectives.call_wait import CALL_DEADLINE_S
-from ranks.collectives.group_collective import GroupCollective
+from ranks.collectives.group_collective import GroupCollective, gathered
 from ranks.joining import Arrival
 from ranks.launch import RankLaunch
 from ranks.reports import Arrived, Progress, RankFailed, RankReady, ReportSender, Word
@@ -99,7 +100,7 @@ class Follower:
             rank=rank,
             kv=part.pool.tensor[: part.num_blocks],
             shares=head_shares(self._spec.card.config, rank.world_size),
-            gather=collective.all_gather,
+            gather=functools.partial(gathered, collective),
         )
 
     def _progress(self, phase: str, fraction: float) -> None:

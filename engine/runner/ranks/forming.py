@@ -68,6 +68,7 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
             limit_s=_START_SHARE * options.start_timeout_s,
         )
         _await_arrival(roster, ground, progress)
+        progress("join the other ranks", 0.0)
         collective = join(
             ground.meeting.rendezvous, CONDUCTOR, kernels_folder(), deadline_s=CALL_DEADLINE_S
         )

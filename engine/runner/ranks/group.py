@@ -20,7 +20,7 @@ from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.call_wait import CallWait
-from ranks.collectives.group_collective import GroupCollective
+from ranks.collectives.group_collective import GroupCollective, gathered
 from ranks.launch import CONDUCTOR, RankLaunch
 from ranks.plans.plan import Part, PlanKind, PlanWriter
 
@@ -103,7 +103,7 @@ class RankGroup:
         """See LoadedTogether."""
         mine = torch.tensor([[number]], device=device)
         try:
-            return int(self._ties.collective.all_gather(mine).min())
+            return int(gathered(self._ties.collective, mine).min())
         except RankLost as consequence:
             raise self.loss_after(consequence) from consequence
 
@@ -158,7 +158,7 @@ class RankGroup:
     def gather(self, rows: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
         """See RankLine."""
         try:
-            return self._ties.collective.all_gather(rows, widths)
+            return gathered(self._ties.collective, rows, widths)
         except RankLost as consequence:
             raise self.loss_after(consequence) from consequence
 

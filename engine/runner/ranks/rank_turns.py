@@ -10,7 +10,7 @@ from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.words import unpack
 from engine.runner.model_runner import ModelRunner
 from engine.runner.ranks.step_message import read_step
-from ranks.collectives.group_collective import GroupCollective
+from ranks.collectives.group_collective import GroupCollective, gathered
 from ranks.line import RankExtension
 from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
 from ranks.reports import PartLoaded, Progress
@@ -78,7 +78,7 @@ class LoadingTogether:
 
     def least(self, number: int, device: torch.device) -> int:
         """See LoadedTogether."""
-        return int(self._collective.all_gather(torch.tensor([[number]], device=device)).min())
+        return int(gathered(self._collective, torch.tensor([[number]], device=device)).min())
 
     def settle(self) -> None:
         """See LoadedTogether."""

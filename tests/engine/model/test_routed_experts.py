@@ -20,7 +20,7 @@ from engine.model.weights import decoder_weights
 from tests.engine.model.mixture_cards import PROMPTS, card_of, deepseek_card
 from tests.engine.model.moving_experts import moving, shuffled
 from tests.engine.model.rank_decoders import answers_of_ranks, rank_decoder
-from tests.kernels.ranks import SameEverywhere, ThreadRank, run_ranks
+from tests.kernels.ranks import LateRank, SameEverywhere, ThreadRank, run_ranks
 
 LAYER = 2
 NEXT = in_runs(8, 2).changed_to([0, 1, 0, 0, 1, 1, 0, 1])
@@ -49,6 +49,17 @@ def test_a_layer_is_exchanged_at_all_ranks_or_at_none(tmp_path: Path) -> None:
 
     expected = [False, in_runs(8, 2), True, NEXT]
     assert with_decoders(deepseek_card(tmp_path), work) == [expected, expected]
+
+
+def test_what_ranks_on_gpus_agree_on_is_read_when_it_is_there(tmp_path: Path) -> None:
+    card = deepseek_card(tmp_path)
+
+    def work(index: int, collective: ThreadRank) -> tuple[bool, int]:
+        decoder = rank_decoder(card, index, collective, exchanges_rows=True)
+        decoder.experts.stage(LAYER, NEXT).read_all()
+        return decoder.place_experts(LAYER, NEXT), int(decoder.experts.total_picks().sum())
+
+    assert run_ranks(2, work, LateRank) == [(True, 0), (True, 0)]
 
 
 def test_a_rank_that_has_staged_nothing_holds_all_others_back(tmp_path: Path) -> None:

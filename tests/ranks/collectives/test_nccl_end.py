@@ -1,11 +1,14 @@
-"""How a rank leaves a group on GPUs, as far as a machine without one can tell.
+"""What a rank of a group on GPUs makes of NCCL's errors, and how it leaves, as far as a machine
+without one can tell.
 
-The library is a stand-in that is as slow to leave as NCCL: it waits for graphs to be gone.
+The library is a stand-in that tells its errors as late as NCCL, and is as slow to leave: it waits
+for graphs to be gone.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,13 +17,32 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import distributed_c10d
+from torch.distributed import DistBackendError, distributed_c10d
 
 from cluster.errors import RankLost
 from cluster.sharding import Rank
 
 LIMIT_S = 60.0
 MODULE = "ranks.collectives.nccl"
+
+
+class Call:
+    """In place of a WorkNCCL. Torch's watchdog has a copy of it: this one knows of an error when
+    somebody has asked whether it is done."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._found = error
+        self._known: Exception | None = None
+
+    def wait(self) -> None:
+        """The stream waits, not the host."""
+
+    def is_completed(self) -> bool:
+        self._known = self._found
+        return True
+
+    def exception(self) -> Exception | None:
+        return self._known
 
 
 class SlowToLeave:
@@ -32,6 +54,13 @@ class SlowToLeave:
     def __init__(self, store: object, rank: int, world_size: int, options: object) -> None:
         self.has_been_told, self.graphs_are_gone = threading.Event(), threading.Event()
         self.has_left = threading.Event()
+        self.called: Callable[[], Call] = Call
+
+    def allreduce(self, tensors: list[torch.Tensor]) -> Call:
+        return self.called()
+
+    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> Call:
+        return self.called()
 
     def abort(self) -> None:
         self.has_been_told.set()
@@ -55,10 +84,14 @@ class Step:
 def nccl(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The module, over the stand-in."""
     monkeypatch.setattr(distributed_c10d, "ProcessGroupNCCL", SlowToLeave, raising=False)
+    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
+        monkeypatch.setenv(name, "")
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     found = importlib.import_module(MODULE)
     monkeypatch.setattr(found, "claim", lambda store, rank, generation: store)
     monkeypatch.setattr(torch.cuda, "Event", Step)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     yield found
     sys.modules.pop(MODULE, None)
 
@@ -112,3 +145,89 @@ def test_a_wait_for_a_step_ends_with_its_own_deadline(nccl: ModuleType) -> None:
     with pytest.raises(RankLost, match="did not end in 0.01 s"):
         collective.wait_until_landed(0.01)
     assert library.has_been_told.wait(LIMIT_S)
+
+
+ROWS = torch.zeros(1, 4)
+
+
+def test_an_error_of_nccl_is_found_though_only_its_watchdog_was_told(
+    nccl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collective, library = collective_of(nccl)
+    library.graphs_are_gone.set()
+    library.called = lambda: Call(RuntimeError("remote process exited"))
+    monkeypatch.setattr(Step, "is_done", staticmethod(lambda: True))
+    collective.all_reduce(ROWS)
+    with pytest.raises(RankLost, match="remote process exited"):
+        collective.wait_until_landed()
+    assert library.has_been_told.wait(LIMIT_S)
+
+
+def test_nobody_else_aborts_a_collective_or_ends_the_process(nccl: ModuleType) -> None:
+    collective_of(nccl)
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+    assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == "0"
+
+
+def test_a_call_of_a_graph_is_asked_nothing(
+    nccl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collective, library = collective_of(nccl)
+    library.called = lambda: Call(RuntimeError("asked of a call that was captured"))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(Step, "is_done", staticmethod(lambda: True))
+    collective.all_reduce(ROWS)
+    collective.wait_until_landed()
+
+
+def test_what_torch_says_of_a_call_is_the_loss_of_a_rank(nccl: ModuleType) -> None:
+    def refused() -> Call:
+        raise DistBackendError("NCCL error: unhandled system error")
+
+    collective, library = collective_of(nccl)
+    library.graphs_are_gone.set()
+    library.called = refused
+    with pytest.raises(RankLost, match="unhandled system error"):
+        collective.all_gather(ROWS)
+    assert library.has_been_told.wait(LIMIT_S)
+
+
+def test_numbers_of_rows_are_read_when_they_have_landed_and_not_after_an_abort(
+    nccl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collective, library = collective_of(nccl)
+    library.graphs_are_gone.set()
+    monkeypatch.setattr(Step, "is_done", staticmethod(lambda: collective.abort() or True))
+    with pytest.raises(RankLost):
+        collective.all_to_all(ROWS, [1, 0])
+
+
+def test_ranks_that_do_not_connect_are_told_of_in_time_and_of_a_containers_memory(
+    nccl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+
+    def hanging() -> Call:
+        never.wait(LIMIT_S)
+        return Call()
+
+    collective, library = collective_of(nccl)
+    library.graphs_are_gone.set()
+    library.called = hanging
+    monkeypatch.setattr(nccl, "in_little_room", lambda: "; /dev/shm holds 64 MiB")
+    with pytest.raises(RankLost, match=r"connected in 0.01 s; /dev/shm holds 64 MiB"):
+        collective.connect(ROWS, 0.01)
+    never.set()
+
+
+def test_ranks_connect_in_a_call_that_lands(
+    nccl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collective, library = collective_of(nccl)
+    monkeypatch.setattr(Step, "is_done", staticmethod(lambda: True))
+    collective.connect(ROWS, LIMIT_S)
+    library.called = lambda: Call(RuntimeError("too late"))
+    collective.all_reduce(ROWS)
+    with pytest.raises(RankLost, match="too late"):
+        collective.wait_until_landed()
+    library.graphs_are_gone.set()

@@ -57,6 +57,9 @@ class NotedRank:
         self._log.append(("gather", *rows.shape))
         return self._rank.all_gather(rows)
 
+    def wait_until_landed(self) -> None:
+        """See Collective: it has."""
+
 
 class NotedGraphs:
     """A GraphBackend that runs the work again, and writes that down."""
