@@ -21,7 +21,6 @@ from pathlib import Path
 from benchmarks.collective_rank import Schedule, Times
 from benchmarks.report import exit_code, write_json
 from benchmarks.sum_sizes import plot_sizes, print_sizes, rows_of, sizes_of
-from cluster.home import kernels_folder
 from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.native_calls import load_collectives
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, Rendezvous
@@ -78,7 +77,7 @@ def main() -> int:
         print("collectives: not measured; two ranks need a core each, and there is one")
         return 0
     try:
-        load_collectives(kernels_folder())
+        load_collectives()
     except NativeUnavailable as reason:
         print(f"collectives: not measured; ranks of this machine meet over gloo: {reason}")
         return 0

@@ -20,7 +20,6 @@ from pathlib import Path
 from benchmarks.bench_collectives import LIMIT_S, NUM_RANKS, shared_place
 from benchmarks.expert_rank import EXCHANGES, STEPS, Schedule, Times
 from benchmarks.report import Row, median_row, print_table, write_json
-from cluster.home import kernels_folder
 from kernels.cpu.native_library import NativeUnavailable
 from ranks.collectives.native_calls import load_collectives
 from ranks.collectives.segment import DIRECT_BYTES
@@ -64,7 +63,7 @@ def main() -> int:
         print("experts: not measured; two ranks need a core each, and there is one")
         return 0
     try:
-        load_collectives(kernels_folder())
+        load_collectives()
     except NativeUnavailable as reason:
         print(f"experts: not measured; there is no shared memory between ranks here: {reason}")
         return 0

@@ -13,7 +13,6 @@ from functools import partial
 
 import torch
 
-from cluster.home import kernels_folder
 from cluster.sharding import Rank
 from ranks.collectives.gloo import GlooCollective
 from ranks.collectives.native_calls import load_collectives
@@ -118,7 +117,7 @@ def main() -> None:
     torch.set_num_threads(1)
     place = Rank(schedule.rank, 2)
     segment = SharedSegment.attach(schedule.segment_fd, world_size=2, generation=1)
-    library = load_collectives(kernels_folder())
+    library = load_collectives()
     shared = SharedMemoryCollective(segment, place, library, deadline_s=DEADLINE_S)
     store = join_store("127.0.0.1", schedule.store_port, 1, timeout_s=DEADLINE_S)
     gloo = GlooCollective(store, place, 1, address="127.0.0.1", deadline_s=DEADLINE_S)

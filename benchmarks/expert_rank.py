@@ -193,7 +193,7 @@ def main() -> None:
     TEAM.resize(1)
     torch.manual_seed(schedule.rank)
     segment = SharedSegment.attach(schedule.segment_fd, world_size=2, generation=1)
-    rank, library = Rank(schedule.rank, 2), load_collectives(kernels_folder())
+    rank, library = Rank(schedule.rank, 2), load_collectives()
     collective = SharedMemoryCollective(segment, rank, library, deadline_s=DEADLINE_S)
     steps, times = steps_of(collective, rank), Times()
     for _ in range(schedule.rounds):

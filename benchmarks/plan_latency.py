@@ -6,7 +6,6 @@ import os
 import struct
 import time
 
-from cluster.home import kernels_folder
 from ranks.plans.native_calls import load_plans
 from ranks.plans.plan import PlanKind
 from ranks.plans.segment import PlanSegment
@@ -19,7 +18,7 @@ _GAP_S = 0.002
 
 def plan_latencies_us(body_bytes: int, count: int) -> list[float]:
     """Microseconds of `count` plans of that size, from one process to another."""
-    library = load_plans(kernels_folder())
+    library = load_plans()
     segment = PlanSegment.create(2, 1)
     outcome, told = os.pipe()
     child = os.fork()

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from cluster.process.socket_path import socket_path
 from ranks.channels import Channels
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace
+from ranks.collectives.segment import SharedSegment
 from ranks.descriptors import DescriptorDoor
-from ranks.launch import CONDUCTOR, RankLaunch
+from ranks.launch import CONDUCTOR, RankLaunch, SharedWay, TcpWay
 from ranks.plans.native_calls import load_plans
 from ranks.plans.over_zmq import ZmqPlanWriter
 from ranks.plans.plan import PlanWriter, RankSign
@@ -26,45 +28,49 @@ from ranks.reports import ReportInbox
 from ranks.spawner import RankPlaces
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroundPlan:
-    """Where, and by what."""
+class GroundWay(Protocol):
+    """How plans reach the ranks, and the ranks the plans."""
 
-    places: RankPlaces
-    kind: CollectiveKind
-    sockets: Path
-    """A folder of this user's alone."""
-    libraries: Path
-    """Where native code is built."""
+    @property
+    def told(self) -> SharedWay | TcpWay:
+        """For the launches."""
+
+    @property
+    def plans(self) -> PlanWriter:
+        """Closed with this."""
+
+    def let_in(self) -> None:
+        """Gives a rank that arrives what it asks for; waits for nobody."""
+
+    def is_settled(self) -> bool:
+        """True once plans reach every rank that has arrived; waits a little."""
+
+    def close(self) -> None:
+        """Idempotent."""
 
 
 class Ground:
     """One generation's, of the conductor's one thread; `sign_of`, `let_in` and `give_up` are its
     watch's, of another."""
 
-    def __init__(self, plan: GroundPlan) -> None:
-        """Raises OSError where the system does not give what is needed."""
+    def __init__(self, kind: CollectiveKind, places: RankPlaces, sockets: Path) -> None:
+        """`sockets`: a folder of this user's alone. Raises OSError where the system does not give
+        what is needed, NativeUnavailable where `kind` was not asked for first."""
         self.generation = time.time_ns() // 1_000_000
-        self.places = plan.places
-        self._sockets = plan.sockets
+        self.places, self._size = places, len(places.nodes)
         with contextlib.ExitStack() as closers:
             self.meeting = MeetingPlace.open(
-                plan.kind, self._size, self.generation, address=plan.places.address
+                kind, self._size, self.generation, address=places.address
             )
             closers.callback(self.meeting.close)
-            self._channels = self._open_channels()
+            self._channels = Channels(sockets if places.is_one_host else places.address)
             closers.callback(self._channels.close)
             self.inbox = ReportInbox(
                 self._channels, world_size=self._size, generation=self.generation
             )
             closers.callback(self.inbox.close)
-            self._door: DescriptorDoor | None = None
-            self._tcp: ZmqPlanWriter | None = None
-            if plan.kind is CollectiveKind.SHARED_MEMORY:
-                self.plans: PlanWriter = self._open_ring(plan.libraries, closers)
-            else:
-                self.plans = self._tcp = self._open_connections()
-            closers.callback(self.plans.close)
+            self._way = self._open_way(sockets)
+            closers.callback(self._way.close)
             self._closers = closers.pop_all()
 
     def launches(self, spec: bytes, free_bytes: int | None) -> list[RankLaunch]:
@@ -75,7 +81,12 @@ class Ground:
     @property
     def is_shared(self) -> bool:
         """The ranks meet in shared memory: nobody waits for others before the first call."""
-        return self._tcp is None
+        return self.meeting.segment is not None
+
+    @property
+    def plans(self) -> PlanWriter:
+        """To all ranks."""
+        return self._way.plans
 
     @property
     def far_ranks(self) -> tuple[int, ...]:
@@ -92,43 +103,21 @@ class Ground:
         self.meeting.give_up(rank)
 
     def let_in(self) -> None:
-        """Gives a rank that arrives what it asks for; waits for nobody."""
-        if self._door is not None:
-            self._door.serve()
+        """See GroundWay."""
+        self._way.let_in()
 
     def is_settled(self) -> bool:
-        """True once plans reach every rank that has arrived; waits a little."""
-        return self._tcp is None or self._tcp.await_ranks(0.05)
+        """See GroundWay."""
+        return self._way.is_settled()
 
     def close(self) -> None:
         """The ranks may still be there: what they have mapped is theirs. Idempotent."""
         self._closers.close()
 
-    @property
-    def _size(self) -> int:
-        return len(self.places.nodes)
-
-    @property
-    def _door_path(self) -> Path:
-        return socket_path(self._sockets, "door")
-
-    def _open_ring(self, libraries: Path, closers: contextlib.ExitStack) -> SharedPlanWriter:
-        segment = PlanSegment.create(self._size, self.generation)
-        closers.callback(segment.close)
-        assert self.meeting.segment is not None, "of shared memory, yet without a segment"
-        self._door = DescriptorDoor(self._door_path, (self.meeting.segment.fd, segment.fd))
-        closers.callback(self._close_door, self._door)
-        return SharedPlanWriter(segment, load_plans(libraries))
-
-    def _open_connections(self) -> ZmqPlanWriter:
-        return ZmqPlanWriter(self._channels, world_size=self._size, generation=self.generation)
-
-    def _open_channels(self) -> Channels:
-        return Channels(self._sockets if self.places.is_one_host else self.places.address)
-
-    def _close_door(self, door: DescriptorDoor) -> None:
-        door.close()
-        self._door_path.unlink(missing_ok=True)
+    def _open_way(self, sockets: Path) -> GroundWay:
+        if self.meeting.segment is not None:
+            return RingInMemory(self.meeting.segment, socket_path(sockets, "door"))
+        return Connections(self._channels, self._size, self.generation)
 
     def _launch(self, rank: int, spec: bytes, free_bytes: int | None) -> RankLaunch:
         return RankLaunch(
@@ -139,11 +128,59 @@ class Ground:
             node=self.places.nodes[rank],
             rendezvous=replace(self.meeting.rendezvous, segment_fd=None),
             reports_address=self.inbox.address,
-            descriptors_path="" if self._door is None else str(self._door_path),
+            way=self._way.told,
             is_beside_conductor=rank in self.places.ranks_beside(CONDUCTOR),
             num_beside=len(self.places.ranks_beside(rank)),
             free_bytes=free_bytes,
-            plans_address="" if self._tcp is None else self._tcp.address,
-            beats_address="" if self._tcp is None else self._tcp.beats.address,
             keys=self._channels.keys,
         )
+
+
+class RingInMemory:
+    """A GroundWay: a ring of plans, behind a door at which ranks get descriptors of all that the
+    group shares."""
+
+    def __init__(self, meeting: SharedSegment, door: Path) -> None:
+        """`meeting` stays the caller's. `door` is a path that is free."""
+        self.told, self._path = SharedWay(str(door)), door
+        library = load_plans()
+        segment = PlanSegment.create(meeting.world_size, meeting.generation)
+        self.plans = SharedPlanWriter(segment, library)
+        try:
+            self._door = DescriptorDoor(door, (meeting.fd, segment.fd))
+        except BaseException:
+            self.plans.close()
+            raise
+
+    def let_in(self) -> None:
+        """See GroundWay."""
+        self._door.serve()
+
+    def is_settled(self) -> bool:
+        """See GroundWay: they come by themselves."""
+        return True
+
+    def close(self) -> None:
+        """See GroundWay."""
+        self._door.close()
+        self._path.unlink(missing_ok=True)
+        self.plans.close()
+
+
+class Connections:
+    """A GroundWay: one to each rank."""
+
+    def __init__(self, channels: Channels, world_size: int, generation: int) -> None:
+        self.plans = ZmqPlanWriter(channels, world_size=world_size, generation=generation)
+        self.told = TcpWay(self.plans.address, self.plans.beats.address)
+
+    def let_in(self) -> None:
+        """See GroundWay: they come by themselves."""
+
+    def is_settled(self) -> bool:
+        """See GroundWay."""
+        return self.plans.await_ranks(0.05)
+
+    def close(self) -> None:
+        """See GroundWay."""
+        self.plans.close()

@@ -8,18 +8,19 @@ join             meets the others, who are there
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from dataclasses import replace
-from pathlib import Path
+from typing import Protocol
 
 from cluster.errors import ConfigError
 from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.call_wait import CallWait
 from ranks.collectives.group_collective import GroupCollective
-from ranks.collectives.rendezvous import await_all, join
+from ranks.collectives.rendezvous import await_all, join, join_segment
 from ranks.collectives.shared_memory import SharedMemoryCollective
 from ranks.descriptors import fetch_descriptors
-from ranks.launch import RankLaunch
+from ranks.launch import RankLaunch, SharedWay, TcpWay
 from ranks.plans.native_calls import load_plans
 from ranks.plans.over_zmq import ZmqPlanReader
 from ranks.plans.plan import PlanReader
@@ -27,68 +28,111 @@ from ranks.plans.segment import PlanSegment
 from ranks.plans.shared_memory import SharedPlanReader
 
 
-class Arrival:
+class Arrival(Protocol):
     """A rank's ties to one generation, of one thread."""
 
-    def __init__(self, launch: RankLaunch, libraries: Path) -> None:
-        """`libraries`: where native code is built. Raises RankLost, or ConfigError without it."""
-        self._launch, self._libraries = launch, libraries
-        self._rendezvous = launch.rendezvous
-        self._closers = contextlib.ExitStack()
-        self._beat_address: int | None = None
-        self._shared: SharedMemoryCollective | None = None
-        self.plans: PlanReader = self._fetch_ring() if launch.descriptors_path else self._connect()
-        self._closers.callback(self.plans.close)
+    @property
+    def plans(self) -> PlanReader:
+        """Closed with this."""
 
     def await_all(self, timeout_s: float) -> None:
         """Others may have a model to fetch first. Raises RankLost."""
-        await_all(self._rendezvous, timeout_s=timeout_s)
 
     def join(self, deadline_s: float) -> GroupCollective:
-        """`deadline_s` is of each call. While this rank waits for others it beats."""
-        collective = join(
-            self._rendezvous, self._launch.rank, self._libraries, deadline_s=deadline_s
-        )
-        self._closers.callback(collective.close)
-        if isinstance(collective, SharedMemoryCollective) and self._beat_address is not None:
-            collective.beat_at(self._beat_address)
-            self._shared = collective
-        if isinstance(self.plans, ZmqPlanReader):
-            self.plans.lives_while(CallWait(collective))
-        return collective
+        """Once; closed with this. `deadline_s` is of each call. While this rank waits for others it
+        beats. Raises as ranks.collectives.rendezvous.join."""
 
     def fail(self) -> None:
-        """This rank cannot go on: nobody is to wait for it. Over TCP its connection ends."""
-        if self._shared is not None:
-            self._shared.give_up()
+        """This rank cannot go on: nobody is to wait for it."""
 
     def close(self) -> None:
         """Leaves the group."""
+
+
+def arrive(launch: RankLaunch) -> Arrival:
+    """Raises RankLost, or ConfigError where native code is needed and cannot be had."""
+    if isinstance(launch.way, SharedWay):
+        return SharedArrival(launch, launch.way)
+    return TcpArrival(launch, launch.way)
+
+
+class SharedArrival:
+    """An Arrival on the conductor's host, in shared memory."""
+
+    def __init__(self, launch: RankLaunch, way: SharedWay) -> None:
+        self._launch = launch
+        self._collective: SharedMemoryCollective | None = None
+        with contextlib.ExitStack() as closers:
+            meeting, plans = fetch_descriptors(way.descriptors_path, 2)
+            closers.callback(os.close, meeting)
+            self._rendezvous = replace(launch.rendezvous, segment_fd=meeting)
+            segment = PlanSegment.attach(
+                plans, world_size=launch.world_size, generation=launch.generation
+            )
+            closers.callback(segment.close)
+            self._beat_address = segment.beat_address(launch.rank)
+            self.plans = SharedPlanReader(segment, launch.rank, _library_of(launch))
+            self._closers = closers.pop_all()
+
+    def await_all(self, timeout_s: float) -> None:
+        """See Arrival: nobody waits for others before the first call."""
+
+    def join(self, deadline_s: float) -> GroupCollective:
+        """See Arrival."""
+        own = join_segment(self._rendezvous, self._launch.rank, deadline_s=deadline_s)
+        self._closers.callback(own.close)
+        own.beat_at(self._beat_address)
+        self._collective = own
+        return own
+
+    def fail(self) -> None:
+        """See Arrival."""
+        if self._collective is not None:
+            self._collective.give_up()
+
+    def close(self) -> None:
+        """See Arrival."""
         self._closers.close()
 
-    def _fetch_ring(self) -> SharedPlanReader:
-        launch = self._launch
-        meeting, plans = fetch_descriptors(launch.descriptors_path, 2)
-        self._closers.callback(os.close, meeting)
-        self._rendezvous = replace(self._rendezvous, segment_fd=meeting)
-        segment = PlanSegment.attach(
-            plans, world_size=launch.world_size, generation=launch.generation
-        )
-        self._beat_address = segment.beat_address(launch.rank)
-        try:
-            library = load_plans(self._libraries)
-        except NativeUnavailable as reason:
-            raise ConfigError(
-                f"rank {launch.rank} cannot read plans in shared memory: {reason}"
-            ) from reason
-        return SharedPlanReader(segment, launch.rank, library)
 
-    def _connect(self) -> ZmqPlanReader:
-        launch = self._launch
-        return ZmqPlanReader(
-            launch.plans_address,
-            launch.beats_address,
+class TcpArrival:
+    """An Arrival over TCP."""
+
+    def __init__(self, launch: RankLaunch, way: TcpWay) -> None:
+        self._launch = launch
+        self.plans = ZmqPlanReader(
+            way.plans_address,
+            way.beats_address,
             launch.rank,
             generation=launch.generation,
             keys=launch.keys,
         )
+        self._closers = contextlib.ExitStack()
+        self._closers.callback(self.plans.close)
+
+    def await_all(self, timeout_s: float) -> None:
+        """See Arrival."""
+        await_all(self._launch.rendezvous, timeout_s=timeout_s)
+
+    def join(self, deadline_s: float) -> GroupCollective:
+        """See Arrival."""
+        own = join(self._launch.rendezvous, self._launch.rank, deadline_s=deadline_s)
+        self._closers.callback(own.close)
+        self.plans.lives_while(CallWait(own))
+        return own
+
+    def fail(self) -> None:
+        """See Arrival: its connections end with its process."""
+
+    def close(self) -> None:
+        """See Arrival."""
+        self._closers.close()
+
+
+def _library_of(launch: RankLaunch) -> ctypes.CDLL:
+    try:
+        return load_plans()
+    except NativeUnavailable as reason:
+        raise ConfigError(
+            f"rank {launch.rank} cannot read plans in shared memory: {reason}"
+        ) from reason

@@ -11,6 +11,22 @@ CONDUCTOR = 0
 """The rank of the process that plans the steps; it starts the others."""
 
 
+class SharedWay(msgspec.Struct, frozen=True, tag=True):
+    """In shared memory, on the conductor's host."""
+
+    descriptors_path: str
+    """Unix socket where the rank fetches what the group shares (descriptors.py)."""
+
+
+class TcpWay(msgspec.Struct, frozen=True, tag=True):
+    """Over TCP, or between sockets of one host that has no memory to share."""
+
+    plans_address: str
+    """ZMQ endpoint of the plans."""
+    beats_address: str
+    """ZMQ endpoint where the rank says that it lives."""
+
+
 class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's, of one generation. Its addresses are good for that generation alone."""
 
@@ -23,12 +39,11 @@ class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """As in the RankPlaces."""
     rendezvous: Rendezvous
-    """Without its descriptor: that comes by `descriptors_path`."""
+    """Without its descriptor: that comes by the SharedWay."""
     reports_address: str
     """ZMQ endpoint of the conductor's PULL socket; reports.py says what goes there."""
-    descriptors_path: str = ""
-    """Unix socket where a rank of the conductor's host fetches its descriptors (descriptors.py);
-    empty where the group meets over TCP."""
+    way: SharedWay | TcpWay
+    """By which it comes to the group's plans."""
     is_beside_conductor: bool = True
     """On its host, where its paths mean the same."""
     num_beside: int = 1
@@ -36,12 +51,8 @@ class RankLaunch(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None = None
     """Of the host's memory before the first of its ranks began to load; None where the ranks begin
     together."""
-    plans_address: str = ""
-    """ZMQ endpoint of the plans of a group that meets over TCP; empty in shared memory."""
-    beats_address: str = ""
-    """ZMQ endpoint where such a rank says that it lives."""
     keys: ChannelKeys | None = None
-    """For the three addresses; None where they are files of the user's alone."""
+    """For all its addresses; None where they are files of the user's alone."""
 
     def pack(self) -> bytes:
         """Msgpack, for standard input or an actor's argument."""

@@ -13,7 +13,6 @@ import torch
 
 from cluster.deadline import Deadline
 from cluster.errors import RankLost
-from cluster.home import kernels_folder
 from cluster.process.own_python import module_argv, module_environ
 from ranks.collectives.rendezvous import (
     CollectiveKind,
@@ -42,7 +41,7 @@ def run_selftest(*, timeout_s: float = 90.0) -> SummingReport:
     """By the collective that a group on this machine would choose: of GPUs where there are two
     (UNTRIED), else of the CPU. Raises RankLost when a rank fails, is late, or sums wrongly."""
     device = "cuda" if torch.cuda.device_count() >= NUM_RANKS else "cpu"
-    kind = choose_kind(torch.device(device), kernels_folder(), is_one_host=True)
+    kind = choose_kind(torch.device(device), is_one_host=True)
     devices = [device if device == "cpu" else f"cuda:{rank}" for rank in range(NUM_RANKS)]
     place = MeetingPlace.open(kind, NUM_RANKS, generation=1)
     try:
@@ -60,7 +59,7 @@ def run_selftest(*, timeout_s: float = 90.0) -> SummingReport:
 def _why_slow(kind: CollectiveKind) -> str:
     if kind is not CollectiveKind.GLOO:
         return ""
-    return why_no_shared_memory(kernels_folder()) or ""
+    return why_no_shared_memory() or ""
 
 
 @contextmanager

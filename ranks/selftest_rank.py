@@ -12,7 +12,6 @@ import time
 import msgspec
 import torch
 
-from cluster.home import kernels_folder
 from ranks.collectives.group_collective import DEADLINE_S, GroupCollective
 from ranks.collectives.rendezvous import Rendezvous, join
 
@@ -47,7 +46,7 @@ def main() -> None:
     device = torch.device(launch.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    collective = join(launch.rendezvous, launch.rank, kernels_folder(), deadline_s=DEADLINE_S)
+    collective = join(launch.rendezvous, launch.rank, deadline_s=DEADLINE_S)
     collective.meet(START_TIMEOUT_S)
     sums = measured(collective, torch.empty(1, WIDTH, device=device))
     collective.close()

@@ -11,6 +11,7 @@ from typing import Final
 
 import torch
 
+from cluster.home import kernels_folder
 from kernels.cpu.native_sources import load_sources
 
 _SOURCES = Path(__file__).parent / "native"
@@ -46,9 +47,9 @@ class RankViewRecord(ctypes.Structure):
     )
 
 
-def load_collectives(folder: Path) -> ctypes.CDLL:
-    """From `folder`, built where it is not there. Raises NativeUnavailable."""
-    library = load_sources(_SOURCES, folder)
+def load_collectives() -> ctypes.CDLL:
+    """Built where it is not there. Raises NativeUnavailable."""
+    library = load_sources(_SOURCES, kernels_folder())
     for name, arguments in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, _INT

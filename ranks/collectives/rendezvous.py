@@ -3,7 +3,7 @@
 conductor   place = MeetingPlace.open(kind, ...)   before it starts the ranks
 spawner     place.rendezvous       plain values, told to every rank; its descriptor is inherited
 every rank  await_all(rendezvous)  until the conductor has called place.let_all_join()
-every rank  join(rendezvous, rank, folder) -> GroupCollective
+every rank  join(rendezvous, rank) -> GroupCollective
 conductor   place.give_up(rank)    once it has seen one end; place.close() when the group is over
 """
 
@@ -14,7 +14,6 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch._C._distributed_c10d import TCPStore
@@ -62,12 +61,12 @@ class Rendezvous:
     """0 for shared memory."""
 
 
-def choose_kind(device: torch.device, folder: Path, *, is_one_host: bool) -> CollectiveKind:
+def choose_kind(device: torch.device, *, is_one_host: bool) -> CollectiveKind:
     """The fastest that all ranks can have, by what this machine has; says why where it is gloo.
-    Builds the native library into `folder` where it is not there."""
+    Builds the native library where it is not there."""
     if device.type == "cuda":
         return CollectiveKind.NCCL
-    why = why_no_shared_memory(folder) if is_one_host else "they are on several hosts"
+    why = why_no_shared_memory() if is_one_host else "they are on several hosts"
     if why is None:
         return CollectiveKind.SHARED_MEMORY
     _log.warning("ranks meet over TCP (gloo), many times slower than in shared memory: %s", why)
@@ -135,16 +134,16 @@ def await_all(rendezvous: Rendezvous, *, timeout_s: float) -> None:
         await_all_here(store, generation, timeout_s=timeout_s)
 
 
-def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) -> GroupCollective:
+def join(rendezvous: Rendezvous, rank: int, *, deadline_s: float) -> GroupCollective:
     """This process's place in the group; `deadline_s` is of each call, and
     in shared memory of each of its phases: two for every 2 MiB.
 
     Raises WrongGeneration, RankLost, and ConfigError where the place is taken or what the conductor
     chose cannot be had here.
     """
-    own, generation = Rank(rank, rendezvous.world_size), rendezvous.generation
     if rendezvous.kind is CollectiveKind.SHARED_MEMORY:
-        return _join_segment(rendezvous, own, folder, deadline_s)
+        return join_segment(rendezvous, rank, deadline_s=deadline_s)
+    own, generation = Rank(rank, rendezvous.world_size), rendezvous.generation
     host, port = rendezvous.store_host, rendezvous.store_port
     store = join_store(host, port, generation, timeout_s=STORE_TIMEOUT_S)
     if rendezvous.kind is CollectiveKind.GLOO:
@@ -157,14 +156,13 @@ def join(rendezvous: Rendezvous, rank: int, folder: Path, *, deadline_s: float) 
     return collective
 
 
-def _join_segment(
-    rendezvous: Rendezvous, rank: Rank, folder: Path, deadline_s: float
-) -> SharedMemoryCollective:
+def join_segment(rendezvous: Rendezvous, rank: int, *, deadline_s: float) -> SharedMemoryCollective:
+    """`join` in shared memory."""
     try:
-        library = load_collectives(folder)
+        library = load_collectives()
     except NativeUnavailable as reason:
         raise ConfigError(
-            f"rank {rank.index} cannot meet the others in shared memory: {reason}"
+            f"rank {rank} cannot meet the others in shared memory: {reason}"
         ) from reason
     assert rendezvous.segment_fd is not None, "of shared memory, yet without a segment"
     segment = SharedSegment.attach(
@@ -172,15 +170,16 @@ def _join_segment(
         world_size=rendezvous.world_size,
         generation=rendezvous.generation,
     )
-    return SharedMemoryCollective(segment, rank, library, deadline_s=deadline_s)
+    own = Rank(rank, rendezvous.world_size)
+    return SharedMemoryCollective(segment, own, library, deadline_s=deadline_s)
 
 
-def why_no_shared_memory(folder: Path) -> str | None:
-    """None: it can be had. Builds the native library into `folder` where it is not there."""
+def why_no_shared_memory() -> str | None:
+    """None: it can be had. Builds the native library where it is not there."""
     if not sys.platform.startswith("linux"):
         return "memory without a name (memfd) is Linux's"
     try:
-        load_collectives(folder)
+        load_collectives()
         SharedSegment.create(1, generation=0).close()
     except NativeUnavailable as reason:
         return str(reason)

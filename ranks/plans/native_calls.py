@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from cluster.home import kernels_folder
 from kernels.cpu.native_sources import load_sources
 
 _SOURCES = Path(__file__).parent / "native"
@@ -36,9 +37,9 @@ class PlanViewRecord(ctypes.Structure):
     )
 
 
-def load_plans(folder: Path) -> ctypes.CDLL:
-    """From `folder`, built where it is not there. Raises NativeUnavailable."""
-    library = load_sources(_SOURCES, folder)
+def load_plans() -> ctypes.CDLL:
+    """Built where it is not there. Raises NativeUnavailable."""
+    library = load_sources(_SOURCES, kernels_folder())
     for name, arguments in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, ctypes.c_int32

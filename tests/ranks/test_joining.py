@@ -13,8 +13,8 @@ from cluster.errors import RankLost
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.rendezvous import CollectiveKind, join
 from ranks.collectives.store import await_all_here, join_store, open_store
-from ranks.ground import Ground, GroundPlan
-from ranks.joining import Arrival
+from ranks.ground import Ground
+from ranks.joining import arrive
 from ranks.spawner import RankPlaces
 
 LIMIT_S = 60.0
@@ -23,13 +23,7 @@ LIMIT_S = 60.0
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
     """Of a conductor and one rank elsewhere."""
-    plan = GroundPlan(
-        places=RankPlaces(nodes=("here", "there")),
-        kind=CollectiveKind.GLOO,
-        sockets=tmp_path,
-        libraries=tmp_path,
-    )
-    found = Ground(plan)
+    found = Ground(CollectiveKind.GLOO, RankPlaces(nodes=("here", "there")), tmp_path)
     yield found
     found.close()
 
@@ -39,14 +33,13 @@ class HeldRank:
 
     def __init__(self, ground: Ground) -> None:
         self._launch = ground.launches(b"", None)[1]
-        self._libraries = Path()
         self.collective: GroupCollective | None = None
         self.is_joining = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        arrival = Arrival(self._launch, self._libraries)
+        arrival = arrive(self._launch)
         with contextlib.closing(arrival):
             arrival.await_all(LIMIT_S)
             self.is_joining.set()
@@ -65,7 +58,7 @@ def test_a_rank_that_has_arrived_joins_with_the_conductors_word_and_not_before(
         pass
     assert not rank.is_joining.is_set()
     ground.meeting.let_all_join()
-    join(ground.meeting.rendezvous, 0, Path(), deadline_s=LIMIT_S).close()
+    join(ground.meeting.rendezvous, 0, deadline_s=LIMIT_S).close()
     rank.await_end()
     assert rank.collective is not None
 

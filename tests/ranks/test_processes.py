@@ -13,7 +13,7 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.launcher.protocol import VISIBLE_DEVICES
 from ranks.collectives.rendezvous import CollectiveKind, Rendezvous
-from ranks.launch import RankLaunch
+from ranks.launch import RankLaunch, TcpWay
 from ranks.processes import LocalRank, ProcessSpawner
 from ranks.spawner import RankEnd, RankPlaces
 
@@ -28,6 +28,7 @@ LAUNCH = RankLaunch(
         kind=CollectiveKind.GLOO, generation=7, world_size=2, store_host="h", store_port=1
     ),
     reports_address="ipc:///nowhere",
+    way=TcpWay("", ""),
 )
 
 

@@ -16,7 +16,6 @@ import contextlib
 import functools
 
 from cluster.errors import InternalError, SplitserveError, status_of
-from cluster.home import kernels_folder
 from cluster.models.head_share import head_shares
 from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
@@ -28,7 +27,7 @@ from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.runner.replica import LoadedPart
 from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.group_collective import GroupCollective, gathered
-from ranks.joining import Arrival
+from ranks.joining import Arrival, arrive
 from ranks.launch import RankLaunch
 from ranks.reports import Arrived, Progress, RankFailed, RankReady, ReportSender, Word
 
@@ -56,7 +55,7 @@ class Follower:
             try:
                 if not self._launch.is_beside_conductor:
                     self._spec = spec_with_own_card(self._spec, self._progress)
-                arrival = Arrival(self._launch, kernels_folder())
+                arrival = arrive(self._launch)
             except Exception as error:
                 self._tell(error)
                 raise

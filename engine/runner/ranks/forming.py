@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 
-from cluster.home import kernels_folder
 from cluster.process.free_memory import free_memory_bytes
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
@@ -27,7 +26,7 @@ from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
 from ranks.collectives.call_wait import CALL_DEADLINE_S
 from ranks.collectives.rendezvous import choose_kind, join
-from ranks.ground import Ground, GroundPlan
+from ranks.ground import Ground
 from ranks.launch import CONDUCTOR
 from ranks.spawner import RankPlaces, Spawner
 
@@ -69,9 +68,7 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         )
         _await_arrival(roster, ground, progress)
         progress("join the other ranks", 0.0)
-        collective = join(
-            ground.meeting.rendezvous, CONDUCTOR, kernels_folder(), deadline_s=CALL_DEADLINE_S
-        )
+        collective = join(ground.meeting.rendezvous, CONDUCTOR, deadline_s=CALL_DEADLINE_S)
         closers.callback(collective.close)
         watch.on_loss(collective.abort)
         ties = GroupTies(
@@ -85,13 +82,8 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
 
 
 def _open_ground(needs: GroupNeeds, places: RankPlaces, closers: contextlib.ExitStack) -> Ground:
-    plan = GroundPlan(
-        places=places,
-        kind=choose_kind(needs.own_device(), kernels_folder(), is_one_host=places.is_one_host),
-        sockets=_sockets_of(needs.spec, closers),
-        libraries=kernels_folder(),
-    )
-    ground = Ground(plan)
+    kind = choose_kind(needs.own_device(), is_one_host=places.is_one_host)
+    ground = Ground(kind, places, _sockets_of(needs.spec, closers))
     closers.callback(ground.close)
     return ground
 

@@ -7,7 +7,7 @@ import pytest
 from cluster.process.own_cores import available_cores
 from engine.process.rank_main import _threads_of_host
 from ranks.collectives.rendezvous import CollectiveKind, Rendezvous
-from ranks.launch import RankLaunch
+from ranks.launch import RankLaunch, TcpWay
 from tests.cluster.models.configs import SMOLLM2, card_of
 from tests.engine.runner.ranks.groups import spec_of
 
@@ -26,6 +26,7 @@ def test_a_rank_of_a_smaller_host_takes_no_more_threads_than_there_are_cores(
         node="here",
         rendezvous=Rendezvous(kind=CollectiveKind.GLOO, generation=1, world_size=2),
         reports_address="",
+        way=TcpWay("", ""),
         is_beside_conductor=is_beside_conductor,
     )
     assert _threads_of_host(spec, launch) == (told if is_beside_conductor else available_cores())

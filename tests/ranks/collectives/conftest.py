@@ -6,7 +6,6 @@ import ctypes
 
 import pytest
 
-from cluster.home import kernels_folder
 from kernels.cpu.native_sources import NativeUnavailable
 from ranks.collectives.native_calls import load_collectives
 
@@ -15,6 +14,6 @@ from ranks.collectives.native_calls import load_collectives
 def native_collectives() -> ctypes.CDLL:
     """Built if need be, before ranks start that would all build it."""
     try:
-        return load_collectives(kernels_folder())
+        return load_collectives()
     except NativeUnavailable as reason:
         pytest.skip(str(reason))

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from cluster.home import kernels_folder
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.rendezvous import MeetingPlace, Rendezvous, join
 from tests.ranks.collectives.rank_messages import answer_to, outcome_of, packed
@@ -141,7 +140,7 @@ def _serve(
     """A rank's process: one work after the other, until its test is gone."""
     torch.set_num_threads(1)
     rendezvous = replace(plain, segment_fd=fd)
-    collective = join(rendezvous, rank, kernels_folder(), deadline_s=deadline_s)
+    collective = join(rendezvous, rank, deadline_s=deadline_s)
     with contextlib.suppress(EOFError):
         while True:
             connection.send_bytes(answer_to(connection.recv_bytes(), collective))

@@ -8,14 +8,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
 from cluster.errors import ConfigError, RankLost, WrongGeneration
-from cluster.home import kernels_folder
 from cluster.membership.reach import is_loopback
 from cluster.sharding import Rank
 from ranks.collectives.gloo import GlooCollective
@@ -117,7 +115,7 @@ def test_where_no_store_answers_the_address_is_named() -> None:
 def test_a_rank_whose_others_do_not_come_says_who() -> None:
     place = MeetingPlace.open(CollectiveKind.GLOO, 2, generation=8)
     with pytest.raises(RankLost) as caught:
-        join(place.rendezvous, 0, kernels_folder(), deadline_s=0.5)
+        join(place.rendezvous, 0, deadline_s=0.5)
     assert caught.value.ranks == (1,)
 
 
@@ -136,7 +134,7 @@ def test_ranks_and_their_store_listen_at_the_address_that_was_given_and_nowhere_
 
 
 def join_at(place: MeetingPlace, rank: int) -> GroupCollective:
-    return join(place.rendezvous, rank, Path(), deadline_s=LIMIT_S)
+    return join(place.rendezvous, rank, deadline_s=LIMIT_S)
 
 
 def outer_address() -> str:

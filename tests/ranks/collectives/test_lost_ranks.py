@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from cluster.errors import RankLost, status_of
-from cluster.home import kernels_folder
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, join
 from tests.ranks.collectives import rank_work
@@ -167,7 +166,7 @@ def test_a_rank_that_ends_between_two_phases_of_a_call_is_named_at_the_next(
     name: str, num_phases: int
 ) -> None:
     place = narrow_place(2)
-    collective = join(place.rendezvous, 0, kernels_folder(), deadline_s=0.1)
+    collective = join(place.rendezvous, 0, deadline_s=0.1)
     ghost = threading.Thread(target=Ghost(place).comes, args=(num_phases,))
     ghost.start()
     with pytest.raises(RankLost, match="rank 1 of generation 7 did not come") as caught:
@@ -180,7 +179,7 @@ def test_a_rank_that_ends_between_two_phases_of_a_call_is_named_at_the_next(
 
 def test_a_rank_that_leaves_while_a_thread_of_it_waits_ends_that_wait_with_rank_lost() -> None:
     place = MeetingPlace.open(CollectiveKind.SHARED_MEMORY, 2, generation=5)
-    collective = join(place.rendezvous, 0, kernels_folder(), deadline_s=LIMIT_S)
+    collective = join(place.rendezvous, 0, deadline_s=LIMIT_S)
     began, errors = threading.Event(), []
 
     def wait_for_nobody() -> None:

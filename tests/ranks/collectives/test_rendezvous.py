@@ -12,21 +12,20 @@ import torch
 
 import kernels.cpu.native_sources as native
 from cluster.errors import ConfigError
-from cluster.home import kernels_folder
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, choose_kind, join
 
 CPU = torch.device("cpu")
 
 
 def test_ranks_of_one_host_meet_in_shared_memory(native_collectives: object) -> None:
-    assert choose_kind(CPU, kernels_folder(), is_one_host=True) is CollectiveKind.SHARED_MEMORY
+    assert choose_kind(CPU, is_one_host=True) is CollectiveKind.SHARED_MEMORY
 
 
 def test_ranks_of_several_hosts_meet_over_tcp_and_the_log_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert choose_kind(CPU, kernels_folder(), is_one_host=False) is CollectiveKind.GLOO
+        assert choose_kind(CPU, is_one_host=False) is CollectiveKind.GLOO
     assert "they are on several hosts" in caplog.text
 
 
@@ -35,13 +34,13 @@ def test_without_the_instructions_ranks_of_one_host_meet_over_tcp_and_the_log_sa
 ) -> None:
     monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx2"}))
     with caplog.at_level(logging.WARNING):
-        assert choose_kind(CPU, tmp_path, is_one_host=True) is CollectiveKind.GLOO
+        assert choose_kind(CPU, is_one_host=True) is CollectiveKind.GLOO
     assert "this CPU lacks avx512f" in caplog.text
 
 
 def test_ranks_with_gpus_meet_by_nccl() -> None:
     cuda = torch.device("cuda")
-    assert choose_kind(cuda, kernels_folder(), is_one_host=True) is CollectiveKind.NCCL
+    assert choose_kind(cuda, is_one_host=True) is CollectiveKind.NCCL
 
 
 def test_a_rank_that_cannot_have_what_the_conductor_chose_says_why(
@@ -50,7 +49,7 @@ def test_a_rank_that_cannot_have_what_the_conductor_chose_says_why(
     place = MeetingPlace.open(CollectiveKind.SHARED_MEMORY, 2, generation=1)
     monkeypatch.setattr(native, "_cpu_flags", lambda: frozenset({"avx2"}))
     with pytest.raises(ConfigError, match="rank 1 cannot meet the others .*lacks avx512f"):
-        join(place.rendezvous, 1, tmp_path, deadline_s=1.0)
+        join(place.rendezvous, 1, deadline_s=1.0)
     place.close()
 
 
@@ -62,7 +61,7 @@ def test_where_the_system_gives_no_memory_without_a_name_ranks_meet_over_tcp(
 
     monkeypatch.setattr(os, "memfd_create", refused)
     with caplog.at_level(logging.WARNING):
-        assert choose_kind(CPU, kernels_folder(), is_one_host=True) is CollectiveKind.GLOO
+        assert choose_kind(CPU, is_one_host=True) is CollectiveKind.GLOO
     assert "gives no memory without a name" in caplog.text
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from cluster.errors import ConfigError, InternalError, RankLost
-from cluster.home import kernels_folder
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace, Rendezvous, join
 from ranks.collectives.segment import SharedSegment
 from tests.ranks.collectives import every_operation, rank_work
@@ -102,7 +101,7 @@ def test_a_rank_is_one_process() -> None:
     with rank_processes(place) as group:
         group.run(partial(rank_work.met, deadline_s=LIMIT_S))
         with pytest.raises(ConfigError, match="rank 1 of generation 3 is another process"):
-            join(place.rendezvous, 1, kernels_folder(), deadline_s=1.0)
+            join(place.rendezvous, 1, deadline_s=1.0)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_rows_that_cannot_be_summed_are_named(rows: torch.Tensor, words: str) ->
     meeting = Rendezvous(
         kind=CollectiveKind.SHARED_MEMORY, generation=1, world_size=1, segment_fd=segment.fd
     )
-    collective = join(meeting, 0, kernels_folder(), deadline_s=1.0)
+    collective = join(meeting, 0, deadline_s=1.0)
     with pytest.raises(ValueError, match=words):
         collective.all_reduce(rows)
     collective.close()

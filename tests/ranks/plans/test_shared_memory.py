@@ -13,7 +13,6 @@ from contextlib import ExitStack
 import pytest
 
 from cluster.errors import RankLost, WrongGeneration
-from cluster.home import kernels_folder
 from kernels.cpu.native_sources import NativeUnavailable
 from ranks.plans.native_calls import load_plans
 from ranks.plans.plan import PlanKind
@@ -28,7 +27,7 @@ GENERATION = 7
 @pytest.fixture(scope="module")
 def library() -> ctypes.CDLL:
     try:
-        return load_plans(kernels_folder())
+        return load_plans()
     except NativeUnavailable as reason:
         pytest.skip(str(reason))
 

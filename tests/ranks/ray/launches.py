@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ranks.collectives.rendezvous import CollectiveKind, Rendezvous
-from ranks.launch import RankLaunch
+from ranks.launch import RankLaunch, TcpWay
 from ranks.spawner import RankEnd, RankProcess
 from tests.ranks.ray.cluster_room import within
 
@@ -22,6 +22,7 @@ def launch(rank: int, what: str = "wait", *, world_size: int = 2) -> RankLaunch:
         node="here",
         rendezvous=Rendezvous(kind=CollectiveKind.GLOO, generation=1, world_size=world_size),
         reports_address="ipc:///nowhere",
+        way=TcpWay("", ""),
     )
 
 

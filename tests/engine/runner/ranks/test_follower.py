@@ -10,7 +10,7 @@ from cluster.errors import RankLost
 from engine.runner.ranks import follower as module
 from engine.runner.ranks.follower import Follower
 from ranks.collectives.rendezvous import CollectiveKind, Rendezvous
-from ranks.launch import RankLaunch
+from ranks.launch import RankLaunch, TcpWay
 from ranks.reports import Progress, Said
 from tests.engine.runner.ranks.echo_rank import make_echo
 
@@ -46,6 +46,7 @@ LAUNCH = RankLaunch(
     node="there",
     rendezvous=Rendezvous(kind=CollectiveKind.GLOO, generation=7, world_size=2),
     reports_address="",
+    way=TcpWay("", ""),
 )
 
 
@@ -53,7 +54,7 @@ def test_a_rank_says_that_it_is_there_and_joins_once_all_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ties, no_spec = SeenTies(), Any
-    monkeypatch.setattr(module, "Arrival", lambda launch, libraries: ties)
+    monkeypatch.setattr(module, "arrive", lambda launch: ties)
     monkeypatch.setattr(module, "ReportSender", lambda *launch: ties)
     with pytest.raises(RankLost, match="nobody is there"):
         Follower(LAUNCH, no_spec, make_echo).run()  # type: ignore[arg-type]
