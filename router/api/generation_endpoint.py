@@ -69,7 +69,9 @@ class GenerationEndpoint:
             await self._door.share.breathe()
             return self._reader.read(body)
         deadline = self._time_limits(exchange, None).to_first_token
-        large = await self._door.pipeline.read_large(self._reader.door, body, deadline)
+        large = await self._door.pipeline.read_large(
+            self._reader.door, body, deadline, exchange.caller()
+        )
         return replace(self._reader.join(large.rest, large.prompts), ignored=large.ignored)
 
     def _time_limits(self, exchange: Exchange, timeout_s: float | None) -> TimeLimits:
@@ -113,10 +115,12 @@ class GenerationEndpoint:
         self, plan: Plan, exchange: Exchange, limits: TimeLimits
     ) -> list[GenerationRequest]:
         request_id, several = exchange.request_id, len(plan.prompts) > 1
+        caller = exchange.caller()
         return [
             GenerationRequest(
                 request_id=f"{request_id}-{index}" if several else request_id,
                 tenant=exchange.tenant.name,
+                caller=caller,
                 prompt=prompt,
                 wishes=plan.wishes,
                 limits=limits,

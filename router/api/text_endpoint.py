@@ -42,13 +42,15 @@ class TextEndpoint:
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), None)
         limits = self._door.times.limits(exchange.arrived_s, asked_s)
+        caller = exchange.caller()
         pipeline, reader = self._door.pipeline, self._reader
         if len(body) > LARGE_BODY_BYTES:
-            done = await pipeline.read_large(reader.door, body, limits.to_first_token)
+            done = await pipeline.read_large(reader.door, body, limits.to_first_token, caller)
         else:
             await self._door.share.breathe()
             split = reader.split(body)
-            ids = [await pipeline.encode(each, limits.to_first_token) for each in split.prompts]
+            until = limits.to_first_token
+            ids = [await pipeline.encode(each, until, caller) for each in split.prompts]
             done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)
         held.close()
         exchange.headers += self._context.ignored.tell(done.ignored)

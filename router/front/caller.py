@@ -21,6 +21,10 @@ class Caller:
     connection: str
 
 
+NOBODY = Caller("", "")
+"""Whose work came by no connection: all of it has one turn."""
+
+
 def caller_of(peer: str) -> Caller:
     """Of a peer as gRPC names it: ipv4:10.0.0.7:4711, ipv6:%5B::1%5D:4711, unix:/run/router."""
     ip = ip_of_peer(peer)

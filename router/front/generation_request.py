@@ -8,6 +8,7 @@ from typing import Any
 from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.time_limits import TimeLimits
+from router.front.caller import NOBODY, Caller
 from router.text.stop_strings import StopStrings
 
 MAX_LOGIT_BIAS = 1024
@@ -117,6 +118,8 @@ class GenerationRequest:
     """Unique in the fleet: made here, never a client's alone."""
     tenant: str = ""
     """Who asks, as its key says; empty where none is asked for."""
+    caller: Caller = NOBODY
+    """By whose connection it came."""
     prompt: Prompt
     wishes: Wishes
     limits: TimeLimits

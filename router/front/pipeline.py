@@ -32,6 +32,7 @@ from router.dispatch.stream import (
     RoutedRequest,
     TokenSource,
 )
+from router.front.caller import Caller
 from router.front.events import TextEvent
 from router.front.gathered_prompt import GatheredPrompt
 from router.front.generation_request import (
@@ -91,10 +92,13 @@ class CompletionPipeline:
         self.share = share or LoopShare()
         self._encoder = PromptEncoder(model, texts, self.share)
 
-    async def read_large(self, door: Door, body: bytes, deadline: Deadline) -> ReadBody:
+    async def read_large(
+        self, door: Door, body: bytes, deadline: Deadline, caller: Caller
+    ) -> ReadBody:
         """A body over LARGE_BODY_BYTES, read elsewhere. Raises InvalidRequest and its kin."""
+        limit = self._model.max_context_tokens
         async with in_time(deadline):
-            return await self._texts.read(door, body, self._model.max_context_tokens)
+            return await self._texts.read(door, body, limit, caller)
 
     async def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenizes and checks. Raises InvalidRequest and its kin; nothing is spent yet.
@@ -103,7 +107,10 @@ class CompletionPipeline:
         """
         wishes, limit = request.wishes, self._model.max_context_tokens
         token_ids = await self._encoder.encode(
-            request.prompt, request.limits.to_first_token, max_context_tokens=limit
+            request.prompt,
+            request.limits.to_first_token,
+            max_context_tokens=limit,
+            caller=request.caller,
         )
         sampling = self._resolve(wishes, len(token_ids), max_context_tokens=limit)
         sampling.check(self._model.vocab_size)
@@ -145,10 +152,10 @@ class CompletionPipeline:
             log.crashed(num_tokens_of(run.counts))
             raise internal_error() from cause
 
-    async def encode(self, prompt: Prompt, deadline: Deadline) -> list[int]:
+    async def encode(self, prompt: Prompt, deadline: Deadline, caller: Caller) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""
         limit = self._model.max_context_tokens
-        return await self._encoder.encode(prompt, deadline, max_context_tokens=limit)
+        return await self._encoder.encode(prompt, deadline, max_context_tokens=limit, caller=caller)
 
     def _resolve(
         self, wishes: Wishes, num_prompt_tokens: int, *, max_context_tokens: int

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from cluster.deadline import Deadline
 from cluster.errors import DeadlineExceeded
 from cluster.process.loop_share import LoopShare
+from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from router.front.inline_limit import MAX_INLINE_BYTES
 from router.front.prompt_encoding import check_length, encode_prompt, num_chars_of, rendered
@@ -41,7 +42,12 @@ class PromptEncoder:
         self._share = share
 
     async def encode(
-        self, prompt: Prompt, deadline: Deadline, *, max_context_tokens: int
+        self,
+        prompt: Prompt,
+        deadline: Deadline,
+        *,
+        max_context_tokens: int,
+        caller: Caller = NOBODY,
     ) -> list[int]:
         """Token ids. Raises what `encode_prompt` and `TextWork.encode` raise, and DeadlineExceeded
         where its turn, or a text worker's answer, came too late.
@@ -54,7 +60,7 @@ class PromptEncoder:
         text = self._short_text(prompt)
         if text is None:
             async with in_time(deadline):
-                return await self._texts.encode(prompt, max_context_tokens)
+                return await self._texts.encode(prompt, max_context_tokens, caller)
         if text is not prompt:  # a chat was rendered
             await self._turn(deadline)
         return encode_prompt(self._model, text, max_context_tokens=max_context_tokens)

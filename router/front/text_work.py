@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 
 LARGE_BODY_BYTES = 32 * 1024
@@ -56,7 +57,8 @@ class TextWork(Protocol):
 
     Calls raise what the work raises (InvalidRequest and its kin), QueueFull when too much waits,
     and InvalidRequest for what takes more time or memory than one request may. A caller that is
-    cancelled is forgotten; the work itself ends within its limits.
+    cancelled is forgotten; the work itself ends within its limits. Where many wait, callers'
+    addresses take turns.
     """
 
     def why_not_ready(self) -> str | None:
@@ -67,11 +69,15 @@ class TextWork(Protocol):
         """Returns at once; calls wait until the work can begin."""
         ...
 
-    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+    async def encode(
+        self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> list[int]:
         """Renders and tokenizes; the ids are checked."""
         ...
 
-    async def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
+    async def read(
+        self, door: Door, body: bytes, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> ReadBody:
         """Reads a body: every check of a small one, and the prompts as ids."""
         ...
 

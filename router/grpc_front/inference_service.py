@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -59,9 +58,8 @@ class InferenceService:
 
     async def _generate(self, received: ReceivedMessage, context: Any) -> None:
         limits = received.limits
-        message, prompt = await self._read(
-            received.take(), lambda: caller_of(context.peer()), limits
-        )
+        caller = caller_of(context.peer())
+        message, prompt = await self._read(received.take(), caller, limits)
         ids = request_ids(message.request_id or None, self._door.draw)
         with bind_request(ids.internal):
             wanted = read_request(
@@ -69,6 +67,7 @@ class InferenceService:
                 prompt,
                 ids.internal,
                 tenant=received.tenant.name,
+                caller=caller,
                 limits=limits,
                 defaults=self._door.model.defaults,
             )
@@ -86,15 +85,17 @@ class InferenceService:
         return ReaderPatience(limits.reader_timeout_s, limits.clock)
 
     async def _read(
-        self, raw: bytes, who: Callable[[], Caller], limits: TimeLimits
+        self, raw: bytes, caller: Caller, limits: TimeLimits
     ) -> tuple[inference_pb2.GenerateRequest, Prompt]:
         limit = self._door.door_limits.max_body_bytes
         if len(raw) > limit:
             raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
         if len(raw) > LARGE_BODY_BYTES:
-            with self._door.bodies.open(who) as held:
+            with self._door.bodies.open(lambda: caller) as held:
                 held.grow_to(len(raw))
-                large = await self._door.pipeline.read_large(Door.GRPC, raw, limits.to_first_token)
+                large = await self._door.pipeline.read_large(
+                    Door.GRPC, raw, limits.to_first_token, caller
+                )
             return parse_message(large.rest), large.prompts[0]
         await self._door.share.breathe()
         message = parse_message(raw)

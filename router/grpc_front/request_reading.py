@@ -9,6 +9,7 @@ from cluster.models.hf.generation_defaults import GenerationDefaults
 from cluster.wire import sampling_from_wire
 from protos import generation_pb2, inference_pb2
 from router.dispatch.time_limits import TimeLimits
+from router.front.caller import Caller
 from router.front.chat_rules import check_num_messages, checked_role
 from router.front.generation_request import (
     ChatPrompt,
@@ -51,6 +52,7 @@ def read_request(
     request_id: str,
     *,
     tenant: str,
+    caller: Caller,
     limits: TimeLimits,
     defaults: GenerationDefaults,
 ) -> GenerationRequest:
@@ -60,6 +62,7 @@ def read_request(
     return GenerationRequest(
         request_id=request_id,
         tenant=tenant,
+        caller=caller,
         prompt=prompt,
         limits=limits,
         wishes=Wishes(

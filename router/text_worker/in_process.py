@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, TextPrompt
 from router.front.served_model import ServedModel
 from router.front.text_work import Door, ReadBody
@@ -21,11 +22,15 @@ class InProcessText:
     async def start(self) -> None:
         """See TextWork."""
 
-    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+    async def encode(
+        self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> list[int]:
         """See TextWork."""
         return self._desk.encode(prompt, max_context_tokens)
 
-    async def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
+    async def read(
+        self, door: Door, body: bytes, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> ReadBody:
         """See TextWork."""
         return self._desk.read(door, body, max_context_tokens)
 

@@ -19,6 +19,7 @@ from cluster.deadline import Clock
 from cluster.errors import InternalError, NotReady, SplitserveError
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
+from router.front.caller import NOBODY, Caller
 from router.front.refusals import internal_error
 from router.front.text_work import ReadBody
 from router.telemetry.metrics import TextMetrics
@@ -72,12 +73,12 @@ class TextLane:
             return None
         return f"the {self._name} process has not been there for {absent_s:.0f} s"
 
-    async def call(self, task: Task, body: bytes = b"") -> ReadBody:
+    async def call(self, task: Task, body: bytes = b"", *, caller: Caller = NOBODY) -> ReadBody:
         """See TextWork. Raises QueueFull, and InvalidRequest for a task that cannot be packed,
         before anything is kept."""
         head = pack_task(task, len(body))
         size = size_of(task, head, body)
-        job = Job(head, body, size, asyncio.get_running_loop().create_future())
+        job = Job(head, body, size, asyncio.get_running_loop().create_future(), caller)
         self._waiting.add(job)
         self._arrived.set()
         try:

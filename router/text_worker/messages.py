@@ -19,6 +19,7 @@ import msgspec
 
 from cluster.errors import InvalidRequest, SplitserveError, from_code, status_of
 from cluster.models.card import ModelCard
+from router.front.chat_rules import MAX_MESSAGES
 from router.front.generation_request import Rendering
 from router.front.text_work import Door
 from router.text_worker.limits import TextLimits
@@ -71,6 +72,10 @@ class ReadLarge(msgspec.Struct, frozen=True, tag=True):
 
 
 Task = EncodeText | EncodeChat | ReadLarge
+_BEGINNINGS = {Door.CHAT: b"{", Door.GRPC: b"\n"}
+"""Of a message: an object of JSON; the tag of Chat.messages."""
+MAX_COUNTED_BYTES = 1 << 20
+"""Takes 1 ms at most."""
 MESSAGE_BYTES = 32
 """What a message costs beside its content: 1,090 empty ones take a plain template 110 ms."""
 
@@ -78,8 +83,16 @@ MESSAGE_BYTES = 32
 def size_of(task: Task, head: bytes, body: bytes) -> int:
     """Bytes that the task is work on: all that came for it, `head` as packed and `body` as its
     payload. What a client gives a template beside the messages is in the head."""
-    num_messages = len(task.messages) if isinstance(task, EncodeChat) else 0
-    return len(head) + MESSAGE_BYTES * num_messages + len(body)
+    return len(head) + MESSAGE_BYTES * _num_messages(task, body) + len(body)
+
+
+def _num_messages(task: Task, body: bytes) -> int:
+    """At most, of a body that nobody has read yet: what begins one there is counted."""
+    if isinstance(task, EncodeChat):
+        return len(task.messages)
+    if isinstance(task, ReadLarge) and (beginning := _BEGINNINGS.get(task.door)) is not None:
+        return min(MAX_MESSAGES, body.count(beginning, 0, MAX_COUNTED_BYTES))
+    return 0
 
 
 class TextWorkerReady(msgspec.Struct, frozen=True, tag=True):

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.deadline import Clock, Sleep
 from cluster.process.background import Background, Loss
+from router.front.caller import NOBODY, Caller
 from router.front.generation_request import ChatPrompt, TextPrompt
 from router.front.text_work import Door, ReadBody
 from router.telemetry.metrics import TextMetrics
@@ -60,7 +61,9 @@ class TextWorkers:
         self._background.keep("body-worker", self._bodies.run)
         self._background.keep("spare text worker", self._spare.run)
 
-    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+    async def encode(
+        self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> list[int]:
         """See TextWork."""
         if isinstance(prompt, TextPrompt):
             task: EncodeText | EncodeChat = EncodeText(
@@ -70,12 +73,14 @@ class TextWorkers:
             task = EncodeChat(
                 prompt.messages, prompt.rendering, max_context_tokens, prompt.keep_last
             )
-        done = await self._texts.call(task)
+        done = await self._texts.call(task, caller=caller)
         return done.prompts[0].token_ids
 
-    async def read(self, door: Door, body: bytes, max_context_tokens: int) -> ReadBody:
+    async def read(
+        self, door: Door, body: bytes, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> ReadBody:
         """See TextWork."""
-        return await self._bodies.call(ReadLarge(door, max_context_tokens), body)
+        return await self._bodies.call(ReadLarge(door, max_context_tokens), body, caller=caller)
 
     async def close(self) -> None:
         """See TextWork."""

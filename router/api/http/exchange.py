@@ -65,8 +65,8 @@ class Exchange:
 
     def caller(self) -> Caller:
         """Whose connection it came by."""
-        host, port = self.scope.get("client") or ("", 0)
-        return caller_at(host, port)
+        known: Caller | None = self.scope["state"].get("caller")
+        return known or caller_at(*(self.scope.get("client") or ("", 0)))
 
     def header(self, name: bytes) -> str | None:
         """The first request header of that lower-case name."""

@@ -100,6 +100,7 @@ class FrontProtocol(TurnProtocol):
         self._bare_bytes = self._num_chunks = 0
         state: dict[str, Any] = self.scope["state"]
         state["abort_connection"] = self.transport.abort
+        state["caller"] = self.caller
         state["crowded"] = self._place is ConnectionPlace.RESERVE
         state["max_refused_bytes"] = self.limits.max_refused_bytes
         state["is_backed_up"] = self._is_backed_up

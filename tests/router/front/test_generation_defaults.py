@@ -14,6 +14,7 @@ from cluster.models.hf.generation_defaults import GenerationDefaults, generation
 from protos import generation_pb2, inference_pb2
 from router.api.reading.chat_reader import ChatReader
 from router.dispatch.time_limits import DefaultTimes
+from router.front.caller import NOBODY
 from router.front.generation_request import TextPrompt
 from router.front.model_loading import load_served_model
 from router.grpc_front.request_reading import read_request
@@ -72,6 +73,7 @@ def test_over_grpc_they_count_for_what_a_message_leaves_unset():
         TextPrompt("x"),
         "r1",
         tenant="",
+        caller=NOBODY,
         limits=DefaultTimes(first_token_s=1.0, between_tokens_s=1.0).limits(0.0, None),
         defaults=defaults,
     )

@@ -26,6 +26,7 @@ from cluster.sampling import SamplingParams
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
 from router.dispatch.time_limits import TimeLimits
+from router.front.caller import NOBODY, Caller
 from router.front.events import TextEvent
 from router.front.fan_out import MAX_BUFFERED_EVENTS, merge
 from router.front.generation_request import (
@@ -81,7 +82,7 @@ async def test_the_route_is_told_which_lengths_nobody_asked_for(
 async def test_workers_that_leave_while_a_prompt_is_encoded_do_not_make_its_room_negative() -> None:
     class Leaving(InProcessText):
         async def encode(
-            self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int
+            self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int, caller: Caller = NOBODY
         ) -> list[int]:
             limits.append(4)
             return await super().encode(prompt, max_context_tokens)

@@ -12,6 +12,7 @@ from cluster.deadline import Deadline
 from cluster.errors import ContextTooLong, DeadlineExceeded, InvalidRequest
 from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
+from router.front.caller import NOBODY, Caller
 from router.front.generation_request import (
     ChatPrompt,
     Prompt,
@@ -38,7 +39,12 @@ class Encoder(PromptEncoder):
         self._limit = model.max_context_tokens
 
     async def encode(
-        self, prompt: Prompt, deadline: Deadline, *, max_context_tokens: int | None = None
+        self,
+        prompt: Prompt,
+        deadline: Deadline,
+        *,
+        max_context_tokens: int | None = None,
+        caller: Caller = NOBODY,
     ) -> list[int]:
         limit = self._limit if max_context_tokens is None else max_context_tokens
         return await super().encode(prompt, deadline, max_context_tokens=limit)
@@ -51,7 +57,9 @@ class NotingText(InProcessText):
         super().__init__(model)
         self.prompts: list[Prompt] = []
 
-    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+    async def encode(
+        self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> list[int]:
         self.prompts.append(prompt)
         return await super().encode(prompt, max_context_tokens)
 
@@ -72,7 +80,9 @@ async def test_long_texts_and_chats_of_unknown_length_are_encoded_elsewhere() ->
 class SilentText(NotingText):
     """Never answers."""
 
-    async def encode(self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int) -> list[int]:
+    async def encode(
+        self, prompt: TextPrompt | ChatPrompt, max_context_tokens: int, caller: Caller = NOBODY
+    ) -> list[int]:
         return await asyncio.get_running_loop().create_future()
 
 
