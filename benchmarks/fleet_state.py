@@ -15,6 +15,7 @@ import psutil
 from benchmarks.local_fleet import LocalFleet
 from cli.fleet_status import FleetStatus, MemberStatus, ask_fleet
 from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.join_token import operators_token
 from cluster.rpc import open_channel
 from protos import membership_pb2, membership_pb2_grpc
 
@@ -23,13 +24,13 @@ LOOK_INTERVAL_S = 0.1
 
 async def state_of(fleet: LocalFleet) -> FleetStatus:
     """As `splitserve status` has it."""
-    return await ask_fleet(GrpcDialer(), fleet.grpc_address, check=False)
+    return await ask_fleet(GrpcDialer(operators_token()), fleet.grpc_address, check=False)
 
 
 async def is_replaced(fleet: LocalFleet, victim: MemberStatus, *, by: str | None = None) -> bool:
     """Another process of its pool takes requests: of any name, or of the name `by`. By the router's
     word: who stands still answers no question."""
-    async with open_channel(fleet.grpc_address) as channel:
+    async with open_channel(fleet.grpc_address, token=operators_token()) as channel:
         stub = membership_pb2_grpc.MembershipStub(channel)
         seen = (await stub.Members(membership_pb2.MembersRequest())).members
     return any(

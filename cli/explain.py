@@ -14,6 +14,7 @@ from cli.terminal import complain, shown
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import SplitserveError
+from cluster.join_token import operators_token
 from protos import router_admin_pb2
 
 ROUTER_TIMEOUT_S = 5.0
@@ -23,7 +24,7 @@ _TERMS = ("queue", "prefill", "transfer", "handoff", "interference", "decode", "
 def explain_request(address: str, request_id: str, *, output: str) -> ExitCode:
     """UNREACHABLE without a router; FAILED when it has no decision under that id."""
     try:
-        decisions = asyncio.run(_ask(GrpcDialer(), address, request_id))
+        decisions = asyncio.run(_ask(GrpcDialer(operators_token()), address, request_id))
     except SplitserveError as failure:
         complain(
             f"the router does not answer at {address}: {failure.message}",

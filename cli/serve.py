@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import signal
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from cluster.config import ServeOptions
 from cluster.dial.dialer import Dialer
 from cluster.errors import DiskFull, PlaceLost
 from cluster.home import default_home
+from cluster.join_token import JOIN_TOKEN, fleets_token
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
 from cluster.models.cache.store import ModelStore
@@ -42,6 +44,7 @@ _FAILED_START_GRACE_S = 2.0
 
 def serve_fleet(options: ServeOptions) -> ExitCode:
     """Runs the fleet to its end. Raises SplitserveError for what is wrong before any process."""
+    os.environ[JOIN_TOKEN] = fleets_token()  # for its children, and for itself
     options = _with_claimed_ports(options)
     log_dir = _log_dir(options.log_dir)
     with place_of(options) as place:

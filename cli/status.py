@@ -16,12 +16,13 @@ from cli.json_output import print_json
 from cli.table import Table
 from cli.terminal import complain
 from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.join_token import operators_token
 
 
 def show_status(address: str, *, output: str, check: bool) -> ExitCode:
     """UNREACHABLE without a router; with `check`, FAILED when a worker is silent or unsound."""
     try:
-        fleet = asyncio.run(ask_fleet(GrpcDialer(), address, check=check))
+        fleet = asyncio.run(ask_fleet(GrpcDialer(operators_token()), address, check=check))
     except RouterUnreachable as cause:
         complain(f"the router does not answer at {cause}", remedy="name it with --grpc HOST:PORT")
         return ExitCode.UNREACHABLE

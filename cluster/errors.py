@@ -24,6 +24,7 @@
     |  |- WrongWorker              another process answers at its address
     |  '- RankLost                 a part of its replica died or stands still
     |     '- WrongGeneration       a rank belongs to a group that is gone
+    |- WrongToken                  a process of another fleet calls, or a stranger
     |- IdTaken                     another live process has this worker's id
     |- NoProgress                  a worker is there and does nothing
     |- PairingMismatch             two workers do not fit together
@@ -165,6 +166,10 @@ class WrongGeneration(RankLost):
     """A rank belongs to another generation of its group; the message names both."""
 
 
+class WrongToken(SplitserveError):
+    """A caller among processes of a fleet does not show its join token."""
+
+
 class IdTaken(SplitserveError):
     """A worker cannot join under an id that another live process has; the message names both."""
 
@@ -260,6 +265,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     WrongWorker: ErrorStatus("wrong_worker", 502, "FAILED_PRECONDITION", "server_error"),
     RankLost: ErrorStatus("rank_lost", 502, "UNAVAILABLE", "server_error"),
     WrongGeneration: ErrorStatus("wrong_generation", 502, "FAILED_PRECONDITION", "server_error"),
+    WrongToken: ErrorStatus("wrong_token", 401, "UNAUTHENTICATED", "server_error"),
     IdTaken: ErrorStatus("id_taken", 409, "ALREADY_EXISTS", "server_error"),
     NoProgress: ErrorStatus("no_progress", 504, "UNAVAILABLE", "server_error"),
     PairingMismatch: ErrorStatus("pairing_mismatch", 503, "FAILED_PRECONDITION", "server_error"),

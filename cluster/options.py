@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
+from cluster.join_token import JOIN_TOKEN
 from cluster.option_value import ENVIRONMENT_PREFIX, OptionSpec
 
 CONFIG_VARIABLE = "SPLITSERVE_CONFIG"
@@ -32,6 +33,7 @@ RUNTIME_VARIABLES = frozenset(
         CONFIG_VARIABLE,
         "SPLITSERVE_DEBUG",
         "SPLITSERVE_HOME",
+        JOIN_TOKEN,
         "SPLITSERVE_LOG_LEVEL",
         "SPLITSERVE_PARENT_PID",
         "SPLITSERVE_PLACEMENT_GROUP",

@@ -25,6 +25,7 @@ from cluster.errors import (
 )
 from cluster.health import Health
 from cluster.retry_after import Draw, no_jitter, retry_after_s
+from cluster.token_channel import TokenChannel
 
 ERROR_DOMAIN = "splitserve"
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -56,9 +57,11 @@ _CHANNEL_OPTIONS = [
 ]
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to `host:port`; connects on first use. The caller closes it."""
-    return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+def open_channel(address: str, *, token: str | None = None) -> grpc.aio.Channel:
+    """A channel to `host:port`; connects on first use. The caller closes it. `token`: of the fleet,
+    shown with every call."""
+    channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    return channel if token is None else TokenChannel(channel, token)
 
 
 async def abort(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from cluster.config import WorkerOptions
 from cluster.errors import InternalError
 from cluster.identity import WorkerKey, new_incarnation
+from cluster.join_guard import join_guards
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.logs import configure_logging, get_logger
 from cluster.metrics_server import MetricsServer
@@ -102,7 +103,7 @@ class WorkerProcess:
         self._options = options
         self._role = role
         self._surroundings = surroundings
-        self._server = RpcServer(options.host, options.port)
+        self._server = RpcServer(options.host, options.port, guards=join_guards())
         world = surroundings.world
         self._lifespan = Lifespan(clock=world.clock)
         self._lag = LoopLag()

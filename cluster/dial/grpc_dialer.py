@@ -20,6 +20,7 @@ from cluster.dial.dialer import (
     SupervisorLink,
 )
 from cluster.errors import WorkerLost
+from cluster.join_token import own_token
 from cluster.rpc import error_of, open_channel
 from protos import (
     handoff_pb2,
@@ -36,25 +37,29 @@ from protos import (
 class GrpcDialer(Dialer):
     """See Dialer. One channel per link."""
 
+    def __init__(self, token: str | None = None) -> None:
+        """`token`: the fleet's, shown with every call; None: this process's own, if it has one."""
+        self._token = token or own_token()
+
     def prefill_worker(self, address: str) -> PrefillLink:
         """See Dialer."""
-        return _GrpcPrefillLink(address)
+        return _GrpcPrefillLink(address, self._token)
 
     def session(self, address: str) -> SessionLink:
         """See Dialer."""
-        return _GrpcSessionLink(address)
+        return _GrpcSessionLink(address, self._token)
 
     def membership(self, address: str) -> MembershipLink:
         """See Dialer."""
-        return _GrpcMembershipLink(address)
+        return _GrpcMembershipLink(address, self._token)
 
     def operator(self, address: str) -> OperatorLink:
         """See Dialer."""
-        return _GrpcOperatorLink(address)
+        return _GrpcOperatorLink(address, self._token)
 
     def supervisor(self, address: str) -> SupervisorLink:
         """See Dialer."""
-        return _GrpcSupervisorLink(address)
+        return _GrpcSupervisorLink(address, self._token)
 
 
 class _GrpcPrefillStream(PrefillStream):
@@ -76,9 +81,9 @@ class _GrpcPrefillStream(PrefillStream):
 
 
 class _GrpcPrefillLink(PrefillLink):
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None) -> None:
         self._typed = _Typed(address)
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, token=token)
         self._stub = handoff_pb2_grpc.PrefillWorkerStub(self._channel)
 
     async def shake_hands(
@@ -104,9 +109,9 @@ class _GrpcPrefillLink(PrefillLink):
 
 
 class _GrpcSessionLink(SessionLink):
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None) -> None:
         self._typed = _Typed(address)
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, token=token)
         self._call = worker_pb2_grpc.DecodeWorkerStub(self._channel).Session()
 
     async def read(self) -> worker_pb2.WorkerFrame | None:
@@ -115,8 +120,13 @@ class _GrpcSessionLink(SessionLink):
         return frame if isinstance(frame, worker_pb2.WorkerFrame) else None
 
     async def write(self, message: worker_pb2.RouterMessage) -> None:
-        with self._typed:
-            await self._call.write(message)
+        try:
+            with self._typed:
+                await self._call.write(message)
+        except WorkerLost:
+            if self._call.done():
+                await self.read()  # raises what the other side has ended it with
+            raise
 
     async def close(self) -> None:
         self._call.cancel()
@@ -124,9 +134,9 @@ class _GrpcSessionLink(SessionLink):
 
 
 class _GrpcMembershipLink(MembershipLink):
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None) -> None:
         self._typed = _Typed(address)
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, token=token)
         self._stub = membership_pb2_grpc.MembershipStub(self._channel)
 
     async def join(
@@ -152,9 +162,9 @@ class _GrpcMembershipLink(MembershipLink):
 
 
 class _GrpcOperatorLink(OperatorLink):
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None) -> None:
         self._typed = _Typed(address)
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, token=token)
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         stub = membership_pb2_grpc.MembershipStub(self._channel)
@@ -184,9 +194,9 @@ class _GrpcOperatorLink(OperatorLink):
 
 
 class _GrpcSupervisorLink(SupervisorLink):
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None) -> None:
         self._typed = _Typed(address)
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, token=token)
 
     async def promote(self, *, timeout_s: float) -> None:
         stub = worker_pb2_grpc.WorkerAdminStub(self._channel)

@@ -17,6 +17,7 @@ import grpc
 
 from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import SplitserveError
+from cluster.join_guard import join_guards
 from cluster.process.background import Background
 from cluster.process.loop_share import LoopShare
 from cluster.retry_after import Draw
@@ -52,8 +53,8 @@ class CallTerms:
 
 def public_server(host: str, port: int, limits: PublicPort, terms: CallTerms) -> RpcServer:
     """With its limits before every method."""
-    guard = PublicCalls(limits, terms)
-    return RpcServer(host, port, limits=limits.options, guards=[guard])
+    guards = [*join_guards(open_to=terms.clients), PublicCalls(limits, terms)]
+    return RpcServer(host, port, limits=limits.options, guards=guards)
 
 
 class PublicCalls(grpc.aio.ServerInterceptor):

@@ -10,6 +10,7 @@ import socket
 from contextlib import suppress
 
 from cluster.errors import InternalError, InvalidRequest, NotReady, RequestTooLarge, SplitserveError
+from cluster.join_token import JOIN_TOKEN
 from cluster.logs import get_logger
 from cluster.process.background import until_one_ends
 from cluster.process.exit_watch import KILL_TIMEOUT_S
@@ -37,6 +38,7 @@ START_TIMEOUT_S = 120.0
 TASK_TIMEOUT_S = 120.0
 """Beside the two that end a process long before: its CPU limit while it works, and vital_signs.py
 while it does not."""
+_NOT_ITS_OWN = frozenset({REPORT_FD, JOIN_TOKEN})
 _log = get_logger("router.text_worker")
 
 
@@ -200,5 +202,6 @@ def _read_body(ids: Ids, payload: bytes) -> ReadBody:
 
 
 def _environ() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name != REPORT_FD}
+    """Nothing secret: it reads what strangers send."""
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_ITS_OWN}
     return kept | module_environ() | {PARENT_PID: str(os.getpid())}

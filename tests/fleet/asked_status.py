@@ -11,7 +11,9 @@ from typing import Any
 import grpc
 import msgspec
 
+from cluster.join_token import operators_token
 from cluster.membership.member import ranks_from_wire
+from cluster.token_channel import TOKEN_KEY
 from cluster.wire import load_from_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
 
@@ -19,12 +21,20 @@ TIMEOUT_S = 10.0
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 
+def shown_token() -> list[tuple[str, str]]:
+    """As metadata."""
+    token = operators_token()
+    return [] if token is None else [(TOKEN_KEY, token)]
+
+
 def asked_status(address: str, *, check: bool) -> dict[str, Any]:
     """The router's word and, of each worker that answers, its own. Raises grpc.RpcError where the
     router does not answer."""
     with grpc.insecure_channel(address, options=OPTIONS) as channel:
         stub = membership_pb2_grpc.MembershipStub(channel)
-        view = stub.Members(membership_pb2.MembersRequest(), timeout=TIMEOUT_S)
+        view = stub.Members(
+            membership_pb2.MembersRequest(), timeout=TIMEOUT_S, metadata=shown_token()
+        )
     seen = sorted(view.members, key=lambda state: (state.member.role, state.member.worker_id))
     return {
         "num_queued": view.num_queued,
@@ -55,6 +65,7 @@ def _own_word(address: str, *, check: bool) -> worker_pb2.StatusResponse | None:
     request = worker_pb2.StatusRequest(check_invariants=check)
     with grpc.insecure_channel(address, options=OPTIONS) as channel:
         try:
-            return worker_pb2_grpc.WorkerAdminStub(channel).Status(request, timeout=TIMEOUT_S)
+            stub = worker_pb2_grpc.WorkerAdminStub(channel)
+            return stub.Status(request, timeout=TIMEOUT_S, metadata=shown_token())
         except grpc.RpcError:
             return None

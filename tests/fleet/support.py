@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import psutil
 
+from cluster.join_token import operators_token
+from cluster.rpc import open_channel
 from tests.fleet.asked_status import asked_status
 
 START_TIMEOUT_S = 90.0
@@ -121,6 +124,11 @@ def stop(fleet: Fleet) -> None:
     for process in alive:
         process.kill()
     assert not alive, f"left behind: {alive}"
+
+
+def fleet_channel(address: str) -> grpc.aio.Channel:
+    """To a process of a fleet that `serve` has started here, as one of its own opens it."""
+    return open_channel(address, token=operators_token())
 
 
 def clean_environment() -> dict[str, str]:

@@ -9,9 +9,8 @@ import time
 import httpx
 import pytest
 
-from cluster.rpc import open_channel
 from protos import worker_pb2, worker_pb2_grpc
-from tests.fleet.support import wait_for
+from tests.fleet.support import fleet_channel, wait_for
 from tests.fleet.test_load import body as reference_request
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -38,7 +37,7 @@ def is_back(fleet, role, old_incarnation):
 
 async def prefill_has_begun(address):
     """Returns once that worker holds blocks of a running request."""
-    async with asyncio.timeout(120), open_channel(address) as channel:
+    async with asyncio.timeout(120), fleet_channel(address) as channel:
         worker = worker_pb2_grpc.WorkerAdminStub(channel)
         load = worker_pb2.EngineLoad()
         while not load.active_blocks + load.exported_blocks:

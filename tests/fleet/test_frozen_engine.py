@@ -8,11 +8,10 @@ import time
 
 import pytest
 
-from cluster.rpc import open_channel
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
-from tests.fleet.support import wait_for
+from tests.fleet.support import fleet_channel, wait_for
 from tests.fleet.test_load import is_quiet
 from tests.fleet.test_storm import members, submit_alone, target_of
 
@@ -38,13 +37,13 @@ async def asked(decode: membership_pb2.Member, targets: list, seed: int):
         timeout_ms=200_000,
     )
     began_s = time.monotonic()
-    async with open_channel(decode.address) as channel:
+    async with fleet_channel(decode.address) as channel:
         tokens, ended = await submit_alone(channel, decode, submit)
     return tokens, ended, time.monotonic() - began_s
 
 
 async def test_requests_that_wait_on_a_stopped_prefill_engine_are_answered_by_another_one(fleet):
-    async with open_channel(fleet.grpc_address) as router:
+    async with fleet_channel(fleet.grpc_address) as router:
         stub = membership_pb2_grpc.MembershipStub(router)
         view = [s.member for s in (await stub.Members(membership_pb2.MembersRequest())).members]
     decode = next(m for m in view if m.role == "decode")

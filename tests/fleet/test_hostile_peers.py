@@ -17,7 +17,7 @@ from protos import (
     membership_pb2_grpc,
     worker_pb2,
 )
-from tests.fleet.support import wait_for
+from tests.fleet.support import fleet_channel, wait_for
 from tests.fleet.test_bad_input import pids
 from tests.fleet.test_load import is_quiet
 from tests.fleet.test_parity import generate
@@ -52,7 +52,7 @@ REQUESTS = {
 @pytest.fixture
 async def view(pair_fleet):
     """The router's channel and its members by role."""
-    async with open_channel(pair_fleet.grpc_address) as channel:
+    async with fleet_channel(pair_fleet.grpc_address) as channel:
         stub = membership_pb2_grpc.MembershipStub(channel)
         reply = await stub.Members(membership_pb2.MembersRequest())
         yield channel, {state.member.role: state.member for state in reply.members}
@@ -97,7 +97,7 @@ async def test_a_prefill_worker_refuses_what_it_cannot_compute(view):
         "request_id": "hostile", "incarnation": member.incarnation, "token_ids": [1, 2, 3],
         "sampling": sampling(), "cache_root": ROOT,
     }  # fmt: skip
-    async with open_channel(member.address) as channel:
+    async with fleet_channel(member.address) as channel:
         stub = handoff_pb2_grpc.PrefillWorkerStub(channel)
         for change in (*REQUESTS.values(), {"incarnation": "another"}, {"incarnation": ""}):
             await refusal(stub.Prefill(handoff_pb2.PrefillRequest(**good | change), timeout=30))
@@ -123,7 +123,7 @@ async def test_a_decode_worker_refuses_what_it_cannot_run(view):
         "cache_root": ROOT, "timeout_ms": 20_000.0, "prefill": [target_of(members["prefill"])],
     }  # fmt: skip
     endless = {"an endless deadline": {"timeout_ms": math.nan}}
-    async with open_channel(members["decode"].address) as channel:
+    async with fleet_channel(members["decode"].address) as channel:
         for name, change in (REQUESTS | endless).items():
             submit = worker_pb2.Submit(**good | change)
             _, ended = await submit_alone(channel, members["decode"], submit)
@@ -169,8 +169,8 @@ async def test_bytes_that_are_no_message_are_refused(view):
         (router, "/splitserve.v1.Inference/ListModels"),
     ]
     async with (
-        open_channel(members["prefill"].address) as prefill,
-        open_channel(members["decode"].address) as decode,
+        fleet_channel(members["prefill"].address) as prefill,
+        fleet_channel(members["decode"].address) as decode,
     ):
         calls += [
             (prefill, "/splitserve.worker.v1.PrefillWorker/Handshake"),
@@ -198,3 +198,18 @@ async def test_a_member_that_takes_another_s_name_is_refused_while_that_one_beat
     assert "prefill-0" in refusal.value.details()
     found = pair_fleet.status(check=False)["members"]
     assert members["prefill"].incarnation in [m["incarnation"] for m in found]
+
+
+async def test_a_stranger_without_the_fleet_s_token_is_refused_on_every_port(pair_fleet, view):
+    _, members = view
+    methods = {
+        pair_fleet.grpc_address: ["Membership/Join", "Membership/Leave", "Membership/Members"],
+        members["prefill"].address: ["PrefillWorker/Handshake", "WorkerAdmin/Drain"],
+        members["decode"].address: ["WorkerAdmin/Status", "WorkerAdmin/Drain"],
+    }
+    for address, names in methods.items():
+        async with open_channel(address) as stranger:
+            for name in names:
+                call = stranger.unary_unary(f"/splitserve.worker.v1.{name}")(b"", timeout=10)
+                assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert {state["state"] for state in pair_fleet.status()["members"]} == {"ready"}

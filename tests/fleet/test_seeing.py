@@ -11,9 +11,8 @@ import httpx
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from cluster.rpc import open_channel
 from protos import membership_pb2, membership_pb2_grpc
-from tests.fleet.support import wait_for
+from tests.fleet.support import fleet_channel, wait_for
 
 pytestmark = [
     *(pytest.mark.slow, pytest.mark.timeout(200)),
@@ -93,7 +92,7 @@ def test_a_worker_shows_its_blocks_and_its_transfers(served_fleet, asked):
 
 
 async def test_reflection_describes_the_public_service(served_fleet):
-    async with open_channel(served_fleet.grpc_address) as channel:
+    async with fleet_channel(served_fleet.grpc_address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         ask = reflection_pb2.ServerReflectionRequest(
             file_containing_symbol="splitserve.v1.Inference"
@@ -117,7 +116,7 @@ def test_the_status_command_says_what_the_fleet_says(served_fleet):
 
 async def test_a_silent_worker_is_removed_within_five_seconds_and_comes_back(served_fleet):
     prefill = next(m for m in served_fleet.status()["members"] if m["role"] == "prefill")
-    async with open_channel(served_fleet.grpc_address) as channel:
+    async with fleet_channel(served_fleet.grpc_address) as channel:
         os.kill(prefill["pid"], signal.SIGSTOP)
         await roles_become(channel, {"decode"}, timeout_s=5)
         os.kill(prefill["pid"], signal.SIGCONT)

@@ -25,11 +25,11 @@ import psutil
 import pytest
 
 from cluster.errors import InternalError, SplitserveError, from_code, status_of
-from cluster.rpc import error_of, open_channel
+from cluster.rpc import error_of
 from cluster.sampling import SamplingParams
 from cluster.wire import sampling_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
-from tests.fleet.support import Fleet, wait_for
+from tests.fleet.support import Fleet, fleet_channel, wait_for
 from tests.fleet.test_load import body, is_quiet
 from tests.fleet.test_parity import generate
 
@@ -88,7 +88,7 @@ class Clients:
         """One client, until `stop`."""
         async with (
             httpx.AsyncClient(base_url=self._fleet.url, timeout=60) as http,
-            open_channel(self._fleet.grpc_address) as channel,
+            fleet_channel(self._fleet.grpc_address) as channel,
         ):
             while not self._is_over:
                 index, length, kind = rng.choice(PROMPTS), rng.choice([1, 3, 16]), rng.random()
@@ -145,7 +145,7 @@ class Clients:
             timeout_ms=60_000,
         )
         decode = next(m for m in workers if m.role == "decode")
-        async with open_channel(decode.address) as channel:
+        async with fleet_channel(decode.address) as channel:
             tokens, ended = await submit_alone(channel, decode, submit)
         if ended.HasField("error"):
             self.tally.error(from_code(ended.error.code, ended.error.message))
@@ -269,7 +269,7 @@ async def weather(fleet: Fleet, clients: Clients, seed: int) -> Tally:
 
 async def test_after_a_storm_every_answer_was_right_and_nothing_is_left(stormy_fleet, reference):
     fleet = stormy_fleet
-    async with open_channel(fleet.grpc_address) as channel:
+    async with fleet_channel(fleet.grpc_address) as channel:
         await generate(channel, reference.prompts[0])
         before = num_fds(fleet)
         tally = await weather(fleet, Clients(fleet, reference, channel), SEED)

@@ -10,7 +10,7 @@ from cluster.errors import from_code, status_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 ROW = re.compile(r"^\| (`[a-z_`, ]+`) \| (\d{3}) \| ([A-Z_]+) \|", re.MULTILINE)
-AMONG_WORKERS = {"id_taken", "pairing_mismatch"}
+AMONG_WORKERS = {"id_taken", "pairing_mismatch", "wrong_token"}
 """No client is told these."""
 
 

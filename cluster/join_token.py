@@ -1,0 +1,78 @@
+"""The secret that the processes of one fleet share.
+
+    serve       takes the variable's, or the home folder's, which it makes once; children inherit it
+    processes   take the variable's; without one they ask nobody for a token
+    operators   take the variable's, or the home folder's
+
+Every call between processes of ours carries it (cluster/rpc.py), and whoever is called asks for it
+(cluster/join_guard.py). It says that a caller belongs to the fleet; it does not hide what is said.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from cluster.errors import ConfigError
+from cluster.home import default_home
+
+JOIN_TOKEN = "SPLITSERVE_JOIN_TOKEN"
+MIN_CHARS = 16
+_FILE = "join-token"
+_BYTES = 32
+
+
+def own_token() -> str | None:
+    """Of this process, as its surroundings gave it. Raises ConfigError for one that is too short or
+    cannot be sent."""
+    token = os.environ.get(JOIN_TOKEN)
+    return checked_token(token, JOIN_TOKEN) if token else None
+
+
+def operators_token() -> str | None:
+    """Of whoever sits at this machine: this user's fleets have it. Raises ConfigError."""
+    return own_token() or _kept(default_home() / _FILE)
+
+
+def fleets_token() -> str:
+    """Of a fleet that is started here: that of its surroundings, else the one in the home folder,
+    which is made where there is none. Raises ConfigError."""
+    return operators_token() or _made(default_home() / _FILE)
+
+
+def checked_token(token: str, source: str) -> str:
+    """Raises ConfigError, which does not repeat the token."""
+    if len(token) < MIN_CHARS:
+        raise ConfigError(f"{source} has {len(token)} characters; allowed: {MIN_CHARS} or more")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(f"{source} has other characters than printable ASCII without spaces")
+    return token
+
+
+def _kept(path: Path) -> str | None:
+    try:
+        return checked_token(path.read_text(encoding="ascii").strip(), str(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"{path} cannot be read as a join token: {cause}") from cause
+
+
+def _made(path: Path) -> str:
+    """Of two that make it at once, the first."""
+    token = secrets.token_urlsafe(_BYTES)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{_FILE}-") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.link(file.name, path)
+    except FileExistsError:
+        return _kept(path) or token
+    except OSError as cause:
+        raise ConfigError(
+            f"{path} cannot be written: {cause.strerror}; set {JOIN_TOKEN} instead"
+        ) from cause
+    return token
