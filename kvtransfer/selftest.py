@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ import torch
 from cluster.errors import TransferFailed
 from cluster.home import kernels_folder
 from cluster.identity import new_incarnation
+from cluster.process.own_python import module_argv, module_environ
 from kernels.cpu.native_library import open_library
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.block_reader import BlockReader
@@ -49,7 +50,8 @@ class SelftestPeer:
     def __init__(self, num_blocks: int) -> None:
         """Raises TransferFailed when the process does not come up."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kvtransfer.selftest_peer", str(num_blocks)],
+            module_argv("kvtransfer.selftest_peer", str(num_blocks)),
+            env=dict(os.environ) | module_environ(),  # the C library's, libraries have had in hand
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -16,6 +16,9 @@ from kvtransfer.verification import digest_bytes
 
 SHAPE = (2, 2, 3, 4, 8)  # [num_layers, 2, num_kv_heads, block_size, head_dim]
 
+LIMIT_S = 60.0
+"""For what is to come; generous, since machines are busy."""
+
 
 def small_pool(num_blocks: int, *, seed: int | None = None) -> LocalPool:
     """Random with a seed, zero without; generations count from 100."""
@@ -53,7 +56,7 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     return torch.equal(left.contiguous().view(torch.int16), right.contiguous().view(torch.int16))
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, limit_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, *, limit_s: float = LIMIT_S) -> None:
     """Looks until the condition holds; fails the test when it never does."""
     limit = time.monotonic() + limit_s
     while not condition():
@@ -61,7 +64,7 @@ def wait_until(condition: Callable[[], bool], what: str, *, limit_s: float = 10.
         time.sleep(0.0005)
 
 
-def collect(reader: BlockReader, num_results: int, *, limit_s: float = 10.0) -> list[ReadResult]:
+def collect(reader: BlockReader, num_results: int, *, limit_s: float = LIMIT_S) -> list[ReadResult]:
     """The next results of a reader."""
     results: list[ReadResult] = []
 

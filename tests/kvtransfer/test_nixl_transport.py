@@ -31,7 +31,7 @@ from kvtransfer.read_job import ReadJob
 from kvtransfer.selftest import SelftestPeer, run_selftest, selftest_peer
 from kvtransfer.selftest_peer import BLOCK_SHAPE, Offer, random_pool
 from kvtransfer.transfer_agent import TransferAgent
-from tests.kvtransfer.kv_blocks import collect, same_bits, small_pool, wait_until
+from tests.kvtransfer.kv_blocks import LIMIT_S, collect, same_bits, small_pool, wait_until
 
 NUM_BLOCKS = 256
 
@@ -212,14 +212,17 @@ def test_a_peer_killed_in_the_middle_of_a_transfer_fails_it_and_the_reader_lives
     tls: str, pool: LocalPool, peer: SelftestPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UCX_TLS", tls)
-    reader = BlockReader(NixlTransport(pool, new_incarnation()), pool, block_digest, patience_s=5.0)
+    transport = NixlTransport(pool, new_incarnation())
+    reader = BlockReader(
+        transport, pool, block_digest, patience_s=4 * LIMIT_S
+    )  # nobody waits it out
     with selftest_peer(NUM_BLOCKS) as victim:
         reader.connect(victim.offer.incarnation, victim.offer.peer)
         for index in range(8):
             reader.submit(job_of(victim.offer, NUM_BLOCKS, request_id=f"r{index}"))
         wait_until(lambda: bool(pool.blocks[0].view(torch.int16).any()), "the first bytes")
         victim.process.kill()
-        results = collect(reader, 8, limit_s=2.0)
+        results = collect(reader, 8)
     assert any(result.error for result in results)
     reader.disconnect(victim.offer.incarnation)
     reader.connect(peer.offer.incarnation, peer.offer.peer)
@@ -265,7 +268,7 @@ def sleeping_peer(reader: BlockReader) -> Iterator[SelftestPeer]:
         os.kill(sleeper.process.pid, signal.SIGCONT)
         assert sleeper.process.stdin is not None
         sleeper.process.stdin.close()
-        sleeper.process.wait(timeout=20)  # it has had its chance to send
+        sleeper.process.wait(timeout=LIMIT_S)  # it has had its chance to send
 
 
 def test_a_peer_that_hangs_is_cut_off_and_its_late_bytes_land_nowhere(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
+from cluster.models.card import ModelCard
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from kernels.tape.mixture_operations import CountPicks
@@ -20,21 +23,47 @@ from tests.engine.model.mixture_cards import (
 )
 from tests.engine.model.moving_experts import moving
 from tests.engine.model.parity import CLOSE, generate
-from tests.engine.model.rank_decoders import answers_of_ranks, assert_one_decoder, rank_decoder
+from tests.engine.model.rank_decoders import (
+    Answers,
+    answers_of_ranks,
+    assert_one_decoder,
+    rank_decoder,
+)
 from tests.engine.model.tiny_llama import BLOCK_SIZE, ragged_batch
 from tests.kernels.kernel_sets import cpu_set
 from tests.kernels.ranks import SameEverywhere, ThreadRank, run_ranks
 
 SIZES = [(2, None), (4, None), (4, 2)]
+Model = tuple[ModelCard, Answers]
+"""And what one decoder answers."""
 
 
-@pytest.mark.parametrize(("num_ranks", "expert_parallel_size"), [*SIZES, (2, 1)])
-@pytest.mark.parametrize("family", [*MIXTURES, *LATENTS])
+@pytest.fixture(scope="module")
+def model_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
+    """Of a family; made once."""
+
+    @cache
+    def made(family: str) -> Model:
+        card = card_of(family, tmp_path_factory.mktemp("model"))
+        return card, generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("family", "num_ranks", "expert_parallel_size"),
+    [
+        *((family, *size) for family in [*MIXTURES, *LATENTS] for size in [(2, None), (4, 2)]),
+        *((family, *size) for family in ["mixtral", "v3"] for size in [(4, None), (2, 1)]),
+    ],
+)
 def test_ranks_that_exchange_rows_give_the_tokens_of_one_decoder(
-    family: str, num_ranks: int, expert_parallel_size: int | None, tmp_path: Path
+    family: str,
+    num_ranks: int,
+    expert_parallel_size: int | None,
+    model_of: Callable[[str], Model],
 ) -> None:
-    card = card_of(family, tmp_path)
-    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    card, alone = model_of(family)
     ranks = answers_of_ranks(
         card,
         PROMPTS,
@@ -53,10 +82,9 @@ def test_experts_that_move_in_mid_sequence_change_no_token(
     num_ranks: int,
     expert_parallel_size: int | None,
     exchanges_rows: bool,
-    tmp_path: Path,
+    model_of: Callable[[str], Model],
 ) -> None:
-    card = card_of(family, tmp_path)
-    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    card, alone = model_of(family)
     ranks = answers_of_ranks(
         card,
         PROMPTS,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 import engine.model.decoder
 from cluster.errors import ConfigError
+from cluster.models.card import ModelCard
 from cluster.models.tensor_part import WHOLE, TensorPart
 from cluster.models.tensors import expected_shapes
 from cluster.sharding import Rank
@@ -28,7 +31,12 @@ from tests.engine.model.family_models import VOCAB, random_model, saved_card
 from tests.engine.model.layers import test_latent_families, test_mixture_families
 from tests.engine.model.layers.test_latent_families import GROUPS, deepseek
 from tests.engine.model.parity import generate, random_prompts
-from tests.engine.model.rank_decoders import answers_of_ranks, assert_one_decoder, rank_split
+from tests.engine.model.rank_decoders import (
+    Answers,
+    answers_of_ranks,
+    assert_one_decoder,
+    rank_split,
+)
 from tests.kernels.kernel_sets import DTYPES, cpu_set
 from tests.kernels.ranks import SameEverywhere, ThreadRank, run_ranks
 
@@ -38,15 +46,47 @@ LATENTS: dict[str, tuple[str, dict[str, Any]]] = test_latent_families.FAMILIES
 SHARED = {"n_shared_experts": 2}
 
 
+Model = tuple[ModelCard, Answers]
+"""And what one decoder answers."""
+
+
+def dense(family: str, folder: Path) -> ModelCard:
+    architecture, changes = test_families.FAMILIES[family]
+    return saved_card(random_model(architecture, **changes), folder)
+
+
+def mixture(family: str, folder: Path) -> ModelCard:
+    architecture, changes = MIXTURES[family]
+    return saved_card(random_model(architecture, **changes), folder)
+
+
+def latent(family: str, folder: Path) -> ModelCard:
+    architecture, changes = LATENTS[family]
+    return saved_card(deepseek(architecture, **{**changes, **SHARED}), folder)
+
+
+MakeModel = Callable[[Callable[[str, Path], ModelCard], str], Model]
+
+
+@pytest.fixture(scope="module")
+def model_of(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
+    """Of a family; made once."""
+
+    @cache
+    def made(make: Callable[[str, Path], ModelCard], family: str) -> Model:
+        card = make(family, tmp_path_factory.mktemp("model"))
+        return card, generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+
+    return made
+
+
 @pytest.mark.parametrize("num_ranks", [2, 4])
 @pytest.mark.parametrize("family", test_families.FAMILIES)
 def test_ranks_of_a_dense_model_give_the_tokens_and_logits_of_one_decoder(
-    family: str, num_ranks: int, tmp_path: Path
+    family: str, num_ranks: int, model_of: MakeModel
 ) -> None:
     """Two KV heads: of four ranks, two hold each of them."""
-    architecture, changes = test_families.FAMILIES[family]
-    card = saved_card(random_model(architecture, **changes), tmp_path)
-    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    card, alone = model_of(dense, family)
     assert_one_decoder(answers_of_ranks(card, PROMPTS, num_ranks), alone)
 
 
@@ -71,11 +111,9 @@ def test_three_ranks_of_uneven_heads_columns_and_vocabulary(tmp_path: Path) -> N
 )
 @pytest.mark.parametrize("family", MIXTURES)
 def test_ranks_of_a_mixture_share_its_experts_or_their_columns(
-    family: str, num_ranks: int, expert_parallel_size: int | None, tmp_path: Path
+    family: str, num_ranks: int, expert_parallel_size: int | None, model_of: MakeModel
 ) -> None:
-    architecture, changes = MIXTURES[family]
-    card = saved_card(random_model(architecture, **changes), tmp_path)
-    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    card, alone = model_of(mixture, family)
     ranks = answers_of_ranks(card, PROMPTS, num_ranks, expert_parallel_size=expert_parallel_size)
     assert_one_decoder(ranks, alone)
 
@@ -83,11 +121,9 @@ def test_ranks_of_a_mixture_share_its_experts_or_their_columns(
 @pytest.mark.parametrize(("num_ranks", "expert_parallel_size"), [(2, None), (4, None), (4, 2)])
 @pytest.mark.parametrize("family", LATENTS)
 def test_ranks_of_latent_attention_have_heads_of_their_own_and_the_same_latents(
-    family: str, num_ranks: int, expert_parallel_size: int | None, tmp_path: Path
+    family: str, num_ranks: int, expert_parallel_size: int | None, model_of: MakeModel
 ) -> None:
-    architecture, changes = LATENTS[family]
-    card = saved_card(deepseek(architecture, **{**changes, **SHARED}), tmp_path)
-    alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
+    card, alone = model_of(latent, family)
     ranks = answers_of_ranks(card, PROMPTS, num_ranks, expert_parallel_size=expert_parallel_size)
     assert_one_decoder(ranks, alone)
 

@@ -17,11 +17,12 @@ from engine.model.ragged_batch import RaggedBatch
 from engine.model.rank_place import RankPlace
 from tests.engine.model.rank_decoders import rank_split
 from tests.engine.model.tiny_llama import ragged_batch
-from tests.fleet.reference import NUM_NEW_TOKENS, PROMPT_LENGTHS, Reference
+from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 from tests.kernels.ranks import ThreadRank, run_ranks
 
 BLOCK_SIZE = 16
-NUM_PROMPTS = 14
+NUM_PROMPTS = 6
+"""Those of up to 79 tokens: longer ones are asked of groups of processes."""
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +71,10 @@ def on_ranks(
     return run_ranks(num_ranks, work)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("num_ranks", [2, 3])
 def test_greedy_tokens_are_those_of_transformers_in_float32(
     num_ranks: int, card: ModelCard, prompts: list[list[int]]
 ) -> None:
-    assert len(prompts) == NUM_PROMPTS <= len(PROMPT_LENGTHS)
     expected = Reference().answers[:NUM_PROMPTS]
     answers = on_ranks(num_ranks, card, prompts, WeightFormat.FULL)
     for tokens, logits in answers:

@@ -129,8 +129,9 @@ def routed(num_rows: int, place: Place) -> tuple[torch.Tensor, torch.Tensor, tor
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("num_rows", [1, 5])
+@pytest.mark.parametrize(
+    ("num_rows", "kind"), [*((5, kind) for kind in KINDS), (1, "plain"), (1, "int4")]
+)
 def test_few_rows_give_what_the_reference_gives(num_rows: int, kind: str, place: Place) -> None:
     check(num_rows, kind, place)
 
@@ -155,7 +156,7 @@ def check(num_rows: int, kind: str, place: Place) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", ["plain", "int4"])
-@pytest.mark.parametrize("num_rows", [1, 5, 75])
+@pytest.mark.parametrize("num_rows", [5, 75])
 def test_a_rank_gives_the_share_of_its_own_experts(num_rows: int, kind: str, place: Place) -> None:
     gate_up, down = experts_of(kind, place)
     x, ids, weights = routed(num_rows, place)

@@ -33,9 +33,11 @@ def draws_for(num_rows: int, device: str, chance: random.Random, vocab_size: int
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("vocab_size", [1, 50, 4097, 9000])
-@pytest.mark.parametrize("seed", range(3))
-def test_ids_are_those_of_the_reference(seed: int, vocab_size: int, device: str) -> None:
+@pytest.mark.parametrize(
+    ("vocab_size", "seed"),
+    [(1, 0), (50, 1), (50, 2), (4097, 0), (4097, 2), (9000, 1), (9000, 2)],
+)
+def test_ids_are_those_of_the_reference(vocab_size: int, seed: int, device: str) -> None:
     chance = random.Random(seed)
     torch.manual_seed(seed)
     logits = torch.randn(8, vocab_size) * chance.choice([0.2, 2.0, 6.0])
