@@ -134,6 +134,10 @@ class BlockReader:
         """See Jobs."""
         self._commands.put(partial(self._core.abandon, request_id, incarnation))
 
+    def drop(self, job: ReadJob) -> None:
+        """See Jobs."""
+        self._commands.put(partial(self._core.drop, job))
+
     def poll(self) -> list[ReadResult]:
         """Results since the last call. Raises ReaderDied, also when no job was ever submitted."""
         self._check_thread()

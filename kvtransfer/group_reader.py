@@ -2,17 +2,20 @@
 
     submit -> the conductor's own reader, and a word to the other ranks
     each rank: bytes, digests, generations -> ReadEnded
-    when all have answered: one ReadResult. A block is verified when every rank says so.
+    when all have answered: one ReadResult. A block is verified when every rank says so; once
+    none can be, the others need not read on.
 
-Until then the request has reads. A rank that dies answers nothing: the group ends with it. So does
-one that lives and answers nothing for LIMIT_S after the first one: what it reads has a limit of its
-own, far below, and the blocks cannot be had back from it.
+Until then the request has reads. A rank that is slow is waited for: the request's own deadline ends
+its reads. A rank that dies answers nothing: the group ends with it. So does one that lives, and
+answers nothing for LIMIT_S after it was told to end: what it reads has a limit of its own, far
+below, and the blocks cannot be had back from it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cluster.block_span import BlockRun
@@ -25,6 +28,7 @@ from kvtransfer.rank_words import (
     CancelReads,
     ConnectPeer,
     DisconnectPeer,
+    DropRead,
     ReadBlocks,
     ReadEnded,
     ReaderWord,
@@ -37,16 +41,26 @@ from ranks.launch import CONDUCTOR
 from ranks.line import RankLine
 
 LIMIT_S = 60.0
-"""Between the first rank's answer and the last one's: several times a reader's patience."""
+"""Between the word to end and the last rank's answer: several times a reader's patience."""
 
 
 @dataclass(slots=True)
 class _JointJob:
     job: ReadJob
     endings: dict[int, ReadEnded] = field(default_factory=dict)
-    """By rank."""
+    """By rank, in the order in which they came."""
     patience: SeenTime | None = None
-    """Since the first one."""
+    """Since the ranks were told to end it; None: they may read on."""
+
+    @property
+    def is_in_vain(self) -> bool:
+        """No block can be verified at all ranks any more."""
+        return bool(self.endings) and not self.verified
+
+    @property
+    def verified(self) -> set[int]:
+        """At all ranks that have answered."""
+        return set.intersection(*(_indices(ending) for ending in self.endings.values()))
 
 
 class GroupReader:
@@ -87,6 +101,7 @@ class GroupReader:
 
     def disconnect(self, incarnation: str) -> None:
         """See Sources."""
+        self._end(joint for joint in self._jobs.values() if joint.job.incarnation == incarnation)
         self._own.disconnect(incarnation)
         self._tell(DisconnectPeer(incarnation))
 
@@ -109,6 +124,7 @@ class GroupReader:
 
     def cancel(self, request_id: str) -> bool:
         """See Jobs."""
+        self._end(joint for joint in self._jobs.values() if joint.job.request_id == request_id)
         self._own.cancel(request_id)
         if self.has_reads(request_id):
             self._tell(CancelReads(request_id))
@@ -116,8 +132,20 @@ class GroupReader:
 
     def abandon(self, request_id: str, incarnation: str) -> None:
         """See Jobs."""
+        told = (request_id, incarnation)
+        self._end(
+            joint
+            for joint in self._jobs.values()
+            if (joint.job.request_id, joint.job.incarnation) == told
+        )
         self._own.abandon(request_id, incarnation)
         self._tell(AbandonReads(request_id, incarnation))
+
+    def drop(self, job: ReadJob) -> None:
+        """See Jobs."""
+        for number, joint in self._jobs.items():
+            if joint.job is job:
+                self._drop(number, joint)
 
     def poll(self) -> list[ReadResult]:
         """See Reader. Raises RankLost for a rank that does not answer."""
@@ -144,14 +172,25 @@ class GroupReader:
     def _note(self, rank: int, ending: ReadEnded) -> None:
         joint = self._jobs[ending.number]
         joint.endings[rank] = ending
-        joint.patience = joint.patience or SeenTime(self._clock)
+        is_whole = len(joint.endings) == self._world_size
+        if joint.is_in_vain and joint.patience is None and not is_whole:
+            self._drop(ending.number, joint)
+
+    def _drop(self, number: int, joint: _JointJob) -> None:
+        self._end((joint,))
+        self._own.drop(joint.job)
+        self._tell(DropRead(number))
+
+    def _end(self, told: Iterable[_JointJob]) -> None:
+        for joint in told:
+            joint.patience = joint.patience or SeenTime(self._clock)
 
     def _check(self, joint: _JointJob) -> None:
         if joint.patience is not None and joint.patience.look() > LIMIT_S:
             silent = tuple(at for at in range(self._world_size) if at not in joint.endings)
             raise RankLost(
                 f"rank {silent[0]} has not let go of blocks that it was to read, {LIMIT_S:g} s "
-                "after another rank had; the group is started anew",
+                "after all ranks were told to; the group is started anew",
                 ranks=silent,
             )
 
@@ -159,10 +198,9 @@ class GroupReader:
         joint = self._jobs.pop(number)
         self._unfinished -= Counter((joint.job.request_id,))
         endings = joint.endings.values()
-        verified = set.intersection(*(_indices(ending) for ending in endings))
         return ReadResult(
             job=joint.job,
-            verified=runs_of(0, verified),
+            verified=runs_of(0, joint.verified),
             num_bytes=sum(ending.num_bytes for ending in endings),
             duration_ms=max(ending.duration_ms for ending in endings),
             error=_error(joint.endings),
@@ -185,6 +223,6 @@ def _indices(ending: ReadEnded) -> set[int]:
 
 
 def _error(endings: dict[int, ReadEnded]) -> str:
-    """The first rank's that has one."""
-    wrong = sorted((rank, ending.error) for rank, ending in endings.items() if ending.error)
+    """Of the first rank that had one: the others' may only follow from it."""
+    wrong = [(rank, ending.error) for rank, ending in endings.items() if ending.error]
     return f"rank {wrong[0][0]}: {wrong[0][1]}" if wrong else ""

@@ -9,6 +9,7 @@ from kvtransfer.rank_words import (
     CancelReads,
     ConnectPeer,
     DisconnectPeer,
+    DropRead,
     ReadBlocks,
     pack,
     unpack_word,
@@ -50,6 +51,8 @@ class RankReader:
                 self._reader.cancel(request_id)
             case AbandonReads(request_id, incarnation):
                 self._reader.abandon(request_id, incarnation)
+            case DropRead(number):
+                self._drop(number)
 
     def poll(self) -> list[bytes]:
         """Words for the conductor. Raises when nothing can be read any more: the rank ends."""
@@ -74,6 +77,12 @@ class RankReader:
         )
         self._numbers[id(job)] = (wanted.number, job)
         self._reader.submit(job)
+
+    def _drop(self, number: int) -> None:
+        """It may have ended here meanwhile."""
+        for known, job in self._numbers.values():
+            if known == number:
+                self._reader.drop(job)
 
     def _note_transport(self) -> None:
         in_use = self._reader.transport_in_use

@@ -48,7 +48,13 @@ class AbandonReads(msgspec.Struct, frozen=True, tag=True):
     incarnation: str
 
 
-ReaderWord = ConnectPeer | DisconnectPeer | ReadBlocks | CancelReads | AbandonReads
+class DropRead(msgspec.Struct, frozen=True, tag=True):
+    """One job is read in vain: another rank has none of it."""
+
+    number: int
+
+
+ReaderWord = ConnectPeer | DisconnectPeer | ReadBlocks | CancelReads | AbandonReads | DropRead
 
 
 class ReadEnded(msgspec.Struct, frozen=True):

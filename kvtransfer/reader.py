@@ -46,6 +46,10 @@ class Jobs(Protocol):
         """The request's jobs from that peer end within about a second; when the peer's link stands
         still they are broken off."""
 
+    def drop(self, job: ReadJob) -> None:
+        """Ends this one early, which is read in vain, if it still is under way; its result comes
+        when nothing is in flight for it."""
+
 
 class Reader(Sources, Jobs, Protocol):
     """No call waits for a network."""

@@ -103,6 +103,12 @@ class ReaderCore:
                 read.is_abandoned = True
                 read.link.doubt()
 
+    def drop(self, job: ReadJob) -> None:
+        """Ends as soon as nothing is in flight for it."""
+        for read in self._reads:
+            if read.job is job:
+                read.give_up("dropped")
+
     def poll(self) -> list[ReadResult]:
         """One turn; what has ended in it."""
         return self.turn()[0]

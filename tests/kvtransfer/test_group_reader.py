@@ -105,15 +105,59 @@ def test_the_request_has_reads_until_the_last_rank_has_let_go(scene: Scene) -> N
     assert result.error == "" and not scene.reader.has_reads("r")
 
 
-def test_a_rank_that_never_lets_go_is_lost_with_its_group(scene: Scene) -> None:
+def wait_on(scene: Scene, seconds: float) -> None:
+    """The conductor alone takes its turns."""
+    for _ in range(int(seconds)):
+        scene.clock.advance(1.0)
+        assert scene.reader.poll() == []
+
+
+def test_a_rank_whose_link_is_slow_is_waited_for(scene: Scene) -> None:
+    scene.reader.submit(scene.job)
+    assert scene.finish(1) == []  # rank 2 takes its time
+    wait_on(scene, 10 * LIMIT_S)
+    (result,) = scene.finish(2)
+    assert result.error == "" and result.verified == (range(0, 3),)
+
+
+@pytest.mark.parametrize("how", ["cancel", "abandon", "disconnect"])
+def test_a_rank_that_is_told_to_and_never_lets_go_is_lost_with_its_group(
+    how: str, scene: Scene
+) -> None:
     scene.reader.submit(scene.job)
     assert scene.finish(1) == []  # rank 2 takes no part
+    wait_on(scene, 2 * LIMIT_S)
+    told_s = scene.clock()
+    if how == "cancel":
+        scene.reader.cancel("r")
+    elif how == "abandon":
+        scene.reader.abandon("r", "p")
+    else:
+        scene.reader.disconnect("p")
     with pytest.raises(RankLost, match="rank 2 has not let go of blocks") as lost:
-        for _ in range(int(2 * LIMIT_S)):
-            scene.clock.advance(1.0)
-            scene.reader.poll()
+        wait_on(scene, 2 * LIMIT_S)
     assert lost.value.ranks == (2,)
-    assert LIMIT_S < scene.clock() - ManualClock()() < LIMIT_S + 5.0
+    assert LIMIT_S < scene.clock() - told_s < LIMIT_S + 5.0
+
+
+def test_what_one_rank_has_nothing_of_is_read_by_no_other_to_its_end(scene: Scene) -> None:
+    scene.reader.submit(scene.job)
+    scene.ranks[0].core.cancel("r")  # its part fails at once
+    assert scene.reader.poll() == []
+    scene.turn()  # the others hear of it as they begin
+    (result,) = scene.finish()
+    assert result.error.startswith("rank 0: cancelled") and result.verified == ()
+    assert result.num_bytes == 0
+    assert not scene.reader.has_reads("r") and not any(other.busy for other in scene.others)
+
+
+def test_blocks_that_one_rank_has_are_read_on_by_the_others(scene: Scene) -> None:
+    scene.source.pools[0].blocks[9].view(-1)[0] ^= 1  # of head 0: rank 0 misses one of three
+    scene.reader.submit(scene.job)
+    for _ in range(60):
+        assert scene.reader.poll() == []
+    (result,) = scene.finish()
+    assert result.verified == (range(0, 2),)
 
 
 def test_a_block_is_verified_where_all_ranks_say_so(scene: Scene) -> None:
