@@ -1,6 +1,8 @@
 """Memory that a process has freed and its C library keeps: given back to the machine.
 
-    grew by SPARE_BYTES since it was last given back -> given back, in a thread -> ...
+    SPARE_BYTES more than there ever were least -> given back, in a thread
+    still so many: they are in use, or were     -> tried again, later each time; at once where as
+                                                   many have come again
 
 glibc keeps what it has freed between what is in use: 230 to 470 MB after a crowd of large messages.
 It does well to, while they come: from pages that are there a message of 8 MB is copied in 2 ms,
@@ -21,6 +23,9 @@ from cluster.process.thread_call import in_thread
 INTERVAL_S = 10.0
 SPARE_BYTES = 64 * 1024 * 1024
 """To give back 127 MB took 12 ms, beside which the loop was late by 0.7 ms."""
+
+MOST_LOOKS = 64
+"""Of INTERVAL_S, between two tries: a process that needs more for good pays some 12 ms for each."""
 
 
 def resident_bytes() -> int:
@@ -49,12 +54,29 @@ class FreedMemory:
         self._sleep = sleep
         self._measure = measure
         self._give = give
-        self._low_bytes = measure()
+        self._lowest_bytes = self._left_bytes = measure()
+        self._pause_looks = 1
+        self._looks_to_wait = 0
 
     async def keep_low(self) -> None:
         """For ever."""
         while True:
             await self._sleep(INTERVAL_S)
-            if self._measure() > self._low_bytes + SPARE_BYTES:
+            if self._is_due(self._measure()):
                 await in_thread("freed memory", self._give)
-                self._low_bytes = self._measure()
+                self._note_what_is_left(self._measure())
+
+    def _is_due(self, resident: int) -> bool:
+        if resident <= self._lowest_bytes + SPARE_BYTES:
+            self._pause_looks, self._looks_to_wait = 1, 0
+            self._lowest_bytes = min(self._lowest_bytes, resident)
+            return False
+        self._looks_to_wait -= 1
+        return self._looks_to_wait <= 0 or resident > self._left_bytes + SPARE_BYTES
+
+    def _note_what_is_left(self, resident: int) -> None:
+        """What was in use by a crowd just then may be free soon."""
+        self._left_bytes = resident
+        self._lowest_bytes = min(self._lowest_bytes, resident)
+        self._pause_looks = min(2 * self._pause_looks, MOST_LOOKS)
+        self._looks_to_wait = self._pause_looks

@@ -8,7 +8,13 @@ import ctypes
 import pytest
 
 from cluster.process.background import cancel
-from cluster.process.freed_memory import SPARE_BYTES, FreedMemory, give_back, resident_bytes
+from cluster.process.freed_memory import (
+    MOST_LOOKS,
+    SPARE_BYTES,
+    FreedMemory,
+    give_back,
+    resident_bytes,
+)
 
 MEBIBYTE = 1 << 20
 
@@ -54,6 +60,35 @@ async def test_what_was_freed_is_given_back_once() -> None:
     await process.look()
     await process.look()
     assert process.num_given == 2
+    await cancel([keeping])
+
+
+async def test_what_a_crowd_held_when_it_was_looked_at_is_given_back_once_it_is_gone() -> None:
+    process = Process()
+    lowest = process.in_use
+    freed = FreedMemory(process.sleep, measure=lambda: process.resident, give=process.give)
+    keeping = asyncio.ensure_future(freed.keep_low())
+    await process.look()
+    process.in_use = process.resident = lowest + 4 * SPARE_BYTES
+    for _ in range(20):
+        await process.look()
+    assert 2 <= process.num_given <= 5  # tried again, later each time
+    process.in_use = lowest
+    for _ in range(MOST_LOOKS):
+        await process.look()
+    assert process.resident == lowest
+    await cancel([keeping])
+
+
+async def test_a_process_that_needs_more_for_good_is_hardly_ever_asked() -> None:
+    process = Process()
+    freed = FreedMemory(process.sleep, measure=lambda: process.resident, give=process.give)
+    keeping = asyncio.ensure_future(freed.keep_low())
+    await process.look()
+    process.in_use = process.resident = process.in_use + 2 * SPARE_BYTES
+    for _ in range(10 * MOST_LOOKS):
+        await process.look()
+    assert 10 <= process.num_given <= 20
     await cancel([keeping])
 
 
