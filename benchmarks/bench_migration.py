@@ -16,16 +16,18 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from benchmarks.freeze_logs import GONE_ON
+from benchmarks.freeze_logs import GONE_ON, RETRIED
 from benchmarks.local_fleet import LocalFleet, whole_fleet
 from benchmarks.migration_streams import KINDS, Answer, Client
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
@@ -34,6 +36,7 @@ from cluster.dial.grpc_dialer import GrpcDialer
 
 RESULTS = Path(__file__).parent / "results" / "migration.json"
 NUM_DECODE = 2
+MOST_TOKENS = 40
 COPIES = 2
 """Of each kind at once: the router spreads them over the decode workers."""
 BACK_TIMEOUT_S, REQUEST_TIMEOUT_S = 180.0, 120.0
@@ -60,7 +63,7 @@ class Seen:
 
 async def measure(fleet: LocalFleet, way: str, num_tokens: int, max_points: int) -> Seen:
     """Loses workers until every kind has gone on after each of so many tokens, or it is enough."""
-    seen = Seen(way)
+    seen, chance = Seen(way), random.Random(1)
     url = f"http://127.0.0.1:{fleet.port}"
     async with httpx.AsyncClient(base_url=url, timeout=REQUEST_TIMEOUT_S) as http:
         client = Client(http)
@@ -69,39 +72,56 @@ async def measure(fleet: LocalFleet, way: str, num_tokens: int, max_points: int)
             missing = seen.missing(num_tokens)
             if not missing:
                 break
-            after = min(min(left) for left in missing.values())
-            await lose_one(fleet, client, seen, f"{way}-{number}", after)
+            every = list(range(1, num_tokens + 1))
+            wanted = [
+                chance.choice(missing.get(kind, every)) for kind in KINDS for _ in range(COPIES)
+            ]
+            await lose_one(fleet, client, seen, number, wanted)
     return seen
 
 
-async def lose_one(fleet: LocalFleet, client: Client, seen: Seen, name: str, after: int) -> None:
-    """One worker is lost once most answers have so many pieces; then all must come to their end."""
-    members = await _all_ready(fleet)
-    answers = [
-        Answer(kind, f"{name}-{copy}-{index}")
-        for copy in range(COPIES)
-        for index, kind in enumerate(KINDS)
-    ]
-    asking = [
-        asyncio.create_task(client.ask(answer.kind, answer.request_id, answer))
-        for answer in answers
-    ]
-    while sum(len(a.arrivals_s) >= after for a in answers) * 2 < len(answers):
-        await asyncio.sleep(0.001)
-    number = int(name.rpartition("-")[2])
+async def lose_one(
+    fleet: LocalFleet, client: Client, seen: Seen, number: int, wanted: Sequence[int]
+) -> None:
+    """A worker is lost when its answers have about as many tokens as `wanted`: each begins so much
+    later than the one that is to have most. Then all must come to their end."""
+    members, name = await _all_ready(fleet), f"{seen.way}-{number}"
+    kinds = [kind for kind in KINDS for _ in range(COPIES)]
+    answers = [Answer(kind, f"{name}-{index}") for index, kind in enumerate(kinds)]
+    order = sorted(zip(wanted, answers, strict=True), key=lambda pair: -pair[0])
+    most, first = order[0]
+    asking = []
+    for count, answer in order:
+        await _has_pieces(first, most - count)
+        asking.append(asyncio.create_task(client.ask(answer.kind, answer.request_id, answer)))
+    await _has_pieces(first, most)
     _lose(members[number % NUM_DECODE], seen.way, is_whole=number % 4 > 1)
     await asyncio.gather(*asking)
-    gone_on = _gone_on(fleet.log_dir / "router.log", name)
+    _judge(client, seen, answers, _told(fleet.log_dir / "router.log", name))
+
+
+def _judge(client: Client, seen: Seen, answers: list[Answer], told: list[dict[str, Any]]) -> None:
+    """`told`: what the router has logged of them."""
+    gone_on = {_client_id(r): r["num_tokens"] for r in told if r["event"] == GONE_ON}
+    retried = {_client_id(r) for r in told if r["event"] == RETRIED}
     for answer in answers:
         seen.num_answers += 1
-        if not client.is_right(answer):
+        if not client.is_right(answer, was_retried=answer.request_id in retried):
             seen.wrong.append(f"{answer.request_id} {answer.kind}: {answer.content}")
         if (count := gone_on.get(answer.request_id)) is not None:
             seen.tokens[answer.kind].add(count)
             seen.pauses_ms.append(answer.longest_gap_ms)
+    num_missing = sum(map(len, seen.missing(MOST_TOKENS).values()))
     print(
-        f"  {name}: {sorted(gone_on.values())} tokens, {len(seen.wrong)} wrong so far", flush=True
+        f"  after {sorted(gone_on.values())} tokens; {len(seen.wrong)} wrong, {num_missing} left",
+        flush=True,
     )
+
+
+async def _has_pieces(answer: Answer, count: int) -> None:
+    """Or is over."""
+    while answer.num_pieces < count and not answer.usage and not answer.error:
+        await asyncio.sleep(0.001)
 
 
 def _lose(member: MemberStatus, way: str, *, is_whole: bool) -> None:
@@ -114,14 +134,16 @@ def _lose(member: MemberStatus, way: str, *, is_whole: bool) -> None:
         os.kill(pid, how)
 
 
-def _gone_on(log: Path, name: str) -> dict[str, int]:
-    """By the client's id: after how many tokens the router has had it go on."""
-    found: dict[str, int] = {}
-    for line in log.read_text().splitlines():
-        if GONE_ON in line and f'"{name}-' in line:
-            record = json.loads(line)
-            found[record["request_id"].rpartition("-")[0]] = record["num_tokens"]
-    return found
+def _told(log: Path, name: str) -> list[dict[str, Any]]:
+    """Requests of that name that have left their worker."""
+    lines = [line for line in log.read_text().splitlines() if f'"{name}-' in line]
+    records = [json.loads(line) for line in lines if line.startswith("{")]
+    return [record for record in records if record["event"] in (GONE_ON, RETRIED)]
+
+
+def _client_id(record: dict[str, Any]) -> str:
+    """As the client named the request."""
+    return str(record["request_id"]).rpartition("-")[0]
 
 
 async def _all_ready(fleet: LocalFleet) -> list[MemberStatus]:
@@ -152,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 when an answer was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--how", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--tokens", type=int, default=MOST_TOKENS)
     parser.add_argument("--points", type=int, default=200)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)

@@ -47,11 +47,21 @@ class Answer:
     decode_worker: str = ""
     arrivals_s: list[float] = field(default_factory=list)
     """Of text, on the monotonic clock."""
+    num_pieces: int = 0
+    """Of the first choice's text: tokens, nearly."""
 
     @property
     def content(self) -> tuple[object, ...]:
         """What must not differ."""
-        return self.texts, self.reasons, self.logprobs, self.usage, self.error
+        counts = {name: self.usage.get(name) for name in ("prompt_tokens", "completion_tokens")}
+        return self.texts, self.reasons, self.logprobs, counts, self.error
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Nor this, but for a request that was lost without a token: asked for again, it may find
+        its own prompt. None: not told."""
+        details = self.usage.get("prompt_tokens_details") or {}
+        return details.get("cached_tokens")
 
     @property
     def longest_gap_ms(self) -> float:
@@ -72,6 +82,7 @@ class Answer:
                 self.logprobs.append(_flat(choice["logprobs"]))
             if choice["text"]:
                 self.arrivals_s.append(time.monotonic())
+                self.num_pieces += index == 0
         self.usage = event.get("usage") or self.usage
         if timing := event.get("splitserve"):
             self.decode_worker = timing["decode_worker"]
@@ -110,9 +121,11 @@ class Client:
                 raise RuntimeError(f"an undisturbed answer ({kind}) failed: {answer.error}")
             self.expected[kind] = answer
 
-    def is_right(self, answer: Answer) -> bool:
-        """The same as undisturbed, usage included."""
-        return answer.content == self.expected[answer.kind].content
+    def is_right(self, answer: Answer, *, was_retried: bool = False) -> bool:
+        """The same as undisturbed, usage included; `was_retried`: without a token."""
+        expected = self.expected[answer.kind]
+        is_cached_right = was_retried or answer.cached_tokens == expected.cached_tokens
+        return answer.content == expected.content and is_cached_right
 
     async def ask(self, kind: str, name: str, into: Answer | None = None) -> Answer:
         """`into` is filled while the answer comes."""

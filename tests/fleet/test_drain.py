@@ -1,4 +1,4 @@
-"""A rolling restart under load: SIGTERM to every worker, one after the other, loses no request."""
+"""Workers that stop, die and freeze under load, one after the other: no request is lost."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ import signal
 import httpx
 import pytest
 
+from benchmarks.migration_streams import KINDS, Answer, Client
 from cluster.process.background import cancel
 from tests.fleet.support import wait_for
 from tests.fleet.test_faults import prefill_has_begun
@@ -100,7 +101,27 @@ async def test_a_prefill_worker_that_is_asked_to_stop_finishes_its_exports(fleet
     assert "code=worker_lost" not in fleet.log_path.read_text()
 
 
-async def test_decode_workers_restarted_one_by_one_lose_no_request(fleet, reference):
+def continued(fleet):
+    """Answers that have gone on with another decode worker."""
+    page = httpx.get(f"{fleet.url}/metrics", timeout=10).text
+    lines = [s for s in page.splitlines() if s.startswith("splitserve_streams_continued_total")]
+    return sum(float(line.split()[-1]) for line in lines)
+
+
+async def lose(fleet, streams, victim, how):
+    """The decode worker, while it and the other one stream answers of every kind."""
+    answers = [Answer(kind, f"{how.name}-{n}") for n, kind in enumerate([*KINDS, *KINDS])]
+    asking = [asyncio.create_task(streams.ask(a.kind, a.request_id, a)) for a in answers]
+    async with asyncio.timeout(120):
+        while sum(a.num_pieces > 2 for a in answers) < len(answers) // 2:
+            await asyncio.sleep(0.01)
+    os.kill(victim["engine_pid"] if how is signal.SIGSTOP else victim["pid"], how)
+    await asyncio.gather(*asking)
+    assert [a.content for a in answers if not streams.is_right(a, was_retried=True)] == []
+
+
+async def test_decode_workers_that_stop_die_and_freeze_in_turn_lose_no_request(fleet, reference):
+    """Nor does an answer that is streamed meanwhile differ from an undisturbed one."""
     faults, num_right, is_over = [], 0, False
 
     async def keep_asking(client, seed):
@@ -114,13 +135,18 @@ async def test_decode_workers_restarted_one_by_one_lose_no_request(fleet, refere
                 faults.append(fault)
 
     async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+        streams = Client(client)
+        await streams.learn()
         clients = [asyncio.create_task(keep_asking(client, i)) for i in range(NUM_AT_ONCE)]
-        for worker_id in worker_ids(fleet, "decode"):
+        first, second = worker_ids(fleet, "decode")
+        turns = ((first, signal.SIGTERM), (second, signal.SIGKILL), (first, signal.SIGSTOP))
+        for worker_id, how in turns:
             victim = await asyncio.to_thread(member, fleet, worker_id)
-            os.kill(victim["pid"], signal.SIGTERM)
+            await lose(fleet, streams, victim, how)
             await restarted(fleet, worker_id, victim["incarnation"])
         is_over = True
         await asyncio.gather(*clients)
     assert faults == []
     assert num_right >= NUM_AT_ONCE
+    assert continued(fleet) > 0
     wait_for(lambda: is_quiet(fleet), timeout_s=20, what="quiet after the restarts")

@@ -12,7 +12,7 @@ from cluster.generation import EngineLoad, FinishReason, Timing, Usage
 from cluster.identity import Role
 from cluster.sampling import SamplingParams
 from router.control.plane import FleetPlane
-from router.dispatch import evacuation
+from router.dispatch import attempts, evacuation
 from router.dispatch.stream import Completed
 from router.front.generation_request import GenerationRequest, TokenPrompt, Wishes
 from router.text.choice import ShownToken, TextDelta
@@ -201,6 +201,25 @@ async def test_answers_leave_a_worker_that_drains_a_few_at_a_time() -> None:
         for answer in await asyncio.gather(*answering):
             assert answer == expected
         assert here.continued("drained") == num_answers
+
+
+async def test_an_answer_that_has_moved_often_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "MAX_MOVES", 1)
+    async with bench(3) as here:
+        asked, expected = await undisturbed(here, "one choice")
+        waits = [Trouble(3, says_nothing_more)] * 2
+        answering = asyncio.create_task(here.ask("r1", asked, *waits))
+        staying = here.plane.source._evacuation._staying
+        await until(lambda: staying != {})
+        first = here.holder_of("r1")
+        await here.drain(first)
+        await until(lambda: len(here.given("r1")) == 2 and staying != {})
+        [second] = [worker for worker, begun in here.given("r1") if begun]
+        await here.drain(second)
+        for frame in [*second.frames_of(second.submitted[-1])][3:]:
+            second.send(frame)
+        assert await answering == expected
+        assert len(here.given("r1")) == 2
 
 
 async def test_an_answer_stays_with_a_worker_that_drains_where_nobody_else_is() -> None:

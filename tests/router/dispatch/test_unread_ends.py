@@ -96,6 +96,8 @@ async def test_what_may_go_on_elsewhere_keeps_its_place_in_the_router() -> None:
         failing.send(error_frame("r1", "internal_error", "the step failed"))
         await until(lambda: is_settled(plane))
         assert (num_places(plane), good.submitted) == (1, [])
+        [failed] = [item for item in plane.fleet.members if item.key.worker_id == "decode-0"]
+        assert plane.fleet.state_of(failed) == "resting", "though nobody has read its error"
         rest = [event async for event in events]
         assert isinstance(rest[-1], Completed)
         assert [len(item.token_ids) for item in good.submitted[0].resume] == [1]
