@@ -6,6 +6,7 @@ a cache salt of its own, so that nobody has any of its prompt.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -110,16 +111,15 @@ class Client:
 
     async def learn(self) -> None:
         """Asks for every kind undisturbed. Raises RuntimeError when one fails."""
-        for kind in KINDS:
-            answer = await self.ask(kind, "undisturbed")
-            if kind == "stop string":
-                text = answer.texts[0]
-                at = len(text) - 2 * _STOP_CHARS
-                self._stop = [text[at : at + _STOP_CHARS]]
-                answer = await self.ask(kind, "undisturbed again")
+        answers = await asyncio.gather(*(self.ask(kind, "undisturbed") for kind in KINDS))
+        self.expected = {answer.kind: answer for answer in answers}
+        text = self.expected["stop string"].texts.get(0, "")
+        at = len(text) - 2 * _STOP_CHARS
+        self._stop = [text[at : at + _STOP_CHARS]]
+        self.expected["stop string"] = await self.ask("stop string", "undisturbed again")
+        for kind, answer in self.expected.items():
             if answer.error:
                 raise RuntimeError(f"an undisturbed answer ({kind}) failed: {answer.error}")
-            self.expected[kind] = answer
 
     def is_right(self, answer: Answer, *, was_retried: bool = False) -> bool:
         """The same as undisturbed, usage included; `was_retried`: without a token."""
