@@ -7,7 +7,8 @@ seeded with penalties, two choices, a stop string, logprobs. A decode worker is 
 frozen (SIGSTOP to its engine, or to all of it) or drained (SIGTERM) under them, until every kind
 has gone on after each of its first tokens, by the router's own log. Each answer is compared with
 the undisturbed one: text, finish reasons, logprobs and usage; one that differs is exit code 1. The
-pause is what a client saw: the longest time between two pieces of a text that went on.
+pause is what a client saw: the longest time between two pieces of a text that went on. Before that
+the engine alone takes every kind of answer up after exactly each of these tokens.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.freeze_logs import GONE_ON, RETRIED
 from benchmarks.local_fleet import LocalFleet, whole_fleet
 from benchmarks.migration_streams import KINDS, Answer, Client
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
+from benchmarks.resume_points import try_every_place
 from cli.fleet_status import MemberStatus, ask_fleet
 from cluster.dial.grpc_dialer import GrpcDialer
 
@@ -178,8 +180,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--points", type=int, default=200)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    rows: list[Row] = []
-    details = {}
+    places = try_every_place(options.tokens)
+    rows = [Row(f"engine alone: wrong of {places.num_tried}", len(places.wrong), "places", goal=0)]
+    details: dict[str, Any] = {"engine alone": places.wrong}
     for way in options.how:
         flags = ("--prefill", "1", "--decode", str(NUM_DECODE), "--niceness", "1")
         with whole_fleet(*flags, num_workers=1 + NUM_DECODE) as fleet:
