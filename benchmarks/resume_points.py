@@ -36,7 +36,7 @@ class Places:
 
 
 def try_every_place(num_tokens: int) -> Places:
-    """After each of the first tokens of an answer of every kind; logprobs are compared bit by bit."""
+    """After each of the first tokens of an answer of every kind; logprobs too must be the same."""
     engine, chance = offline_engine(OfflineSetup(prefix_cache=True)), random.Random(1)
     whole = [_request(kind, chance) for kind in KINDS]
     answers = generate(engine, whole)
