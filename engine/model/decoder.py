@@ -45,12 +45,14 @@ class Decoder:
         kernels: KernelSet,
         *,
         collective: Collective | None = None,
+        logits_at: int | None = None,
         progress: PhaseProgress = silent,
     ) -> None:
         """`collective`: of the ranks that share the matrices, an ExpertCollective where they
-        exchange rows; None: this rank has all of them."""
+        exchange rows; None: this rank has all of them. `logits_at`: see RankPlace."""
         _check_ranks(weights.split.rank, collective)
         self.config, self.split = weights.config, weights.split
+        self._logits_at = logits_at
         self.dtype, self.device = weights.dtype, weights.device
         self._kernels = kernels
         self._embedding = kernels.pack_linear(weights.embedding())
@@ -105,7 +107,13 @@ class Decoder:
         prepare_kernels(device, folder, lambda fraction: progress("prepare kernels", fraction))
         kernels = kernels_for(device, folder)
         with torch.inference_mode():
-            return cls(reader, kernels, collective=place.collective, progress=progress)
+            return cls(
+                reader,
+                kernels,
+                collective=place.collective,
+                logits_at=place.logits_at,
+                progress=progress,
+            )
 
     @property
     def num_native_calls(self) -> int:
@@ -133,7 +141,8 @@ class Decoder:
         return self.experts.place(layer, placement)
 
     def forward(self, batch: RaggedBatch, kv: KvPool) -> torch.Tensor:
-        """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size].
+        """Writes the batch's KV into the pool; returns logits, float32 [num_logits, vocab_size]; of
+        no use at a rank that does not want them.
 
         Block tables and slots are trusted; a wrong one corrupts other sequences.
         """
@@ -172,7 +181,8 @@ class Decoder:
         logits = tape.logits(self._lm_head, x)
         if self.split.rank.is_alone:
             return logits
-        return tape.all_gather(logits, "gathered logits", self.config.vocab_size)
+        width, root = self.config.vocab_size, self._logits_at
+        return tape.all_gather(logits, "gathered logits", width, root=root)
 
 
 def _picks(split: ModelSplit, device: torch.device) -> torch.Tensor | None:

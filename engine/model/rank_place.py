@@ -16,3 +16,5 @@ class RankPlace:
     """As `fitted_split` gave it; pool and memory plan go by the same."""
     collective: Collective | None = None
     """Of as many ranks as the split; None: there are no others."""
+    logits_at: int | None = None
+    """The one rank that wants logits; None: all do."""

@@ -10,6 +10,7 @@ import torch
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import ALONE, Rank
+from engine.model.rank_place import RankPlace
 from kernels.tape.collective import Collective
 
 
@@ -38,6 +39,8 @@ class Portion:
     exchanges_rows: bool = False
     """See ModelSplit."""
     collective: Collective | None = None
+    logits_at: int | None = None
+    """See RankPlace."""
     together: LoadedTogether | None = None
     """None: nobody else has to agree."""
     num_beside: int = 1
@@ -53,6 +56,10 @@ class Portion:
             expert_parallel_size=self.expert_parallel_size,
             exchanges_rows=self.exchanges_rows,
         )
+
+    def place_of(self, split: ModelSplit) -> RankPlace:
+        """`split` as the checkpoint allows it."""
+        return RankPlace(split=split, collective=self.collective, logits_at=self.logits_at)
 
     def num_sharing(self, device: torch.device) -> int:
         """Ranks that share the device's memory: on a CPU all of the host, else each has its own."""

@@ -26,7 +26,6 @@ from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress, PhaseTimer
-from engine.model.rank_place import RankPlace
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
@@ -95,7 +94,7 @@ def load_part(
         phases,
         weights=weights,
         max_context_tokens=max(size.context_tokens, size.layout.block_size),  # for the warm-up
-        place=RankPlace(split=size.split, collective=portion.collective),
+        place=portion.place_of(size.split),
     )
     portion.await_others()
     size = replace(size, context_tokens=portion.agreed(size.context_tokens, device))

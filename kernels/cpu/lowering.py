@@ -10,6 +10,7 @@ import torch
 from kernels.cpu.native_form import Cut, KvRows, NativeForm, NativeLine
 from kernels.cpu.native_kernels import ACTIVATION_CODES, CODES, HEAD_DIM_STEP, NO_WINDOW
 from kernels.cpu.native_matrix import NativeMatrix
+from kernels.cpu.native_sums import NativeSums
 from kernels.cpu.step_records import (
     LOGITS,
     GatedMulRecord,
@@ -24,6 +25,7 @@ from kernels.cpu.step_records import (
 )
 from kernels.linear import Linear
 from kernels.tape import operations as ops
+from kernels.tape.collective import NativeCollective
 from kernels.tape.recording import NoNativeForm, Recording
 from kernels.tape.rows import Rows
 
@@ -39,12 +41,16 @@ def native_form(recording: Recording) -> NativeForm:
     lowering = Lowering(logits)
     for operation in operations:
         lower(operation, lowering)
+    if gather is not None and gather.root is not None:
+        lowering.sums.show_logits(lowering.rows(logits), gather.root)
     return NativeForm(
         lines=lowering.lines,
         row_bytes=lowering.row_bytes,
+        lent=lowering.sums.lent,
         kv=lowering.kv(),
         num_layers=lowering.num_layers,
         vocab_size=logits.width,
+        sums=lowering.sums.collective,
         gather=gather,
         kept=recording,
     )
@@ -58,6 +64,7 @@ class Lowering:
         self.lines: list[NativeLine] = []
         self.row_bytes = [0]
         self.num_layers = 0
+        self.sums = NativeSums(self.lines, self.rows)
         self._places = {logits.place: LOGITS}
         self._rotated: dict[int, Rows] = {}
         self._kv: KvRows | None = None
@@ -220,7 +227,10 @@ def _all_reduce(op: ops.AllReduce, to: Lowering) -> None:
     rows = to.rows(op.rows)
     if rows.place == LOGITS:
         raise NoNativeForm("a sum of logits")
-    to.lines.append(Cut(op.collective, rows))
+    if isinstance(op.collective, NativeCollective):
+        to.sums.add(op.collective, rows)
+    else:
+        to.lines.append(Cut(op.collective, rows))
 
 
 def _norm(

@@ -2,7 +2,8 @@
 
     records ... | cut: all-reduce of some rows | records ... | cut | records ...
 
-Each run of records is one call of the library. A single rank has no cuts, and one call.
+Each run of records is one call of the library. A single rank has no cuts, and one call; so have
+ranks whose collective sums for native code: there a sum is a record like the others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import ClassVar
 import torch
 
 from kernels.cpu.step_records import KeepWantedRecord, OperationRecord
-from kernels.tape.collective import Collective
+from kernels.tape.collective import Collective, NativeCollective
 from kernels.tape.operations import AllGather
 from kernels.tape.rows import Rows
 
@@ -56,11 +57,15 @@ class NativeForm:
 
     lines: Sequence[NativeLine]
     row_bytes: Sequence[int]
-    """Of each place of the workspace."""
+    """Of each place."""
+    lent: frozenset[int]
+    """Places that are no part of the workspace: memory of the ranks' sums."""
     kv: KvRows
     num_layers: int
     vocab_size: int
     """Of this rank's head."""
+    sums: NativeCollective | None
+    """Whose sums are among the records; None: there are none."""
     gather: AllGather | None
     """Puts the ranks' logits side by side; None: they are whole."""
     kept: object

@@ -1,4 +1,5 @@
-"""Plays a recording in calls of the AVX-512 library, one per segment: one in all for one rank.
+"""Plays a recording in calls of the AVX-512 library, one per segment: one in all for one rank, and
+for ranks whose sums are native too.
 
 The kernels are those that `kernels/tape/play.py` calls one by one, on the same numbers: the bits
 are the same. Activations live in a workspace that grows to the largest step and is kept.
@@ -13,6 +14,7 @@ from typing import Final
 
 import torch
 
+from kernels.cpu.logit_rows import LogitRows
 from kernels.cpu.lowering import native_form
 from kernels.cpu.native_form import NativeForm, Segment, segments_of
 from kernels.cpu.step_inputs import StepInputs
@@ -55,12 +57,11 @@ class StepProgram:
         self._run = library.splitserve_run_program
         self._form = form
         self._inputs = StepInputs(form.kv, form.num_layers)
-        local = local_places(form.lines)
-        places = (ActivationsEntry * len(form.row_bytes))(
-            *(ActivationsEntry(width, at in local) for at, width in enumerate(form.row_bytes))
-        )
+        self._logits = LogitRows(form)
+        places = _places(form, self._logits.row_bytes)
         self._calls = [_call(library, segment, places) for segment in segments_of(form.lines)]
-        workspace_bytes = [0 if at == LOGITS else n for at, n in enumerate(form.row_bytes)]
+        elsewhere = form.lent | {LOGITS}
+        workspace_bytes = [0 if at in elsewhere else n for at, n in enumerate(form.row_bytes)]
         self._starts = [0, *itertools.accumulate(workspace_bytes)]  # bytes per row before a place
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._capacity_rows = 0
@@ -83,16 +84,25 @@ class StepProgram:
         """
         step = self._inputs.take(batch, kv)
         self._fit(step, max(step.num_tokens, step.num_logits))
-        logits = torch.empty((step.num_logits, self._form.vocab_size), dtype=torch.float32)
-        step.logits = logits.data_ptr()
+        logits = self._logits.make(step)
         step.num_threads = TEAM.num_threads
         for call in self._calls:
-            self._run(ctypes.addressof(call.program), ctypes.addressof(step))
+            self._play(call, step)
             if step.num_unknown_tokens:
                 raise IndexError(f"{step.num_unknown_tokens} token ids are not in the vocabulary")
             self._reduce(call.segment)
-        gather = self._form.gather
-        return logits if gather is None else gather.gathered(logits)
+        return self._logits.gathered(step, logits)
+
+    def _play(self, call: _Call, step: StepRecord) -> None:
+        def run() -> int:
+            self._run(ctypes.addressof(call.program), ctypes.addressof(step))
+            return int(step.sum_outcome)
+
+        sums = self._form.sums
+        if sums is None:
+            run()
+        else:
+            sums.run_natively(run)
 
     def _reduce(self, segment: Segment) -> None:
         """What the cut behind the segment asks for, on a view of the workspace."""
@@ -111,6 +121,15 @@ class StepProgram:
             self._workspace = torch.empty(self._capacity_rows * self._starts[-1], dtype=torch.uint8)
             step.workspace = self._workspace.data_ptr()
             step.capacity_rows = self._capacity_rows
+
+
+def _places(form: NativeForm, logits_bytes: int) -> ctypes.Array[ActivationsEntry]:
+    local, row_bytes = local_places(form.lines), list(form.row_bytes)
+    row_bytes[LOGITS] = logits_bytes
+    entries = (
+        ActivationsEntry(size, at in local, at in form.lent) for at, size in enumerate(row_bytes)
+    )
+    return (ActivationsEntry * len(row_bytes))(*entries)
 
 
 def _call(library: ctypes.CDLL, segment: Segment, places: ctypes.Array[ActivationsEntry]) -> _Call:

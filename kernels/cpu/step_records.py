@@ -137,6 +137,29 @@ class ZeroRowsRecord(OperationRecord):
     _fields_ = _longs("rows", "row_bytes")
 
 
+class AllReduceRecord(OperationRecord):
+    """out = the sum of `rows` over the ranks; `type` is a code of the sum's. Where it fails the
+    program ends."""
+
+    function = "splitserve_run_all_reduce"
+    reads = ("rows",)
+    writes = ("out",)
+    by_rows = False
+    _fields_ = [
+        *_pointers("add", "context"),
+        *_longs("type", "rows", "out", "width"),
+    ]
+
+
+class ShowRowsRecord(OperationRecord):
+    """From here on `place` lies where the other ranks look for the rows of the next collective: in
+    a tray; or, of too many rows, at the place `instead`."""
+
+    function = "splitserve_run_show_rows"
+    by_rows = False
+    _fields_ = [*_pointers("tray", "context"), *_longs("place", "row_bytes", "instead")]
+
+
 class SelectRowsRecord(OperationRecord):
     """Copies the rows whose logits are wanted."""
 
@@ -164,7 +187,7 @@ class OperationEntry(ctypes.Structure):
 class ActivationsEntry(ctypes.Structure):
     """A place."""
 
-    _fields_ = _longs("row_bytes", "is_local")
+    _fields_ = _longs("row_bytes", "is_local", "is_lent")
 
 
 class ProgramRecord(ctypes.Structure):
@@ -189,5 +212,5 @@ class StepRecord(ctypes.Structure):
         *_pointers("workspace"),
         *_longs("capacity_rows"),
         *_pointers("logits"),
-        *_longs("num_threads", "num_unknown_tokens"),
+        *_longs("logits_stride", "num_threads", "num_unknown_tokens", "sum_outcome"),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -29,6 +29,56 @@ class Collective(Protocol):
     def wait_until_landed(self) -> None:
         """Before the host reads what a call has given: it is there, on a device too. Raises for a
         lost rank, which may have left memory that nobody has written."""
+
+    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
+        """As `all_gather`, for the rank `root` alone: what the others get is worth nothing, and may
+        have no rows."""
+
+
+class NativeCalls(NamedTuple):
+    """What native code asks of a collective, by addresses that are of use as long as it lives.
+
+    add(context, type, values, out, count)   the sums of `count` values over the ranks; 0, or what
+                                             the collective makes an error of
+    sum_tray(context, num_bytes)             where the values of the next call may be written, if
+                                             that is a sum: it moves them no more; null: so many
+                                             cannot
+    gather_tray(context, num_bytes)          the same, if that is a `give`
+    """
+
+    add: int
+    sum_tray: int
+    gather_tray: int
+    context: int
+    types: Mapping[torch.dtype, int]
+    """What can be summed, and the code of each."""
+
+
+@runtime_checkable
+class NativeCollective(Collective, Protocol):
+    """Ranks whose sums a native program asks for by itself, without the interpreter in between."""
+
+    @property
+    def rank(self) -> int:
+        """This one, from 0."""
+
+    @property
+    def native(self) -> NativeCalls:
+        """What such a program is made with."""
+
+    def fill(self, rows: torch.Tensor) -> None:
+        """The root's `gather`, to rows [num_rows, world_size * width], where a program has written
+        its own columns."""
+
+    def give(self, address: int, num_rows: int, row_bytes: int, root: int) -> None:
+        """The `gather` of any other rank, of rows that a program has written to that address,
+        which may be a tray."""
+
+    def run_natively(self, program: Callable[[], int]) -> None:
+        """Runs a program, which ends at once where a sum does not return 0, and returns that.
+
+        Raises what a call of this collective would raise for it; nothing is run once it was left.
+        """
 
 
 class ReceivedRows(NamedTuple):

@@ -213,14 +213,21 @@ class AllGather(Operation):
     collective: Collective
     rows: Rows
     out: Rows
+    root: int | None = None
+    """The one rank that wants them; None: all do."""
 
     def __post_init__(self) -> None:
         gathered = self.rows.width * self.collective.world_size
         require(self.out.width <= gathered, f"{self.out.width} columns of {gathered}")
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
-        """[num_rows, width of `rows`] of this rank -> [num_rows, width of `out`], contiguous."""
-        return self.collective.all_gather(rows)[:, : self.out.width].contiguous()
+        """[num_rows, width of `rows`] of this rank -> [num_rows, width of `out`], contiguous; of no
+        use where another rank alone wants them."""
+        if self.root is None:
+            columns = self.collective.all_gather(rows)
+        else:
+            columns = self.collective.gather(rows, self.root)
+        return columns[:, : self.out.width].contiguous()
 
 
 def _require_norm_weight(weight: torch.Tensor, width: int) -> None:

@@ -182,14 +182,16 @@ class Tape:
             self.add(ops.AllReduce(collective=self._collective, rows=rows))
         return rows
 
-    def all_gather(self, rows: Rows, out: str, width: int | None = None) -> Rows:
+    def all_gather(
+        self, rows: Rows, out: str, width: int | None = None, *, root: int | None = None
+    ) -> Rows:
         """The first `width` columns of all ranks side by side; None: all of them. The rows
-        themselves where there is one rank."""
+        themselves where there is one rank. `root`: the one rank that wants them; None: all do."""
         if self._collective is None:
             return rows
         gathered = rows.width * self._collective.world_size
         made = self.rows(out, gathered if width is None else width, rows.dtype)
-        self.add(ops.AllGather(collective=self._collective, rows=rows, out=made))
+        self.add(ops.AllGather(collective=self._collective, rows=rows, out=made, root=root))
         return made
 
     def finish(self, logits: Rows) -> Recording:

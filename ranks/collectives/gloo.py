@@ -75,6 +75,11 @@ class GlooCollective:
             )
 
     @property
+    def called_s(self) -> float:
+        """See GroupCollective."""
+        return self.waited_s
+
+    @property
     def rank(self) -> int:
         """See GroupCollective."""
         return self._rank.index
@@ -102,6 +107,10 @@ class GlooCollective:
         parts = self._gathered(flat, [rows.shape[0] * width for width in widths])
         columns = [part.view(-1, width) for part, width in zip(parts, widths, strict=True) if width]
         return torch.cat(columns, dim=1) if columns else rows
+
+    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
+        """See Collective: every rank gets them. Raises RankLost."""
+        return self.all_gather(rows)
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
         """See ExpertCollective. Raises RankLost."""

@@ -29,6 +29,10 @@ class GroupCollective(ExpertCollective, Protocol):
         device could say it; over TCP with the time that the bytes took."""
 
     @property
+    def called_s(self) -> float:
+        """Seconds that this rank has been in calls, in all: `waited_s`, and what else they took."""
+
+    @property
     def in_call_since_s(self) -> float | None:
         """When the call began in which this rank waits, on time.monotonic; None between two calls.
         Any thread may ask."""

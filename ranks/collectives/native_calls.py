@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -19,9 +19,10 @@ _INT, _LONG, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[type, ...]] = {
     "splitserve_join": (_POINTER,),
     "splitserve_meet": (_POINTER,),
-    "splitserve_all_reduce": (_POINTER, _INT, _POINTER, _LONG),
+    "splitserve_all_reduce": (_POINTER, _INT, _POINTER, _POINTER, _LONG),
     "splitserve_reduce_scatter": (_POINTER, _INT, _POINTER, _POINTER, _POINTER),
     "splitserve_all_gather": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER),
+    "splitserve_gather": (_POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER),
     "splitserve_broadcast": (_POINTER, _LONG, _POINTER, _LONG),
     "splitserve_all_to_all": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER),
 }
@@ -44,6 +45,8 @@ class RankViewRecord(ctypes.Structure):
         ("phase", ctypes.c_uint64),
         ("waited_ns", _LONG),
         ("beat_ns", _POINTER),
+        ("called_since_ns", _LONG),
+        ("called_ns", _LONG),
     )
 
 
@@ -54,6 +57,11 @@ def load_collectives() -> ctypes.CDLL:
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, _INT
     return library
+
+
+def address_of(function: Any) -> int:
+    """Of a function of the library, for other native code."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def longs(values: list[int]) -> ctypes.Array[ctypes.c_int64]:

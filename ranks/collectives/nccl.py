@@ -54,7 +54,7 @@ without our error."""
 class NcclCollective:
     """A GroupCollective; one rank's, of the current CUDA device."""
 
-    waited_s = 0.0
+    waited_s = called_s = 0.0
     """See GroupCollective."""
 
     def __init__(
@@ -112,6 +112,10 @@ class NcclCollective:
         parts = [rows.new_empty((rows.shape[0], width)) for width in widths]
         self._enqueue(lambda nccl: nccl.allgather([parts], [rows]))
         return torch.cat(parts, dim=1)
+
+    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
+        """See Collective: every rank gets them."""
+        return self.all_gather(rows)
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
         """See ExpertCollective."""

@@ -21,7 +21,7 @@ import torch
 
 from cluster.errors import InternalError
 from cluster.sharding import Rank
-from kernels.tape.collective import ReceivedRows
+from kernels.tape.collective import NativeCalls, ReceivedRows
 from ranks.collectives import native_calls
 from ranks.collectives.group_collective import (
     DEADLINE_S,
@@ -30,7 +30,7 @@ from ranks.collectives.group_collective import (
     require_widths,
 )
 from ranks.collectives.loss import has_left, is_taken, rank_lost
-from ranks.collectives.native_calls import VALUE_TYPES, RankViewRecord, longs
+from ranks.collectives.native_calls import VALUE_TYPES, RankViewRecord, address_of, longs
 from ranks.collectives.segment import SharedSegment
 
 _CLOSE_LOOK_S = 1e-4
@@ -54,8 +54,6 @@ class SharedMemoryCollective:
         self._segment, self._rank, self._deadline_s = segment, rank, deadline_s
         self._library: Any = library
         self._is_called = False
-        self.in_call_since_s: float | None = None
-        """See GroupCollective."""
         self._view = RankViewRecord(
             segment=segment.address(),
             rank=rank.index,
@@ -65,6 +63,14 @@ class SharedMemoryCollective:
             deadline_ns=int(deadline_s * 1e9),
         )
         self._at = ctypes.addressof(self._view)
+        self.native = NativeCalls(
+            add=address_of(library.splitserve_all_reduce),
+            sum_tray=address_of(library.splitserve_sum_tray),
+            gather_tray=address_of(library.splitserve_gather_tray),
+            context=self._at,
+            types=VALUE_TYPES,
+        )
+        """See NativeCollective."""
         if library.splitserve_join(self._at) != native_calls.DONE:
             self.close()
             raise is_taken(rank.index, segment.generation)
@@ -84,6 +90,21 @@ class SharedMemoryCollective:
         """See GroupCollective."""
         return float(self._view.waited_ns) / 1e9
 
+    @property
+    def called_s(self) -> float:
+        """See GroupCollective."""
+        return float(self._view.called_ns) / 1e9
+
+    @property
+    def in_call_since_s(self) -> float | None:
+        """See GroupCollective."""
+        since_ns = int(self._view.called_since_ns)
+        return since_ns / 1e9 if since_ns else None
+
+    def run_natively(self, program: Callable[[], int]) -> None:
+        """See NativeCollective. Raises RankLost."""
+        self._run(lambda _: program())
+
     def beat_at(self, address: int) -> None:
         """While this rank waits for others it stamps the uint64 at `address` with nanoseconds of
         CLOCK_MONOTONIC: it lives, whatever it waits for. The memory outlives the last call."""
@@ -93,7 +114,8 @@ class SharedMemoryCollective:
         """See Collective. Raises RankLost."""
         if rows.dtype not in VALUE_TYPES or not rows.is_contiguous():
             require_rows(rows, is_summed=True)
-        self._call("all_reduce", VALUE_TYPES[rows.dtype], rows.data_ptr(), rows.numel())
+        kind, data = VALUE_TYPES[rows.dtype], rows.data_ptr()
+        self._call("all_reduce", kind, data, data, rows.numel())
 
     def all_gather(self, rows: torch.Tensor, widths: Sequence[int] = ()) -> torch.Tensor:
         """See GroupCollective. Raises RankLost."""
@@ -103,6 +125,27 @@ class SharedMemoryCollective:
         starts = _starts(widths, rows.element_size())
         self._call("all_gather", rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
         return out
+
+    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
+        """See Collective. Raises RankLost."""
+        self._require_root(root)
+        require_rows(rows)
+        num_rows = rows.shape[0] if self.rank == root else 0
+        out = rows.new_empty((num_rows, self.world_size * rows.shape[1]))
+        starts = self._even_starts(rows.shape[1] * rows.element_size())
+        self._call("gather", root, rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
+        return out
+
+    def fill(self, rows: torch.Tensor) -> None:
+        """See NativeCollective. Raises RankLost."""
+        require_rows(rows)
+        starts = self._even_starts(rows.shape[1] // self.world_size * rows.element_size())
+        self._call("gather", self.rank, None, rows.shape[0], starts, rows.data_ptr())
+
+    def give(self, address: int, num_rows: int, row_bytes: int, root: int) -> None:
+        """See NativeCollective. Raises RankLost."""
+        self._require_root(root)
+        self._call("gather", root, address, num_rows, self._even_starts(row_bytes), None)
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
         """See ExpertCollective. Raises RankLost."""
@@ -127,9 +170,8 @@ class SharedMemoryCollective:
 
     def broadcast(self, rows: torch.Tensor, root: int) -> None:
         """See GroupCollective. Raises RankLost."""
+        self._require_root(root)
         require_rows(rows)
-        if not 0 <= root < self.world_size:
-            raise ValueError(f"rank {root} of {self.world_size}")
         self._call("broadcast", root, rows.data_ptr(), rows.nbytes)
 
     def meet(self, deadline_s: float) -> None:
@@ -155,22 +197,32 @@ class SharedMemoryCollective:
     def close(self) -> None:
         """See GroupCollective. A call that another thread is in ends with RankLost before this
         returns."""
-        self._library = _Left()  # the record points to memory that is ours no more
+        self._library = None  # the record points to memory that is ours no more
         if self._is_called:
             self._segment.give_up(self.rank)
         while self._is_called:
             time.sleep(_CLOSE_LOOK_S)
         self._segment.close()
 
+    def _even_starts(self, row_bytes: int) -> ctypes.Array[ctypes.c_int64]:
+        return _starts([row_bytes] * self.world_size, 1)
+
+    def _require_root(self, root: int) -> None:
+        if not 0 <= root < self.world_size:
+            raise ValueError(f"rank {root} of {self.world_size}")
+
     def _call(self, name: str, *arguments: object) -> None:
+        self._run(lambda library: getattr(library, f"splitserve_{name}")(self._at, *arguments))
+
+    def _run(self, work: Callable[[Any], int]) -> None:
         self._is_called = True  # before the library is looked up: `close` takes that away first
-        self.in_call_since_s = time.monotonic()
         try:
-            outcome = getattr(self._library, f"splitserve_{name}")(self._at, *arguments)
-            if outcome:
+            if self._library is None:
+                raise has_left()
+            if outcome := work(self._library):
                 self._fail(outcome)
         finally:
-            self._is_called, self.in_call_since_s = False, None
+            self._is_called = False
 
     def _fail(self, outcome: int) -> None:
         if outcome == native_calls.DIFFERENT_CALL:
@@ -180,13 +232,6 @@ class SharedMemoryCollective:
             )
         segment = self._segment
         raise rank_lost(segment.lost, self.rank, segment.generation, self._deadline_s)
-
-
-class _Left:
-    """In the library's place once this rank has left."""
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        raise has_left()
 
 
 def _starts(counts: Sequence[int], unit: int) -> ctypes.Array[ctypes.c_int64]:

@@ -41,6 +41,10 @@ class SameEverywhere:
     def wait_until_landed(self) -> None:
         """See Collective: it has."""
 
+    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
+        """See Collective."""
+        return self.all_gather(rows)
+
 
 class ThreadRank:
     """An ExpertCollective of one thread among those of `run_ranks`."""
@@ -70,6 +74,11 @@ class ThreadRank:
 
     def wait_until_landed(self) -> None:
         """See Collective: it has."""
+
+    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
+        """See Collective."""
+        gathered = self.all_gather(rows)
+        return gathered if self._rank == root else gathered[:0]
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
         """See ExpertCollective."""

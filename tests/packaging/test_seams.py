@@ -26,7 +26,6 @@ OWN_TIME = {
     "kvtransfer.selftest": "tells how long a transfer took",
     "ranks.collectives.nccl": "tells how long a device has not ended a call",
     "ranks.collectives.gloo": "tells how long a rank waited for others",
-    "ranks.collectives.shared_memory": "tells since when a rank waits for others",
     "ranks.selftest_rank": "tells how long a sum took",
 }
 """In real time whatever the World says, and why."""

@@ -14,7 +14,7 @@ from engine.runner.portion import LoadedTogether, Portion
 from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.replica import LoadedPart, load_part, memory_errors, runner_of
 from kernels.tape.collective import Collective
-from ranks.launch import RankLaunch
+from ranks.launch import CONDUCTOR, RankLaunch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,7 @@ def _portion(
         expert_parallel_size=spec.options.expert_parallel_size,
         exchanges_rows=rows_are_exchanged(spec),
         collective=collective,
+        logits_at=CONDUCTOR,
         together=together,
         num_beside=launch.num_beside,
         free_bytes=launch.free_bytes,

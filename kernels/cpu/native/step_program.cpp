@@ -59,6 +59,23 @@ struct ZeroRows {
   int64_t rows, row_bytes;
 };
 
+// Mirrors kernels/tape/collective.py: the ranks and how they meet are not this library's.
+using AddRanks = int32_t (*)(void* context, int32_t type, const void* values, void* out,
+                             int64_t count);
+using NextTray = char* (*)(void* context, int64_t num_bytes);
+
+struct AllReduce {
+  AddRanks add;
+  void* context;
+  int64_t type, rows, out, width;
+};
+
+struct ShowRows {
+  NextTray tray;
+  void* context;
+  int64_t place, row_bytes, instead;
+};
+
 struct SelectRows {
   int64_t source, target, row_bytes;
 };
@@ -112,10 +129,10 @@ extern "C" void splitserve_run_rms_norm(const void* record, Run& run) {
 
 extern "C" void splitserve_run_panel_linear(const void* record, Run& run) {
   const auto& op = as<PanelLinear>(record);
+  const int64_t stride = op.out == kLogitsPlace ? run.step.logits_stride : op.num_outputs;
   splitserve_linear(static_cast<int32_t>(op.dtype), static_cast<int32_t>(op.out_dtype),
                     run.at<void>(op.x), run.num_rows, op.num_steps, op.num_steps, op.panels,
-                    op.num_outputs, op.bias, run.at<void>(op.out), op.num_outputs,
-                    run.num_threads);
+                    op.num_outputs, op.bias, run.at<void>(op.out), stride, run.num_threads);
 }
 
 extern "C" void splitserve_run_rope_write_kv(const void* record, Run& run) {
@@ -164,6 +181,18 @@ extern "C" void splitserve_run_zero_rows(const void* record, Run& run) {
   std::memset(run.at<void>(op.rows), 0, run.num_rows * op.row_bytes);
 }
 
+extern "C" void splitserve_run_all_reduce(const void* record, Run& run) {
+  const auto& op = as<AllReduce>(record);
+  run.step.sum_outcome = op.add(op.context, static_cast<int32_t>(op.type), run.at<void>(op.rows),
+                                run.at<void>(op.out), run.num_rows * op.width);
+}
+
+extern "C" void splitserve_run_show_rows(const void* record, Run& run) {
+  const auto& op = as<ShowRows>(record);
+  char* tray = op.tray(op.context, run.num_rows * op.row_bytes);
+  run.places[op.place] = tray == nullptr ? run.places[op.instead] : tray;
+}
+
 extern "C" void splitserve_run_select_rows(const void* record, Run& run) {
   const auto& op = as<SelectRows>(record);
   for (int64_t row = 0; row < run.step.num_logits; ++row)
@@ -177,17 +206,19 @@ extern "C" void splitserve_run_keep_wanted(const void*, Run& run) {
 }
 
 extern "C" void splitserve_run_program(const Program* program, Step* step) {
-  step->num_unknown_tokens = 0;
+  step->num_unknown_tokens = step->sum_outcome = 0;
   Run run{*step, 0, step->num_tokens, static_cast<int32_t>(step->num_threads), {}};
   char* memory = step->workspace;
   for (int64_t place = 0; place < program->num_places; ++place) {
     run.places[place] = memory;
     if (place == kLogitsPlace)
       run.places[place] = reinterpret_cast<char*>(step->logits);
-    else
+    else if (!program->places[place].is_lent)
       memory += program->places[place].row_bytes * step->capacity_rows;
   }
-  for (int64_t i = 0; i < program->num_operations;) {
+  // All ranks have the same tokens: where one is unknown, no rank comes to a sum.
+  const auto goes_on = [&] { return step->sum_outcome == 0 && step->num_unknown_tokens == 0; };
+  for (int64_t i = 0; i < program->num_operations && goes_on();) {
     const int64_t end = end_of_stretch(*program, i);
     if (end > i) {
       run_stretch(*program, i, end, run);
@@ -197,4 +228,5 @@ extern "C" void splitserve_run_program(const Program* program, Step* step) {
       ++i;
     }
   }
+  step->logits = run.at<float>(kLogitsPlace);
 }

@@ -29,9 +29,11 @@ struct Step {
   int64_t kv_dtype;         // see kv_rows.h
   char* workspace;
   int64_t capacity_rows;  // that every place of the workspace has room for
-  float* logits;
+  float* logits;  // out, too: a tray of the ranks', where the program has shown them there
+  int64_t logits_stride;  // values from a row to the next, of products with plain matrices
   int64_t num_threads;
   int64_t num_unknown_tokens;  // out: token ids that the embedding does not have
+  int64_t sum_outcome;         // out: of the last sum over the ranks; anything but 0 has ended the step
 };
 
 // A step under way, or some rows of it.
@@ -60,6 +62,7 @@ struct Operation {
 struct Activations {
   int64_t row_bytes;
   int64_t is_local;  // whether no stretch leaves anything here for what follows; see stretch.h
+  int64_t is_lent;   // whether an operation says where it lies: no part of the workspace
 };
 
 struct Program {

@@ -13,6 +13,7 @@ namespace {
 template <class BytesOf, class Take>
 Outcome pass_streams(RankView& view, uint64_t call, const uint8_t* own, const BytesOf& bytes_of,
                      const Take& take) {
+  const Call in_call(view);
   int64_t longest = 0;
   for (int64_t rank = 0; rank < view.num_ranks; ++rank)
     longest = std::max(longest, bytes_of(rank));
@@ -21,8 +22,9 @@ Outcome pass_streams(RankView& view, uint64_t call, const uint8_t* own, const By
     return std::max<int64_t>(0, std::min(most, bytes_of(rank) - at));
   };
   for (int64_t at = 0; at < longest; at += most) {
-    if (shown(view.rank, at) > 0)
-      std::memcpy(tray_of(view, view.rank, view.phase + 1), own + at, shown(view.rank, at));
+    uint8_t* tray = tray_of(view, view.rank, view.phase + 1);
+    if (shown(view.rank, at) > 0 && tray != own + at)
+      std::memcpy(tray, own + at, shown(view.rank, at));
     const Outcome outcome = meet(view, call);
     if (outcome != kDone) return outcome;
     for (int64_t rank = 0; rank < view.num_ranks; ++rank) {
@@ -61,6 +63,30 @@ extern "C" int32_t splitserve_all_gather(RankView* view, const void* rows, int64
         auto* to = static_cast<uint8_t*>(out) + starts[rank];
         place_rows(to, stride, width(rank), at, bytes, size);
       });
+}
+
+// As splitserve_all_gather for the rank `root`, which shows nothing; the others take nothing. The
+// root's own columns are in `out` already where its `rows` are null.
+extern "C" int32_t splitserve_gather(RankView* view, int64_t root, const void* rows,
+                                     int64_t num_rows, const int64_t* starts, void* out) {
+  const auto width = [&](int64_t rank) { return starts[rank + 1] - starts[rank]; };
+  const auto* own = static_cast<const uint8_t*>(rows);
+  const int64_t stride = starts[view->num_ranks];
+  const auto place = [&](int64_t rank, int64_t at, const uint8_t* bytes, int64_t size) {
+    if (view->rank == root)
+      place_rows(static_cast<uint8_t*>(out) + starts[rank], stride, width(rank), at, bytes, size);
+  };
+  if (own != nullptr) place(root, 0, own, num_rows * width(root));
+  return pass_streams(
+      *view, call_of(kGather, static_cast<int32_t>(root) + 1, num_rows * stride), own,
+      [&](int64_t rank) { return rank == root ? 0 : num_rows * width(rank); }, place);
+}
+
+// Where the rows of the next call, if that is a gather for another rank, may be written: it moves
+// them no more then. Null for more than a tray takes.
+extern "C" void* splitserve_gather_tray(RankView* view, int64_t num_bytes) {
+  if (num_bytes > view->tray_bytes) return nullptr;
+  return tray_of(*view, view->rank, view->phase + 1);
 }
 
 extern "C" int32_t splitserve_broadcast(RankView* view, int64_t root, void* bytes,

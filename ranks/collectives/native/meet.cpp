@@ -82,6 +82,13 @@ Outcome wait_for_all(RankView& view) {
 
 }  // namespace
 
+Call::Call(RankView& view) : view_(view) { view.called_since_ns.store(now_ns()); }
+
+Call::~Call() {
+  view_.called_ns += now_ns() - view_.called_since_ns.load();
+  view_.called_since_ns.store(0);
+}
+
 Outcome meet(RankView& view, uint64_t call) {
   if (has_lost(view)) return kLost;
   RankLine& own = line_of(view, view.rank);
@@ -109,4 +116,7 @@ extern "C" int32_t splitserve_join(RankView* view) {
   return is_first ? kDone : kTaken;
 }
 
-extern "C" int32_t splitserve_meet(RankView* view) { return meet(*view, call_of(kMeet, 0, 0)); }
+extern "C" int32_t splitserve_meet(RankView* view) {
+  const Call in_call(*view);
+  return meet(*view, call_of(kMeet, 0, 0));
+}

@@ -20,6 +20,18 @@ inline uint64_t call_of(Operation operation, int32_t type, int64_t size) {
          static_cast<uint64_t>(size) << 16;
 }
 
+// A call of this rank's, as long as this lives: other threads see that it is in one.
+class Call {
+ public:
+  explicit Call(RankView& view);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  RankView& view_;
+};
+
 // Posts what this rank wrote to its tray of phase view.phase + 1, and waits for all others.
 Outcome meet(RankView& view, uint64_t call);
 

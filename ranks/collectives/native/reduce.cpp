@@ -19,6 +19,8 @@ namespace {
 
 constexpr int64_t kUnit = 64;  // values: parts begin at the start of a cache line
 
+int64_t most_at_once(const RankView& view) { return std::min(view.direct_bytes, view.tray_bytes); }
+
 struct Range {
   int64_t begin, end;
   int64_t size() const { return std::max<int64_t>(0, end - begin); }
@@ -39,14 +41,11 @@ class Reduction {
  public:
   Reduction(RankView& view, int32_t type) : view_(view), type_(type) {}
 
-  Outcome all(Value* rows, int64_t count) {
-    if (count * kBytes <= std::min(view_.direct_bytes, view_.tray_bytes))
-      return at_once(rows, count);
-    Outcome outcome = kDone;
-    const int64_t most = view_.tray_bytes / kBytes;
-    for (int64_t at = 0; at < count && outcome == kDone; at += most)
-      outcome = by_parts(rows + at, std::min(most, count - at));
-    return outcome;
+  // `rows` may lie in the tray of the coming phase, where `splitserve_tray` has said so.
+  Outcome all(const Value* rows, Value* out, int64_t count) {
+    if (count * kBytes <= most_at_once(view_)) return at_once(rows, out, count);
+    if (rows != out) std::memcpy(out, rows, count * kBytes);
+    return all_by_parts(out, count);
   }
 
   // starts [num_ranks + 1]: rank r gets the sum of values starts[r] to starts[r + 1].
@@ -68,10 +67,19 @@ class Reduction {
  private:
   static constexpr int64_t kBytes = sizeof(Value);
 
-  Outcome at_once(Value* rows, int64_t count) {
-    std::memcpy(tray_of(view_, view_.rank, view_.phase + 1), rows, count * kBytes);
+  Outcome at_once(const Value* rows, Value* out, int64_t count) {
+    Value* own = tray(view_.rank, view_.phase + 1);
+    if (rows != own) std::memcpy(own, rows, count * kBytes);
     const Outcome outcome = meet(view_, call_of(kReduce, type_, count));
-    if (outcome == kDone) add(rows, {0, count}, rows, nullptr);
+    if (outcome == kDone) add(rows, {0, count}, out, nullptr);
+    return outcome;
+  }
+
+  Outcome all_by_parts(Value* rows, int64_t count) {
+    Outcome outcome = kDone;
+    const int64_t most = view_.tray_bytes / kBytes;
+    for (int64_t at = 0; at < count && outcome == kDone; at += most)
+      outcome = by_parts(rows + at, std::min(most, count - at));
     return outcome;
   }
 
@@ -122,6 +130,7 @@ class Reduction {
 // Calls `work` with the reduction of that type.
 template <class Work>
 int32_t with_type(RankView* view, int32_t type, const Work& work) {
+  const Call in_call(*view);
   switch (type) {
     case kBFloat16: return work(Reduction<BFloat16Lanes>(*view, type), uint16_t{});
     case kFloat16: return work(Reduction<Float16Lanes>(*view, type), uint16_t{});
@@ -134,10 +143,20 @@ int32_t with_type(RankView* view, int32_t type, const Work& work) {
 
 using namespace splitserve;
 
-extern "C" int32_t splitserve_all_reduce(RankView* view, int32_t type, void* rows, int64_t count) {
+// out = the sum; it may be `rows`.
+extern "C" int32_t splitserve_all_reduce(RankView* view, int32_t type, const void* rows, void* out,
+                                         int64_t count) {
   return with_type(view, type, [&](auto reduction, auto value) {
-    return reduction.all(static_cast<decltype(value)*>(rows), count);
+    using Value = decltype(value);
+    return reduction.all(static_cast<const Value*>(rows), static_cast<Value*>(out), count);
   });
+}
+
+// Where the values of the next call, if that is a sum, may be written: it moves them no more then.
+// Null for more than are added at once.
+extern "C" void* splitserve_sum_tray(RankView* view, int64_t num_bytes) {
+  if (num_bytes > most_at_once(*view)) return nullptr;
+  return tray_of(*view, view->rank, view->phase + 1);
 }
 
 extern "C" int32_t splitserve_reduce_scatter(RankView* view, int32_t type, const void* rows,

@@ -32,6 +32,8 @@ struct RankView {
   uint64_t phase;        // the last one posted
   int64_t waited_ns;     // for others, in all
   std::atomic<uint64_t>* beat_ns;  // null, or what is stamped while this rank waits: it lives
+  std::atomic<int64_t> called_since_ns;  // when the call began that it is in; 0: it is in none
+  int64_t called_ns;                     // in calls, in all, with the waits
 };
 
 inline RankLine& line_of(const RankView& view, int64_t rank) {

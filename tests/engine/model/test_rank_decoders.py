@@ -18,6 +18,7 @@ from cluster.models.tensor_part import WHOLE, TensorPart
 from cluster.models.tensors import expected_shapes
 from cluster.sharding import Rank
 from engine.contract.weight_format import WeightFormat
+from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.model.rank_place import RankPlace
 from engine.model.weights import decoder_weights
@@ -37,6 +38,7 @@ from tests.engine.model.rank_decoders import (
     assert_one_decoder,
     rank_split,
 )
+from tests.engine.model.tiny_llama import BLOCK_SIZE, ragged_batch
 from tests.kernels.kernel_sets import DTYPES, cpu_set
 from tests.kernels.ranks import SameEverywhere, ThreadRank, run_ranks
 
@@ -217,6 +219,26 @@ def test_a_native_step_of_a_rank_stops_at_the_embedding_and_twice_per_layer(
         return Decoder.load(card, torch.float32, "cpu", place=place).num_native_calls
 
     assert run_ranks(2, work) == [2 + 2 * card.config.num_layers] * 2
+
+
+def test_logits_are_gathered_for_the_one_rank_that_wants_them(tmp_path: Path) -> None:
+    """All others may go on: 97 tokens are 2 x 49, of which one is cut off."""
+    card = saved_card(random_model("LlamaForCausalLM"), tmp_path)
+    batch = ragged_batch([(PROMPTS[0], 0, [0, 1, 2, 3, 4, 5, 6, 7])])
+
+    def work(index: int, collective: ThreadRank) -> list[torch.Tensor]:
+        found = []
+        for wanted in (None, 1):
+            split = rank_split(card, Rank(index, 2))
+            place = RankPlace(split=split, collective=collective, logits_at=wanted)
+            decoder = Decoder.load(card, torch.float32, "cpu", place=place)
+            pool = KvPool(KvLayout.of_part(split, BLOCK_SIZE, torch.float32), 8, "cpu")
+            found.append(decoder.forward(batch, pool))
+        return found
+
+    (everywhere, nothing), (_, wanted) = run_ranks(2, work)
+    assert torch.equal(wanted, everywhere) and wanted.shape == (len(PROMPTS[0]), VOCAB)
+    assert len(nothing) == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -76,8 +76,14 @@ def weights(dtype: torch.dtype) -> Weights:
 
 
 def record(
-    own: Weights, kernels: KernelSet, collective: Collective | None, rank: int = 0
+    own: Weights,
+    kernels: KernelSet,
+    collective: Collective | None,
+    rank: int = 0,
+    *,
+    root: int | None = None,
 ) -> Recording:
+    """`root`: the rank that wants logits; None: all do."""
     tape, norm = Tape(own.q.dtype, collective), random(HIDDEN, dtype=torch.float32, seed=10)
     heads = QkvHeads(
         num_heads=len(own.q) // HEAD_DIM, num_kv_heads=len(own.k) // HEAD_DIM, head_dim=HEAD_DIM
@@ -99,7 +105,8 @@ def record(
     gate_up = tape.linear(pack(torch.cat((own.gate, own.up))), x, "gate_up")
     branch = tape.linear(pack(own.down), tape.gated_mul(gate_up, GateActivation.SILU), "branch")
     x = tape.add_rms_norm(tape.all_reduce(branch), residual, norm, EPS)
-    return tape.finish(tape.all_gather(tape.logits(pack(own.head), x), "all logits", EMBEDDED))
+    logits = tape.logits(pack(own.head), x)
+    return tape.finish(tape.all_gather(logits, "all logits", EMBEDDED, root=root))
 
 
 def pool(num_kv_heads: int, dtype: torch.dtype) -> torch.Tensor:

@@ -26,6 +26,9 @@ def check_gathers(group: RankProcesses, num_rows: int, dtype: torch.dtype) -> No
     for widths in ([64, 192, 7][: len(group)], [0, 33, 5][: len(group)]):
         uneven = partial(rank_work.gathered_unevenly, num_rows=num_rows, widths=widths, dtype=dtype)
         assert equal_everywhere(found := group.run(uneven)) and found[0].is_right
+    for root in range(len(group)):
+        at_one = partial(rank_work.gathered_at, root=root, num_rows=num_rows, width=193)
+        assert all(group.run(partial(at_one, dtype=dtype)))
 
 
 def check_scattered_sums(group: RankProcesses, dtype: torch.dtype) -> None:

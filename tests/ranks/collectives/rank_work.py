@@ -62,6 +62,20 @@ def gathered_unevenly(
     return found(out, torch.cat(parts, dim=1))
 
 
+def gathered_at(
+    collective: GroupCollective, root: int, num_rows: int, width: int, dtype: torch.dtype
+) -> bool:
+    """Several times: nobody overwrites what the root still reads."""
+    parts = [rows_of(at, (num_rows, width), dtype) for at in range(collective.world_size)]
+    for turn in range(3):
+        out = collective.gather(parts[collective.rank] + turn, root)
+        if collective.rank == root:
+            expected = torch.cat([part + turn for part in parts], dim=1)
+            if not torch.equal(out, expected):
+                return False
+    return True
+
+
 def scattered(
     collective: GroupCollective, num_rows: list[int], width: int, dtype: torch.dtype
 ) -> bool:

@@ -150,6 +150,8 @@ def call(name: str, collective: GroupCollective) -> None:
         collective.all_reduce(rows)
     elif name == "all_gather":
         collective.all_gather(rows)
+    elif name == "gather":
+        collective.gather(rows, 0)
     elif name == "reduce_scatter":
         collective.reduce_scatter(rows, [2, 2])
     elif name == "broadcast":
@@ -160,7 +162,7 @@ def call(name: str, collective: GroupCollective) -> None:
 
 @pytest.mark.parametrize("num_phases", [0, 1, 2, 3])
 @pytest.mark.parametrize(
-    "name", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+    "name", ["all_reduce", "all_gather", "gather", "reduce_scatter", "broadcast", "all_to_all"]
 )
 def test_a_rank_that_ends_between_two_phases_of_a_call_is_named_at_the_next(
     name: str, num_phases: int
