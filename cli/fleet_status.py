@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from cli.rank_status import RankStatus, rank_statuses
 from cluster.dial.dialer import Dialer, OperatorLink
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
-from cluster.membership.member import ranks_from_wire
-from cluster.rank_facts import RankFacts
 from cluster.wire import load_from_wire
 from protos import membership_pb2, worker_pb2
 
@@ -38,7 +37,7 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     pid: int
     engine_pid: int
-    ranks: list[RankFacts]
+    ranks: list[RankStatus]
     """The processes that hold its model, in order."""
     beat_age_s: float
     uptime_s: float
@@ -159,7 +158,7 @@ def _status(
         version=member.version,
         pid=member.pid,
         engine_pid=own.engine_pid if own else 0,
-        ranks=list(ranks_from_wire(member.ranks)),
+        ranks=rank_statuses(member.ranks, own.rank_paces if own else ()),
         beat_age_s=seen.beat_age_s,
         uptime_s=own.uptime_s if own else 0.0,
         num_in_flight=seen.num_in_flight,

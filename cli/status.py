@@ -13,6 +13,7 @@ from cli.fleet_status import (
     ask_fleet,
 )
 from cli.json_output import print_json
+from cli.rank_status import RankStatus
 from cli.table import Table
 from cli.terminal import complain
 from cluster.dial.grpc_dialer import GrpcDialer
@@ -60,19 +61,13 @@ def _print_ranks(groups: list[MemberStatus]) -> None:
     if not groups:
         return
     print()
-    table = Table("WORKER", "RANK", "PID", "NODE", "DEVICE", "KV HEADS", "MEMORY", "GENERATION")
+    table = Table(
+        *("WORKER", "RANK", "PID", "NODE", "DEVICE", "KV HEADS", "MEMORY", "GENERATION"),
+        *("COLLECTIVES", "SKEW"),
+    )
     for member in groups:
-        for facts in member.ranks:
-            table.add(
-                member.worker_id,
-                str(facts.rank),
-                str(facts.pid),
-                facts.node,
-                facts.device,
-                ",".join(map(str, facts.kv_heads)),
-                f"{facts.peak_bytes >> 20} MiB" if facts.peak_bytes else "-",
-                str(facts.generation),
-            )
+        for rank in member.ranks:
+            table.add(member.worker_id, *_rank_cells(rank))
     table.print()
 
 
@@ -85,6 +80,21 @@ def _print_restarts(restarts: list[RestartCount]) -> None:
     for each in restarts:
         table.add(each.pool, str(each.count), each.cause)
     table.print()
+
+
+def _rank_cells(rank: RankStatus) -> list[str]:
+    """Times are of a step."""
+    return [
+        str(rank.rank),
+        str(rank.pid),
+        rank.node,
+        rank.device,
+        ",".join(map(str, rank.kv_heads)),
+        f"{rank.peak_bytes >> 20} MiB" if rank.peak_bytes else "-",
+        str(rank.generation),
+        f"{rank.step_collectives_ms:.2f} ms" if rank.step_collectives_ms else "-",
+        f"{rank.step_skew_ms:.2f} ms" if rank.step_collectives_ms else "-",
+    ]
 
 
 def _cells(member: MemberStatus) -> list[str]:

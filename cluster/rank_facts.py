@@ -1,8 +1,7 @@
-"""What is known of each process that holds a part of an engine's model, and how they keep pace."""
+"""What is known of each process that holds a part of an engine's model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -41,13 +40,5 @@ class RankWait:
     """Steps, and words between them."""
     waited_s: float
     """For others, in collectives."""
-
-
-def skew_s(before: Sequence[RankWait], now: Sequence[RankWait]) -> float:
-    """How much longer than the slowest rank the fastest one has waited, for each plan in between;
-    0 where there was none."""
-    earlier = {wait.rank: wait for wait in before}
-    pairs = [(earlier[wait.rank], wait) for wait in now if wait.rank in earlier]
-    num_plans = max((late.num_plans - early.num_plans for early, late in pairs), default=0)
-    waits = [late.waited_s - early.waited_s for early, late in pairs]
-    return max(0.0, max(waits) - min(waits)) / num_plans if num_plans > 0 else 0.0
+    called_s: float = 0.0
+    """In collectives, with what it waited there."""

@@ -203,7 +203,7 @@ class StatusRequest(_message.Message):
     def __init__(self, check_invariants: _Optional[bool] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "state", "load", "kv_transport", "violations", "version", "pid", "engine_pid", "uptime_s")
+    __slots__ = ("worker_id", "incarnation", "role", "state", "load", "kv_transport", "violations", "version", "pid", "engine_pid", "uptime_s", "rank_paces")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +215,7 @@ class StatusResponse(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     ENGINE_PID_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    RANK_PACES_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     role: str
@@ -226,7 +227,20 @@ class StatusResponse(_message.Message):
     pid: int
     engine_pid: int
     uptime_s: float
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., kv_transport: _Optional[str] = ..., violations: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., engine_pid: _Optional[int] = ..., uptime_s: _Optional[float] = ...) -> None: ...
+    rank_paces: _containers.RepeatedCompositeFieldContainer[RankPace]
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., load: _Optional[_Union[EngineLoad, _Mapping]] = ..., kv_transport: _Optional[str] = ..., violations: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., engine_pid: _Optional[int] = ..., uptime_s: _Optional[float] = ..., rank_paces: _Optional[_Iterable[_Union[RankPace, _Mapping]]] = ...) -> None: ...
+
+class RankPace(_message.Message):
+    __slots__ = ("rank", "step_collectives_ms", "step_wait_ms", "step_skew_ms")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_COLLECTIVES_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SKEW_MS_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    step_collectives_ms: float
+    step_wait_ms: float
+    step_skew_ms: float
+    def __init__(self, rank: _Optional[int] = ..., step_collectives_ms: _Optional[float] = ..., step_wait_ms: _Optional[float] = ..., step_skew_ms: _Optional[float] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ()

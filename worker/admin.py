@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import grpc
 
@@ -90,6 +90,7 @@ class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
     def _status(self, violations: list[str]) -> worker_pb2.StatusResponse:
         subject = self._subject
         load = subject.engine.load if subject else EngineLoad()
+        rank_paces = subject.engine.rank_paces if subject else []
         return worker_pb2.StatusResponse(
             worker_id=subject.key.worker_id if subject else "",
             incarnation=subject.key.incarnation if subject else "",
@@ -102,4 +103,5 @@ class WorkerAdmin(worker_pb2_grpc.WorkerAdminServicer):
             pid=os.getpid(),
             engine_pid=subject.engine.pid if subject else 0,
             uptime_s=self._lifespan.uptime_s,
+            rank_paces=[worker_pb2.RankPace(**asdict(pace)) for pace in rank_paces],
         )

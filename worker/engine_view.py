@@ -8,6 +8,7 @@ from typing import Protocol
 from cluster.cache_change import CachedBlock
 from cluster.errors import SplitserveError
 from cluster.generation import EngineLoad
+from cluster.rank_pace import RankPace
 
 
 class EngineView(Protocol):
@@ -20,6 +21,10 @@ class EngineView(Protocol):
     @property
     def load(self) -> EngineLoad:
         """The latest that the engine told."""
+
+    @property
+    def rank_paces(self) -> list[RankPace]:
+        """Of the ranks of its group in the latest steps; empty for a single one."""
 
     @property
     def kv_transport(self) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from cluster.rank_facts import RankWait, skew_s
+from cluster.rank_facts import RankWait
+from cluster.rank_pace import skew_s
 
 
 class RankMetrics:
@@ -19,6 +20,12 @@ class RankMetrics:
             ["rank"],
             registry=registry,
         )
+        self._called = Counter(
+            "splitserve_worker_rank_collective_seconds",
+            "Time that a rank of the engine has spent in collectives, waits included, by rank.",
+            ["rank"],
+            registry=registry,
+        )
         self._skew = Gauge(
             "splitserve_worker_rank_skew_seconds",
             "How much longer the fastest rank waited in a step than the slowest, at last.",
@@ -28,9 +35,12 @@ class RankMetrics:
 
     def take(self, waits: Sequence[RankWait]) -> None:
         """What the engine says of all its ranks."""
-        before = {wait.rank: wait.waited_s for wait in self._latest}
+        before = {wait.rank: wait for wait in self._latest}
         for wait in waits:
-            waited_s = wait.waited_s - before.get(wait.rank, 0.0)
-            self._waited.labels(str(wait.rank)).inc(max(0.0, waited_s))
+            rank, early = str(wait.rank), before.get(wait.rank)
+            waited_s = wait.waited_s - (early.waited_s if early else 0.0)
+            called_s = wait.called_s - (early.called_s if early else 0.0)
+            self._waited.labels(rank).inc(max(0.0, waited_s))
+            self._called.labels(rank).inc(max(0.0, called_s))
         self._skew.set(skew_s(self._latest, waits))
         self._latest = tuple(waits)

@@ -34,6 +34,7 @@ class PlanViewRecord(ctypes.Structure):
         ("position", ctypes.c_uint64),
         ("sequence", ctypes.c_uint64),
         ("waited_ns", ctypes.c_uint64),
+        ("called_ns", ctypes.c_uint64),
     )
 
 

@@ -126,10 +126,15 @@ class ZmqPlanReader:
         self._socket.send(_HELLO.pack(generation, rank))
         self._beats = BeatSender(beats_address, rank, generation, keys)
 
-    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
+    def next(
+        self, timeout_s: float, *, waited_s: float = 0.0, called_s: float = 0.0
+    ) -> RankPlan | None:
         """See PlanReader."""
         self._beats.sign = RankSign(
-            num_plans=self._sequence, beat_ns=time.monotonic_ns(), waited_s=waited_s
+            num_plans=self._sequence,
+            beat_ns=time.monotonic_ns(),
+            waited_s=waited_s,
+            called_s=called_s,
         )
         if not self._socket.poll(max(1, round(timeout_s * 1e3))):
             return None

@@ -50,6 +50,8 @@ class RankSign:
     """On a clock of its own choice; another value means that it turned meanwhile."""
     waited_s: float
     """For others, in collectives, in all."""
+    called_s: float = 0.0
+    """In collectives, in all, with what it waited."""
     heard_ns: int = 0
     """When its process last said a word, on the conductor's clock; 0: none has come, or none is
     said."""
@@ -77,9 +79,11 @@ class PlanWriter(Protocol):
 class PlanReader(Protocol):
     """A rank's end."""
 
-    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
+    def next(
+        self, timeout_s: float, *, waited_s: float = 0.0, called_s: float = 0.0
+    ) -> RankPlan | None:
         """None when nothing has come by then. Beats at once, and every MAX_IDLE_S of waiting;
-        `waited_s` is told with the beat, see RankSign.
+        `waited_s` and `called_s` are told with the beat, see RankSign.
 
         Raises RankLost once the group is over, WrongGeneration or InternalError for a message
         that is not this group's next.

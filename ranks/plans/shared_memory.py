@@ -76,9 +76,11 @@ class SharedPlanReader:
         self._kind, self._goes_on = ctypes.c_uint32(), ctypes.c_uint32()
         self._num_bytes = ctypes.c_int64()
 
-    def next(self, timeout_s: float, *, waited_s: float = 0.0) -> RankPlan | None:
+    def next(
+        self, timeout_s: float, *, waited_s: float = 0.0, called_s: float = 0.0
+    ) -> RankPlan | None:
         """See PlanReader."""
-        self._view.waited_ns = int(waited_s * 1e9)
+        self._view.waited_ns, self._view.called_ns = int(waited_s * 1e9), int(called_s * 1e9)
         if not self._read(timeout_s):
             return None
         kind = PlanKind(self._kind.value)

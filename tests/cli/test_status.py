@@ -36,6 +36,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     checks: list[bool] = field(default_factory=list)
     spares: list[Any] = field(default_factory=list)
     restarts: list[Any] = field(default_factory=list)
+    paces: list[Any] = field(default_factory=list)
 
     def add(
         self,
@@ -91,6 +92,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
             violations=self.violations if request.check_invariants else [],
             engine_pid=78,
             uptime_s=11.0,
+            rank_paces=self.paces,
         )
 
 
@@ -166,7 +168,8 @@ def test_an_engine_of_several_ranks_has_a_line_for_each(fleet: FakeFleet) -> Non
     fleet.add("decode-0", "decode", ranks=((0,), (1, 2)))
     *_, heading, first, second = cli("status", "--grpc", fleet.address).stdout.splitlines()
     assert heading.split()[:3] == ["WORKER", "RANK", "PID"]
-    assert first.split() == ["decode-0", "0", "500", "here", "cpu", "0", "64", "MiB", "7"]
+    cells = ["decode-0", "0", "500", "here", "cpu", "0", "64", "MiB", "7", "-", "-"]
+    assert first.split() == cells
     assert second.split()[5] == "1,2"
     report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
     ranks = report["members"][0]["ranks"]
@@ -177,6 +180,24 @@ def test_an_engine_of_several_ranks_has_a_line_for_each(fleet: FakeFleet) -> Non
     assert {(rank["node"], rank["device"], rank["generation"]) for rank in ranks} == {
         ("here", "cpu", 7)
     }
+
+
+def test_how_ranks_keep_pace_is_shown_beside_what_they_are(fleet: FakeFleet) -> None:
+    fleet.add("decode-0", "decode", ranks=((0,), (1, 2)))
+    fleet.paces = [
+        worker_pb2.RankPace(
+            rank=rank, step_collectives_ms=0.5, step_wait_ms=0.25, step_skew_ms=skew_ms
+        )
+        for rank, skew_ms in ((1, 0.125), (0, 0.0))
+    ]
+    *_, heading, first, second = cli("status", "--grpc", fleet.address).stdout.splitlines()
+    assert heading.split()[-2:] == ["COLLECTIVES", "SKEW"]
+    assert first.split()[-4:] == ["0.50", "ms", "0.00", "ms"]
+    assert second.split()[-4:] == ["0.50", "ms", "0.12", "ms"]
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    ranks = report["members"][0]["ranks"]
+    assert [rank["step_skew_ms"] for rank in ranks] == [0.0, 0.125]
+    assert {(rank["step_collectives_ms"], rank["step_wait_ms"]) for rank in ranks} == {(0.5, 0.25)}
 
 
 @pytest.mark.parametrize("state", ["resting", "silent", "connecting"])

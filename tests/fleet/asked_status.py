@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import msgspec
 
+from cli.rank_status import RankStatus, rank_statuses
 from cluster.join_token import operators_token
-from cluster.membership.member import ranks_from_wire
 from cluster.token_channel import TOKEN_KEY
 from cluster.wire import load_from_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
@@ -55,10 +55,16 @@ def _member(seen: membership_pb2.MemberState, *, check: bool) -> dict[str, Any]:
         "address": member.address,
         "pid": member.pid,
         "engine_pid": own.engine_pid if own else 0,
-        "ranks": [msgspec.to_builtins(facts) for facts in ranks_from_wire(member.ranks)],
+        "ranks": [msgspec.to_builtins(rank) for rank in _ranks(member, own)],
         "load": msgspec.to_builtins(load_from_wire(own.load if own else seen.load)),
         "violations": list(own.violations) if own else [],
     }
+
+
+def _ranks(
+    member: membership_pb2.Member, own: worker_pb2.StatusResponse | None
+) -> list[RankStatus]:
+    return rank_statuses(member.ranks, own.rank_paces if own else ())
 
 
 def _own_word(address: str, *, check: bool) -> worker_pb2.StatusResponse | None:

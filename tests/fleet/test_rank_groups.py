@@ -52,6 +52,19 @@ def test_the_status_has_a_row_for_each_rank(fleet_of_two_ranks):
     assert len({rank["generation"] for rank in ranks}) == 1
 
 
+async def test_the_status_tells_how_long_a_step_is_in_collectives(fleet_of_two_ranks, reference):
+    await answer_all(fleet_of_two_ranks, reference.prompts[:1], at_once=1)
+    await asyncio.to_thread(
+        wait_for,
+        lambda: all(r["step_collectives_ms"] > 0 for r in member(fleet_of_two_ranks)["ranks"]),
+        timeout_s=LIMIT_S,
+        what="a pace of both ranks",
+    )
+    for rank in member(fleet_of_two_ranks)["ranks"]:
+        assert rank["step_collectives_ms"] >= rank["step_wait_ms"] >= 0
+    assert min(rank["step_skew_ms"] for rank in member(fleet_of_two_ranks)["ranks"]) == 0
+
+
 async def test_a_spare_takes_the_place_of_a_worker_whose_rank_is_killed(
     fleet_of_two_ranks, reference
 ):

@@ -15,7 +15,7 @@ def value_of(metrics: WorkerMetrics, name: str, **labels: str) -> float | None:
 
 def waits(num_plans: int, *seconds: float) -> list[RankWait]:
     return [
-        RankWait(rank=rank, num_plans=num_plans, waited_s=waited_s)
+        RankWait(rank=rank, num_plans=num_plans, waited_s=waited_s, called_s=2 * waited_s)
         for rank, waited_s in enumerate(seconds)
     ]
 
@@ -26,4 +26,5 @@ def test_waits_of_ranks_are_counted_and_their_last_skew_is_shown() -> None:
     metrics.rank_waits(waits(20, 3.0, 0.5))
     assert value_of(metrics, "rank_wait_seconds_total", rank="0") == 3.0
     assert value_of(metrics, "rank_wait_seconds_total", rank="1") == 0.5
+    assert value_of(metrics, "rank_collective_seconds_total", rank="0") == 6.0
     assert value_of(metrics, "rank_skew_seconds") == pytest.approx(0.15)

@@ -18,6 +18,7 @@ from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
 from cluster.process.background import Background, Loss
+from cluster.rank_pace import PaceMeter, RankPace
 from engine.contract.commands import Cancel, Command, GenerateRequest, Inspect, Submit
 from engine.contract.messages import Frame, Inspection, LoadProgress, Ready
 from worker.engine.link import EngineLink, LifeListener
@@ -42,6 +43,7 @@ class EngineHost:
         self._tokens = itertools.count(1)
         self._background = Background(self._on_loss)
         self._load = EngineLoad()
+        self._pace = PaceMeter()
         self._kv_transport = ""
         self._lost: asyncio.Future[SplitserveError] = asyncio.get_running_loop().create_future()
 
@@ -54,6 +56,11 @@ class EngineHost:
     def load(self) -> EngineLoad:
         """The latest that the engine told."""
         return self._load
+
+    @property
+    def rank_paces(self) -> list[RankPace]:
+        """See EngineView."""
+        return self._pace.latest
 
     @property
     def kv_transport(self) -> str:
@@ -168,6 +175,8 @@ class EngineHost:
     def _take(self, frame: Frame) -> None:
         if frame.load is not None:
             self._load = frame.load
+        if frame.rank_waits:
+            self._pace.take(frame.rank_waits)
         self._kv_transport = frame.kv_transport or self._kv_transport
         for engine_id in self._listeners.route(frame):
             self.send(Cancel(engine_id))

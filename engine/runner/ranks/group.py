@@ -83,7 +83,10 @@ class RankGroup:
     def waits(self) -> list[RankWait]:
         """Of every rank, the conductor's first; as of a moment ago."""
         own = RankWait(
-            rank=CONDUCTOR, num_plans=self._num_plans, waited_s=self._ties.collective.waited_s
+            rank=CONDUCTOR,
+            num_plans=self._num_plans,
+            waited_s=self._ties.collective.waited_s,
+            called_s=self._ties.collective.called_s,
         )
         return [own, *self._ties.watch.waits]
 

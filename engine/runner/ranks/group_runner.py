@@ -5,7 +5,7 @@
                          before it, what there is to say of experts; after it, all of it has to
                          have landed, in a group that is whole
 
-The logits are gathered at every rank, and sampled here alone; the tokens reach the others with the
+The logits are gathered here, and sampled; the tokens reach the others with the
 plan of the next step. A step that fails at one rank has failed at all: nothing is tried again.
 
 On GPUs each rank replays a graph of its own where a step has one. Whether it has follows from the

@@ -38,7 +38,8 @@ class RankTurns:
     def take(self) -> bool:
         """The next message, or a short wait in vain; False once it was STOP."""
         patience_s = _BUSY_S if self._extension.busy else MAX_IDLE_S
-        plan = self._plans.next(patience_s, waited_s=self._collective.waited_s)
+        met = self._collective
+        plan = self._plans.next(patience_s, waited_s=met.waited_s, called_s=met.called_s)
         return plan is None or self._do(plan)
 
     def _do(self, plan: RankPlan) -> bool:

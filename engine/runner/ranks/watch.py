@@ -95,7 +95,12 @@ class RankWatch:
     def waits(self) -> list[RankWait]:
         """Of the ranks, as the watch has seen them last; none before it has."""
         return [
-            RankWait(rank=rank, num_plans=sign.num_plans, waited_s=sign.waited_s)
+            RankWait(
+                rank=rank,
+                num_plans=sign.num_plans,
+                waited_s=sign.waited_s,
+                called_s=sign.called_s,
+            )
             for rank, sign in sorted(self._signs.items())
         ]
 

@@ -45,6 +45,7 @@ void beat(const PlanView& view, int64_t now) {
   ReaderLine& line = reader_of(view, view.rank);
   line.beat_ns.store(now, std::memory_order_relaxed);
   line.waited_ns.store(view.waited_ns, std::memory_order_relaxed);
+  line.called_ns.store(view.called_ns, std::memory_order_relaxed);
 }
 
 PlanOutcome wait_for_message(const PlanView& view, int64_t timeout_ns) {

@@ -6,6 +6,8 @@ import pytest
 
 from cluster.errors import WorkerLost
 from cluster.generation import GeneratedToken, Usage
+from cluster.rank_facts import RankWait
+from cluster.rank_pace import RankPace
 from cluster.sampling import SamplingParams
 from engine.contract.commands import Cancel, GenerateRequest, Inspect
 from engine.contract.messages import Frame, Inspection, RequestEnded, TokenEvent
@@ -110,6 +112,26 @@ async def test_a_question_is_answered_by_the_frame_with_its_number(host, link):
     link.say(Frame(inspections=[Inspection(inspect.token + 7, ["not ours"], [])]))
     link.say(Frame(inspections=[Inspection(inspect.token, ["ours"], [])]))
     assert await asked == ["ours"]
+
+
+async def test_paces_of_ranks_are_those_of_the_latest_steps(host, link):
+    def waits(num_plans: int, *seconds: float) -> list[RankWait]:
+        return [
+            RankWait(rank=rank, num_plans=num_plans, waited_s=waited_s, called_s=2 * waited_s)
+            for rank, waited_s in enumerate(seconds)
+        ]
+
+    assert host.rank_paces == []
+    seen = asyncio.Event()
+    host.observe(lambda frame: seen.set() if not frame.rank_waits else None)
+    for frame in (waits(100, 0.0, 0.0), waits(200, 0.5, 0.25), []):
+        link.say(Frame(rank_waits=frame))
+    async with asyncio.timeout(30):
+        await seen.wait()
+    assert host.rank_paces == [
+        RankPace(rank=0, step_collectives_ms=10.0, step_wait_ms=5.0, step_skew_ms=0.0),
+        RankPace(rank=1, step_collectives_ms=5.0, step_wait_ms=2.5, step_skew_ms=2.5),
+    ]
 
 
 async def test_frames_that_cannot_be_handled_end_the_engine_for_everybody(

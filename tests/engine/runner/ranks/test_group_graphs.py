@@ -60,6 +60,10 @@ class NotedRank:
     def wait_until_landed(self) -> None:
         """See Collective: it has."""
 
+    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
+        """See Collective: as NCCL does it, where every rank gets them."""
+        return self.all_gather(rows)
+
 
 class NotedGraphs:
     """A GraphBackend that runs the work again, and writes that down."""
@@ -105,7 +109,7 @@ class Plans:
     def reader(self, index: int) -> Any:
         """A PlanReader."""
         plans = self.queues[index]
-        return SimpleNamespace(next=lambda timeout_s, waited_s: plans.get(timeout=LIMIT_S))
+        return SimpleNamespace(next=lambda timeout_s, **_: plans.get(timeout=LIMIT_S))
 
 
 def own_runner(card: ModelCard, index: int, rank: ThreadRank, log: Log) -> CudaRunner:
@@ -138,7 +142,7 @@ def steps_of_ranks(
         return logits
 
     def follow(own: CudaRunner, index: int) -> list[torch.Tensor]:
-        ties = cast(Any, SimpleNamespace(waited_s=0.0, busy=False))
+        ties = cast(Any, SimpleNamespace(waited_s=0.0, called_s=0.0, busy=False))
         turns = RankTurns(plans.reader(index - 1), ties, own, extension=ties, experts=ties)
         while turns.take():
             pass
