@@ -66,7 +66,7 @@ class Rebalancer:
         self._due_s = clock() + interval_s
         self._seen: Mapping[int, Sequence[int]] = {}
         self._reading: _Reading | None = None
-        self.balance = ExpertBalance(clock)
+        self.balance = ExpertBalance()
 
     @property
     def is_reading(self) -> bool:
@@ -137,11 +137,10 @@ class Rebalancer:
         return stage(layer, plan.placement)
 
     def _finish(self, reading: _Reading) -> None:
-        now_s, plan = self._clock(), reading.plan
-        self._reading, self._due_s = None, now_s + self._interval_s
+        plan = reading.plan
+        self._reading, self._due_s = None, self._clock() + self._interval_s
         self._failures.start_anew()
         self.balance.num_rebalances += 1
-        self.balance.finished_s = now_s
         _LOG.info(
             "a layer's experts have changed their ranks",
             layer=reading.layer,

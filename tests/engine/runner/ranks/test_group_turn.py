@@ -10,7 +10,6 @@ from cluster.rank_facts import RankWait
 from engine.contract.messages import ExpertNumbers, Frame
 from engine.model.experts.balance import ExpertBalance
 from engine.runner.ranks.group_turn import ConductorTurn
-from tests.manual_clock import ManualClock
 
 WAITS = [RankWait(rank=rank, num_plans=3, waited_s=0.5) for rank in (0, 1)]
 
@@ -27,7 +26,7 @@ def enriched(turn: ConductorTurn, load: EngineLoad | None = None) -> Frame:
 
 
 def test_what_is_said_of_experts_is_said_when_it_has_changed() -> None:
-    balance = ExpertBalance(ManualClock())
+    balance = ExpertBalance()
     turn = turn_of(balance)
     assert enriched(turn).experts is None
     balance.imbalance, balance.num_rebalances = {3: 1.5}, 1
