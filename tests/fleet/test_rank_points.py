@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import psutil
@@ -16,7 +17,7 @@ from tests.fleet.test_faults import member, prefill_has_begun
 from tests.fleet.test_load import body, is_quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-NUM_STREAMS = 4
+NUM_STREAMS = 8
 LIMIT_S = 180.0
 
 
@@ -69,27 +70,36 @@ def is_replaced(fleet, victim):
     ]
 
 
-def segments():
-    """Names in shared memory; what has no name is gone with the processes that had it."""
-    return set(os.listdir("/dev/shm"))
+def processes_of(victim):
+    """The worker's server, and its ranks."""
+    return [victim["pid"], *(rank["pid"] for rank in victim["ranks"])]
+
+
+def segments_of(pids):
+    """Shared memory with a name that these have mapped; what has none is gone with them."""
+    maps = [line for pid in pids for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    paths = {line.split(maxsplit=5)[-1] for line in maps if "/dev/shm/" in line}
+    return {path for path in paths if not path.endswith(" (deleted)")}
 
 
 async def test_a_rank_lost_in_either_pool_under_load_costs_no_wrong_token_and_leaves_nothing(
     unequal_fleet, reference
 ):
-    fleet, before = unequal_fleet, segments()
+    fleet = unequal_fleet
     killed, stopped = (member(fleet, role) for role in ("decode", "prefill"))
+    segments = segments_of(processes_of(killed))
     answers = await streams_hurt(fleet, reference, killed, signal.SIGKILL, salt="killed")
     assert any(streamed.error for streamed in answers)
     wait_for(lambda: is_replaced(fleet, killed), timeout_s=LIMIT_S, what="a new decode worker")
+    segments |= segments_of(processes_of(stopped))
     answers = await streams_hurt(fleet, reference, stopped, signal.SIGSTOP, salt="stopped")
     assert [streamed.error for streamed in answers] == [None] * NUM_STREAMS
     wait_for(lambda: is_quiet(fleet), timeout_s=LIMIT_S, what="every block back")
-    lost = [rank["pid"] for victim in (killed, stopped) for rank in victim["ranks"]]
+    lost = processes_of(killed) + processes_of(stopped)
     wait_for(
         lambda: not any(psutil.pid_exists(pid) for pid in lost), timeout_s=LIMIT_S, what="an end"
     )
-    assert segments() <= before
+    assert not [path for path in segments if Path(path).exists()]
     both = {(role, "rank_lost") for role in ("prefill", "decode")}
     wait_for(
         lambda: both <= fleet.status(check=False)["restarts"].keys(),
