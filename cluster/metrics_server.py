@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import threading
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -10,6 +14,11 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from cluster.errors import ConfigError
 from cluster.process.thread_call import in_thread
+
+MAX_READERS = 16
+"""Each has a thread."""
+READER_TIMEOUT_S = 5.0
+"""Of its silence."""
 
 
 class MetricsServer:
@@ -20,7 +29,7 @@ class MetricsServer:
         """Port 0 takes a free one. Raises ConfigError when the port cannot be had."""
         page = make_wsgi_app(registry)
         try:
-            self._server = make_server(host, port, page, ThreadingWSGIServer, _SilentHandler)
+            self._server = make_server(host, port, page, _FewReaders, _SilentHandler)
         except OSError as cause:
             raise ConfigError(
                 f"metrics cannot listen on {host}:{port} ({cause.strerror}); choose a free port"
@@ -40,6 +49,38 @@ class MetricsServer:
         self._server.server_close()
 
 
+class _FewReaders(ThreadingWSGIServer):
+    """Who comes while there are too many is served, and the one that came first is cut: a scrape
+    takes milliseconds, so what is there for long is no scrape."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._lock = threading.Lock()
+        self._readers: dict[Any, None] = {}
+        super().__init__(*args, **kwargs)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """From the thread that accepts."""
+        with self._lock:
+            if len(self._readers) >= MAX_READERS:
+                first = next(iter(self._readers))
+                del self._readers[first]
+                with contextlib.suppress(OSError):  # its own thread has closed it just now
+                    first.shutdown(socket.SHUT_RDWR)
+            self._readers[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """From the reader's thread, at its end."""
+        with self._lock:
+            self._readers.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that was cut, or has left, is no news."""
+
+
 class _SilentHandler(WSGIRequestHandler):
+    timeout = READER_TIMEOUT_S
+
     def log_message(self, format: str, *args: object) -> None:
         """A scrape is no news."""

@@ -17,12 +17,15 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from cluster.errors import ConfigError
+from cluster.process.descriptors import as_many_descriptors_as_allowed
 from cluster.process.socket_path import socket_path
 
 MAX_WAITING = 1024
 """Messages of one connection, at each of its ends."""
 _HANDSHAKE_BYTES = 1024
 """Beside the longest message: what CURVE adds to one, and its own words."""
+_HANDSHAKE_MS = 2000
+"""For whoever connects to say who it is; it has a descriptor of ours until then."""
 _DOMAIN = b"ranks"
 
 
@@ -49,6 +52,7 @@ class Channels:
         """
         if isinstance(at, str):
             _require_curve()
+            as_many_descriptors_as_allowed()  # strangers hold some for _HANDSHAKE_MS each
         self._at = at
         self.keys: ChannelKeys | None = None
         """None in a folder."""
@@ -63,6 +67,7 @@ class Channels:
         socket = self._context.socket(kind)
         socket.set_hwm(MAX_WAITING)
         socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes + _HANDSHAKE_BYTES)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         if self.keys is not None:
             socket.setsockopt(zmq.CURVE_SERVER, 1)
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._secret)

@@ -33,10 +33,12 @@ class DescriptorDoor:
         self._socket.bind(str(path))
         self._socket.listen(64)
         self._socket.setblocking(False)
+        self._waiting = select.poll()  # select itself knows descriptors to 1023 only
+        self._waiting.register(self._socket, select.POLLIN)
 
     def serve(self) -> None:
         """Answers all that wait now, and waits for nobody. Only this user is answered."""
-        while select.select((self._socket,), (), (), 0)[0]:
+        while self._waiting.poll(0):
             asker, _ = self._socket.accept()
             with asker:
                 packed = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)

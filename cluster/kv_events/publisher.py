@@ -17,6 +17,7 @@ import zmq
 import zmq.asyncio
 
 from cluster.cache_change import CacheChange, CachedBlock
+from cluster.deadline import Sleep
 from cluster.errors import ConfigError, SplitserveError
 from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.wire import (
@@ -34,11 +35,20 @@ from cluster.logs import get_logger
 from cluster.process.background import Background, Loss
 from cluster.process.loop_share import LoopShare
 
-SEND_QUEUE_MESSAGES = 100_000
-"""Per subscriber, as in vLLM; what a slower one misses it asks for again."""
 BLOCKS_PER_MESSAGE = 1024
-"""80 bytes a block: a message of some 100 KB, which takes a reader 1 ms."""
+LONGEST_MESSAGE_BYTES = 128 * 1024
+"""Of a prompt's blocks of 16 tokens, some 115 bytes each; it takes a reader 1 ms. Of blocks of 128
+tokens it is six times as much."""
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+SEND_QUEUE_MESSAGES = MAX_UNSENT_BYTES // LONGEST_MESSAGE_BYTES
+"""For each subscriber that reads nothing: what it misses it asks for again. vLLM keeps 100,000:
+twelve gigabytes of the longest."""
+MAX_REQUEST_BYTES = 512
+"""Of what others send: eight bytes, their names, and the words with which ZMQ begins."""
 SNAPSHOT_TIMEOUT_S = 10.0
+UNREAD_LOOK_S = 0.01
+MAX_UNREAD_LOOKS = 200
+"""At who asked and does not read; meanwhile nobody else is answered."""
 
 _log = get_logger("kv_events")
 
@@ -58,6 +68,7 @@ class KvEventPublisher:
         *,
         buffer: ReplayBuffer | None = None,
         topic: str = "",
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         """`start` listens on `host`."""
         self._endpoints = (f"tcp://{host}:{port}", f"tcp://{host}:{replay_port}")
@@ -65,6 +76,7 @@ class KvEventPublisher:
         self._snapshot = snapshot
         self._topic = topic.encode()
         self._buffer = buffer or ReplayBuffer()
+        self._sleep = sleep
         self._share = LoopShare()
         self._next_number = 0
         self._contexts = (zmq.Context(), zmq.asyncio.Context())
@@ -81,6 +93,8 @@ class KvEventPublisher:
         for socket in (self._pub, self._replay):
             socket.set_hwm(SEND_QUEUE_MESSAGES)
             socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.MAXMSGSIZE, MAX_REQUEST_BYTES)
+        self._replay.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a part of an answer is never dropped
         pub = self._bind(self._pub, self._endpoints[0])
         replay = self._bind(self._replay, self._endpoints[1])
         self.publish(CacheChange(cleared=True))
@@ -128,11 +142,20 @@ class KvEventPublisher:
                 )
                 continue
             peer, _, start = frames
-            if start == END:
-                await self._send_snapshot(peer)
-            else:
-                await self._send_buffered(peer, decode_sequence(start))
-            await self._send(peer, b"", END, b"")
+            try:
+                await self._answer(peer, start)
+            except zmq.ZMQError as failure:  # it has left, or does not read
+                _log.warning(
+                    "whoever asked for past KV events did not read them to their end",
+                    error=str(failure),
+                )
+
+    async def _answer(self, peer: bytes, start: bytes) -> None:
+        if start == END:
+            await self._send_snapshot(peer)
+        else:
+            await self._send_buffered(peer, decode_sequence(start))
+        await self._send(peer, b"", END, b"")
 
     async def _send_snapshot(self, peer: bytes) -> None:
         number = self._next_number - 1  # before asking: the snapshot surely contains it
@@ -159,7 +182,15 @@ class KvEventPublisher:
             await self._send(peer, self._topic, encode_sequence(number), payload)
 
     async def _send(self, peer: bytes, *frames: bytes) -> None:
-        await self._replay.send_multipart((peer, b"", *frames))
+        """Waits while too much is unread there. Raises ZMQError when that lasts, or it has left."""
+        message = (peer, b"", *frames)
+        for _ in range(MAX_UNREAD_LOOKS):
+            try:
+                await self._replay.send_multipart(message, zmq.NOBLOCK)
+                return
+            except zmq.Again:  # nothing says when one reader of a ROUTER has read
+                await self._sleep(UNREAD_LOOK_S)
+        await self._replay.send_multipart(message, zmq.NOBLOCK)
 
 
 def _never_needed(loss: Loss) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from router.front.doors import DoorContext
 from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
 from router.front.pipeline import PreparedGeneration, check_scored
-from router.front.text_work import LARGE_BODY_BYTES
+from router.front.text_work import LARGE_BODY_BYTES, NotHere
 
 TIMINGS_HEADER = b"x-splitserve-timings"
 Answering = Callable[[Exchange, bytes, HeldBody], Coroutine[Any, Any, None]]
@@ -67,7 +68,8 @@ class GenerationEndpoint:
     async def _read(self, exchange: Exchange, body: bytes) -> Plan:
         if len(body) <= LARGE_BODY_BYTES:
             await self._door.share.breathe()
-            return self._reader.read(body)
+            with suppress(NotHere):
+                return self._reader.read(body)
         deadline = self._time_limits(exchange, None).to_first_token
         large = await self._door.pipeline.read_large(
             self._reader.door, body, deadline, exchange.caller()

@@ -11,7 +11,13 @@ from router.api.http.exchange import Exchange
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
 from router.front.body_account import HeldBody
 from router.front.generation_request import TokenPrompt
-from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody, SplitBody
+from router.front.text_work import (
+    LARGE_BODY_BYTES,
+    Door,
+    ReadBody,
+    SplitBody,
+    has_many_ids,
+)
 
 
 class TextReader(Protocol):
@@ -44,14 +50,21 @@ class TextEndpoint:
         limits = self._door.times.limits(exchange.arrived_s, asked_s)
         caller = exchange.caller()
         pipeline, reader = self._door.pipeline, self._reader
-        if len(body) > LARGE_BODY_BYTES:
-            done = await pipeline.read_large(reader.door, body, limits.to_first_token, caller)
+        until = limits.to_first_token
+        split = await self._split_here(body)
+        if split is None:
+            done = await pipeline.read_large(reader.door, body, until, caller)
         else:
-            await self._door.share.breathe()
-            split = reader.split(body)
-            until = limits.to_first_token
             ids = [await pipeline.encode(each, until, caller) for each in split.prompts]
             done = ReadBody(split.rest, tuple(map(TokenPrompt, ids)), split.ignored)
         held.close()
         exchange.headers += self._context.ignored.tell(done.ignored)
         await exchange.reply(await reader.answer(done.rest, done.prompts))
+
+    async def _split_here(self, body: bytes) -> SplitBody | None:
+        """None where that, or what follows, is a text worker's work."""
+        if len(body) > LARGE_BODY_BYTES:
+            return None
+        await self._door.share.breathe()
+        split = self._reader.split(body)
+        return None if split.is_echoed and has_many_ids(split.prompts) else split

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from dataclasses import dataclass, field
 
 from cluster.deadline import Clock
+from cluster.process.descriptors import as_many_descriptors_as_allowed
 
 MIN_CONNECTIONS = 16
 RESERVED_DESCRIPTORS = 192
@@ -57,10 +57,7 @@ class Descriptors:
 
 def shared_descriptors() -> Descriptors:
     """What the process's file descriptors allow; raises the soft limit to the hard one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    free = max(2 * MIN_CONNECTIONS, min(soft, 65_536) - RESERVED_DESCRIPTORS)
+    allowed = as_many_descriptors_as_allowed()
+    free = max(2 * MIN_CONNECTIONS, min(allowed, 65_536) - RESERVED_DESCRIPTORS)
     grpc = min(MAX_GRPC_CONNECTIONS, free // 4)
     return Descriptors(free - grpc, grpc)

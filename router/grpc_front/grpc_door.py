@@ -38,6 +38,7 @@ class GrpcDoor:
             times=door.times,
             draw=door.chance.random,
             background=self._reads,
+            share=door.share,
         )
         everybodys, fleets = ports
         servers = [public_server(host, everybodys, limits, terms)]

@@ -49,6 +49,8 @@ class CallTerms:
     """Of how long the refused are to wait."""
     background: Background
     """Owns reads that nobody waits for any more; to be closed after the server."""
+    share: LoopShare
+    """Of the loop, with all others who work there a little at a time."""
 
 
 def public_server(host: str, port: int, limits: PublicPort, terms: CallTerms) -> RpcServer:
@@ -64,17 +66,16 @@ class PublicCalls(grpc.aio.ServerInterceptor):
         self._limits = limits
         self._terms = terms
         clock, background = terms.times.clock, terms.background
-        reads = MessageReads(background, LoopShare(clock=clock))
+        reads = MessageReads(background, terms.share)
         standing = ClientStanding(limits.lost_time, clock)
         gate = MessageGate(limits.for_clients, standing, clock)
         self._of_clients = MessageIntake(gate, reads, limits.max_message_bytes, terms.let_in)
-        own_reads = MessageReads(background, LoopShare(clock=clock))
         own_gate = MessageGate(limits.for_control, ControlStanding(limits.max_connections), clock)
-        self._of_control = MessageIntake(own_gate, own_reads, CONTROL_MESSAGE_BYTES)
+        self._of_control = MessageIntake(own_gate, reads, CONTROL_MESSAGE_BYTES)
         self._streams = CallPlaces(limits.max_streams)
         self._watches = CallPlaces(limits.max_watches)
         self._dialogues = CallPlaces(limits.max_dialogues)
-        self._questions = own_reads
+        self._questions = reads
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from cluster import metrics_server
 from cluster.errors import ConfigError
-from cluster.metrics_server import MetricsServer
+from cluster.metrics_server import MAX_READERS, MetricsServer
 from cluster.process.background import Background, cancel, nothing_needed
 
 
@@ -71,3 +74,31 @@ async def test_who_stops_serving_at_once_leaves_no_thread_and_the_port_is_free_a
 async def test_a_port_that_is_taken_is_refused_with_what_to_do(page: MetricsServer) -> None:
     with pytest.raises(ConfigError, match="choose a free port"):
         MetricsServer("127.0.0.1", page.port, CollectorRegistry())
+
+
+async def test_silent_readers_have_a_bound_and_keep_nobody_from_the_page(
+    page: MetricsServer,
+) -> None:
+    before = threading.active_count()
+    silent = [await asyncio.open_connection("127.0.0.1", page.port) for _ in range(3 * MAX_READERS)]
+    async with asyncio.timeout(60):
+        assert "requests_total 1.0" in await read(page)
+        for reader, _ in silent[: 2 * MAX_READERS]:
+            assert await reader.read() == b""
+        while threading.active_count() > before + MAX_READERS + 1:
+            await asyncio.sleep(0.01)
+    for _, writer in silent:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_a_reader_that_says_nothing_is_cut_after_a_while(
+    page: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server._SilentHandler, "timeout", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", page.port)
+    async with asyncio.timeout(60):
+        assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()

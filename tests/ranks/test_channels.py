@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +112,24 @@ def test_a_folder_whose_name_is_too_long_for_sockets_is_told_with_the_remedy(
     with pytest.raises(ConfigError, match="set TMPDIR to a folder with a shorter name"):
         channels.listen(zmq.PULL, "reports", max_message_bytes=100)
     channels.close()
+
+
+def test_a_stranger_that_says_nothing_loses_its_connection(
+    channels: Channels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_HANDSHAKE_MS", 100)
+    door = channels.listen(zmq.PULL, "reports", max_message_bytes=100)
+    port = int(address_of(door).rpartition(":")[2])
+    with door, socket.create_connection(("127.0.0.1", port), LIMIT_MS / 1000) as stranger:
+        while stranger.recv(1024):
+            pass  # what ZMQ begins with
+
+
+def test_a_conductor_that_others_reach_may_open_as_many_files_as_it_is_allowed() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+    try:
+        Channels("127.0.0.1").close()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

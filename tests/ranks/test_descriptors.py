@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -57,3 +58,20 @@ def test_a_door_that_is_not_there_is_a_lost_conductor(tmp_path: Path) -> None:
     with pytest.raises(RankLost, match="cannot be fetched") as lost:
         fetch_descriptors(str(tmp_path / "nowhere"), 2)
     assert lost.value.ranks == (0,)
+
+
+def test_the_door_serves_also_behind_a_thousand_other_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("this process may open too few files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    others = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        door = DescriptorDoor(tmp_path / "door", [])
+        assert door._socket.fileno() > 1023
+        door.serve()
+        door.close()
+    finally:
+        for fd in others:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

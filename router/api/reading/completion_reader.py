@@ -17,7 +17,7 @@ from router.api.reading.unsupported import check_completion
 from router.front.generation_request import TextPrompt, TokenPrompt, Wishes
 from router.front.prompt_encoding import checked_ids
 from router.front.served_model import ServedModel
-from router.front.text_work import Door, SplitBody
+from router.front.text_work import Door, NotHere, SplitBody, has_many_ids
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's and vLLM's, for completions that name no `max_tokens`."""
@@ -37,7 +37,10 @@ class CompletionReader:
     def read(self, body: bytes) -> Plan:
         """See BodyReader."""
         request, ignored = self._checked(body)
-        return replace(self._plan(request, self._prompts(request)), ignored=ignored)
+        prompts = self._prompts(request)
+        if request.echo and has_many_ids(prompts):
+            raise NotHere
+        return replace(self._plan(request, prompts), ignored=ignored)
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""

@@ -46,7 +46,7 @@ class BodyReader(Protocol):
     door: Door
 
     def read(self, body: bytes) -> Plan:
-        """Bytes to a plan."""
+        """Bytes to a plan. Raises NotHere for what is to be read as a large one is."""
         ...
 
     def split(self, body: bytes) -> SplitBody:

@@ -1,6 +1,7 @@
 """/tokenize and /detokenize in vLLM's shapes, with the limits of every other body."""
 
 import asyncio
+from typing import Any
 
 import httpx
 import msgspec
@@ -10,8 +11,10 @@ from cluster.models.text.template_sandbox import GLOBAL_NAMES
 from cluster.process.background import cancel
 from cluster.process.lifespan import ProcessState
 from router.api.reading.tokenize_reader import SLICE_TOKENS, TokenizeReader
+from router.front import text_work
 from router.front.generation_request import TokenPrompt
-from router.front.text_work import LARGE_BODY_BYTES
+from router.front.text_work import LARGE_BODY_BYTES, Door, ReadBody
+from router.text_worker.in_process import InProcessText
 from tests.router.front_fakes import CONTEXT_TOKENS, Front, byte_model
 
 CHAT = [{"role": "user", "content": "Hi"}]
@@ -145,3 +148,39 @@ async def test_the_names_of_many_tokens_are_told_in_several_turns_of_the_loop() 
     await cancel([counting])
     assert msgspec.json.decode(answer)["token_strs"] == ["H"] * 4096
     assert turns >= 4096 // SLICE_TOKENS
+
+
+@pytest.fixture
+def read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[Door]:
+    """Doors of the bodies that were given to a text worker; an id more than two is many."""
+    monkeypatch.setattr(text_work, "MAX_DECODED_HERE", 2)
+    doors: list[Door] = []
+    read = InProcessText.read
+
+    async def noted(self: InProcessText, door: Door, *rest: Any) -> ReadBody:
+        doors.append(door)
+        return await read(self, door, *rest)
+
+    monkeypatch.setattr(InProcessText, "read", noted)
+    return doors
+
+
+async def test_many_ids_are_decoded_by_a_text_worker(front, read_elsewhere):
+    few = await post(front, "/detokenize", {"tokens": [72, 105]})
+    assert (few.json(), read_elsewhere) == ({"prompt": "Hi"}, [])
+    many = await post(front, "/detokenize", {"tokens": [72, 105, 33]})
+    assert (many.json(), read_elsewhere) == ({"prompt": "Hi!"}, [Door.DETOKENIZE])
+    await post(front, "/tokenize", {"prompt": "Hello there"})
+    assert read_elsewhere == [Door.DETOKENIZE]
+
+
+async def test_an_echo_of_many_ids_is_read_by_a_text_worker(front, read_elsewhere):
+    for tokens, echo, elsewhere in (
+        ([72, 105, 33], False, []),
+        ([72, 105], True, []),
+        ([72, 105, 33], True, [Door.COMPLETION]),
+    ):
+        answer = await post(front, "/v1/completions", {"prompt": tokens, "echo": echo})
+        text = answer.json()["choices"][0]["text"]
+        assert text.startswith(bytes(tokens).decode()) is echo
+        assert read_elsewhere == elsewhere

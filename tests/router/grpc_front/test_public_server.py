@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cluster.process.background import Background, nothing_needed
+from cluster.process.loop_share import LoopShare
 from protos import inference_pb2, inference_pb2_grpc
 from router.dispatch.time_limits import DefaultTimes
 from router.grpc_front.message_intake import everybody
@@ -22,7 +23,7 @@ from router.grpc_front.public_port import (
     DIALOGUE_MESSAGE_BYTES,
     PublicPort,
 )
-from router.grpc_front.public_server import CallTerms, public_server
+from router.grpc_front.public_server import CallTerms, PublicCalls, public_server
 
 SERVICE = "splitserve.v1.Inference"
 METHODS = ["/splitserve.v1.Inference/ListModels", "/splitserve.v1.Inference/Generate"]
@@ -48,6 +49,7 @@ async def target_of(service: Any = None, **limits: Any) -> AsyncIterator[str]:
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
         draw=Random(1).random,
         background=background,
+        share=LoopShare(),
     )
     server = public_server("127.0.0.1", 0, PublicPort(**{**ANY_PORT, **limits}), terms)
     add = inference_pb2_grpc.add_InferenceServicer_to_server
@@ -250,3 +252,18 @@ async def test_a_connection_without_a_call_is_closed() -> None:
 def ack(settings: bytes) -> bytes:
     """The frame that takes the other side's settings."""
     return settings[:4] + b"\x01" + settings[5:]
+
+
+async def test_messages_are_read_in_the_share_of_the_door() -> None:
+    share, background = LoopShare(), Background(nothing_needed)
+    terms = CallTerms(
+        clients=(SERVICE,),
+        let_in=everybody,
+        times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
+        draw=Random(1).random,
+        background=background,
+        share=share,
+    )
+    calls = PublicCalls(PublicPort(**ANY_PORT), terms)
+    shares = {id(reads._share) for reads in (calls._questions, calls._of_clients._reads)}
+    assert shares == {id(share)} == {id(calls._of_control._reads._share)}
