@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import select
 import signal
@@ -35,6 +36,11 @@ class ForkedChild:
         self._told = told
         self._exit_code: int | None = None
 
+    @property
+    def returncode(self) -> int | None:
+        """As `poll` or `wait` have found it."""
+        return self._exit_code
+
     def poll(self) -> int | None:
         """See RankChild."""
         if self._exit_code is None and select.select([self._told], [], [], 0)[0]:
@@ -50,13 +56,13 @@ class ForkedChild:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """See RankChild."""
         if self._exit_code is None:
             select.select([self._told], [], [], timeout)
         exit_code = self.poll()
         if exit_code is None:
-            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or math.inf)
         return exit_code
 
 
@@ -72,9 +78,15 @@ class ForkClient:
                 pass_fds=(theirs.fileno(),),
             )
 
-    def begin(self, module: str, environ: Mapping[str, str]) -> ForkedChild:
+    def begin(
+        self, module: str, environ: Mapping[str, str], *, leads_session: bool = False
+    ) -> ForkedChild:
         """A fork that runs `module`."""
-        order = ForkOrder(module=module, environ={**environ, PARENT_PID: str(self._server.pid)})
+        order = ForkOrder(
+            module=module,
+            environ={**environ, PARENT_PID: str(self._server.pid)},
+            leads_session=leads_session,
+        )
         stdin, to_stdin = os.pipe()
         from_stderr, stderr = os.pipe()
         told, tell = os.pipe()

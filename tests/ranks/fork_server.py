@@ -1,9 +1,9 @@
-"""`python -m tests.ranks.fork_server DESCRIPTOR`: forks ranks that have imported everything.
+"""`python -m tests.ranks.fork_server DESCRIPTOR`: forks ranks and engines, all imports done.
 
     an order, with three descriptors -> a fork that runs the module as its main -> its pid
     the fork has ended, and is reaped -> its exit code, on the last of these descriptors
 
-A rank's imports cost two seconds of processor time, a fork some milliseconds. Nobody here has a
+Such imports cost two seconds of processor time, a fork some milliseconds. Nobody here has a
 thread, so a fork is whole. It ends when the socket of orders does, and its forks with it.
 """
 
@@ -29,6 +29,7 @@ ENTRY_MODULES = (
     "prefill_worker.rank_process",
     "decode_worker.rank_process",
     "tests.engine.runner.ranks.echo_rank",
+    "tests.worker.odd_process",
 )
 MOST_BYTES = 1 << 17
 """Of an order, whose environment is the most of it."""
@@ -42,6 +43,8 @@ class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     module: str
     environ: dict[str, str]
+    leads_session: bool
+    """As with `start_new_session`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class ForkServer:
 
 def become(order: ForkOrder, standard_input: int, standard_error: int) -> None:
     """In a fork, for the rest of its life: as `python -m <module>` with these descriptors."""
+    if order.leads_session:
+        os.setsid()
     os.dup2(standard_input, 0)
     os.dup2(standard_error, 2)
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)

@@ -28,6 +28,7 @@ from engine.offline.queue import Completion, collect
 from tests.cli.run_cli import ROOT, clean_environ
 from tests.engine.process.test_engine_process import make_spec
 from tests.engine.step.engine_scenario import VirtualClock, request
+from tests.ranks.fork_client import ForkedChild, fork_client
 from worker.engine import client as engine_client
 from worker.engine import engine_child
 from worker.engine.client import EngineClient
@@ -151,6 +152,19 @@ def test_a_start_is_judged_by_its_progress_alone() -> None:
         assert starting.pass_time(18, works=False) is None
     why = starting.pass_time(5, works=True)
     assert "no progress for 20 s while it was at: phase 4" in str(why)
+
+
+@pytest.fixture(autouse=True)
+def engines_are_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How an engine's process starts is asked elsewhere (test_engine_process.py)."""
+
+    def fork(entry_module: str, launch_file: Path) -> ForkedChild:
+        child = fork_client().begin(entry_module, os.environ, leads_session=True)
+        with child.stdin as launch:
+            launch.write(launch_file.read_bytes())
+        return child
+
+    monkeypatch.setattr(engine_child, "_spawn", fork)
 
 
 @contextlib.asynccontextmanager
