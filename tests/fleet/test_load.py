@@ -49,7 +49,7 @@ async def test_64_mixed_requests_all_finish_right_and_leave_nothing(pair_fleet, 
     for index, text in enumerate(texts):
         answer = reference.answers[picks[index]][: lengths[index]]
         assert text == reference.tokenizer.decode(answer, skip_special_tokens=True)
-    wait_for(lambda: is_quiet(pair_fleet), timeout_s=15, what="quiet after 64 requests")
+    wait_for(lambda: is_quiet(pair_fleet), timeout_s=60, what="quiet after 64 requests")
 
 
 async def test_after_200_random_disconnects_every_block_is_free_or_cached(pair_fleet, reference):
@@ -72,7 +72,7 @@ async def test_after_200_random_disconnects_every_block_is_free_or_cached(pair_f
 
         left = sum(await asyncio.gather(*(leave(i) for i in range(NUM_LEAVING))))
     assert left > NUM_LEAVING * 0.9
-    wait_for(lambda: is_quiet(pair_fleet), timeout_s=20, what="quiet after 200 disconnects")
+    wait_for(lambda: is_quiet(pair_fleet), timeout_s=60, what="quiet after 200 disconnects")
     async with httpx.AsyncClient(base_url=pair_fleet.url, timeout=60) as client:
         reply = await client.post("/v1/completions", json=body(reference.prompts[0], max_tokens=16))
     expected = reference.tokenizer.decode(reference.answers[0], skip_special_tokens=True)

@@ -122,7 +122,8 @@ async def test_kill_cuts_a_graceful_stop_short(supervisor: Supervisor, newsroom:
     stopping = asyncio.create_task(supervisor.stop(3600.0))
     await newsroom.wait_for(Stopping, 1)
     supervisor.kill()
-    await asyncio.wait_for(stopping, DEADLINE_S)
+    async with asyncio.timeout(DEADLINE_S):
+        await stopping
 
 
 async def test_a_dead_process_is_started_again_under_its_name(

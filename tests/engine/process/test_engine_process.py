@@ -58,6 +58,8 @@ CARD = ModelCard(
     weight_bytes=1,
 )
 
+DEADLINE_S = 60.0
+
 
 def make_spec(**options: Any) -> EngineSpec:
     return EngineSpec(
@@ -110,7 +112,8 @@ async def test_a_process_loads_serves_and_stops_without_a_trace() -> None:
         completions = {str(i): Completion() for i in range(3)}
         for request_id in completions:
             await client.send(Submit(request(request_id, [1, 2, 3], seed=2**64 - 1)))
-        await asyncio.wait_for(frames_until_ended(client, completions), 30)
+        async with asyncio.timeout(DEADLINE_S):
+            await frames_until_ended(client, completions)
         assert len({tuple(completion.token_ids()) for completion in completions.values()}) == 1
     assert not psutil.pid_exists(ready.pid)
     assert not client.died.done()
@@ -123,7 +126,8 @@ async def test_a_process_that_is_killed_says_so_and_ends_the_frames() -> None:
     async with running() as client:
         ready = await client.start()
         os.kill(ready.pid, signal.SIGKILL)
-        assert "SIGKILL" in await asyncio.wait_for(client.died, 30)
+        async with asyncio.timeout(DEADLINE_S):
+            assert "SIGKILL" in await client.died
         assert [frame async for frame in client.frames()] == []
 
 
@@ -147,7 +151,8 @@ async def test_an_interrupt_from_the_terminal_is_left_to_the_server() -> None:
         body = request("refused", [1, 2, 3], max_tokens=2**20)
         await client.send(Submit(body))
         completions = {"refused": Completion()}
-        await asyncio.wait_for(frames_until_ended(client, completions), 30)
+        async with asyncio.timeout(DEADLINE_S):
+            await frames_until_ended(client, completions)
         ended = completions["refused"].ended
         assert ended is not None
         assert ended.error_code in ("out_of_blocks", "context_length_exceeded")

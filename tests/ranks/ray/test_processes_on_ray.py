@@ -89,7 +89,8 @@ def assert_no_actor(session: RaySession) -> None:
 
 
 async def soon(work: Awaitable[Result]) -> Result:
-    return await asyncio.wait_for(work, DEADLINE_S)
+    async with asyncio.timeout(DEADLINE_S):
+        return await work
 
 
 def worker(source: str, *, ranks: int = 1) -> ProcessSpec:
