@@ -14,7 +14,7 @@ class RankFacts:
     node: str
     """Name of its host."""
     device: str
-    """As torch names it: cpu, cuda:0."""
+    """cpu, or cuda: and how CUDA_VISIBLE_DEVICES of its host names it: cuda:3, cuda:GPU-8a..."""
     generation: int
     """Of its group: another one after every start; 0 where it is alone."""
     kv_heads: tuple[int, ...]
@@ -25,7 +25,8 @@ class RankFacts:
     """The most memory that its process, or device, has had in use when it was loaded; 0: unknown,
     as of all three."""
     loaded_as: str = ""
-    """In what form, and in what units its matrices are shared: the same at all ranks of a group."""
+    """In what form, and in what units its matrices are shared, and of a mixture what chooses the
+    experts: the same at all ranks of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,7 +202,7 @@ def require_one_form(facts: Sequence[RankFacts]) -> None:
             for each in facts
         )
         raise ConfigError(
-            f"the ranks hold the model's matrices in unequal forms:{rows}\nplace them on devices "
-            "of one kind, or choose --weights int8, which all have",
+            f"the ranks hold the model in unequal forms:{rows}\nplace them on devices of one kind; "
+            "where only the form of matrices differs, --weights int8 is one that all have",
             param="weights",
         )
