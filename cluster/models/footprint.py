@@ -84,9 +84,31 @@ def weight_bytes(
 ) -> int:
     """All matrices in their format, vectors in float32. A stored format takes what its files do; a
     rank's part of it as much of that as it has of the numbers."""
-    counted = held_parameters(split)
-    if weights == "stored" and stored_bytes is not None:
-        return stored_bytes * counted.total // parameters(split.config).total
+    return _bytes_of(
+        held_parameters(split), split.config, dtype=dtype, weights=weights, stored=stored_bytes
+    )
+
+
+def exchange_bytes(
+    split: ModelSplit, *, dtype: str, weights: str, stored_bytes: int | None, num_moves: int
+) -> int:
+    """Beside the weights while a rank's experts of one layer change: the at most `num_moves` that
+    it gains, and the layer made anew, which a GPU keeps in one piece."""
+    mixture = split.config.mixture
+    if mixture is None:
+        return 0
+    num_held, width = len(split.experts), len(split.expert_columns)
+    num_gained = min(num_moves, mixture.num_experts - num_held)
+    values = 3 * split.config.hidden_size * width * (num_held + num_gained)
+    made = Parameters(matrices=values, ends=0, vectors=0)
+    return _bytes_of(made, split.config, dtype=dtype, weights=weights, stored=stored_bytes)
+
+
+def _bytes_of(
+    counted: Parameters, config: DecoderConfig, *, dtype: str, weights: str, stored: int | None
+) -> int:
+    if weights == "stored" and stored is not None:
+        return stored * counted.total // parameters(config).total
     item = ITEM_BYTES[dtype]
     if weights == "fp8":
         return counted.matrices + counted.ends * item + counted.vectors * 4

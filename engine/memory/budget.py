@@ -15,7 +15,12 @@ from __future__ import annotations
 import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
-from cluster.models.footprint import HEADROOM_SHARE, weight_bytes, workspace_bytes
+from cluster.models.footprint import (
+    HEADROOM_SHARE,
+    exchange_bytes,
+    weight_bytes,
+    workspace_bytes,
+)
 from cluster.process.free_memory import free_memory_bytes, whole_memory_bytes
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.memory.remedies import MIB, remedies
@@ -43,7 +48,8 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
         weights=request.weights,
         stored_bytes=request.stored_bytes,
     )
-    workspace = workspace_bytes(
+    exchange = _exchange_bytes(request)
+    workspace = exchange + workspace_bytes(
         request.split, dtype=request.dtype_name, max_batch_tokens=request.max_batch_tokens
     )
     headroom = int(available * HEADROOM_SHARE)
@@ -57,6 +63,7 @@ def plan_memory(request: MemoryRequest, available_bytes: int | None = None) -> M
         kv_bytes=_pool_bytes(request, available, room)
         // request.layout.block_bytes
         * request.layout.block_bytes,
+        exchange_bytes=exchange,
     )
     _check_fit(request, budget, room)
     return budget
@@ -76,6 +83,18 @@ def shared_bytes(device: torch.device, share: float, free_bytes: int | None = No
 def context_blocks(tokens: int, block_size: int) -> int:
     """Blocks that one sequence of `tokens` occupies."""
     return -(-tokens // block_size)
+
+
+def _exchange_bytes(request: MemoryRequest) -> int:
+    if not request.num_moves:
+        return 0
+    return exchange_bytes(
+        request.split,
+        dtype=request.dtype_name,
+        weights=request.weights,
+        stored_bytes=request.stored_bytes,
+        num_moves=request.num_moves,
+    )
 
 
 def _pool_bytes(request: MemoryRequest, available: int, room: int) -> int:

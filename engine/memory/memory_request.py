@@ -34,6 +34,8 @@ class MemoryRequest:
     weights: WeightFormat = WeightFormat.FULL
     stored_bytes: int | None = None
     """Size of the weight files: what weights in their stored format take."""
+    num_moves: int = 0
+    """Experts of one layer that may change their ranks at once; 0: they stay where they are."""
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -59,5 +61,8 @@ class MemoryBudget:
     available_bytes: int
     weight_bytes: int
     workspace_bytes: int
+    """Of a step, and of an exchange of experts."""
     headroom_bytes: int
     kv_bytes: int
+    exchange_bytes: int = 0
+    """Of the workspace, what only an exchange of experts takes."""

@@ -66,7 +66,7 @@ def blocks_that_fit(
 ) -> int:
     """Never more than planned. Raises ConfigError where not even one sequence of the largest
     context is left room for, with what would fit."""
-    room = budget.available_bytes - budget.headroom_bytes
+    room = budget.available_bytes - budget.headroom_bytes - budget.exchange_bytes
     room -= measured.held_bytes + measured.library_bytes + measured.step_bytes
     num_blocks = max(0, min(budget.num_blocks, room // layout.block_bytes))
     fitting_tokens = num_blocks * layout.block_size

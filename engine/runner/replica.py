@@ -25,6 +25,7 @@ from engine.memory.budget import plan_memory
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryBudget, MemoryRequest
 from engine.model.decoder import Decoder
+from engine.model.experts.rebalancer import MAX_MOVES
 from engine.model.load_phases import PhaseProgress, PhaseTimer
 from engine.model.weights.decoder_weights import DTYPES
 from engine.model.weights.open_checkpoint import fitted_split
@@ -196,6 +197,7 @@ class ReplicaSize:
             num_sharing=self.portion.num_sharing(self.device),
             weights=weights,
             stored_bytes=spec.card.stored_bytes,
+            num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
         )
 
     def warm_up_limits(self, scratch_block: int) -> WarmUpLimits:

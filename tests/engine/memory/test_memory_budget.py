@@ -17,7 +17,7 @@ from engine.memory.budget import plan_memory, shared_bytes
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
 from engine.memory.memory_request import MemoryRequest
 from engine.runner.portion import Portion
-from tests.cluster.models.configs import SMOLLM2
+from tests.cluster.models.configs import DEEPSEEK_V3, SMOLLM2
 from tests.engine.model.tiny_llama import decoder_config, random_model, tiny_config
 
 GIB = 1 << 30
@@ -228,3 +228,19 @@ def test_an_engine_that_starts_again_on_a_cpu_beside_another_fits_where_it_did(
     assert first == shared_bytes(torch.device("cpu"), 0.5) == 8 * GIB
     free[0] = 3 * GIB  # others have it: no plan is made with what is not there
     assert shared_bytes(torch.device("cpu"), 0.5) == 3 * GIB
+
+
+def test_a_pool_leaves_room_for_a_layer_of_experts_that_is_made_anew() -> None:
+    split = ModelSplit(config=DEEPSEEK_V3, rank=Rank(0, 32))
+    layout = KvLayout.of_part(split, 16, torch.bfloat16)
+    still = replace(request(device="cuda"), split=split, layout=layout)
+    kept = plan_memory(still, 120 * GIB)
+    less = plan_memory(replace(still, num_moves=16), 120 * GIB)
+    of_one_expert = 3 * 7168 * 2048 * 2
+    assert less.exchange_bytes == (256 // 32 + 16) * of_one_expert
+    block_bytes = kept.kv_bytes // kept.num_blocks
+    assert abs(kept.kv_bytes - less.kv_bytes - less.exchange_bytes) < block_bytes
+
+
+def test_a_model_without_experts_needs_nothing_for_their_exchange() -> None:
+    assert plan_memory(replace(request(), num_moves=16), 64 * GIB).exchange_bytes == 0
