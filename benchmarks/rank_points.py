@@ -68,17 +68,15 @@ class Outcome:
 
 
 def points_of(pool: str, num_points: int, num_ranks: int) -> list[Point]:
-    """Of 20 over a whole life, so many, evenly."""
-    found = []
-    for number in range(NUM_POINTS):
-        how = (signal.SIGKILL, signal.SIGSTOP)[(number + number // 10) % 2]
-        point = Point(pool, how, number // 2 % num_ranks)
-        if number < 9:
-            point = Point(pool, how, point.rank, share_of_ttft=number / 9)
-        elif number < NUM_POINTS - 1:
-            point = Point(pool, how, point.rank, num_pieces=1 + (number - 9) * (MAX_TOKENS // 10))
-        found.append(point)
-    return [found[number * NUM_POINTS // num_points] for number in range(num_points)]
+    """Of 20 over a whole life, so many, evenly; kills and stops in turn, and ranks two by two."""
+    places: list[tuple[float | None, int | None]] = [(number / 9, None) for number in range(9)]
+    places += [(None, 1 + number * (MAX_TOKENS // 10)) for number in range(NUM_POINTS - 10)]
+    places.append((None, None))
+    chosen = [places[number * NUM_POINTS // num_points] for number in range(num_points)]
+    return [
+        Point(pool, (signal.SIGKILL, signal.SIGSTOP)[number % 2], number // 2 % num_ranks, *place)
+        for number, place in enumerate(chosen)
+    ]
 
 
 async def lose_at(
