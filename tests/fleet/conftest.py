@@ -47,12 +47,6 @@ def fleet_of_two_ranks(fleets):
 
 
 @pytest.fixture
-def fleet_of_three_ranks(fleets):
-    """One decode worker whose engine is three processes, in fp32."""
-    return fleets.running("fleet_of_three_ranks")
-
-
-@pytest.fixture
 def unequal_fleet(fleets):
     """A prefill worker of three ranks and a decode worker of two, with blocks of 16 and 64 tokens,
     in fp32."""
