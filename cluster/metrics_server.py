@@ -53,6 +53,8 @@ class _FewReaders(ThreadingWSGIServer):
     """Who comes while there are too many is served, and the one that came first is cut: a scrape
     takes milliseconds, so what is there for long is no scrape."""
 
+    request_queue_size = 4 * MAX_READERS  # with five, who comes in a crowd waits for seconds
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._lock = threading.Lock()
         self._readers: dict[Any, None] = {}
