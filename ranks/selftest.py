@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,9 @@ import torch
 
 from cluster.deadline import Deadline
 from cluster.errors import RankLost
+from cluster.launcher.protocol import VISIBLE_DEVICES
 from cluster.process.own_python import module_argv, module_environ
+from cluster.supervisor.devices import visible_gpus
 from ranks.collectives.rendezvous import (
     CollectiveKind,
     MeetingPlace,
@@ -40,12 +42,12 @@ class SummingReport:
 def run_selftest(*, timeout_s: float = 90.0) -> SummingReport:
     """By the collective that a group on this machine would choose: of GPUs where there are two
     (UNTRIED), else of the CPU. Raises RankLost when a rank fails, is late, or sums wrongly."""
-    device = "cuda" if torch.cuda.device_count() >= NUM_RANKS else "cpu"
+    device = "cuda:0" if torch.cuda.device_count() >= NUM_RANKS else "cpu"
     kind = choose_kind(torch.device(device), is_one_host=True)
-    devices = [device if device == "cpu" else f"cuda:{rank}" for rank in range(NUM_RANKS)]
+    gpus = visible_gpus(os.environ)[:NUM_RANKS] if device != "cpu" else ()
     place = MeetingPlace.open(kind, NUM_RANKS, generation=1)
     try:
-        with _ranks(place, devices) as processes:
+        with _ranks(place, device, gpus) as processes:
             sums = _told_by(processes, Deadline.after(timeout_s))
     finally:
         place.close()
@@ -63,13 +65,16 @@ def _why_slow(kind: CollectiveKind) -> str:
 
 
 @contextmanager
-def _ranks(place: MeetingPlace, devices: Sequence[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """One process on each device; all are gone afterwards."""
+def _ranks(
+    place: MeetingPlace, device: str, gpus: Sequence[str]
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two processes, of which each sees its own of `gpus` alone, as ranks that serve do; all are
+    gone afterwards."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for rank, device in enumerate(devices):
+        for rank in range(NUM_RANKS):
             launch = SelftestLaunch(rank=rank, rendezvous=place.rendezvous, device=device)
-            processes.append(_start(launch))
+            processes.append(_start(launch, {VISIBLE_DEVICES: gpus[rank]} if gpus else {}))
         yield processes
     finally:
         for process in processes:
@@ -77,12 +82,12 @@ def _ranks(place: MeetingPlace, devices: Sequence[str]) -> Iterator[list[subproc
             process.communicate()
 
 
-def _start(launch: SelftestLaunch) -> subprocess.Popen[bytes]:
+def _start(launch: SelftestLaunch, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """A descriptor of the segment has the same number there."""
     fd = launch.rendezvous.segment_fd
     return subprocess.Popen(
         module_argv("ranks.selftest_rank", msgspec.json.encode(launch).decode()),
-        env=os.environ | module_environ(),
+        env={**os.environ, **module_environ(), **environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

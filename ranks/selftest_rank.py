@@ -28,7 +28,7 @@ class SelftestLaunch(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     rendezvous: Rendezvous
     device: str
-    """As torch names it."""
+    """As torch names it; of GPUs it sees its own alone."""
 
 
 class Sums(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from cluster.errors import RankLost, WrongGeneration
+from cluster.errors import ConfigError, RankLost, WrongGeneration
 from cluster.membership.reach import address_towards
 from ranks.collectives.loss import is_taken
 
@@ -27,11 +27,10 @@ STORE_TIMEOUT_S = 60.0
 
 def open_store(host: str, generation: int) -> TCPStore:
     """At `host`, an address of this machine that the ranks reach, and at no other; `.port` is the
-    real one. Raises OSError for an address that is not this machine's, ConfigError for an IPv6
-    one."""
+    real one. Raises ConfigError for an address that is not this machine's, and for an IPv6 one."""
     address_towards(host, 0, who=WHO, param=None)
     limit = timedelta(seconds=STORE_TIMEOUT_S)
-    with socket.create_server((host, 0)) as listener:
+    with _listening(host) as listener:
         store = TCPStore(
             host,
             listener.getsockname()[1],
@@ -43,6 +42,16 @@ def open_store(host: str, generation: int) -> TCPStore:
         listener.detach()  # the store's from here on
     store.set(_GENERATION, str(generation))
     return store
+
+
+def _listening(host: str) -> socket.socket:
+    try:
+        return socket.create_server((host, 0))
+    except OSError as error:
+        raise ConfigError(
+            f"ranks of other hosts were to reach this one at {host}, where it cannot listen "
+            f"({error}); start Ray here with --node-ip-address of this machine"
+        ) from error
 
 
 def join_store(host: str, port: int, generation: int, *, timeout_s: float) -> TCPStore:

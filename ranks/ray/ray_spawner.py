@@ -21,7 +21,8 @@ from cluster.launcher.protocol import VISIBLE_DEVICES, ProcessSpec
 from cluster.launcher.ray.bundles import bundle_of_a_rank, order_of_bundles
 from cluster.launcher.ray.hosting import ActorPlace, Host, begin_hosts, environ_to_share
 from cluster.launcher.ray.machine import HostFacts, is_there, own_facts
-from cluster.launcher.ray.placing import PLACEMENT_GROUP, PlacedGroup, group_of, place_group
+from cluster.launcher.ray.own_group import PLACEMENT_GROUP
+from cluster.launcher.ray.placing import PlacedGroup, group_of, place_group
 from cluster.launcher.ray.session import RaySession
 from cluster.logs import get_logger
 from cluster.process.exit_watch import KILL_TIMEOUT_S

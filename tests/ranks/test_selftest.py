@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
+import torch
 
 from cluster.errors import RankLost
 from kernels.cpu import native_sources
 from ranks import selftest
 from ranks.collectives.rendezvous import CollectiveKind
 from ranks.selftest import run_selftest
-from ranks.selftest_rank import Sums
+from ranks.selftest_rank import SelftestLaunch, Sums
 
 
 @pytest.mark.long
@@ -41,3 +46,23 @@ def test_wrong_sums_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "_told", lambda *_: wrong)
     with pytest.raises(RankLost, match="something else than threes"):
         run_selftest()
+
+
+def test_each_rank_on_gpus_sees_its_own_alone_as_ranks_that_serve_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[tuple[str, Mapping[str, str]]] = []
+
+    def start(launch: SelftestLaunch, environ: Mapping[str, str]) -> Any:
+        started.append((launch.device, environ))
+        return subprocess.Popen(("/bin/true",), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(selftest, "visible_gpus", lambda environ: ("4", "GPU-8a", "6"))
+    monkeypatch.setattr(selftest, "_start", start)
+    with pytest.raises(RankLost, match="without a word"):
+        run_selftest()
+    assert started == [
+        ("cuda:0", {"CUDA_VISIBLE_DEVICES": "4"}),
+        ("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-8a"}),
+    ]

@@ -13,6 +13,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from cluster.launcher.ray.own_group import environ_of_own_group
 from cluster.log_writer import STANDARD_ERROR
 from cluster.logs import get_logger
 from cluster.process.background import Background, Loss, cancel
@@ -125,7 +126,8 @@ class EngineChild:
 
 
 def _spawn(entry_module: str, launch_file: Path) -> subprocess.Popen[bytes]:
-    environ = {**TORCH_ENVIRON, **os.environ, **module_environ(), PARENT_PID: str(os.getpid())}
+    environ = {**TORCH_ENVIRON, **os.environ, **environ_of_own_group(), **module_environ()}
+    environ[PARENT_PID] = str(os.getpid())
     environ.pop(REPORT_FD, None)  # the server reports for both
     with launch_file.open("rb") as launch:
         return subprocess.Popen(

@@ -30,7 +30,8 @@ from cluster.launcher.ray.hosting import (
     begin_hosts,
     environ_to_share,
 )
-from cluster.launcher.ray.placing import PLACEMENT_GROUP, place_group
+from cluster.launcher.ray.own_group import PLACEMENT_GROUP
+from cluster.launcher.ray.placing import place_group
 from cluster.launcher.ray.remote_process import RemoteProcess
 from cluster.launcher.ray.session import RaySession
 from cluster.process.own_lateness import SeenTimeout

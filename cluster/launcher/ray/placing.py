@@ -10,6 +10,7 @@ A refusal is a ConfigError with a table: each bundle, what it asks for, and what
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,9 @@ from cluster.launcher.ray.bundles import (
     table_of_what_is_asked,
 )
 from cluster.launcher.ray.library import RayHandle
+from cluster.launcher.ray.own_group import BY_ID
 from cluster.launcher.ray.session import RaySession
 
-PLACEMENT_GROUP = "SPLITSERVE_PLACEMENT_GROUP"
-"""Names the group that holds room for a process's ranks; the process has the first bundle."""
 PLACE_TIMEOUT_S = 30.0
 _ONE_NODE_PATIENCE_S = 5.0
 """For a node that would hold all ranks, while others still hold a part of it: a replica that has
@@ -94,16 +94,27 @@ def check_size(
 
 
 def group_of(session: RaySession, name: str | None) -> PlacedGroup | None:
-    """The group of that name, or else the one that this process runs in as a Ray worker; None:
-    there is none. Raises ConfigError for a name that nobody has."""
+    """The group of that name, or id (own_group.py), or else the one that this process runs in as a
+    Ray worker; None: there is none. Raises ConfigError for one that nobody has."""
     if name is None:
         current = session.ray.util.get_current_placement_group()
         return None if current is None else _placed(session, current, is_own=False)
     try:
-        handle = session.ray.util.get_placement_group(name)
+        handle = _group_called(session.ray, name)
     except ValueError as cause:
         raise ConfigError(f"the placement group {name} is gone: {cause}") from cause
     return _placed(session, handle, is_own=False)
+
+
+def _group_called(ray: RayHandle, name: str) -> RayHandle:
+    """Raises ValueError where there is none."""
+    if not name.startswith(BY_ID):
+        return ray.util.get_placement_group(name)
+    number = ray.PlacementGroupID(bytes.fromhex(name.removeprefix(BY_ID)))
+    handle = importlib.import_module("ray.util.placement_group").PlacementGroup(number)
+    if ray.util.placement_group_table(handle).get("state") != "CREATED":
+        raise ValueError("no group of that id stands")
+    return handle
 
 
 def _asked(

@@ -69,3 +69,8 @@ def test_who_gives_a_rank_up_after_the_group_was_closed_does_no_harm() -> None:
     place = MeetingPlace.open(CollectiveKind.SHARED_MEMORY, 2, generation=1)
     place.close()
     place.give_up(1)
+
+
+def test_an_address_of_another_machine_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"at 192\.0\.2\.1, where it cannot listen"):
+        MeetingPlace.open(CollectiveKind.GLOO, 2, generation=1, address="192.0.2.1")

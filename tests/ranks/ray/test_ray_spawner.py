@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cluster.launcher.ray.placing import PLACEMENT_GROUP
+from cluster.launcher.ray.own_group import PLACEMENT_GROUP
 from cluster.launcher.ray.session import RaySession
 from tests.ranks.ray.cluster_room import (
     DEADLINE_S,
@@ -21,7 +21,7 @@ from tests.ranks.ray.cluster_room import (
     room_held,
 )
 from tests.ranks.ray.conftest import MakeSpawner
-from tests.ranks.ray.inside_a_group import place_two
+from tests.ranks.ray.inside_a_group import place_two, place_two_in_a_child
 from tests.ranks.ray.launches import Heard, end_of, launch
 from tests.ranks.ray.two_raylets import GPUS
 
@@ -144,10 +144,11 @@ def test_a_task_of_ray_s_that_has_a_placement_group_puts_its_ranks_there(
     group = ray.util.placement_group([ONE] * 2, name="of-a-task", strategy="PACK")
     assert group.wait(10)
     strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
-    task = ray.remote(place_two).options(num_cpus=0, resources=ONE, scheduling_strategy=strategy)
-    nodes, ranks = ray.get(task.remote(), timeout=DEADLINE_S)
-    assert nodes == (socket.gethostname(),) * 2
-    assert ranks == [1]  # the task itself is in the first bundle
+    for place in (place_two, place_two_in_a_child):
+        task = ray.remote(place).options(num_cpus=0, resources=ONE, scheduling_strategy=strategy)
+        nodes, ranks = ray.get(task.remote(), timeout=DEADLINE_S)
+        assert nodes == (socket.gethostname(),) * 2
+        assert ranks == [1]  # the task itself is in the first bundle
     assert [row["name"] for row in groups_that_stand(session)] == ["of-a-task"]
     ray.util.remove_placement_group(group)
 
