@@ -28,13 +28,13 @@ from typing import Any
 
 import httpx
 
+from benchmarks.fleet_state import state_of
 from benchmarks.freeze_logs import GONE_ON, RETRIED
 from benchmarks.local_fleet import LocalFleet, whole_fleet
 from benchmarks.migration_streams import KINDS, Answer, Client
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
 from benchmarks.resume_points import try_every_place
-from cli.fleet_status import MemberStatus, ask_fleet
-from cluster.dial.grpc_dialer import GrpcDialer
+from cli.fleet_status import MemberStatus
 
 RESULTS = Path(__file__).parent / "results" / "migration.json"
 NUM_DECODE = 2
@@ -152,7 +152,7 @@ async def _all_ready(fleet: LocalFleet) -> list[MemberStatus]:
     """The decode workers, once all of them serve. Raises TimeoutError."""
     deadline_s = time.monotonic() + BACK_TIMEOUT_S
     while time.monotonic() < deadline_s:
-        status = await ask_fleet(GrpcDialer(), fleet.grpc_address, check=False)
+        status = await state_of(fleet)
         decode = [m for m in status.members if m.role == "decode" and m.router_state == "ready"]
         if len(decode) == NUM_DECODE and all(member.engine_pid for member in decode):
             return sorted(decode, key=lambda member: member.worker_id)
