@@ -2,14 +2,14 @@
 
     python -m benchmarks.bench_ranks [--model smollm2] [--rounds 25] [--json PATH]
 
-Kinds of steps take turns within a round, each as a few steps in a row of which the first does not
-count, as decodes follow each other: a single rank with one thread, and with two; two ranks with one
-thread each; and what each of these computes with its collectives left out, by itself and with the
-other one at once. What two ranks take beyond the slower one's own computing is the overhead: the
-plan, the sums, the gathered logits, and what the ranks wait for each other. The own computing is
-that of both at once, as it is in a step: two cores that read weights share the memory's bandwidth,
-which one by itself has alone. SmolLM2 has three KV heads, so that one of two ranks has two thirds
-of its attention. Peaks of memory are of processes of their own.
+Kinds of steps take turns within a round, each as a few steps in a row of which the second half
+counts, as decodes follow each other: a single rank with one thread, and with two; two ranks with
+one thread each; and what each of these computes with its collectives left out, by itself and with
+the other one at once. What two ranks take beyond the slower one's own computing is the overhead:
+the plan, the sums, the gathered logits, and what the ranks wait for each other. The own computing
+is that of both at once, as it is in a step: two cores that read weights share the memory's
+bandwidth, which one by itself has alone. SmolLM2 has three KV heads, so that one of two ranks has
+two thirds of its attention. Peaks of memory are of processes of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -54,7 +55,8 @@ NUM_RANKS = 2
 PLAN_BYTES = 4096
 """Of a step of 16 decodes at 256 tokens: 2.6 KB."""
 NUM_PLANS = 1000
-STEPS_IN_A_ROW = 4
+IN_A_ROW = {"decode": 4, "prefill": 1}
+"""Steps that count, after as many that do not."""
 PLAN_GOAL_US, OVERHEAD_GOAL_MS = 50.0, 0.3
 NAMES = ("decode, 1 sequence", "decode, 16 sequences", "prefill, 512 tokens")
 MEASURED = tuple(step for step in STEPS if step.name in NAMES)
@@ -129,13 +131,13 @@ class SideBySide:
     """The ranks' own parts at once, each on a thread: as long as the slower one takes."""
 
     def __init__(self, parts: list[DecoderRunner], closers: contextlib.ExitStack) -> None:
-        self._first, *self._others = parts
+        *self._others, self._last = parts  # SmolLM2's last rank has most heads: begun at once
         self._threads = closers.enter_context(ThreadPoolExecutor(len(self._others)))
 
     def forward(self, batch: RaggedBatch) -> None:
         """Of all ranks."""
         begun = [self._threads.submit(part.forward, batch) for part in self._others]
-        self._first.forward(batch)
+        self._last.forward(batch)
         for each in begun:
             each.result()
 
@@ -175,17 +177,22 @@ def step_works(model: str, closers: contextlib.ExitStack) -> dict[str, Callable[
 
 
 def measure_in_rows(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of a step: the mean of those of a row that count, a row of each work in every
+    """Milliseconds of a step: the median of those of a row that count, a row of each work in every
     round."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
-            work()
-            began = time.perf_counter()
-            for _ in range(STEPS_IN_A_ROW - 1):
-                work()
-            times[name].append((time.perf_counter() - began) * 1e3 / (STEPS_IN_A_ROW - 1))
+            count = IN_A_ROW[name.split(",")[0]]
+            row = [timed_ms(work) for _ in range(2 * count)]
+            times[name].append(statistics.median(row[count:]))
     return times
+
+
+def timed_ms(work: Callable[[], object]) -> float:
+    """Of one call."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1e3
 
 
 def overhead_row(step: Step, times: dict[str, list[float]]) -> Row:

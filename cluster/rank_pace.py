@@ -47,15 +47,15 @@ def paces(before: Sequence[RankWait], now: Sequence[RankWait]) -> list[RankPace]
     if between == 0:
         return []
     to_ms = 1e3 / between
-    longest_s = max(late.waited_s - early.waited_s for early, late in pairs)
+    waits = [late.waited_s - early.waited_s for early, late in pairs]
     return [
         RankPace(
             rank=late.rank,
             step_collectives_ms=to_ms * (late.called_s - early.called_s),
-            step_wait_ms=to_ms * (late.waited_s - early.waited_s),
-            step_skew_ms=to_ms * (longest_s - late.waited_s + early.waited_s),
+            step_wait_ms=to_ms * waited_s,
+            step_skew_ms=to_ms * (max(waits) - waited_s),
         )
-        for early, late in pairs
+        for (early, late), waited_s in zip(pairs, waits, strict=True)
     ]
 
 

@@ -44,7 +44,7 @@ def test_the_status_has_a_row_for_each_rank(fleet_of_two_ranks):
 
 
 async def test_the_status_tells_how_long_a_step_is_in_collectives(fleet_of_two_ranks, reference):
-    await answer_all(fleet_of_two_ranks, reference.prompts[:1], at_once=1)
+    await answer_all(fleet_of_two_ranks, reference.prompts[:6], at_once=1)
     await asyncio.to_thread(
         wait_for,
         lambda: all(r["step_collectives_ms"] > 0 for r in member(fleet_of_two_ranks)["ranks"]),
