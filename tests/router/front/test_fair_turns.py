@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from router.front import fair_turns
 from router.front.caller import Caller
 from router.front.fair_turns import (
     CallerCounts,
@@ -139,3 +140,20 @@ def test_whoever_comes_and_goes_everybody_is_served_in_the_end() -> None:
                 placed.append(claim)
                 taken.add(claim.caller)
                 assert len(placed) == taken.num <= num_places
+
+
+def test_who_is_refused_is_the_last_by_all_that_turns_go_by() -> None:
+    """Against one look at everybody, whole."""
+    chance = Random(3)
+    for _ in range(300):
+        waiting = [
+            replace(
+                claims(chance.choice(("a1", "a2", "b1", "b2", "c1")))[0],
+                is_known=chance.random() < 0.5,
+                is_doubted=chance.random() < 0.2,
+            )
+            for _ in range(chance.randint(1, 9))
+        ]
+        in_line = CallerCounts(each.caller for each in waiting)
+        expected = max(reversed(waiting), key=lambda each: fair_turns._rank(each, in_line))
+        assert last_in_turn(waiting, in_line) is expected
