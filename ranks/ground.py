@@ -8,12 +8,15 @@ In shared memory for ranks of one host, with sockets in a folder; over TCP for o
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from cluster.errors import ConfigError
 from cluster.process.socket_path import socket_path
+from kernels.cpu.native_sources import NativeUnavailable
 from ranks.channels import Channels
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace
 from ranks.collectives.segment import SharedSegment
@@ -143,7 +146,7 @@ class RingInMemory:
     def __init__(self, meeting: SharedSegment, door: Path) -> None:
         """`meeting` stays the caller's. `door` is a path that is free."""
         self.told, self._path = SharedWay(str(door)), door
-        library = load_plans()
+        library = _library()
         segment = PlanSegment.create(meeting.world_size, meeting.generation)
         self.plans = SharedPlanWriter(segment, library)
         try:
@@ -184,3 +187,10 @@ class Connections:
     def close(self) -> None:
         """See GroundWay."""
         self.plans.close()
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        return load_plans()
+    except NativeUnavailable as reason:
+        raise ConfigError(f"plans cannot be written in shared memory: {reason}") from reason

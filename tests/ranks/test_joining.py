@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.errors import RankLost
+from cluster.errors import ConfigError, RankLost
+from kernels.cpu.native_sources import NativeUnavailable
+from ranks import ground as ground_module
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.rendezvous import CollectiveKind, join
+from ranks.collectives.segment import SharedSegment
 from ranks.collectives.store import await_all_here, join_store, open_store
-from ranks.ground import Ground
+from ranks.ground import Ground, RingInMemory
 from ranks.joining import arrive
 from ranks.spawner import RankPlaces
 
@@ -70,3 +73,17 @@ def test_a_rank_that_holds_for_a_conductor_that_is_gone_says_so() -> None:
     with pytest.raises(RankLost, match="conductor of generation 7") as lost:
         await_all_here(mine, 7, timeout_s=LIMIT_S)
     assert lost.value.ranks == (0,)
+
+
+def test_a_conductor_without_native_plans_says_so_in_our_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable() -> None:
+        raise NativeUnavailable("no compiler is here")
+
+    monkeypatch.setattr(ground_module, "load_plans", unavailable)
+    with (
+        contextlib.closing(SharedSegment.create(2, 7)) as meeting,
+        pytest.raises(ConfigError, match="no compiler is here"),
+    ):
+        RingInMemory(meeting, tmp_path / "door")

@@ -82,9 +82,16 @@ class HostedProcess:
             self._process.stop(at_once=at_once)
 
     async def _tell(self, process: LocalProcess) -> None:
-        async for report in process.reports():
-            self._outbox.put(report)
-        self._outbox.put(await process.wait())
+        """An actor that cannot tell any more ends, and its process with it: its starter would wait
+        for ever."""
+        try:
+            async for report in process.reports():
+                self._outbox.put(report)
+            self._outbox.put(await process.wait())
+        except Exception:
+            process.stop(at_once=True)
+            self._end_of_actor()
+            raise
 
     async def _end_with_lease(self, process: LocalProcess) -> None:
         self._lease.renew()

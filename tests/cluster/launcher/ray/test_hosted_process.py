@@ -8,6 +8,7 @@ import signal
 import psutil
 import pytest
 
+from cluster.launcher.local import LocalProcess
 from cluster.launcher.protocol import ProcessExit
 from cluster.launcher.ray import hosted_process
 from cluster.launcher.ray.hosted_process import HostedProcess
@@ -78,3 +79,19 @@ async def test_who_asks_when_there_is_nothing_new_is_told_so_and_asks_again(
         await hosted.stop(at_once=True)
         while not any(isinstance(piece, ProcessExit) for piece in await hosted.news()):
             pass
+
+
+async def test_an_actor_that_cannot_tell_any_more_ends_and_its_process_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(process: LocalProcess) -> object:
+        raise OSError("its pipe is broken")
+
+    actor_left = asyncio.Event()
+    monkeypatch.setattr(LocalProcess, "reports", broken)
+    hosted = HostedProcess(end_of_actor=actor_left.set)
+    await hosted.start(program(SERVES_UNTIL_SIGTERM), {})
+    assert hosted._process is not None
+    async with asyncio.timeout(DEADLINE_S):
+        await actor_left.wait()
+        await hosted._process.wait()
