@@ -45,7 +45,6 @@ class Side:
     def __init__(
         self, spec: EngineSpec, make: ExtensionFactory, rank_module: str, closers: ExitStack
     ) -> None:
-        closers.callback(self._let_go)
         self.spawner = ForkingSpawner(rank_module)
         replica = closers.enter_context(running(spec, self.spawner))
         self._group = replica.group_turn
@@ -63,6 +62,7 @@ class Side:
         self.extension = make(parts)
         self.engine.ask_of_reads(self.extension.has_reads)
         closers.callback(self.extension.close)
+        closers.callback(self._let_go)
 
     def tell(self, command: Command) -> None:
         if not self.extension.handle(command):
@@ -79,6 +79,7 @@ class Side:
     def _let_go(self) -> None:
         """The engine asks its extension about reads, and this asks the engine about blocks: neither
         would go, nor would the pool, before a collector of cycles came."""
+        self.engine.ask_of_reads(lambda _: False)
         del self.engine, self.extension
 
 
