@@ -22,7 +22,7 @@ from cluster.join_token import operators_token
 from cluster.rpc import open_channel
 from tests.fleet.asked_status import asked_status
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
 
 
 def free_port() -> int:
