@@ -25,6 +25,8 @@ from cluster.errors import (
 )
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import RESUME_VERSION
+from router.dispatch.room import with_as_much_room
+from router.dispatch.stream import RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
@@ -129,6 +131,14 @@ class Attempts:
         else:
             has_tries = self._num_failed + 1 < retry_rule(error).max_workers
         return has_tries and self._has_others()
+
+    def may_move(self, request: RoutedRequest, begun_tokens: int) -> bool:
+        """True when the request, whose longest choice has so many tokens, may leave a worker that
+        serves it still: another one is well, and has as much room."""
+        if not self._continues or self._num_moves >= MAX_MOVES:
+            return False
+        others = self._fleet.well(without=self.excluded)
+        return bool(with_as_much_room(others, request, begun_tokens))
 
     def final(self, error: SplitserveError) -> SplitserveError:
         """What the client is told when it does not go on."""

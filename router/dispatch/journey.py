@@ -79,6 +79,10 @@ class Journey:
         """See RunFollower."""
         self._cost = self._cost or cost
 
+    def has_tokens(self) -> None:
+        """See RunFollower."""
+        self._evacuation.has_arrived(self)
+
     def ended(self, error: SplitserveError | None) -> None:
         """See RunFollower. What goes on elsewhere keeps its place in the router."""
         if error is not None and not self.choices.are_over and self._run is not None:
@@ -98,8 +102,9 @@ class Journey:
 
     def may_move(self) -> bool:
         """See Evacuee."""
-        has_worker = self._run is not None and not self.choices.are_over
-        return has_worker and self.attempts.may_go_on(_moved())
+        if self._run is None or not self._run.is_caught_up or self.choices.are_over:
+            return False
+        return self.attempts.may_move(self._sent, self.choices.longest_begun_tokens)
 
     def move(self) -> None:
         """See Evacuee."""
@@ -110,6 +115,7 @@ class Journey:
         """The next worker gets what is left of it. Raises why there is none."""
         goes_on = self._place.is_held and self.attempts.may_go_on(error)
         cause = self.attempts.cause_of(error)
+        self._evacuation.has_left(self)
         self.attempts.failed(worker, error)
         if not goes_on:
             raise self.attempts.final(error)
@@ -135,7 +141,7 @@ class Journey:
         self.clock.tokens(choice, num_tokens)
         if not self._has_token_here:
             self._has_token_here = True
-            self._evacuation.look_at(self)
+            self._evacuation.stays(self)
 
     def _resume(self, worker: WorkerKey, cause: str) -> None:
         """A length that nobody asked for is what the first worker had room for."""

@@ -12,22 +12,32 @@ from router.dispatch.stream import RoutedRequest
 from router.fleet.member import FleetMember
 
 USUAL_ANSWER_TOKENS = 4096
-"""Room for so many more makes a worker as good as a roomier one, where no length was asked for."""
+"""Room for so many more tokens makes a worker as good as a roomier one, where nobody asked for a
+length."""
 
 
 def with_room(members: list[FleetMember], request: RoutedRequest) -> list[FleetMember]:
     """Those that can hold the request. Where it named no length and none can hold a usual answer:
     the roomiest of those that can hold its shortest one."""
+    begun_tokens = request.num_begun_tokens
+    able = with_as_much_room(members, request, begun_tokens)
+    if able or not request.is_default_length:
+        return able
+    able = _holding(members, request, _shortest(request, begun_tokens))
+    largest = max((item.capacity_tokens for item in able), default=0)
+    return [item for item in able if item.capacity_tokens == largest]
+
+
+def with_as_much_room(
+    members: list[FleetMember], request: RoutedRequest, begun_tokens: int
+) -> list[FleetMember]:
+    """Those that a request, whose longest choice has so many tokens already, is not cut short by
+    more than by any other."""
     max_tokens = request.sampling.max_tokens
     if not request.is_default_length:
         return _holding(members, request, max_tokens)
-    shortest = max(request.num_begun_tokens + 1, request.sampling.min_tokens)
-    usual = max(shortest, min(max_tokens, USUAL_ANSWER_TOKENS))
-    if able := _holding(members, request, usual):
-        return able
-    able = _holding(members, request, shortest)
-    largest = max((item.capacity_tokens for item in able), default=0)
-    return [item for item in able if item.capacity_tokens == largest]
+    usual = min(max_tokens, begun_tokens + USUAL_ANSWER_TOKENS)
+    return _holding(members, request, max(_shortest(request, begun_tokens), usual))
 
 
 def cut_to(request: RoutedRequest, worker: FleetMember) -> RoutedRequest:
@@ -36,6 +46,10 @@ def cut_to(request: RoutedRequest, worker: FleetMember) -> RoutedRequest:
     if not request.is_default_length or request.sampling.max_tokens <= room:
         return request
     return replace(request, sampling=replace(request.sampling, max_tokens=max(1, room)))
+
+
+def _shortest(request: RoutedRequest, begun_tokens: int) -> int:
+    return max(begun_tokens + 1, request.sampling.min_tokens)
 
 
 def _holding(

@@ -51,6 +51,11 @@ class RunningChoices:
         return [BegunChoice(c, self._token_ids[c].tolist()) for c in sorted(self._open)]
 
     @property
+    def longest_begun_tokens(self) -> int:
+        """Relayed of the longest choice that goes on."""
+        return max((len(self._token_ids[choice]) for choice in self._open), default=0)
+
+    @property
     def num_tokens(self) -> int:
         """Tokens that count, over all choices."""
         return num_tokens_of(self._counts)

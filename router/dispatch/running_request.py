@@ -40,6 +40,9 @@ class RunFollower(Protocol):
     def computed(self, cost: PromptCost) -> None:
         """The first tokens come next; what was computed before them took this."""
 
+    def has_tokens(self) -> None:
+        """The first tokens have come, read or not. Once."""
+
     def ended(self, error: SplitserveError | None) -> None:
         """No worker will do anything more for it, but for what `error` lets another one do. Once;
         not where the client leaves first."""
@@ -78,6 +81,11 @@ class RunningRequest:
         except BaseException:
             self.close()  # nobody else can
             raise
+
+    @property
+    def is_caught_up(self) -> bool:
+        """True when all that has come is read, and there is more to come."""
+        return self._stream.is_caught_up
 
     async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
@@ -149,8 +157,10 @@ class RunningRequest:
         """They have come, read or not. One that the decode worker has made itself says that its
         engine works; the first of all, that the prompt is computed."""
         self._left_behind.made(num_tokens)
-        if not self._begun and self._assignments is not None:
-            self._assignments.prefilled()
+        if not self._begun:
+            self._follower.has_tokens()
+            if self._assignments is not None:
+                self._assignments.prefilled()
         if self._is_local or choice in self._begun or num_tokens > 1:
             self._standstill.made(now_s)
             if not self._has_decoded:

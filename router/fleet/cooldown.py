@@ -24,6 +24,11 @@ class Cooldown:
         self._is_probed = False
 
     @property
+    def is_trusted(self) -> bool:
+        """True when it has not failed since it last succeeded."""
+        return not self._num_failures
+
+    @property
     def is_resting(self) -> bool:
         """True while no new work should go there."""
         return self._until_s is not None and self._clock() < self._until_s

@@ -103,6 +103,12 @@ class Fleet:
         trusted = [item for item in open_ones if self._is_trusted(item)]
         return trusted or (open_ones if role is Role.DECODE else [])
 
+    def well(self, *, without: frozenset[WorkerKey] = frozenset()) -> list[FleetMember]:
+        """Decode workers that take work, and of which nothing says that they may fail it: they
+        have neither failed lately nor fallen silent."""
+        open_ones = (item for item in self.open(Role.DECODE) if item.key not in without)
+        return [i for i in open_ones if i.cooldown.is_trusted and not self._is_silent(i)]
+
     def open(self, role: Role) -> list[FleetMember]:
         """Members of one role that could be sent something, trusted or not."""
         return [item for item in self.with_role(role) if item.takes_work]

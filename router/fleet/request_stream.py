@@ -75,6 +75,11 @@ class RequestStream:
         self.last_token_s: float | None = None
         """When the latest tokens came from the worker, read or not; None: there are none yet."""
 
+    @property
+    def is_caught_up(self) -> bool:
+        """True when the consumer has taken all that has come, and there is more to come."""
+        return not self._over and self._items.empty()
+
     def add_prompt(self, scored: worker_pb2.PromptTokens) -> None:
         """Tokens of the prompt with their logprobs."""
         self._prompt_tokens_left -= len(scored.tokens)

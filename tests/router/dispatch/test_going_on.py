@@ -1,22 +1,16 @@
 """Answers whose decode worker is lost: another one goes on, and the client notices nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from cluster.errors import DeadlineExceeded, RequestGivenUp, SplitserveError, WorkerLost
-from cluster.generation import EngineLoad, FinishReason, Timing, Usage
+from cluster.generation import FinishReason
 from cluster.identity import Role
-from cluster.sampling import SamplingParams
-from router.control.plane import FleetPlane
 from router.dispatch import attempts, evacuation
-from router.dispatch.stream import Completed
-from router.front.generation_request import GenerationRequest, TokenPrompt, Wishes
-from router.text.choice import ShownToken, TextDelta
-from tests.router.dispatch_bench import PROMPT, is_idle, outcome, router, time_limits
+from router.front.generation_request import GenerationRequest, TokenPrompt
+from tests.router.dispatch_bench import PROMPT, outcome, time_limits
 from tests.router.fake_decode_worker import until
 from tests.router.front_fakes import pipeline_over
 from tests.router.model_worker import (
@@ -29,111 +23,9 @@ from tests.router.model_worker import (
     says_nothing_more,
 )
 from tests.router.planes import PAIRING, prefill_member
+from tests.router.streams_bench import KINDS, LENGTH, Answer, bench, undisturbed, wishes
 
-LENGTH = 42
 EVERY_TOKEN = range(1, 41)
-
-
-def wishes(n: int = 1, **changes: object) -> Wishes:
-    sampling = SamplingParams(max_tokens=1, n=n, logprobs=changes.pop("logprobs", None))  # type: ignore[arg-type]
-    fields: dict[str, object] = {"max_tokens": LENGTH, "seed": 7}
-    return Wishes(sampling=sampling, **(fields | changes))  # type: ignore[arg-type]
-
-
-KINDS = {
-    "one choice": wishes(),
-    "two choices": wishes(n=2),
-    "logprobs": wishes(logprobs=0, keep_tokens=True),
-    "a stop string": wishes(stop=("STOP",)),
-    "a stop string of two choices": wishes(n=2, stop=("STOP",), keep_tokens=True, logprobs=0),
-}
-"""STOP stands for what choice 0 says behind its 29th token."""
-
-
-@dataclass
-class Answer:
-    """What a client has got."""
-
-    texts: dict[int, str] = field(default_factory=dict)
-    tokens: dict[int, list[ShownToken]] = field(default_factory=dict)
-    reasons: dict[int, FinishReason] = field(default_factory=dict)
-    usage: Usage | None = None
-    timing: Timing = field(default_factory=Timing, compare=False)
-
-    def take(self, delta: TextDelta) -> None:
-        assert delta.choice not in self.reasons
-        self.texts[delta.choice] = self.texts.get(delta.choice, "") + delta.text
-        self.tokens.setdefault(delta.choice, []).extend(delta.tokens)
-        if delta.finish_reason is not None:
-            self.reasons[delta.choice] = delta.finish_reason
-
-
-@dataclass
-class Bench:
-    """A router, its workers, and what becomes of them."""
-
-    plane: FleetPlane
-    workers: list[ModelWorker]
-    troubles: dict[str, list[Trouble]]
-
-    async def ask(self, request_id: str, asked: Wishes, *troubles: Trouble) -> Answer:
-        self.troubles[request_id] = list(troubles)
-        request = GenerationRequest(
-            request_id=request_id,
-            prompt=TokenPrompt(PROMPT),
-            wishes=asked,
-            limits=time_limits(60.0),
-        )
-        pipeline, answer = pipeline_over(self.plane.source), Answer()
-        prepared = await pipeline.prepare(request)
-        async with aclosing(pipeline.stream(prepared)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    answer.take(event)
-                elif isinstance(event, Completed):
-                    answer.usage, answer.timing = event.usage, event.timing
-        return answer
-
-    def continued(self, cause: str) -> float:
-        labels = {"cause": cause}
-        name = "splitserve_streams_continued_total"
-        return self.plane.registry.get_sample_value(name, labels) or 0.0
-
-    def given(self, request_id: str) -> list[tuple[ModelWorker, list[int]]]:
-        """Who was sent the request, and how much of each choice with it, in no order."""
-        return [
-            (worker, [len(item.token_ids) for item in submit.resume])
-            for worker in self.workers
-            for submit in worker.submitted
-            if submit.request_id == request_id
-        ]
-
-    def holder_of(self, request_id: str) -> ModelWorker:
-        [(worker, _)] = self.given(request_id)
-        return worker
-
-    async def drain(self, worker: ModelWorker) -> None:
-        """Its next beat says so."""
-        key = worker.member().key
-        await self.plane.store.beat(key, EngineLoad(), draining=True)
-
-
-@asynccontextmanager
-async def bench(num_workers: int = 2, **options: int) -> AsyncIterator[Bench]:
-    troubles: dict[str, list[Trouble]] = {}
-    workers = [ModelWorker(f"decode-{number}", troubles) for number in range(num_workers)]
-    async with router(*workers, **options) as plane:
-        yield Bench(plane, workers, troubles)
-        await until(lambda: is_idle(plane))
-
-
-async def undisturbed(bench: Bench, kind: str) -> tuple[Wishes, Answer]:
-    """With the stop string that is meant."""
-    asked = KINDS[kind]
-    if asked.stop:
-        whole = await bench.ask("unstopped", replace(asked, stop=()))
-        asked = replace(asked, stop=(whole.texts[0][29:33],))
-    return asked, await bench.ask("undisturbed", asked)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -169,7 +61,7 @@ async def test_a_worker_that_drains_is_left_and_what_it_says_later_is_not_heard(
     async with bench() as here:
         asked, expected = await undisturbed(here, "two choices")
         answering = asyncio.create_task(here.ask("r1", asked, Trouble(3, says_nothing_more)))
-        await until(lambda: here.plane.source._evacuation._staying != {})
+        await until(lambda: here.plane.source._evacuation.num_staying > 0)
         first = here.holder_of("r1")
         await here.drain(first)
         await until(lambda: len(here.given("r1")) == 2)
@@ -190,7 +82,7 @@ async def test_answers_leave_a_worker_that_drains_a_few_at_a_time() -> None:
             asyncio.create_task(here.ask(f"r{number}", asked, *waits))
             for number in range(num_answers)
         ]
-        await until(lambda: len(here.plane.source._evacuation._staying) == num_answers)
+        await until(lambda: here.plane.source._evacuation.num_staying == num_answers)
         await here.drain(here.workers[0])
         await here.plane.store.join(other.member())
         for number in range(num_answers):
@@ -209,11 +101,11 @@ async def test_an_answer_that_has_moved_often_stays(monkeypatch: pytest.MonkeyPa
         asked, expected = await undisturbed(here, "one choice")
         waits = [Trouble(3, says_nothing_more)] * 2
         answering = asyncio.create_task(here.ask("r1", asked, *waits))
-        staying = here.plane.source._evacuation._staying
-        await until(lambda: staying != {})
+        evacuation = here.plane.source._evacuation
+        await until(lambda: evacuation.num_staying > 0)
         first = here.holder_of("r1")
         await here.drain(first)
-        await until(lambda: len(here.given("r1")) == 2 and staying != {})
+        await until(lambda: len(here.given("r1")) == 2 and evacuation.num_staying > 0)
         [second] = [worker for worker, begun in here.given("r1") if begun]
         await here.drain(second)
         for frame in [*second.frames_of(second.submitted[-1])][3:]:
@@ -226,7 +118,7 @@ async def test_an_answer_stays_with_a_worker_that_drains_where_nobody_else_is() 
     async with bench(1) as here:
         asked, expected = await undisturbed(here, "one choice")
         answering = asyncio.create_task(here.ask("r1", asked, Trouble(3, says_nothing_more)))
-        await until(lambda: here.plane.source._evacuation._staying != {})
+        await until(lambda: here.plane.source._evacuation.num_staying > 0)
         [worker] = here.workers
         await here.drain(worker)
         for frame in [*worker.frames_of(worker.submitted[-1])][3:]:
@@ -249,7 +141,7 @@ async def test_a_worker_that_stops_counts_for_no_loss() -> None:
         asked, expected = await undisturbed(here, "one choice")
         troubles = [Trouble(3, says_nothing_more), Trouble(4, loses_its_engine)]
         answering = asyncio.create_task(here.ask("r1", asked, *troubles))
-        await until(lambda: here.plane.source._evacuation._staying != {})
+        await until(lambda: here.plane.source._evacuation.num_staying > 0)
         await here.drain(here.holder_of("r1"))
         assert await answering == expected
         assert sorted(begun for _, begun in here.given("r1")) == [[], [3], [7]]

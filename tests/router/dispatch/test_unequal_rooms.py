@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import ContextTooLong, InternalError
+from cluster.generation import BegunChoice
 from cluster.identity import Role
 from cluster.membership.member import MemberState
 from cluster.sampling import SamplingParams
@@ -14,7 +15,7 @@ from router.control.plane import FleetPlane
 from router.dispatch.room import USUAL_ANSWER_TOKENS, with_room
 from router.dispatch.stream import Completed, RoutedRequest
 from router.fleet.member import FleetMember
-from tests.router.dispatch_bench import PROMPT, collect, request, router
+from tests.router.dispatch_bench import PROMPT, collect, request, router, time_limits
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
 
 
@@ -71,3 +72,12 @@ async def test_room_for_a_usual_answer_is_as_good_as_more() -> None:
     assert with_room([holder(len(PROMPT))], asked) == []
     least = SamplingParams(max_tokens=900, min_tokens=600)
     assert with_room([small], replace(asked, sampling=least)) == []
+
+
+async def test_an_answer_that_is_long_already_goes_on_where_a_usual_answer_still_fits() -> None:
+    begun = [BegunChoice(0, [5] * (USUAL_ANSWER_TOKENS + 1000))]
+    asked = as_long_as_may_be(30_000).going_on(begun, time_limits(30.0))
+    small, roomy = holder(asked.num_known_tokens + 1), holder(30_000)
+    usual = holder(asked.num_known_tokens + USUAL_ANSWER_TOKENS)
+    assert with_room([small, usual, roomy], asked) == [usual, roomy]
+    assert with_room([small], asked) == [small]
