@@ -101,6 +101,7 @@ class CruelDialer(GrpcDialer):
     """`drawn`: the fault of every stream so far."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.drawn: list[Fault] = []
         self._chance = random.Random(seed)
 
