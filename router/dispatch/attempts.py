@@ -44,6 +44,8 @@ class RetryRule:
     """How many workers one request may meet before the error is its own."""
     is_workers_fault: bool = False
     """True when the worker should rest."""
+    is_refusal: bool = False
+    """True when the worker has done nothing for it: counted apart."""
 
 
 class MovedOn(Draining):
@@ -55,9 +57,9 @@ ELSEWHERE: dict[type[SplitserveError], RetryRule] = {
     InternalError: RetryRule(2, is_workers_fault=True),
     NothingCame: RetryRule(2),  # whether it stands is judged whenever a request leaves a worker
     TransferFailed: RetryRule(2),
-    NotReady: RetryRule(3),
-    PairingMismatch: RetryRule(3),
-    OutOfBlocks: RetryRule(3),
+    NotReady: RetryRule(3, is_refusal=True),
+    PairingMismatch: RetryRule(3, is_refusal=True),
+    OutOfBlocks: RetryRule(3, is_refusal=True),
 }
 """Errors that another worker may not have. Two for those that a request itself may bring about: one
 that has cost two workers their step is not tried on a third."""
@@ -72,10 +74,10 @@ class Attempts:
         self._continues = continues
         self._tried: frozenset[WorkerKey] = frozenset()
         self._current: FleetMember | None = None
-        self._first_error: SplitserveError | None = None
+        self._last_error: SplitserveError | None = None
         self._pairing_key: str | None = None
         """Of the worker that the client's first tokens are from; None: it has none."""
-        self._num_failed = self._num_lost = self._num_moves = 0
+        self._num_failed = self._num_refused = self._num_lost = self._num_moves = 0
         self._is_judged = False
         """The worker that has the request, for how it ended there."""
 
@@ -89,9 +91,9 @@ class Attempts:
         return self._tried | {item.key for item in members if not self._fits(item)}
 
     @property
-    def first_error(self) -> SplitserveError | None:
-        """Why the first attempt failed."""
-        return self._first_error
+    def last_error(self) -> SplitserveError | None:
+        """What the client is told where there is no worker for another attempt."""
+        return None if self._last_error is None else self.final(self._last_error)
 
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
@@ -106,13 +108,15 @@ class Attempts:
 
     def failed(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The request failed there, with or without a token."""
-        self._first_error = self._first_error or error
+        self._last_error = error
         self.judge(worker, error)
         if self._is_stopping(error):
             self._num_moves += 1
-            return
-        self._num_failed += 1
-        self._num_lost += isinstance(error, WorkerLost)
+        elif retry_rule(error).is_refusal:
+            self._num_refused += 1
+        else:
+            self._num_failed += 1
+            self._num_lost += isinstance(error, WorkerLost)
 
     def judge(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The error has come, read or not: a worker whose fault it is rests from now on."""
@@ -126,11 +130,7 @@ class Attempts:
         to `failed`."""
         if self._pairing_key is not None and not self._continues:
             return False
-        if self._is_stopping(error):
-            has_tries = self._num_moves < MAX_MOVES
-        else:
-            has_tries = self._num_failed + 1 < retry_rule(error).max_workers
-        return has_tries and self._has_others()
+        return self._has_tries(error) and self._has_others()
 
     def may_move(self, request: RoutedRequest, begun_tokens: int) -> bool:
         """True when the request, whose longest choice has so many tokens, may leave a worker that
@@ -145,8 +145,8 @@ class Attempts:
         if self._num_lost < 2 or not isinstance(error, WorkerLost):
             return error
         return RequestGivenUp(
-            f"{self._num_lost} decode workers were lost while they had this request, which may be "
-            f"the cause: it is not tried again; the last one: {error.message}"
+            f"decode workers were lost {self._num_lost} times while they had this request, which "
+            f"may be the cause: it is not tried again; the last time: {error.message}"
         )
 
     def cause_of(self, error: SplitserveError) -> str:
@@ -155,7 +155,14 @@ class Attempts:
 
     def _is_stopping(self, error: SplitserveError) -> bool:
         was_asked = self._current is not None and self._current.state.draining
-        return isinstance(error, MovedOn) or (was_asked and isinstance(error, WorkerLost))
+        return isinstance(error, Draining) or (was_asked and isinstance(error, WorkerLost))
+
+    def _has_tries(self, error: SplitserveError) -> bool:
+        if self._is_stopping(error):
+            return self._num_moves < MAX_MOVES
+        rule = retry_rule(error)
+        num_met = self._num_refused if rule.is_refusal else self._num_failed
+        return num_met + 1 < rule.max_workers
 
     def _has_others(self) -> bool:
         return bool(self._fleet.ready(Role.DECODE, without=self.excluded))

@@ -19,6 +19,7 @@ from cluster.errors import ContextTooLong, InternalError, NoWorker, SplitserveEr
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
+from cluster.process.loop_share import LoopShare
 from router.dispatch.admission import Admission, AdmissionLease
 from router.dispatch.attempts import Attempts
 from router.dispatch.evacuation import Evacuation
@@ -68,6 +69,7 @@ class Dispatcher:
         self._decisions = decisions
         self._desk = RoutingDesk(fleet, index, estimates, chance)
         self._continues = continues
+        self._share = LoopShare()
         self._evacuation = Evacuation(fleet, is_on=continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
         metrics.watch_index(lambda: index.num_blocks)
@@ -82,8 +84,8 @@ class Dispatcher:
             await self._admission.admit(request.tenant, deadline) as place,
             self._under_way(request, counts, place) as journey,
         ):
+            decision = await self._decide(journey)
             while True:
-                decision = await self._decide(journey)
                 try:
                     with self._sent(journey, decision) as run:
                         while isinstance(event := await run.next(), PromptTokens | ChoiceTokens):
@@ -95,7 +97,7 @@ class Dispatcher:
                     if journey.choices.are_over:
                         completed = self._complete_unheard(decision, journey, error)
                         break
-                    self._go_on(journey, decision.route.decode, error)
+                    decision = await self._go_on(journey, decision.route.decode, error)
         yield completed
 
     @contextmanager
@@ -132,7 +134,7 @@ class Dispatcher:
             await self._fleet.wait_for_decode(request.limits.to_first_token)
             decision = self._desk.decide(request, attempts.excluded)
         except (ContextTooLong, NoWorker) as error:  # where it has been it was right
-            raise attempts.first_error or error from None
+            raise attempts.last_error or error from None
         decision.notes += journey.notes
         self._decisions.record(decision)
         journey.clock.dispatched()
@@ -153,10 +155,18 @@ class Dispatcher:
         finally:
             run.close()
 
-    def _go_on(self, journey: Journey, tried: WorkerKey, error: SplitserveError) -> None:
-        """The next worker has it from here on. Raises what the client is told where none has."""
+    async def _go_on(self, journey: Journey, tried: WorkerKey, error: SplitserveError) -> Decision:
+        """Where it goes on. Raises what the client is told where that is nowhere."""
         cause = journey.attempts.cause_of(error)
         journey.go_on(tried, error)
+        await self._share.breathe()  # a worker that is lost lets go of many at once
+        decision = await self._decide(journey)
+        self._note_gone_on(journey, tried, cause, error)
+        return decision
+
+    def _note_gone_on(
+        self, journey: Journey, tried: WorkerKey, cause: str, error: SplitserveError
+    ) -> None:
         facts = {
             "request_id": journey.request_id,
             "worker_id": tried.worker_id,
