@@ -91,7 +91,7 @@ class Engine:
         )
         self._ahead = self._run_ahead_of(replica)
         self.load = LoadReport(self.placement.pool, self.table, self._meter, clock=clock)
-        self._queue = QueueReport(self.table, clock=clock)
+        self._queue = QueueReport(self.table, self._planner.in_turn, clock=clock)
         self._is_stalled = True
 
     @property

@@ -15,6 +15,7 @@ from engine.step.batch.step_work import Span, StepWork
 from engine.step.placement import Placement
 from engine.step.planning.plan import Budget, RunningView, SequenceKey, StepPlan, WaitingView
 from engine.step.planning.scheduler import schedule
+from engine.step.planning.step_cost import StepCost
 from engine.step.planning.urgency import due_ms
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
@@ -51,7 +52,9 @@ class StepPlanner:
         budget = self._budget(self._table.seats_taken())
         is_tight = len(running) > budget.num_available
         views = [
-            self._placement.running_view(r, s, is_tight=is_tight, due_ms=self._due_ms(r, budget))
+            self._placement.running_view(
+                r, s, is_tight=is_tight, due_ms=self._due_ms(r, budget.cost)
+            )
             for r, s in running
         ]
         return self._schedule(views, budget)
@@ -91,6 +94,13 @@ class StepPlanner:
             copies=[pair for pair in copies if pair is not None],
         )
 
+    def in_turn(
+        self, prompts: Iterable[tuple[Request, Sequence]]
+    ) -> list[tuple[Request, Sequence]]:
+        """As they are computed: who is due first, first."""
+        cost = self._costs.cost
+        return sorted(prompts, key=lambda prompt: self._due_ms(prompt[0], cost))
+
     def admit(self, keys: Iterable[SequenceKey]) -> None:
         """Queued sequences that a plan lets in, apart from its other work."""
         wanted = set(keys)
@@ -110,7 +120,7 @@ class StepPlanner:
         )
 
     def _schedule(self, views: list[RunningView], budget: Budget) -> StepPlan:
-        queued = [(self._due_ms(r, budget), s.key, r, s) for r, s in self._table.waiting()]
+        queued = [(self._due_ms(r, budget.cost), s.key, r, s) for r, s in self._table.waiting()]
         queued.sort(key=itemgetter(0, 1))
         return schedule(views, map(self._waiting_view, queued), budget)
 
@@ -118,14 +128,15 @@ class StepPlanner:
         due_ms, _, request, sequence = queued
         return self._placement.waiting_view(request, sequence, due_ms=due_ms)
 
-    def _due_ms(self, request: Request, budget: Budget) -> float:
-        if request.is_open or request.is_resumed:
-            return 0.0  # it decodes, or has done so, here or elsewhere: nobody goes before it
+    def _due_ms(self, request: Request, cost: StepCost) -> float:
+        if request.is_open:
+            return 0.0  # it decodes, or has done so: nobody goes before it
+        is_begun = request.is_remote or request.is_resumed  # a reader waits in mid-answer
         return due_ms(
             request.arrived_s * 1e3,
-            num_tokens=0 if request.is_remote else request.num_to_compute,
+            num_tokens=0 if is_begun else request.num_to_compute,
             deadline_ms=request.deadline.at_s * 1e3,
-            cost=budget.cost,
+            cost=cost,
         )
 
     def _admit(self, request: Request, sequence: Sequence) -> None:

@@ -29,6 +29,7 @@ from tests.engine.step.engine_scenario import (
     small_replica,
     step,
 )
+from tests.manual_clock import ManualClock
 
 PROMPT = [1, 2, 3, 4, 5]
 LENGTH = 8
@@ -207,3 +208,18 @@ def test_what_a_request_took_is_told_with_its_first_tokens() -> None:
     [computed] = frames[-1].computed
     assert (computed.request_id, computed.cached_tokens) == ("a", 4)
     assert not any(step(engine).computed for _ in range(3))
+
+
+def test_answers_that_go_on_keep_an_older_prompt_from_nothing_once_it_is_due() -> None:
+    """Each fills a step, and another one comes with every step."""
+    clock = ManualClock()
+    engine = small_engine(small_replica(400), clock=clock, max_batch_tokens=4)
+    engine.apply(Submit(request("older", PROMPT, mode=PrefillMode.EXPORT)))
+    first: list[str] = []
+    for number in range(20):
+        clock.advance(0.3)
+        begun = [BegunChoice(0, [2, 3])]
+        body = request(f"r{number}", [1 + number % 6, 1], mode=PrefillMode.EXPORT)
+        engine.apply(Submit(structs.replace(body, resume=begun)))
+        first += [event.request_id for event in engine.step().tokens]
+    assert "older" in first[:3]

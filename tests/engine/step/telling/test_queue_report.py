@@ -46,3 +46,12 @@ def test_the_places_are_looked_at_no_more_often_than_readers_are_told() -> None:
     engine.apply(Submit(request("a", PROMPT, mode=PrefillMode.EXPORT)))
     assert engine.step().places
     assert not engine.step().places
+
+
+def test_a_long_prompt_s_place_is_behind_the_short_one_that_is_computed_before_it() -> None:
+    clock = VirtualClock()
+    engine = small_engine(small_replica(num_blocks=64), clock=clock, max_batch_tokens=4)
+    engine.apply(Submit(request("long", 5 * PROMPT, mode=PrefillMode.EXPORT)))
+    engine.apply(Submit(request("short", PROMPT, mode=PrefillMode.EXPORT)))
+    told = places(engine, clock)
+    assert told["long"] == told["short"] + 5 * len(PROMPT)
