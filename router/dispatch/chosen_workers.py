@@ -25,9 +25,10 @@ class Assignments:
     prefill: Assignment | None
     """None: the decode worker computes the prompt."""
 
-    def prefilled(self) -> None:
-        """The prompt is computed: a prefill worker has nothing more to do for it."""
-        self.decode.prefilled()
+    def prefilled(self, left_tokens: int = 0) -> None:
+        """The prompt is computed, and all but so many tokens of choices that go on: a prefill
+        worker has nothing more to do for it."""
+        self.decode.prefilled(left_tokens)
         if self.prefill is not None:
             self.prefill.release()
 
@@ -80,7 +81,7 @@ class ChosenWorkers:
         """Counts the request at the decode worker and at who computes its prompt, or nowhere."""
         num_prompt = request.num_known_tokens
         total = num_prompt + request.max_answer_tokens
-        uncached = self._uncached(self.computing, num_prompt)
+        uncached = self._uncached(self.computing, request.num_tokens_to_compute)
         if self.is_local:
             return Assignments(self.decode.assign(num_tokens=total, prefill_tokens=uncached), None)
         decode = self.decode.assign(num_tokens=total, prefill_tokens=None)

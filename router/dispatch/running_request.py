@@ -68,6 +68,8 @@ class RunningRequest:
         self._is_local = workers.is_local
         self._begun = set[int]()
         """Choices that have a token: the first may be the prefill worker's, the next are not."""
+        self._uncomputed = {begun.choice: len(begun.token_ids) for begun in request.resume}
+        """Tokens of choices that go on, and have no new one yet."""
         self._has_decoded = False
         self._has_left = False
         self._assignments: Assignments | None = None
@@ -159,8 +161,8 @@ class RunningRequest:
         self._left_behind.made(num_tokens)
         if not self._begun:
             self._follower.has_tokens()
-            if self._assignments is not None:
-                self._assignments.prefilled()
+        if choice not in self._begun:
+            self._note_computed(choice)
         if self._is_local or choice in self._begun or num_tokens > 1:
             self._standstill.made(now_s)
             if not self._has_decoded:
@@ -189,6 +191,12 @@ class RunningRequest:
         self._watch.stop()
         if self._assignments is not None:
             self._assignments.release()
+
+    def _note_computed(self, choice: int) -> None:
+        """The prompt is, with its first token; of choices that go on each is with its own."""
+        self._uncomputed.pop(choice, None)
+        if self._assignments is not None:
+            self._assignments.prefilled(sum(self._uncomputed.values()))
 
     def _note_decoded(self) -> None:
         self._has_decoded = True

@@ -57,6 +57,11 @@ class RoutedRequest:
         return len(self.token_ids) + self.num_begun_tokens
 
     @property
+    def num_tokens_to_compute(self) -> int:
+        """Of the prompt, whose blocks are one for all choices, and of all that go on."""
+        return len(self.token_ids) + sum(len(begun.token_ids) for begun in self.resume)
+
+    @property
     def max_answer_tokens(self) -> int:
         """Still to come, over all choices."""
         num_begun = sum(len(begun.token_ids) for begun in self.resume)

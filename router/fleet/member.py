@@ -32,12 +32,13 @@ class Assignment:
         if member.standstill is not None:
             self._turn = member.standstill.given(is_elsewhere=prefill_tokens is None)
 
-    def prefilled(self) -> None:
-        """The prompt is computed; idempotent."""
+    def prefilled(self, left_tokens: int = 0) -> None:
+        """The prompt is computed, but for so many tokens at most; idempotent."""
         if self._member is not None:
-            self._member.pending_prefill_tokens -= self._prefill_tokens
-            self._member.pending_prompts -= self._prefill_tokens > 0
-            self._prefill_tokens = 0
+            left_tokens = min(left_tokens, self._prefill_tokens)
+            self._member.pending_prefill_tokens -= self._prefill_tokens - left_tokens
+            self._member.pending_prompts -= self._prefill_tokens > 0 and not left_tokens
+            self._prefill_tokens = left_tokens
             if self._turn is not None:
                 self._turn.came_back()
 

@@ -11,7 +11,7 @@ from cluster.identity import Role
 from router.dispatch import attempts, evacuation
 from router.front.generation_request import GenerationRequest, TokenPrompt
 from tests.router.dispatch_bench import PROMPT, outcome, time_limits
-from tests.router.fake_decode_worker import until
+from tests.router.fake_decode_worker import Frame, until
 from tests.router.front_fakes import pipeline_over
 from tests.router.model_worker import (
     CACHED_TOKENS,
@@ -194,6 +194,25 @@ async def test_several_choices_are_computed_where_they_go_on() -> None:
         assert not submit.prefill
         decision = here.plane.decisions.find("r1")
         assert decision is not None and decision.route.reason.value == "several_go_on"
+
+
+async def test_several_choices_count_as_what_is_computed_for_all_of_them() -> None:
+    async with bench() as here:
+        asked, held = wishes(n=2), Trouble(0, says_nothing_more)
+        lost = Trouble(20, loses_its_engine)
+        answering = asyncio.create_task(here.ask("r1", asked, lost, held))
+        await until(lambda: len(here.given("r1")) == 2)
+        [(worker, _)] = [given for given in here.given("r1") if given[1]]
+        item = here.plane.fleet.find(worker.member().key)
+        assert item is not None and item.pending_prefill_tokens == len(PROMPT) + 2 * 20
+        frame, *rest = worker.frames_of(worker.submitted[-1])
+        first, second = frame.tokens
+        worker.send(Frame(computed=frame.computed, tokens=[first]))
+        await until(lambda: item.pending_prefill_tokens == 20)
+        for frame in (Frame(tokens=[second]), *rest):
+            worker.send(frame)
+        await answering
+        assert (item.pending_prefill_tokens, item.pending_prompts) == (0, 0)
 
 
 async def test_times_are_those_of_the_first_token_and_add_up() -> None:
