@@ -3,6 +3,7 @@
 an error that another worker may not have -> once more, on another worker
 a worker's own fault -> that worker rests
 a worker that is asked to stop -> on another one, which counts against nobody
+a worker that is lost, or stops -> on the next one that comes, be it the same by a new session
 
 Once its client has tokens, a request goes to workers only whose tokens are the same.
 """
@@ -30,6 +31,7 @@ from router.dispatch.stream import RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
+from router.fleet.worker_session import SessionLost
 
 MAX_MOVES = 8
 """Workers that one request leaves because they stop: each costs its prompt once more. From then on
@@ -67,7 +69,8 @@ _FINAL = RetryRule(1)
 
 
 class Attempts:
-    """Of one request: never the same worker twice. `continues`: also once its client has tokens."""
+    """Of one request: the same worker twice only where its session was lost. `continues`: also once
+    its client has tokens."""
 
     def __init__(self, fleet: Fleet, *, continues: bool = True) -> None:
         self._fleet = fleet
@@ -95,6 +98,11 @@ class Attempts:
         """What the client is told where there is no worker for another attempt."""
         return None if self._last_error is None else self.final(self._last_error)
 
+    @property
+    def waits_for_others(self) -> bool:
+        """True when the next worker may have to come first."""
+        return self._last_error is None or self._may_wait(self._last_error)
+
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
         self._tried |= {worker}
@@ -110,6 +118,8 @@ class Attempts:
         """The request failed there, with or without a token."""
         self._last_error = error
         self.judge(worker, error)
+        if isinstance(error, SessionLost):
+            self._tried -= {worker}
         if self._is_stopping(error):
             self._num_moves += 1
         elif retry_rule(error).is_refusal:
@@ -126,11 +136,11 @@ class Attempts:
             self._fleet.note_request(worker, failed=True)
 
     def may_go_on(self, error: SplitserveError) -> bool:
-        """True when another worker is there that may not have the error. Asked before it is told
-        to `failed`."""
+        """True when another worker is there, or may come, that may not have the error. Asked
+        before it is told to `failed`."""
         if self._pairing_key is not None and not self._continues:
             return False
-        return self._has_tries(error) and self._has_others()
+        return self._has_tries(error) and (self._may_wait(error) or self._has_others())
 
     def may_move(self, request: RoutedRequest, begun_tokens: int) -> bool:
         """True when the request, whose longest choice has so many tokens, may leave a worker that
@@ -163,6 +173,10 @@ class Attempts:
         rule = retry_rule(error)
         num_met = self._num_refused if rule.is_refusal else self._num_failed
         return num_met + 1 < rule.max_workers
+
+    def _may_wait(self, error: SplitserveError) -> bool:
+        """Of a worker that is lost or stops, another one may be about to take the place."""
+        return isinstance(error, WorkerLost) or self._is_stopping(error)
 
     def _has_others(self) -> bool:
         return bool(self._fleet.ready(Role.DECODE, without=self.excluded))

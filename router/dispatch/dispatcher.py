@@ -159,10 +159,19 @@ class Dispatcher:
         """Where it goes on. Raises what the client is told where that is nowhere."""
         cause = journey.attempts.cause_of(error)
         journey.go_on(tried, error)
+        if journey.attempts.waits_for_others:
+            await self._wait_for_another(journey)
         await self._share.breathe()  # a worker that is lost lets go of many at once
         decision = await self._decide(journey)
         self._note_gone_on(journey, tried, cause, error)
         return decision
+
+    async def _wait_for_another(self, journey: Journey) -> None:
+        request = journey.request
+        await self._fleet.wait_until(
+            lambda: self._desk.has_place(request, journey.attempts.excluded),
+            request.limits.to_first_token,
+        )
 
     def _note_gone_on(
         self, journey: Journey, tried: WorkerKey, cause: str, error: SplitserveError

@@ -52,6 +52,12 @@ class RoutingDesk:
             route = replace(route, reason=reason)
         return Decision(request.request_id, view, route, self._fleet.mismatches)
 
+    def has_place(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> bool:
+        """True when a decode worker that is not `excluded` could be sent the request, trusted or
+        not."""
+        members = [item for item in self._fleet.open(Role.DECODE) if item.key not in excluded]
+        return bool(with_room(members, request))
+
     def fitted(self, request: RoutedRequest, decode: WorkerKey) -> RoutedRequest:
         """The request as it is sent there: a length that nobody asked for is cut to the room."""
         item = self._fleet.find(decode)

@@ -10,6 +10,8 @@ A prefill and a decode worker whose pairings differ are both members and never m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -70,6 +72,7 @@ class Fleet:
         self._members: dict[WorkerKey, FleetMember] = {}
         self._blame = Blame()
         self._mismatches = Mismatches()
+        self._is_closed = False
         self.changes = Changes()
         store.watch(self._on_change)
 
@@ -104,8 +107,7 @@ class Fleet:
         return trusted or (open_ones if role is Role.DECODE else [])
 
     def well(self, *, without: frozenset[WorkerKey] = frozenset()) -> list[FleetMember]:
-        """Decode workers that take work, and of which nothing says that they may fail it: they
-        have neither failed lately nor fallen silent."""
+        """Decode workers that take work, and have neither failed lately nor fallen silent."""
         open_ones = (item for item in self.open(Role.DECODE) if item.key not in without)
         return [i for i in open_ones if i.cooldown.is_trusted and not self._is_silent(i)]
 
@@ -134,14 +136,17 @@ class Fleet:
 
     async def wait_for_decode(self, deadline: Deadline) -> None:
         """Returns once some decode worker takes work. Raises NoWorker after a short grace."""
-        if self.why_not_ready() is None:
+        await self.wait_until(lambda: self.why_not_ready() is None, deadline)
+        if (reason := self.why_not_ready()) is not None:
+            raise NoWorker(f"{reason}; start one, or try again later")
+
+    async def wait_until(self, is_there: Callable[[], bool], deadline: Deadline) -> None:
+        """Returns once that is so, a short grace has passed or the router stops."""
+        if is_there():
             return
-        try:
+        with suppress(TimeoutError):
             async with deadline.bound(), SeenTimeout(NO_WORKER_GRACE_S, deadline.clock):
-                await self.changes.until(lambda: self.why_not_ready() is None)
-        except TimeoutError:
-            if (reason := self.why_not_ready()) is not None:
-                raise NoWorker(f"{reason}; start one, or try again later") from None
+                await self.changes.until(lambda: self._is_closed or is_there())
 
     def lives(self, state: MemberState) -> bool:
         """True for a silent decode worker whose session is open: its transport answers pings, so
@@ -196,8 +201,10 @@ class Fleet:
 
     async def close(self) -> None:
         """Ends every session and follower; idempotent."""
+        self._is_closed = True  # nobody waits for a worker any more
         for key in list(self._members):
             self._remove(key, "is disconnected: the router stops")
+        self.changes.announce()
         await self._sessions.all_closed()
         await self._followers.close()
 

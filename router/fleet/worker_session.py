@@ -37,6 +37,10 @@ LAST_RETRY_S = 1.0
 _log = get_logger("worker_session")
 
 
+class SessionLost(WorkerLost):
+    """The way to the process is broken, for now at least: of the process itself it says nothing."""
+
+
 class SessionState(enum.Enum):
     """Whether requests can be sent."""
 
@@ -250,4 +254,4 @@ class WorkerSession:
 
     def _lost(self, reason: str) -> SplitserveError:
         key = self._meant.key
-        return WorkerLost(f"decode worker {key.worker_id} at {self._address} {reason}; try again")
+        return SessionLost(f"decode worker {key.worker_id} at {self._address} {reason}; try again")

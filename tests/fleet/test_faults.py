@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from protos import worker_pb2, worker_pb2_grpc
+from router.fleet.fleet import NO_WORKER_GRACE_S
 from tests.fleet.support import fleet_channel, wait_for
 from tests.fleet.test_load import body as reference_request
 
@@ -63,12 +64,12 @@ async def test_a_prefill_worker_killed_in_mid_prefill_costs_time_only(fleet, ref
     )
 
 
-async def test_a_decode_worker_killed_in_mid_stream_gives_a_typed_error_within_two_seconds(
+async def test_a_decode_worker_killed_in_mid_stream_gives_a_typed_error_unless_the_next_one_comes(
     fleet, reference
 ):
     victim = member(fleet, "decode")
     request = body(reference.prompts[0], max_tokens=1500, stream=True)
-    killed_at, error = 0.0, None
+    killed_at, error, last = 0.0, None, ""
     async with (
         httpx.AsyncClient(base_url=fleet.url, timeout=60) as client,
         client.stream("POST", "/v1/completions", json=request) as reply,
@@ -76,6 +77,7 @@ async def test_a_decode_worker_killed_in_mid_stream_gives_a_typed_error_within_t
         assert reply.status_code == 200
         lines = 0
         async for line in reply.aiter_lines():
+            last = line or last
             lines += line.startswith("data: ")
             if lines == 5 and not killed_at:
                 os.kill(victim["pid"], signal.SIGKILL)
@@ -83,8 +85,11 @@ async def test_a_decode_worker_killed_in_mid_stream_gives_a_typed_error_within_t
             if line.startswith("data: {") and "error" in json.loads(line[6:]):
                 error = json.loads(line[6:])["error"]
                 took_s = time.monotonic() - killed_at
-    assert error is not None and error["code"] == "worker_lost"
-    assert took_s < 2.0
+    if error is None:
+        assert last == "data: [DONE]", "the next one came in time: it goes on to the end"
+    else:
+        assert error["code"] == "worker_lost"
+        assert took_s < 2.0 + NO_WORKER_GRACE_S
     wait_for(
         lambda: is_back(fleet, "decode", victim["incarnation"]),
         timeout_s=60,

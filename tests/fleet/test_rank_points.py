@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.fleet.support import wait_for
+from tests.fleet.test_drain import continued
 from tests.fleet.test_faults import member, prefill_has_begun
 from tests.fleet.test_load import body, is_quiet
 
@@ -98,7 +99,7 @@ async def test_a_rank_lost_in_either_pool_under_load_costs_no_wrong_token_and_le
     folders = [folder_of(killed), folder_of(stopped)]
     assert segments_of(lost) == set(), "there is no name that could be left"
     answers = await streams_hurt(fleet, reference, killed, signal.SIGKILL, salt="killed")
-    assert any(streamed.error for streamed in answers)
+    assert any(streamed.error for streamed in answers) or continued(fleet) > 0
     wait_for(lambda: is_replaced(fleet, killed), timeout_s=LIMIT_S, what="a new decode worker")
     answers = await streams_hurt(fleet, reference, stopped, signal.SIGSTOP, salt="stopped")
     assert [streamed.error for streamed in answers] == [None] * NUM_STREAMS

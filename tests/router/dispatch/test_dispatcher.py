@@ -241,7 +241,10 @@ async def test_a_worker_that_began_to_drain_in_that_moment_is_replaced_by_anothe
     assert isinstance(events[-1], Completed)
 
 
-async def test_the_only_worker_lost_is_an_error_at_once() -> None:
+async def test_the_only_worker_lost_is_an_error_once_no_other_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_module, "NO_WORKER_GRACE_S", 0.05)
     worker = FakeDecodeWorker()
     async with router(worker) as plane:
         task = asyncio.create_task(collect(plane, request()))

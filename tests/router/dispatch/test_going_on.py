@@ -8,7 +8,9 @@ import pytest
 from cluster.errors import DeadlineExceeded, RequestGivenUp, SplitserveError, WorkerLost
 from cluster.generation import FinishReason
 from cluster.identity import Role
+from cluster.pairing import Pairing
 from router.dispatch import attempts, evacuation
+from router.fleet import fleet
 from router.front.generation_request import GenerationRequest, TokenPrompt
 from tests.router.dispatch_bench import PROMPT, outcome, time_limits
 from tests.router.fake_decode_worker import Frame, until
@@ -159,7 +161,10 @@ async def test_where_answers_may_not_go_on_the_client_is_told() -> None:
     [replace(PAIRING, weights_digest="cc"), replace(PAIRING, protocol_version=3)],
     ids=["other weights", "an older version"],
 )
-async def test_an_answer_goes_on_only_where_the_same_tokens_would_come(pairing) -> None:  # type: ignore[no-untyped-def]
+async def test_an_answer_goes_on_only_where_the_same_tokens_would_come(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "NO_WORKER_GRACE_S", 0.05)
     async with bench(1) as here, ModelWorker("decode-other", here.troubles) as other:
         await here.plane.store.join(other.member(pairing=pairing))
         await until(lambda: len(here.plane.fleet.open(Role.DECODE)) == 2)

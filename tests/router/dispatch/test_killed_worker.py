@@ -17,6 +17,7 @@ from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest
+from router.fleet import fleet
 from tests.router.dispatch_bench import time_limits
 from tests.router.fake_decode_worker import FakeDecodeWorker, until
 
@@ -25,8 +26,9 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_request_on_a_worker_that_dies_or_hangs_ends_with_worker_lost_in_time(
-    how: signal.Signals,
+    how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fleet, "NO_WORKER_GRACE_S", 0.05)
     command = (sys.executable, "-m", "tests.router.decode_worker_process")
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None

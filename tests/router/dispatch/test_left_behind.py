@@ -74,7 +74,7 @@ async def test_a_client_that_leaves_before_the_first_token_leaves_nothing() -> N
 
 async def test_a_request_that_ends_after_its_worker_was_restarted_leaves_nothing() -> None:
     worker = FakeDecodeWorker()
-    async with router(worker) as plane, sent(plane, worker) as answer:
+    async with router(worker, continue_streams=False) as plane, sent(plane, worker) as answer:
         worker.send(tokens_frame("r1", 5))
         await until(lambda: plane.fleet.members[0].slow_start.is_proven)
         await plane.store.join(worker.member(incarnation="i2"))
