@@ -23,6 +23,7 @@ from cluster.home import default_home
 from cluster.join_token import JOIN_TOKEN, fleets_token
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
+from cluster.locks import check_router
 from cluster.models.cache.store import ModelStore
 from cluster.process.background import Loss, until_one_ends
 from cluster.supervisor.child import StartFailed
@@ -45,6 +46,7 @@ _FAILED_START_GRACE_S = 2.0
 def serve_fleet(options: ServeOptions) -> ExitCode:
     """Runs the fleet to its end. Raises SplitserveError for what is wrong before any process."""
     os.environ[JOIN_TOKEN] = fleets_token()  # for its children, and for itself
+    check_router(options.router)
     options = _with_claimed_ports(options)
     log_dir = _log_dir(options.log_dir)
     with place_of(options) as place:

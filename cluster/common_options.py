@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.option_field import host_option, option
+
+
+def insecure_option() -> Any:
+    """A field; see cluster/locks.py."""
+    return option(
+        False, "listen beyond this machine although nothing keeps strangers out of a port"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

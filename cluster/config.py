@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.common_options import ModelOptions, PeerOptions
+from cluster.common_options import ModelOptions, PeerOptions, insecure_option
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
@@ -113,6 +113,7 @@ class WorkerOptions:
         0, "ZMQ port of event replay and snapshot; 0 takes a free one"
     )
     router: str | None = option(None, "host:port of the router's gRPC; none: stand alone")
+    insecure: bool = insecure_option()
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     spare: bool = option(False, "load the model, and join the router when promoted")
     peers: PeerOptions = option(PeerOptions, "")
@@ -145,6 +146,7 @@ class RouterOptions:
         "file of API keys (splitserve keys create): who sends none of them is refused; default: "
         "nobody is asked for one",
     )
+    insecure: bool = insecure_option()
     continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
     generation_config: str = option(
         "auto",

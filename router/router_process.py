@@ -15,6 +15,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
+from cluster.locks import check_router
 from cluster.logs import get_logger
 from cluster.process.background import Background
 from cluster.process.freed_memory import FreedMemory
@@ -98,6 +99,7 @@ class RouterProcess:
         stop_requests: StopRequests,
         world: World,
     ) -> None:
+        check_router(options)
         self.stop_requests = stop_requests
         self.addresses: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._options = options

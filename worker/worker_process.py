@@ -22,6 +22,7 @@ from cluster.errors import InternalError
 from cluster.identity import WorkerKey, new_incarnation
 from cluster.join_guard import join_guards
 from cluster.kv_events.publisher import KvEventPublisher
+from cluster.locks import check_worker
 from cluster.logs import configure_logging, get_logger
 from cluster.metrics_server import MetricsServer
 from cluster.models.card import ModelCard
@@ -98,6 +99,7 @@ class WorkerProcess:
         role: RoleService,
         surroundings: Surroundings,
     ) -> None:
+        check_worker(options)
         self.stop_requests = StopRequests(surroundings.on_end)
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._options = options

@@ -167,6 +167,13 @@ async def test_a_taken_port_is_one_clear_error(name: str) -> None:
             await process.run()
 
 
+async def test_a_router_that_strangers_reach_does_not_start_without_a_lock() -> None:
+    model, workers = byte_model(), FakeWorkers(FakeSource(says("ok")))
+    options = RouterOptions(host="0.0.0.0", port=0, grpc_port=0)
+    with pytest.raises(ConfigError, match="--api-keys"):
+        RouterProcess(options, model, workers, InProcessText(model), StopRequests(), World())
+
+
 def test_the_context_is_no_longer_than_the_workers_have_room_for() -> None:
     for room, expected in ((2048, 2048), (10_000, 8192), (None, 8192)):
         assert ContextLimit(8192, lambda room=room: room, ManualClock())() == expected

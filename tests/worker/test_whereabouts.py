@@ -48,7 +48,9 @@ async def test_a_worker_joins_once_the_name_of_its_router_is_known(
     router = ScriptedRouter(beat_interval_s=0.5, clock=time)
     router.is_there = True
     world = World(dialer=ScriptedDialer(router), clock=time, sleep=time.sleep)
-    options = options_for(Role.DECODE, "router:50051", host="0.0.0.0", worker_id=worker_id)
+    options = options_for(
+        Role.DECODE, "router:50051", host="0.0.0.0", insecure=True, worker_id=worker_id
+    )
     async with running_worker(options, world=world):
         await pass_until(time, lambda: router.members)
         (member,) = router.members
@@ -63,7 +65,9 @@ async def test_a_worker_with_an_id_loads_its_model_while_its_routers_name_is_not
 ) -> None:
     asked = late_name(monkeypatch, "router", num_failures=1_000_000)
     time = VirtualTime()
-    options = options_for(Role.DECODE, "router:50051", host="0.0.0.0", worker_id="decode-7")
+    options = options_for(
+        Role.DECODE, "router:50051", host="0.0.0.0", insecure=True, worker_id="decode-7"
+    )
     async with running_worker(options, world=World(clock=time, sleep=time.sleep)) as worker:
         await pass_until(time, lambda: len(asked) > 3)
         assert worker.link.pid is not None

@@ -124,7 +124,8 @@ async def test_a_spare_worker_that_was_asked_to_end_takes_no_place(router):
 
 
 async def test_a_worker_that_listens_everywhere_tells_the_address_that_faces_the_router(router):
-    async with running_worker(options_for(Role.DECODE, router.address, host="0.0.0.0")) as worker:
+    options = options_for(Role.DECODE, router.address, host="0.0.0.0", insecure=True)
+    async with running_worker(options) as worker:
         port = (await worker.ready()).rpartition(":")[2]
         await router.until(lambda: router.joins)
         (member,) = router.joins
@@ -144,7 +145,10 @@ async def test_a_worker_is_reached_where_its_operator_says(router):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"advertise_host": "0.0.0.0"}, {"host": "0.0.0.0", "router": "10.0.0.1:port"}],
+    [
+        {"advertise_host": "0.0.0.0"},
+        {"host": "0.0.0.0", "router": "10.0.0.1:port", "insecure": True},
+    ],
 )
 async def test_a_worker_that_nobody_could_reach_does_not_start(changes):
     async with running_worker(options_for(Role.DECODE, **changes)) as worker:

@@ -1,0 +1,76 @@
+"""A port that strangers reach has a lock, or its process does not start and says which and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.serve import serve_fleet
+from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.errors import ConfigError
+from cluster.join_token import JOIN_TOKEN
+from cluster.locks import check_router, check_worker
+
+TOKEN = "of-this-fleet-alone"
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(JOIN_TOKEN, raising=False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "localhost"])
+def test_on_loopback_no_lock_is_asked_for(host: str) -> None:
+    check_router(RouterOptions(host=host))
+    check_worker(WorkerOptions(host=host))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.7", "router.pool"])
+def test_a_router_that_others_reach_asks_clients_for_keys(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JOIN_TOKEN, TOKEN)
+    named = f"--port 8001 and --grpc-port 50052 .* {host}: .*--api-keys.*--insecure"
+    with pytest.raises(ConfigError, match=named):
+        check_router(RouterOptions(host=host, port=8001, grpc_port=50052))
+    check_router(RouterOptions(host=host, api_keys="keys.json"))
+
+
+@pytest.mark.parametrize(
+    ("fleet_port", "named"), [(None, "--grpc-port 50051"), (50053, "--fleet-port 50053")]
+)
+def test_a_router_that_others_reach_asks_its_fleet_for_the_join_token(
+    fleet_port: int | None, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = RouterOptions(host="0.0.0.0", fleet_port=fleet_port, api_keys="keys.json")
+    with pytest.raises(ConfigError, match=f"{named} would.*{JOIN_TOKEN}.*--insecure"):
+        check_router(options)
+    monkeypatch.setenv(JOIN_TOKEN, TOKEN)
+    check_router(options)
+
+
+def test_a_worker_that_others_reach_asks_for_the_join_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = WorkerOptions(host="0.0.0.0", port=7001)
+    with pytest.raises(ConfigError, match=f"--port 7001 .*{JOIN_TOKEN}.*--insecure"):
+        check_worker(options)
+    monkeypatch.setenv(JOIN_TOKEN, TOKEN)
+    check_worker(options)
+
+
+def test_who_says_insecure_is_believed() -> None:
+    check_router(RouterOptions(host="0.0.0.0", insecure=True))
+    check_worker(WorkerOptions(host="0.0.0.0", insecure=True))
+
+
+def test_a_fleet_that_nothing_locks_is_refused_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPLITSERVE_HOME", str(tmp_path))
+    monkeypatch.setenv(JOIN_TOKEN, TOKEN)  # serve sets it, and this puts it back
+    options = ServeOptions(router=RouterOptions(host="0.0.0.0"))
+    with pytest.raises(ConfigError, match="--port 8000 and --grpc-port 50051 would"):
+        serve_fleet(options)
+    assert list(tmp_path.iterdir()) == []
