@@ -251,6 +251,9 @@ def models_show(
     expert_exchange: Annotated[
         str, typer.Option(help="of these ranks: auto, gather or all-to-all")
     ] = "auto",
+    data_parallel_attention: Annotated[
+        bool, typer.Option(help="these ranks share a mixture's routed experts alone")
+    ] = False,
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16")] = "auto",
     weights: Annotated[str, typer.Option(help="auto, full, int8 or int4")] = "auto",
     kv: Annotated[str, typer.Option(help="auto, int8 or fp8")] = "auto",
@@ -264,5 +267,10 @@ def models_show(
 
     memory_bytes = None if memory is None else size_in_bytes(memory, source="--memory")
     formats = Formats(dtype=dtype, weights=weights, kv=kv)
-    group = group_options(tensor_parallel_size, expert_parallel_size, expert_exchange)
+    group = group_options(
+        tensor_parallel_size,
+        expert_parallel_size,
+        expert_exchange,
+        data_parallel_attention=data_parallel_attention,
+    )
     show_model(model, formats, memory_bytes, checked_form(output), group)

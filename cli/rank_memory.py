@@ -24,19 +24,29 @@ class GroupOptions:
     tensor_parallel_size: int
     expert_parallel_size: int | None = None
     expert_exchange: str = "auto"
+    data_parallel_attention: bool = False
 
 
 def group_options(
     tensor_parallel_size: int | None,
     expert_parallel_size: int | None = None,
     expert_exchange: str = "auto",
+    *,
+    data_parallel_attention: bool = False,
 ) -> GroupOptions | None:
-    """None where no group is asked for. Raises ConfigError for groups of experts without ranks."""
+    """None where no group is asked for. Raises ConfigError for what only ranks can have."""
     if tensor_parallel_size is not None:
         return GroupOptions(
             tensor_parallel_size=tensor_parallel_size,
             expert_parallel_size=expert_parallel_size,
             expert_exchange=expert_exchange,
+            data_parallel_attention=data_parallel_attention,
+        )
+    if data_parallel_attention:
+        raise ConfigError(
+            "--data-parallel-attention gives each rank of a group sequences of its own; say how "
+            "many ranks with --tensor-parallel-size",
+            param="data_parallel_attention",
         )
     if expert_parallel_size is not None:
         raise ConfigError(
@@ -148,13 +158,16 @@ def _context_of_group(
 def _splits(card: ModelCard, choice: FormatChoice, group: GroupOptions) -> Iterator[ModelSplit]:
     from engine.contract.expert_exchange import ExpertExchange, resolve_exchange
 
-    size = group.tensor_parallel_size
-    exchange = resolve_exchange(group.expert_exchange, card.config, size)
+    size, is_parallel = group.tensor_parallel_size, group.data_parallel_attention
+    exchange = resolve_exchange(
+        group.expert_exchange, card.config, size, data_parallel_attention=is_parallel
+    )
     first = ModelSplit(
         config=card.config,
         rank=Rank(0, size),
         expert_parallel_size=group.expert_parallel_size,
         exchanges_rows=exchange is ExpertExchange.ALL_TO_ALL,
+        data_parallel_attention=is_parallel,
     )
     fitted = fitting_split(first, choice.weights, declared_matrices(card))
     return (replace(fitted, rank=rank) for rank in ranks_of(size))

@@ -34,8 +34,14 @@ class EngineOptions:
     expert_exchange: str = option(
         "auto",
         "how rows reach other ranks' experts: gather (all ranks have all rows), all-to-all (each "
-        "has a part, and sends them), or auto, which is gather",
+        "has a part, and sends them), or auto, which is gather, or all-to-all with "
+        "--data-parallel-attention",
         choices=("auto", "gather", "all-to-all"),
+    )
+    data_parallel_attention: bool = option(
+        False,
+        "ranks share a mixture's routed experts alone: each has all else, and the KV of sequences "
+        "of its own",
     )
     expert_rebalance_interval_s: float | None = option(
         None,
@@ -230,6 +236,14 @@ class ServeOptions:
         None,
         "how rows reach other ranks' experts in decode workers; default: --expert-exchange",
         choices=("auto", "gather", "all-to-all"),
+    )
+    prefill_data_parallel_attention: bool | None = option(
+        None,
+        "ranks of prefill workers share routed experts alone; default: --data-parallel-attention",
+    )
+    decode_data_parallel_attention: bool | None = option(
+        None,
+        "ranks of decode workers share routed experts alone; default: --data-parallel-attention",
     )
     warm_spares: int = option(
         0,

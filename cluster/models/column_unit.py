@@ -80,6 +80,8 @@ def fitting_split(split: ModelSplit, weights: str, matrices: Iterable[SummedMatr
         unit = column_unit(matrix.group, matrix.inputs, weights)
         if matrix.share is not Share.HEADS:
             units.add(unit)
+        elif split.data_parallel_attention:
+            continue  # nobody shares heads
         elif not _heads_meet(split.config, matrix.inputs, unit, split.rank.world_size):
             raise _no_fit(matrix, split, unit)
     return replace(split, column_unit=math.lcm(*units))

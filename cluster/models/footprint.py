@@ -128,7 +128,7 @@ def workspace_bytes(split: ModelSplit, *, dtype: str, max_batch_tokens: int) -> 
     config, rows = split.config, LOGIT_ROWS + SCORED_ROWS
     widest = max(3 * _widest_feed_forward(split), _widest_attention(split))
     per_token = 4 * config.hidden_size + ITEM_BYTES[dtype] * (2 * config.hidden_size + widest)
-    logits = config.vocab_size + (0 if split.rank.is_alone else split.vocab_height)
+    logits = config.vocab_size + (0 if split.dense_rank.is_alone else split.vocab_height)
     return max_batch_tokens * per_token + rows * logits * 4
 
 

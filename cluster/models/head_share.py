@@ -19,8 +19,14 @@ class HeadShare:
     """Of the model."""
 
 
-def head_shares(config: DecoderConfig, world_size: int) -> list[HeadShare]:
-    """Of a group's ranks, in order."""
+def head_shares(
+    config: DecoderConfig, world_size: int, *, data_parallel_attention: bool = False
+) -> list[HeadShare]:
+    """Of a group's ranks, in order; all heads of its own blocks at each with data-parallel
+    attention."""
+    if data_parallel_attention:
+        num_heads = config.kv_shape.num_kv_heads
+        return [HeadShare(rank, range(num_heads), num_heads) for rank in range(world_size)]
     return [_share(config, rank) for rank in ranks_of(world_size)]
 
 

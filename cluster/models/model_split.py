@@ -7,6 +7,8 @@
     whole everywhere    norms, routers, the projections down to latents
     rank 0's            biases of outputs that are summed over the ranks
 
+With data-parallel attention all but the routed experts is whole everywhere.
+
 The loader slices by it, the planner counts by it. No torch.
 """
 
@@ -42,12 +44,17 @@ class ModelSplit:
     column_unit: int = 1
     """Inner columns that stay together: what shares a scale; see `fitting_split`."""
     exchanges_rows: bool = False
-    """Whether ranks split the rows of a step and send them to routed experts: shared ones are then
-    whole at every rank, for its own rows."""
+    """Whether each rank has some of a step's rows and sends them to routed experts: shared ones are
+    then whole at every rank, for its own rows."""
+    data_parallel_attention: bool = False
+    """Whether ranks share routed experts alone: each has all else, for the rows of its own
+    sequences, which it exchanges."""
     placement: ExpertPlacement | None = None
     """Of the routed experts of a layer; None: in runs, as all layers are loaded."""
 
     def __post_init__(self) -> None:
+        if self.data_parallel_attention and not self.exchanges_rows:
+            raise ValueError("ranks with sequences of their own exchange rows")
         _ = self._head_split  # raises where there are too few
         if self.config.mixture is not None:
             _check_groups(self.config.mixture, self.rank, self.expert_groups)
@@ -59,14 +66,19 @@ class ModelSplit:
             )
 
     @property
+    def dense_rank(self) -> Rank:
+        """Its part of all that is no routed expert: ALONE where it has the whole of that."""
+        return ALONE if self.data_parallel_attention else self.rank
+
+    @property
     def heads(self) -> range:
         """Query heads that this rank computes."""
-        return self._head_split.heads(self.rank.index)
+        return self._head_split.heads(self.dense_rank.index)
 
     @property
     def kv_heads(self) -> range:
         """KV heads that it computes with; of a latent, the heads that are expanded here."""
-        return self._head_split.kv_heads(self.rank.index)
+        return self._head_split.kv_heads(self.dense_rank.index)
 
     @property
     def pool_heads(self) -> range:
@@ -90,12 +102,12 @@ class ModelSplit:
     @property
     def vocab_height(self) -> int:
         """Rows of its embedding and head, those that only fill up the last rank's among them."""
-        return -(-self.config.vocab_size // self.rank.world_size)
+        return -(-self.config.vocab_size // self.dense_rank.world_size)
 
     @property
     def tokens(self) -> range:
         """Ids of the tokens that it has rows for."""
-        first, size = self.rank.index * self.vocab_height, self.config.vocab_size
+        first, size = self.dense_rank.index * self.vocab_height, self.config.vocab_size
         return range(min(first, size), min(first + self.vocab_height, size))
 
     @property
@@ -134,7 +146,7 @@ class ModelSplit:
 
     def columns(self, width: int) -> range:
         """Its columns of a feed-forward of this inner width."""
-        return _shared(width, self.column_unit, self.rank)
+        return _shared(width, self.column_unit, self.dense_rank)
 
     @property
     def expert_columns(self) -> range:
@@ -169,6 +181,8 @@ class ModelSplit:
 
     def _is_whole(self, share: Share) -> bool:
         """Whether every rank has all of it."""
+        if self.data_parallel_attention:
+            return share is not Share.EXPERT
         return share is Share.WHOLE or (share is Share.SHARED and self.exchanges_rows)
 
     def _run(self, share: Share, size: int) -> range:
@@ -194,7 +208,7 @@ class ModelSplit:
         return HeadSplit(
             num_heads=self.config.num_heads,
             num_kv_heads=self.config.num_kv_heads,
-            world_size=self.rank.world_size,
+            world_size=self.dense_rank.world_size,
         )
 
 

@@ -103,6 +103,7 @@ def _with_share(options: ServeOptions, machine: Machine, role: Role) -> ServeOpt
         block_size_tokens=block_size_of(options, role),
         tensor_parallel_size=num_ranks(options, role),
         expert_exchange=exchange_of(options, role),
+        data_parallel_attention=has_data_parallel_attention(options, role),
         memory_share=memory_share(whole, _num_beside(options, gpus)),
     )
     return dataclasses.replace(options, engine=engine)
@@ -124,6 +125,14 @@ def exchange_of(options: ServeOptions, role: Role) -> str:
     """How rows reach other ranks' experts in each worker of a pool."""
     own = _of_pool(role, options.prefill_expert_exchange, options.decode_expert_exchange)
     return options.engine.expert_exchange if own is None else own
+
+
+def has_data_parallel_attention(options: ServeOptions, role: Role) -> bool:
+    """Whether the ranks of each worker of a pool share routed experts alone."""
+    own = _of_pool(
+        role, options.prefill_data_parallel_attention, options.decode_data_parallel_attention
+    )
+    return options.engine.data_parallel_attention if own is None else own
 
 
 def _of_pool(role: Role, prefill: _T, decode: _T) -> _T:

@@ -17,24 +17,36 @@ class ExpertExchange(enum.StrEnum):
     GATHER = "gather"
     """Every rank has all rows, runs those of its own experts, and the ranks sum what comes out."""
     ALL_TO_ALL = "all-to-all"
-    """Every rank has a run of the rows, which go to the ranks of their experts and come back."""
+    """Every rank has some of the rows, which go to the ranks of their experts and come back."""
 
 
 def rows_are_exchanged(spec: EngineSpec) -> bool:
-    """Whether the ranks of this replica split rows. Raises as resolve_exchange."""
+    """Whether each rank of this replica has other rows, which it sends to the experts of others.
+    Raises as resolve_exchange."""
     options = spec.options
     exchange = resolve_exchange(
-        options.expert_exchange, spec.card.config, options.tensor_parallel_size
+        options.expert_exchange,
+        spec.card.config,
+        options.tensor_parallel_size,
+        data_parallel_attention=options.data_parallel_attention,
     )
     return exchange is ExpertExchange.ALL_TO_ALL
 
 
-def resolve_exchange(asked: str, config: DecoderConfig, num_ranks: int) -> ExpertExchange:
+def resolve_exchange(
+    asked: str,
+    config: DecoderConfig,
+    num_ranks: int,
+    *,
+    data_parallel_attention: bool = False,
+) -> ExpertExchange:
     """What the option `expert_exchange` means for a group.
 
     "auto" is "gather": on two ranks of one host decode steps take up to twice as long by
     all-to-all, and prompts as long by either, within the spread of a busy machine
-    (`benchmarks/bench_experts.py`). Raises ConfigError for a model without experts.
+    (`benchmarks/bench_experts.py`). Ranks with sequences of their own have no rows of each other:
+    there it is "all-to-all". Raises ConfigError for a model without experts, and as
+    `check_data_parallel`.
     """
     choices = [exchange.value for exchange in ExpertExchange]
     if asked not in (AUTO, *choices):
@@ -42,6 +54,9 @@ def resolve_exchange(asked: str, config: DecoderConfig, num_ranks: int) -> Exper
             f"expert_exchange is {asked!r}; choose auto, {' or '.join(choices)}",
             param="expert_exchange",
         )
+    if data_parallel_attention:
+        check_data_parallel(asked, config, num_ranks)
+        asked = ExpertExchange.ALL_TO_ALL
     if asked != ExpertExchange.ALL_TO_ALL:
         return ExpertExchange.GATHER
     if config.mixture is None:
@@ -50,3 +65,33 @@ def resolve_exchange(asked: str, config: DecoderConfig, num_ranks: int) -> Exper
             param="expert_exchange",
         )
     return ExpertExchange.ALL_TO_ALL if num_ranks > 1 else ExpertExchange.GATHER
+
+
+def check_attention(spec: EngineSpec) -> None:
+    """Raises ConfigError where this replica has data-parallel attention and cannot have it."""
+    options = spec.options
+    if options.data_parallel_attention:
+        check_data_parallel(options.expert_exchange, spec.card.config, options.tensor_parallel_size)
+
+
+def check_data_parallel(asked: str, config: DecoderConfig, num_ranks: int) -> None:
+    """Raises ConfigError for a group whose ranks cannot have sequences of their own; `asked` is the
+    option `expert_exchange`."""
+    if config.mixture is None:
+        raise ConfigError(
+            "data_parallel_attention is for models with routed experts, which the ranks then "
+            "share; this one has none: leave it off",
+            param="data_parallel_attention",
+        )
+    if num_ranks < 2:
+        raise ConfigError(
+            "data_parallel_attention gives each rank of a group sequences of its own, and this is "
+            "one rank; use --tensor-parallel-size 2 or more",
+            param="data_parallel_attention",
+        )
+    if asked == ExpertExchange.GATHER:
+        raise ConfigError(
+            "expert_exchange is gather, for which every rank needs all rows, and with "
+            "data_parallel_attention each has those of its own sequences; use all-to-all, or auto",
+            param="expert_exchange",
+        )

@@ -33,7 +33,7 @@ from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
 from kernels.tape.recording import Recording
 from kernels.tape.rows import Rows, VocabularyPart
-from kernels.tape.tape import Tape
+from kernels.tape.tape import RowSharing, Tape
 
 
 class Decoder:
@@ -71,7 +71,7 @@ class Decoder:
         if picks is not None:
             source = ExpertSource(reopen=weights.reopen, kernels=kernels, picks=picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
-        tape = Tape(self.dtype, collective, splits_rows=self.split.exchanges_rows)
+        tape = Tape(self.dtype, collective, row_sharing=_row_sharing(self.split))
         self._player = player_of(self._record(tape), kernels)
 
     @classmethod
@@ -169,7 +169,7 @@ class Decoder:
 
     def _embed(self, tape: Tape) -> Rows:
         """Summed over the ranks, where each has a part of the vocabulary."""
-        if self.split.rank.is_alone:
+        if self.split.dense_rank.is_alone:
             return tape.embed(self._embedding)
         part = VocabularyPart(
             first_token=self.split.tokens.start, vocab_size=self.config.vocab_size
@@ -179,10 +179,16 @@ class Decoder:
     def _logits(self, tape: Tape, x: Rows) -> Rows:
         """Of all ranks, where each has a part of the head; what only fills it up is cut off."""
         logits = tape.logits(self._lm_head, x)
-        if self.split.rank.is_alone:
+        if self.split.dense_rank.is_alone:
             return logits
         width, root = self.config.vocab_size, self._logits_at
         return tape.all_gather(logits, "gathered logits", width, root=root)
+
+
+def _row_sharing(split: ModelSplit) -> RowSharing:
+    if split.data_parallel_attention:
+        return RowSharing.OWN
+    return RowSharing.SPLIT if split.exchanges_rows else RowSharing.ALL
 
 
 def _picks(split: ModelSplit, device: torch.device) -> torch.Tensor | None:

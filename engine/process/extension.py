@@ -16,6 +16,7 @@ from typing import Protocol
 
 import torch
 
+from cluster.block_homes import BlockHomes
 from cluster.kv_peer import KvPeer
 from cluster.models.head_share import HeadShare
 from engine.contract.commands import Command
@@ -81,8 +82,9 @@ class EngineParts:
 
     spec: EngineSpec
     kv: torch.Tensor
-    """[num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width], contiguous."""
-    generations: torch.Tensor  # int64 [num_blocks], in host memory
+    """[blocks of one home, num_layers, num_planes, num_kv_heads, block_size, row_width],
+    contiguous."""
+    generations: torch.Tensor  # int64 [blocks of all homes], in host memory
     shares: Sequence[HeadShare]
     """Of the model's KV heads, of all ranks in order: `kv` has the first."""
     receiving_blocks: Callable[[str], list[int] | None] = receives_nothing
@@ -92,7 +94,15 @@ class EngineParts:
     a request that has just ended, and its slots may be another's.
     """
     line: RankLine | None = None
-    """To the ranks that hold the other heads of every block; None: all are in `kv`."""
+    """To the ranks that hold the other heads of every block, or other blocks; None: all are in
+    `kv`."""
+    num_homes: int = 1
+    """See Replica."""
+
+    @property
+    def homes(self) -> BlockHomes:
+        """Of all block ids that the engine knows."""
+        return BlockHomes(self.num_homes, len(self.kv))
 
 
 ExtensionFactory = Callable[[EngineParts], Extension]

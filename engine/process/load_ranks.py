@@ -12,6 +12,7 @@ from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank
 from cluster.supervisor.devices import visible_gpus
 from engine.contract.environ import TORCH_ENVIRON
+from engine.contract.expert_exchange import check_attention, rows_are_exchanged
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.model.weights.open_checkpoint import fitted_split
@@ -31,6 +32,7 @@ def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica
     """A ReplicaLoader; `rank_module` is what its other ranks are started with."""
 
     def load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
+        check_attention(spec)
         if spec.options.tensor_parallel_size == 1:
             return load_replica(spec, progress)
         return load_group(spec, progress, spawner_of(spec, rank_module))
@@ -55,8 +57,14 @@ def load_group(spec: EngineSpec, progress: PhaseProgress, spawner: Spawner) -> R
 
 def check_split(spec: EngineSpec, device: torch.device) -> None:
     """Raises ConfigError with the numbers of ranks that fit."""
-    size, experts = spec.options.tensor_parallel_size, spec.options.expert_parallel_size
-    split = ModelSplit(config=spec.card.config, rank=Rank(0, size), expert_parallel_size=experts)
+    options = spec.options
+    split = ModelSplit(
+        config=spec.card.config,
+        rank=Rank(0, options.tensor_parallel_size),
+        expert_parallel_size=options.expert_parallel_size,
+        exchanges_rows=rows_are_exchanged(spec),
+        data_parallel_attention=options.data_parallel_attention,
+    )
     fitted_split(spec.card, split, weights_on(device, spec))
 
 

@@ -104,13 +104,19 @@ def run_engine_process(
 
 
 def _parts(spec: EngineSpec, replica: Replica, engine: Engine) -> EngineParts:
+    options = spec.options
     return EngineParts(
         spec=spec,
         kv=replica.kv,
         generations=engine.placement.pool.generations,
-        shares=head_shares(spec.card.config, spec.options.tensor_parallel_size),
+        shares=head_shares(
+            spec.card.config,
+            options.tensor_parallel_size,
+            data_parallel_attention=options.data_parallel_attention,
+        ),
         receiving_blocks=engine.receiving_blocks,
         line=replica.others,
+        num_homes=replica.num_homes,
     )
 
 
@@ -127,7 +133,7 @@ def _say_ready(sink: MessageSink, replica: Replica, extension: PoolAccess) -> No
         Ready(
             pid=os.getpid(),
             loaded=replica.loaded,
-            total_blocks=len(replica.kv),
+            total_blocks=replica.homes.num_blocks,
             max_context_tokens=replica.max_context_tokens,
             vocab_size=replica.vocab_size,
             peer=extension.peer,

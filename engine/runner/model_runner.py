@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from cluster.block_homes import BlockHomes
 from engine.contract.messages import Frame, Loaded
 from engine.memory.kv_pool import KvPool
 from engine.model.decoder import Decoder
@@ -89,11 +90,14 @@ class Replica:
 
     runner: ModelRunner
     loaded: Loaded
-    kv: torch.Tensor  # [num_blocks, num_layers, num_planes, num_kv_heads, block_size, row_width]
+    kv: torch.Tensor
+    """[blocks of one home, num_layers, num_planes, num_kv_heads, block_size, row_width]"""
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int
-    """Prompt and completion of one request; never more than the pool holds."""
+    """Prompt and completion of one request; never more than a home of blocks holds."""
+    num_homes: int = 1
+    """Ranks that each back blocks of their own; 1: all back all, each by its heads."""
     load_phases_ms: dict[str, float] = field(default_factory=dict)
     batch_device: torch.device | None = None
     """Where the runner takes its batches; None: where the pool is."""
@@ -101,6 +105,11 @@ class Replica:
     """Those that hold the rest of the model; None: it is all here."""
     group_turn: GroupTurn = ALONE
     """What each turn of the engine does for them."""
+
+    @property
+    def homes(self) -> BlockHomes:
+        """Of all its blocks: an engine's block ids are these."""
+        return BlockHomes(self.num_homes, len(self.kv))
 
 
 class DecoderRunner:

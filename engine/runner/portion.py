@@ -38,6 +38,8 @@ class Portion:
     """See ModelSplit."""
     exchanges_rows: bool = False
     """See ModelSplit."""
+    data_parallel_attention: bool = False
+    """See ModelSplit."""
     collective: Collective | None = None
     logits_at: int | None = None
     """See RankPlace."""
@@ -48,6 +50,11 @@ class Portion:
     free_bytes: int | None = None
     """Of the host's memory when none of them had begun to load; None: what is free now."""
 
+    @property
+    def num_homes(self) -> int:
+        """Ranks that each back blocks of their own; 1: all back all, each by its heads."""
+        return self.rank.world_size if self.data_parallel_attention else 1
+
     def split_of(self, config: DecoderConfig) -> ModelSplit:
         """What it holds of a model, before the checkpoint's groups have a say."""
         return ModelSplit(
@@ -55,6 +62,7 @@ class Portion:
             rank=self.rank,
             expert_parallel_size=self.expert_parallel_size,
             exchanges_rows=self.exchanges_rows,
+            data_parallel_attention=self.data_parallel_attention,
         )
 
     def place_of(self, split: ModelSplit) -> RankPlace:

@@ -7,12 +7,13 @@ load_part, runner_of, ...           a rank's part, and what computes it: see ran
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 import torch
 
+from cluster.block_homes import BlockHomes
 from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.home import kernels_folder
@@ -61,6 +62,11 @@ class LoadedPart:
     weights: WeightFormat
     size: ReplicaSize
 
+    @property
+    def homes(self) -> BlockHomes:
+        """Of the blocks of all ranks."""
+        return BlockHomes(self.size.portion.num_homes, self.num_blocks)
+
 
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
@@ -103,7 +109,7 @@ def load_part(
     num_blocks = portion.agreed(_num_blocks(decoder, budget, size, beside_torch), size.device)
     return LoadedPart(
         decoder=decoder,
-        pool=KvPool(size.layout, num_blocks + size.is_replayed, size.device),
+        pool=KvPool(size.layout, num_blocks + size.pads_rows, size.device),
         num_blocks=num_blocks,
         weights=weights,
         size=size,
@@ -115,7 +121,7 @@ def finish_replica(
 ) -> Replica:
     """Warms it up, by the runner that the engine will use."""
     size, num_blocks = part.size, part.num_blocks
-    warm_up(runner, size.warm_up_limits(scratch_block=part.pool.num_blocks - 1), phases)
+    warm_up(runner, size.warm_up_limits(_scratch_blocks(part)), phases)
     return Replica(
         runner=runner,
         loaded=_loaded(part.decoder, part.weights),
@@ -124,8 +130,16 @@ def finish_replica(
         vocab_size=spec.card.config.vocab_size,
         eos_token_ids=spec.card.eos_token_ids,
         max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
+        num_homes=part.homes.num_ranks,
         load_phases_ms=phases.finish(),
     )
+
+
+def _scratch_blocks(part: LoadedPart) -> list[int]:
+    """One of each home, by the numbers of the runner's steps. No request has any yet."""
+    if part.homes.num_ranks == 1:
+        return [part.pool.num_blocks - 1]
+    return [part.homes.ids_of(rank).start for rank in range(part.homes.num_ranks)]
 
 
 def _loaded(decoder: Decoder, weights: WeightFormat) -> Loaded:
@@ -174,8 +188,14 @@ class ReplicaSize:
 
     @property
     def is_replayed(self) -> bool:
-        """Decode steps are captured graphs, which take one block more, for padding rows."""
+        """Decode steps are captured graphs."""
         return self.device.type == "cuda" and self.why_not_replayed is None
+
+    @property
+    def pads_rows(self) -> bool:
+        """Steps have rows of padding, which take one block more: replayed ones, and those of ranks
+        without a sequence in them."""
+        return self.is_replayed or self.portion.data_parallel_attention
 
     @property
     def has_gpu_in_group(self) -> bool:
@@ -200,14 +220,14 @@ class ReplicaSize:
             num_moves=0 if spec.options.expert_rebalance_interval_s is None else MAX_MOVES,
         )
 
-    def warm_up_limits(self, scratch_block: int) -> WarmUpLimits:
-        """`scratch_block` is nobody's."""
+    def warm_up_limits(self, scratch_blocks: Sequence[int]) -> WarmUpLimits:
+        """See there."""
         return WarmUpLimits(
             max_num_seqs=self.max_num_seqs,
             max_batch_tokens=self.max_batch_tokens,
             max_context_tokens=self.context_tokens,
             block_size=self.layout.block_size,
-            scratch_block=scratch_block,
+            scratch_blocks=tuple(scratch_blocks),
             compiles=self.device.type == "cuda",
         )
 
@@ -219,7 +239,7 @@ def _num_blocks(
     the plan was made."""
     if size.device.type != "cuda":
         return budget.num_blocks
-    longest = longest_prompt(size.warm_up_limits(scratch_block=0)).to(size.device)
+    longest = longest_prompt(size.warm_up_limits([0])).to(size.device)
     measured = measure_memory(decoder.forward, size.layout, longest, settle=size.portion.settle)
     if size.has_gpu_in_group:
         taken = bytes_beside_torch(size.device) - beside_torch

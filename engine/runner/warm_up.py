@@ -29,8 +29,8 @@ class WarmUpLimits:
     max_batch_tokens: int
     max_context_tokens: int
     block_size: int
-    scratch_block: int
-    """A block that no sequence owns."""
+    scratch_blocks: tuple[int, ...]
+    """Blocks that no sequence owns, one of each home: all ranks run every shape."""
     compiles: bool
     """Kernels are compiled when they are first launched, as on a GPU."""
 
@@ -48,7 +48,7 @@ def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: PhaseProgress) 
 
 
 def longest_prompt(limits: WarmUpLimits) -> RaggedBatch:
-    """The largest step of one prompt, in the scratch block; on the host."""
+    """The largest step of one prompt, in a scratch block; on the host."""
     return _batch(0, min(limits.max_batch_tokens, limits.max_context_tokens), limits)
 
 
@@ -68,22 +68,23 @@ def _powers_of_2(limit: int) -> list[int]:
 
 
 def _batch(num_decodes: int, num_tokens: int, limits: WarmUpLimits) -> RaggedBatch:
-    """Decodes of a first token, and a prompt, all in the scratch block."""
-    num_seqs, total = num_decodes + (num_tokens > 0), num_decodes + num_tokens
-    positions = torch.tensor([*[0] * num_decodes, *range(num_tokens)])
-    context = max(1, num_tokens)
-    ends = [*range(1, num_decodes + 1), total][:num_seqs]
+    """Decodes of a first token, and a prompt, in each of the scratch blocks."""
+    scratch = torch.tensor(limits.scratch_blocks, dtype=torch.int32)
+    num_prompts = len(scratch) if num_tokens else 0
+    blocks = torch.cat((scratch.repeat(num_decodes), scratch[:num_prompts]))  # [num_seqs]
+    lengths = torch.tensor([1] * (len(blocks) - num_prompts) + [num_tokens] * num_prompts)
+    ends, context = lengths.cumsum(0), max(1, num_tokens)
+    positions = torch.cat([torch.arange(length) for length in lengths.tolist()])
     return RaggedBatch(
-        token_ids=torch.zeros(total, dtype=torch.int64),
+        token_ids=torch.zeros_like(positions),
         positions=positions,
-        slots=limits.scratch_block * limits.block_size + positions % limits.block_size,
-        query_starts=torch.tensor([0, *ends], dtype=torch.int32),
-        context_lens=torch.tensor([*[1] * num_decodes, num_tokens][:num_seqs], dtype=torch.int32),
-        block_tables=torch.full(
-            (num_seqs, -(-context // limits.block_size)), limits.scratch_block, dtype=torch.int32
-        ),
-        logit_rows=torch.tensor(ends) - 1,
-        num_decodes=num_decodes,
+        slots=blocks.long().repeat_interleave(lengths) * limits.block_size
+        + positions % limits.block_size,
+        query_starts=torch.cat((torch.zeros(1), ends)).to(torch.int32),
+        context_lens=lengths.to(torch.int32),
+        block_tables=blocks[:, None].repeat(1, -(-context // limits.block_size)),
+        logit_rows=ends - 1,
+        num_decodes=len(blocks) - num_prompts,
         max_query_len=context,
         max_context_len=context,
     )

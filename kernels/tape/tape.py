@@ -11,9 +11,12 @@ share the matrices, collectives are recorded among the operations; a single rank
 
 All ranks have all rows of the residual, or, where experts get theirs by exchange, each a run of
 them: a branch is added up `to_residual`, its norm is taken from there whole by `from_residual`.
+Or each has a step of its own, and they meet in the exchange alone.
 """
 
 from __future__ import annotations
+
+import enum
 
 import torch
 
@@ -26,6 +29,16 @@ from kernels.tape.row_operations import GatherRows, SumOwnRows, TakeOwnRows
 from kernels.tape.rows import QkvHeads, Rows, VocabularyPart
 
 
+class RowSharing(enum.Enum):
+    """Which of a step's rows a rank has, between the products that ranks share."""
+
+    ALL = enum.auto()
+    SPLIT = enum.auto()
+    """A run of them: routed experts get theirs by exchange."""
+    OWN = enum.auto()
+    """Those of its own step, at all times: nothing but routed experts is shared, by exchange."""
+
+
 class Tape:
     """A forward in the making. Raises ValueError for rows that do not fit an operation."""
 
@@ -34,19 +47,19 @@ class Tape:
         dtype: torch.dtype,
         collective: Collective | None = None,
         *,
-        splits_rows: bool = False,
+        row_sharing: RowSharing = RowSharing.ALL,
     ) -> None:
         """`dtype` is that of matrices and activations; `collective`: None for a single rank.
 
-        `splits_rows`: each rank has a run of the residual's rows. Raises ValueError for a
-        collective that cannot exchange rows.
+        Raises ValueError for a collective that cannot exchange rows, where they are exchanged.
         """
         self.dtype = dtype
         shares = collective is not None and collective.world_size > 1
-        self._collective = collective if shares else None
+        self._collective = collective if shares and row_sharing is not RowSharing.OWN else None
         self.exchange: ExpertCollective | None = None
-        if shares and splits_rows:
+        if shares and row_sharing is not RowSharing.ALL:
             self.exchange = _row_collective(collective)
+        self._row_split = self.exchange if row_sharing is RowSharing.SPLIT else None
         self._is_wanted = False
         self._places: dict[str, int] = {}
         self._operations: list[ops.Operation] = []
@@ -152,32 +165,32 @@ class Tape:
 
     def to_residual(self, rows: Rows) -> Rows:
         """Their sum over the ranks, in place; of ranks that split the rows, of the own ones."""
-        if self.exchange is None:
+        if self._row_split is None:
             return self.all_reduce(rows)
         own = self.rows(f"own of {rows.place}", rows.width, rows.dtype)
-        self.add(SumOwnRows(collective=self.exchange, rows=rows, out=own))
+        self.add(SumOwnRows(collective=self._row_split, rows=rows, out=own))
         return own
 
     def from_residual(self, rows: Rows) -> Rows:
         """Those of all ranks, of ranks that split them."""
-        if self.exchange is None:
+        if self._row_split is None:
             return rows
         whole = self.rows(f"all of {rows.place}", rows.width, rows.dtype)
         wanted = self._is_wanted
-        gather = GatherRows(collective=self.exchange, rows=rows, is_wanted=wanted, out=whole)
+        gather = GatherRows(collective=self._row_split, rows=rows, is_wanted=wanted, out=whole)
         self.add(gather)
         return whole
 
     def own_rows(self, rows: Rows) -> Rows:
         """Of all rows this rank's, of ranks that split them."""
-        if self.exchange is None:
+        if self._row_split is None:
             return rows
         own = self.rows(f"own of {rows.place}", rows.width, rows.dtype)
-        self.add(TakeOwnRows(collective=self.exchange, rows=rows, out=own))
+        self.add(TakeOwnRows(collective=self._row_split, rows=rows, out=own))
         return own
 
     def all_reduce(self, rows: Rows) -> Rows:
-        """Their sum over the ranks, in place. Nothing where there is one rank."""
+        """Their sum over the ranks, in place. Nothing where each has all of it."""
         if self._collective is not None:
             self.add(ops.AllReduce(collective=self._collective, rows=rows))
         return rows

@@ -61,6 +61,25 @@ def test_ranks_that_send_rows_to_experts_hold_the_shared_ones_whole() -> None:
         rows(LLAMA_3_70B, BFLOAT16, 8, expert_exchange="all-to-all")
 
 
+def test_ranks_with_sequences_of_their_own_hold_all_but_the_experts() -> None:
+    found = rows(DEEPSEEK_V3, BFLOAT16, 8, data_parallel_attention=True)
+    assert {(row.num_heads, row.num_experts) for row in found} == {(128, 32)}
+    routed = 58 * 256 * 3 * 2048 * 7168
+    whole = parameters(DEEPSEEK_V3).total - routed
+    assert found[0].weight_bytes == pytest.approx(2 * (whole + routed / 8), rel=2e-3)
+    with pytest.raises(ConfigError, match="models with routed experts"):
+        rows(LLAMA_3_70B, BFLOAT16, 8, data_parallel_attention=True)
+
+
+def test_more_ranks_than_heads_may_have_sequences_of_their_own() -> None:
+    assert len(rows(DEEPSEEK_V3, BFLOAT16, 256, data_parallel_attention=True)) == 256
+
+
+def test_heads_that_nobody_shares_cut_no_group() -> None:
+    odd = replace(DEEPSEEK_V3, num_heads=9, num_kv_heads=9)
+    assert rows(odd, INT8, 4, data_parallel_attention=True)
+
+
 def test_ranks_of_quantized_weights_hold_what_their_loader_will() -> None:
     """1408 columns in 44 groups of 32: some ranks have one more, of which some bytes too many would
     be counted, or too few, by eighths."""

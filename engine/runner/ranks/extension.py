@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.block_homes import BlockHomes
 from cluster.models.head_share import HeadShare
 from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
@@ -23,11 +24,19 @@ class RankParts:
     spec: EngineSpec
     rank: Rank
     kv: torch.Tensor
-    """[num_blocks, num_layers, num_planes, own KV heads, block_size, row_width], contiguous."""
+    """[blocks of one home, num_layers, num_planes, own KV heads, block_size, row_width],
+    contiguous."""
     shares: Sequence[HeadShare]
     """Of the model's KV heads, of all ranks in order."""
     gather: Gather
     """Called while a word is handled, by all ranks."""
+    num_homes: int = 1
+    """Ranks that each back blocks of their own; 1: all back all, each by its heads."""
+
+    @property
+    def homes(self) -> BlockHomes:
+        """Of all block ids that the group's conductor knows."""
+        return BlockHomes(self.num_homes, len(self.kv))
 
     @property
     def agent_name(self) -> str:

@@ -98,8 +98,13 @@ class Follower:
             spec=self._spec,
             rank=rank,
             kv=part.pool.tensor[: part.num_blocks],
-            shares=head_shares(self._spec.card.config, rank.world_size),
+            shares=head_shares(
+                self._spec.card.config,
+                rank.world_size,
+                data_parallel_attention=self._spec.options.data_parallel_attention,
+            ),
             gather=functools.partial(gathered, collective),
+            num_homes=part.homes.num_ranks,
         )
 
     def _progress(self, phase: str, fraction: float) -> None:

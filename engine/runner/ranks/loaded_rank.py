@@ -12,8 +12,9 @@ from engine.model.load_phases import PhaseProgress
 from engine.runner.model_runner import PartRunner
 from engine.runner.portion import LoadedTogether, Portion
 from engine.runner.ranks.loaded_facts import loaded_facts
+from engine.runner.ranks.own_sequences import OwnSequences
 from engine.runner.replica import LoadedPart, load_part, memory_errors, runner_of
-from kernels.tape.collective import Collective
+from kernels.tape.collective import ExpertCollective
 from ranks.launch import CONDUCTOR, RankLaunch
 
 
@@ -30,24 +31,40 @@ class LoadedRank:
 def load_rank(
     spec: EngineSpec,
     launch: RankLaunch,
-    collective: Collective,
+    collective: ExpertCollective,
     together: LoadedTogether,
     progress: PhaseProgress,
 ) -> LoadedRank:
     """Raises as load_part."""
     with memory_errors():
         part = load_part(spec, progress, _portion(spec, launch, collective, together))
-        runner = runner_of(part, progress)
+        runner = _runner_of(part, collective, progress)
     return LoadedRank(part=part, runner=runner, facts=loaded_facts(part, launch))
 
 
+def _runner_of(
+    part: LoadedPart, collective: ExpertCollective, progress: PhaseProgress
+) -> PartRunner:
+    runner = runner_of(part, progress)
+    if part.homes.num_ranks == 1:
+        return runner
+    return OwnSequences(
+        own=runner,
+        homes=part.homes,
+        block_size=part.pool.layout.block_size,
+        collective=collective,
+        logits_at=CONDUCTOR,
+    )
+
+
 def _portion(
-    spec: EngineSpec, launch: RankLaunch, collective: Collective, together: LoadedTogether
+    spec: EngineSpec, launch: RankLaunch, collective: ExpertCollective, together: LoadedTogether
 ) -> Portion:
     return Portion(
         rank=Rank(launch.rank, launch.world_size),
         expert_parallel_size=spec.options.expert_parallel_size,
         exchanges_rows=rows_are_exchanged(spec),
+        data_parallel_attention=spec.options.data_parallel_attention,
         collective=collective,
         logits_at=CONDUCTOR,
         together=together,

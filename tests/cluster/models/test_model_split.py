@@ -153,6 +153,37 @@ def test_shared_experts_are_whole_at_ranks_that_send_rows() -> None:
         assert replace(split, exchanges_rows=True).part(shared) == WHOLE
 
 
+@pytest.mark.parametrize(("num_ranks", "groups"), [(2, 2), (4, 2), (256, None)])
+def test_with_data_parallel_attention_all_but_routed_experts_is_whole(
+    num_ranks: int, groups: int | None
+) -> None:
+    found = [
+        ModelSplit(
+            config=FEW_LAYERS,
+            rank=Rank(index, num_ranks),
+            expert_parallel_size=groups,
+            exchanges_rows=True,
+            data_parallel_attention=True,
+        )
+        for index in (0, num_ranks - 1)
+    ]
+    by_heads = [
+        ModelSplit(config=FEW_LAYERS, rank=split.rank, expert_parallel_size=groups)
+        for split in found
+        if num_ranks <= FEW_LAYERS.num_heads
+    ]
+    for name, tensor in expected_tensors(FEW_LAYERS).items():
+        parts = [split.part(name) for split in found]
+        if tensor.expert is None:
+            assert parts == [WHOLE] * 2
+        elif by_heads:
+            assert parts == [split.part(name) for split in by_heads]
+    for split in found:
+        assert split.tokens == range(FEW_LAYERS.vocab_size)
+        assert len(split.heads) == FEW_LAYERS.num_heads
+        assert split.kv_shape == FEW_LAYERS.kv_shape
+
+
 def test_groups_of_ranks_share_their_experts_columns() -> None:
     expert = "model.layers.4.mlp.experts.130.down_proj.weight"
     parts = [split.part(expert) for split in splits(FEW_LAYERS, 4, 2)]

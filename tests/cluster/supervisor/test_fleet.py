@@ -77,6 +77,16 @@ def test_each_pool_may_have_its_own_way_to_other_ranks_experts() -> None:
     assert "--expert-exchange=gather" in words["decode-0"]
 
 
+def test_each_pool_may_have_attention_of_its_own() -> None:
+    words = planned(
+        tensor_parallel_size="2",
+        data_parallel_attention="true",
+        prefill_data_parallel_attention="false",
+    )
+    assert "--data-parallel-attention" in words["decode-0"]
+    assert "--data-parallel-attention" not in words["prefill-0"]
+
+
 def test_a_pool_may_have_ranks_and_blocks_of_its_own() -> None:
     words = planned(
         tensor_parallel_size="2",

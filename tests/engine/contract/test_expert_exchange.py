@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import ConfigError
+from cluster.models.card import DecoderConfig
 from engine.contract.expert_exchange import ExpertExchange, resolve_exchange
 from tests.cluster.models.configs import DEEPSEEK_V3, SMOLLM2
 
@@ -25,6 +26,28 @@ def test_a_model_without_experts_has_nothing_to_exchange() -> None:
     with pytest.raises(ConfigError, match="the model has no experts") as raised:
         resolve_exchange("all-to-all", replace(SMOLLM2, num_layers=2), 2)
     assert raised.value.param == "expert_exchange"
+
+
+@pytest.mark.parametrize("asked", ["auto", "all-to-all"])
+def test_ranks_with_sequences_of_their_own_exchange_rows(asked: str) -> None:
+    found = resolve_exchange(asked, DEEPSEEK_V3, 2, data_parallel_attention=True)
+    assert found is ExpertExchange.ALL_TO_ALL
+
+
+@pytest.mark.parametrize(
+    ("asked", "config", "num_ranks", "words", "param"),
+    [
+        ("auto", SMOLLM2, 2, "this one has none: leave it off", "data_parallel_attention"),
+        ("auto", DEEPSEEK_V3, 1, "use --tensor-parallel-size 2", "data_parallel_attention"),
+        ("gather", DEEPSEEK_V3, 2, "use all-to-all, or auto", "expert_exchange"),
+    ],
+)
+def test_data_parallel_attention_that_cannot_be_had_is_refused(
+    asked: str, config: DecoderConfig, num_ranks: int, words: str, param: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        resolve_exchange(asked, config, num_ranks, data_parallel_attention=True)
+    assert raised.value.param == param
 
 
 def test_an_exchange_that_is_not_there_is_refused() -> None:

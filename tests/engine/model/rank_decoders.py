@@ -28,25 +28,35 @@ def rank_split(
     expert_parallel_size: int | None = None,
     *,
     exchanges_rows: bool = False,
+    data_parallel_attention: bool = False,
 ) -> ModelSplit:
     """As a replica's loader and its memory plan get it."""
     asked = ModelSplit(
         config=card.config,
         rank=rank,
         expert_parallel_size=expert_parallel_size,
-        exchanges_rows=exchanges_rows,
+        exchanges_rows=exchanges_rows or data_parallel_attention,
+        data_parallel_attention=data_parallel_attention,
     )
     return fitted_split(card, asked, weights)
 
 
 def rank_decoder(
-    card: ModelCard, index: int, collective: Collective, *, exchanges_rows: bool = False
+    card: ModelCard,
+    index: int,
+    collective: Collective,
+    *,
+    exchanges_rows: bool = False,
+    data_parallel_attention: bool = False,
 ) -> Decoder:
     """That rank's of the collective's, in float32."""
-    rank = Rank(index, collective.world_size)
-    place = RankPlace(
-        split=rank_split(card, rank, exchanges_rows=exchanges_rows), collective=collective
+    split = rank_split(
+        card,
+        Rank(index, collective.world_size),
+        exchanges_rows=exchanges_rows,
+        data_parallel_attention=data_parallel_attention,
     )
+    place = RankPlace(split=split, collective=collective)
     return Decoder.load(card, torch.float32, "cpu", place=place)
 
 

@@ -61,4 +61,4 @@ def test_ranks_agree_on_the_context_before_any_computes(tmp_path: Path) -> None:
     portion = Portion(together=Together(others_bring=32))
     part = load_part(spec, lambda phase, fraction: None, portion)
     assert part.size.context_tokens == 32
-    assert part.size.warm_up_limits(scratch_block=0).max_context_tokens == 32
+    assert part.size.warm_up_limits([0]).max_context_tokens == 32

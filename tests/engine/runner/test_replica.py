@@ -87,5 +87,5 @@ def test_a_gpu_replays_and_compiles_and_a_cpu_does_neither(card: ModelCard) -> N
     assert part.size.is_replayed
     on_cpu = replace(part.size, device=torch.device("cpu"))
     assert not on_cpu.is_replayed
-    assert part.size.warm_up_limits(scratch_block=0).compiles
-    assert not on_cpu.warm_up_limits(scratch_block=0).compiles
+    assert part.size.warm_up_limits([0]).compiles
+    assert not on_cpu.warm_up_limits([0]).compiles

@@ -37,7 +37,7 @@ def limits(*, compiles: bool) -> WarmUpLimits:
         max_batch_tokens=16,
         max_context_tokens=12,
         block_size=4,
-        scratch_block=9,
+        scratch_blocks=(9,),
         compiles=compiles,
     )
 
