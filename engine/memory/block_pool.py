@@ -7,7 +7,8 @@
         reuse: name forgotten          ^        release, named
         share: name kept               '-- a lease may turn from one hold to another
 
-FREE and CACHED blocks stand in one list, oldest first: what the prefix cache loses next. A block's
+FREE and CACHED blocks stand in one list for each home (cluster/block_homes.py), oldest first: what
+the prefix cache loses next there. A lease holds blocks of one home. A block's
 generation is bumped before its slot is given to another sequence, so that a remote reader who
 compares generations after reading never believes bytes of the wrong sequence.
 """
@@ -22,6 +23,7 @@ from typing import Protocol
 
 import torch
 
+from cluster.block_homes import BlockHomes
 from engine.memory.prefix_cache import PrefixCache
 
 
@@ -59,6 +61,10 @@ class BlockHolder(Protocol):
         """Why."""
 
     @property
+    def home(self) -> int:
+        """Where all of its blocks are."""
+
+    @property
     def block_ids(self) -> Sequence[int]:
         """What it has been counted for."""
 
@@ -66,11 +72,15 @@ class BlockHolder(Protocol):
 class BlockPool:
     """Conserves blocks: every one is free, cached, or held by at least one lease."""
 
-    def __init__(self, num_blocks: int, cache: PrefixCache) -> None:
+    def __init__(self, homes: BlockHomes, cache: PrefixCache) -> None:
+        num_blocks = homes.num_blocks
+        self.homes = homes
         self.num_blocks = num_blocks
         self.generations = torch.zeros(num_blocks, dtype=torch.int64)
         self._cache = cache
-        self._unused: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._unused: list[OrderedDict[int, None]] = [
+            OrderedDict.fromkeys(homes.ids_of(home)) for home in range(homes.num_ranks)
+        ]
         self._states = [BlockState.FREE] * num_blocks
         self._num_held = {hold: array("i", bytes(4 * num_blocks)) for hold in Hold}
         self._held_counts = tuple(self._num_held.values())
@@ -79,8 +89,12 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that an allocation can have: free and cached ones."""
-        return len(self._unused)
+        """Free and cached blocks, of all homes."""
+        return sum(map(len, self._unused))
+
+    def available_at(self, home: int) -> int:
+        """Blocks that an allocation there can have: free and cached ones."""
+        return len(self._unused[home])
 
     @property
     def leases(self) -> frozenset[BlockHolder]:
@@ -102,36 +116,41 @@ class BlockPool:
 
     def is_unused(self, block_id: int) -> bool:
         """True when no lease holds the block."""
-        return block_id in self._unused
+        return block_id in self._unused[self.homes.rank_of(block_id)]
 
-    def take(self, num_blocks: int, hold: Hold) -> list[int] | None:
-        """For leases: fresh blocks, oldest first, their names forgotten; None: not enough now."""
-        if num_blocks > self.num_available:
+    def take(self, num_blocks: int, hold: Hold, *, home: int) -> list[int] | None:
+        """For leases: fresh blocks of one home, oldest first, their names forgotten; None: not
+        enough there now."""
+        unused = self._unused[home]
+        if num_blocks > len(unused):
             return None
-        taken = [self._unused.popitem(last=False)[0] for _ in range(num_blocks)]
+        taken = [unused.popitem(last=False)[0] for _ in range(num_blocks)]
         if taken:
             self.generations[taken] += 1
         for block_id in taken:
             self._cache.forget(block_id)
-        self.add_holder(taken, hold)
+        self.add_holder(taken, hold, home=home)
         return taken
 
-    def add_holder(self, block_ids: Iterable[int], hold: Hold) -> None:
-        """For leases: one more holder of each."""
+    def add_holder(self, block_ids: Iterable[int], hold: Hold, *, home: int) -> None:
+        """For leases: one more holder of each, all blocks of that home."""
+        unused = self._unused[home]
         for block_id in block_ids:
-            self._unused.pop(block_id, None)
+            unused.pop(block_id, None)
             self._num_held[hold][block_id] += 1
             self._settle(block_id)
 
-    def drop_holder(self, block_ids: Iterable[int], hold: Hold) -> None:
-        """For leases: one holder less of each; the first given is reused last."""
+    def drop_holder(self, block_ids: Iterable[int], hold: Hold, *, home: int) -> None:
+        """For leases: one holder less of each, all blocks of that home; the first given is reused
+        last."""
+        unused = self._unused[home]
         for block_id in reversed(list(block_ids)):
             self._num_held[hold][block_id] -= 1
             self._settle(block_id)
             if self._states[block_id] in (BlockState.FREE, BlockState.CACHED):
-                self._unused[block_id] = None
+                unused[block_id] = None
                 is_free = self._states[block_id] is BlockState.FREE
-                self._unused.move_to_end(block_id, last=not is_free)
+                unused.move_to_end(block_id, last=not is_free)
 
     def turn(self, block_ids: Iterable[int], old: Hold, new: Hold) -> None:
         """For leases: one holder of each now holds it for another purpose."""
@@ -175,14 +194,22 @@ class BlockPool:
         for lease in self._leases:
             for block_id in lease.block_ids:
                 holders[lease.hold][block_id] += 1
+                if self.homes.rank_of(block_id) != lease.home:
+                    found.append(f"block {block_id} is held by a lease at home {lease.home}")
         for hold, counts in holders.items():
             if counts != list(self._num_held[hold]):
                 found.append(f"blocks held as {hold.value} differ from what the leases say")
         for block_id, state in enumerate(self._states):
             if state is not self._expected_state(block_id):
                 found.append(f"block {block_id} is {state.value} without a reason")
-            if (self.num_holders(block_id) == 0) is not (block_id in self._unused):
+            if (self.num_holders(block_id) == 0) is not self.is_unused(block_id):
                 found.append(f"block {block_id} is neither held nor unused, or both")
+        if any(
+            self.homes.rank_of(block_id) != home
+            for home, unused in enumerate(self._unused)
+            for block_id in unused
+        ):
+            found.append("an unused block is listed at a home that is not its own")
         tally = {state: self._states.count(state) for state in BlockState}
         if tally != self._counts or sum(tally.values()) != self.num_blocks:
             found.append(f"block counts {self._counts} do not add up to {tally}")

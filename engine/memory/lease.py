@@ -1,5 +1,7 @@
 """A lease on blocks: the block table of one sequence, and the duty to give the blocks back.
 
+All blocks of a lease are of one home (cluster/block_homes.py): it grows, copies and forks there.
+
     with lease_blocks(pool, "request", Hold.ACTIVE, num_new=4) as lease: ...
 
 Moved explicitly from owner to owner; released once, whoever calls first.
@@ -16,29 +18,37 @@ from engine.memory.block_pool import BlockPool, Hold
 
 
 def lease_blocks(
-    pool: BlockPool, owner: str, hold: Hold, *, shared: Sequence[int] = (), num_new: int = 0
+    pool: BlockPool,
+    owner: str,
+    hold: Hold,
+    *,
+    home: int = 0,
+    shared: Sequence[int] = (),
+    num_new: int = 0,
 ) -> BlockLease | None:
-    """Shares `shared` (as they are) and takes `num_new` fresh blocks; None: not enough now."""
+    """Shares `shared`, blocks of `home`, as they are, and takes `num_new` fresh ones there; None:
+    not enough now."""
     num_revived = sum(map(pool.is_unused, shared))
-    if num_new + num_revived > pool.num_available:
+    if num_new + num_revived > pool.available_at(home):
         return None
-    lease = BlockLease(pool, owner, hold)
+    lease = BlockLease(pool, owner, hold, home=home)
     pool.register(lease)
-    pool.add_holder(shared, hold)
+    pool.add_holder(shared, hold, home=home)
     lease.block_ids.extend(shared)
-    lease.block_ids.extend(pool.take(num_new, hold) or ())
+    lease.block_ids.extend(pool.take(num_new, hold, home=home) or ())
     return lease
 
 
 class BlockLease:
     """`block_ids` is in the order of the sequence; read it, but change it by methods only."""
 
-    __slots__ = ("_pool", "block_ids", "hold", "owner")
+    __slots__ = ("_pool", "block_ids", "hold", "home", "owner")
 
-    def __init__(self, pool: BlockPool, owner: str, hold: Hold) -> None:
+    def __init__(self, pool: BlockPool, owner: str, hold: Hold, *, home: int) -> None:
         self._pool = pool
         self.owner = owner
         self.hold = hold
+        self.home = home
         self.block_ids: array[int] = array("i")
 
     def __len__(self) -> int:
@@ -46,14 +56,14 @@ class BlockLease:
 
     def extend(self) -> bool:
         """One more fresh block at the end; False: none is available now."""
-        taken = self._pool.take(1, self.hold)
+        taken = self._pool.take(1, self.hold, home=self.home)
         self.block_ids.extend(taken or ())
         return taken is not None
 
     def fork(self, owner: str) -> BlockLease:
         """Another lease on the same blocks, for another sequence with the same beginning."""
-        other = BlockLease(self._pool, owner, self.hold)
-        self._pool.add_holder(self.block_ids, self.hold)
+        other = BlockLease(self._pool, owner, self.hold, home=self.home)
+        self._pool.add_holder(self.block_ids, self.hold, home=self.home)
         other.block_ids.extend(self.block_ids)
         self._pool.register(other)
         return other
@@ -63,7 +73,7 @@ class BlockLease:
         return self._pool.num_holders(self.block_ids[index]) > 1
 
     def own(self, index: int) -> tuple[int, int] | None:
-        """Makes the block at `index` writable; needs one available block when it is shared.
+        """Makes the block at `index` writable; needs one available block at its home when shared.
 
         Returns (source, target) when the caller must copy the bytes, else None.
         """
@@ -71,10 +81,10 @@ class BlockLease:
         if not self.is_shared(index):
             self._pool.forget_name(source)
             return None
-        taken = self._pool.take(1, self.hold)
+        taken = self._pool.take(1, self.hold, home=self.home)
         assert taken is not None, "the scheduler plans a block for every copy"
         self.block_ids[index] = taken[0]
-        self._pool.drop_holder((source,), self.hold)
+        self._pool.drop_holder((source,), self.hold, home=self.home)
         return source, taken[0]
 
     def turn(self, hold: Hold) -> None:
@@ -85,7 +95,7 @@ class BlockLease:
 
     def release(self) -> None:
         """Gives every block back; the second call does nothing."""
-        self._pool.drop_holder(self.block_ids, self.hold)
+        self._pool.drop_holder(self.block_ids, self.hold, home=self.home)
         self.block_ids = array("i")
         self._pool.retire(self)
 

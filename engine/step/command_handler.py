@@ -58,7 +58,7 @@ class CommandHandler:
                 body,
                 vocab_size=self._replica.vocab_size,
                 max_context_tokens=self._replica.max_context_tokens,
-                pool_tokens=self._placement.pool.num_blocks * self._placement.block_size,
+                pool_tokens=self._placement.homes.blocks_each * self._placement.block_size,
             )
         except SplitserveError as error:
             self._writer.refuse(body, error)

@@ -61,7 +61,7 @@ class Engine:
         """`core_clock`: seconds on cores of one's own, see `LoadMeter`; None: nobody knows."""
         self._clock = clock
         self.placement = Placement(
-            num_blocks=replica.kv.shape[0],
+            replica.homes,
             block_size=options.block_size_tokens,
             prefix_cache=options.prefix_cache,
         )
@@ -199,7 +199,7 @@ class Engine:
         step = ahead.next_step()
         if step is not None:
             ahead.make_room(step)
-            self._planner.admit(step.admitted)
+            self._planner.admit(step.admissions)
             self._launch(ahead, step)
         self._take_launched(ahead, launched)
         self._is_stalled = False

@@ -1,15 +1,18 @@
 """Which sequence has which blocks: reserving, growing, copying before a write, naming, preempting.
 
-Between the scheduler's counts and the pool's integers; knows nothing of tensors.
+A sequence is admitted at one home (cluster/block_homes.py), and has all its blocks there until it
+is over or preempted. Between the scheduler's counts and the pool's integers; knows nothing of
+tensors.
 """
 
 from __future__ import annotations
 
+from cluster.block_homes import BlockHomes
 from cluster.cache_change import CachedBlock
 from engine.memory.block_pool import BlockPool, Hold
 from engine.memory.lease import lease_blocks
 from engine.memory.prefix_cache import PrefixCache
-from engine.step.planning.plan import RunningView, WaitingView
+from engine.step.planning.plan import Offers, RunningView, WaitingView
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.request import Request
 from engine.step.requests.sequence import Sequence
@@ -18,29 +21,25 @@ from engine.step.requests.sequence import Sequence
 class Placement:
     """Owns the pool and the prefix cache of one replica."""
 
-    def __init__(self, *, num_blocks: int, block_size: int, prefix_cache: bool) -> None:
+    def __init__(self, homes: BlockHomes, *, block_size: int, prefix_cache: bool) -> None:
+        self.homes = homes
         self.block_size = block_size
-        self.cache = PrefixCache(enabled=prefix_cache)
-        self.pool = BlockPool(num_blocks, self.cache)
+        self.cache = PrefixCache(homes, enabled=prefix_cache)
+        self.pool = BlockPool(homes, self.cache)
 
     def num_uncached(self, request: Request) -> int:
-        """Tokens of the leader that the cache lacks now."""
-        matched = self._match(request, request.leader)
-        return len(request.leader.token_ids) - len(matched) * self.block_size
+        """Tokens of the leader that the cache lacks now, where it has most of them."""
+        leader = request.leader
+        matched = max(
+            len(self._match(request, leader, home)) for home in range(self.homes.num_ranks)
+        )
+        return len(leader.token_ids) - matched * self.block_size
 
-    def waiting_view(self, request: Request, sequence: Sequence, *, due_ms: float) -> WaitingView:
-        """What admitting the sequence would cost now. Changes nothing."""
-        matched = self._match(request, sequence)
-        in_use = sum(not self.pool.is_unused(block_id) for block_id in matched)
-        return WaitingView(
-            key=sequence.key,
-            num_uncached=len(sequence.token_ids) - len(matched) * self.block_size,
-            num_cached=len(matched) * self.block_size,
-            due_ms=due_ms,
-            blocks_wanted=self._num_blocks(sequence) - in_use,
-            seats=request.num_seats,
-            is_remote=request.is_remote,
-            is_scored=sequence.scores_prompt,
+    def offers(self, request: Request, sequence: Sequence, *, due_ms: float) -> Offers:
+        """What admitting the sequence would cost now at each home. Changes nothing."""
+        return tuple(
+            self._waiting_view(request, sequence, due_ms=due_ms, home=home)
+            for home in range(self.homes.num_ranks)
         )
 
     def running_view(
@@ -69,14 +68,17 @@ class Placement:
             num_computed=sequence.num_computed,
             due_ms=due_ms,
             is_scored=sequence.scores_prompt,
+            home=lease.home,
         )
 
-    def admit(self, request: Request, sequence: Sequence) -> bool:
-        """Reserves blocks for all tokens of a queued sequence; False: not enough now."""
+    def admit(self, request: Request, sequence: Sequence, home: int) -> bool:
+        """Reserves blocks for all tokens of a queued sequence; False: not enough there now."""
         hold = Hold.RECEIVING if request.is_remote else Hold.ACTIVE
-        matched = self._match(request, sequence)
+        matched = self._match(request, sequence, home)
         num_new = self._num_blocks(sequence) - len(matched)
-        lease = lease_blocks(self.pool, sequence.request_id, hold, shared=matched, num_new=num_new)
+        lease = lease_blocks(
+            self.pool, sequence.request_id, hold, home=home, shared=matched, num_new=num_new
+        )
         if lease is None:
             return False
         sequence.lease = lease
@@ -114,13 +116,32 @@ class Placement:
             self.cache.store(sequence.blocks.block_ids[index], entry)
         sequence.num_computed = num_computed
 
-    def _match(self, request: Request, sequence: Sequence) -> list[int]:
-        """Cached blocks of the sequence's beginning; one token stays to be computed here, and those
-        whose logits are wanted: the cache has none."""
+    def _waiting_view(
+        self, request: Request, sequence: Sequence, *, due_ms: float, home: int
+    ) -> WaitingView:
+        matched = self._match(request, sequence, home)
+        in_use = sum(not self.pool.is_unused(block_id) for block_id in matched)
+        return WaitingView(
+            key=sequence.key,
+            num_uncached=len(sequence.token_ids) - len(matched) * self.block_size,
+            num_cached=len(matched) * self.block_size,
+            due_ms=due_ms,
+            blocks_wanted=self._num_blocks(sequence) - in_use,
+            blocks_fresh=self._num_blocks(sequence) - len(matched),
+            seats=request.num_seats,
+            is_remote=request.is_remote,
+            is_scored=sequence.scores_prompt,
+            home=home,
+        )
+
+    def _match(self, request: Request, sequence: Sequence, home: int) -> list[int]:
+        """Cached blocks of the sequence's beginning at that home; one token stays to be computed
+        here, and those whose logits are wanted: the cache has none."""
         num_tokens = len(sequence.token_ids) - (not request.is_remote)
         if sequence.num_scored is not None and sequence.scores_prompt:
             num_tokens = sequence.num_scored
-        return self.cache.match(sequence.names(self.block_size), num_tokens // self.block_size)
+        names = sequence.names(self.block_size)
+        return self.cache.match(names, num_tokens // self.block_size, home)
 
     def _num_blocks(self, sequence: Sequence) -> int:
         return -(-len(sequence.token_ids) // self.block_size)

@@ -11,7 +11,7 @@ step gives is dropped, and the blocks linger in the table until it has landed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from engine.memory.lease import BlockLease
 from engine.runner.model_runner import Flight, LaunchingRunner
@@ -33,8 +33,9 @@ class DecodeStep:
     rows: list[SamplingRow]
     sources: list[int | None]
     """Rows of the step in flight that sample the inputs; None: the input is known."""
-    admitted: tuple[SequenceKey, ...] = ()
-    """Whose prompts are computed elsewhere: blocks are to be reserved, nothing is computed."""
+    admissions: dict[SequenceKey, int] = field(default_factory=dict)
+    """Whose prompts are computed elsewhere, and their homes: blocks are to be reserved there,
+    nothing is computed."""
 
     @property
     def num_ahead(self) -> list[int]:
@@ -106,9 +107,7 @@ class RunAhead:
         step = self.step_of(self._decodes(plan))
         if step is None or self._must_copy(step):
             return None
-        return DecodeStep(
-            sequences=step.sequences, rows=step.rows, sources=step.sources, admitted=plan.admitted
-        )
+        return replace(step, admissions=plan.admissions)
 
     def launch(self, step: DecodeStep) -> None:
         """From now on the step is in flight. Its sequences' blocks reach up to its tokens."""

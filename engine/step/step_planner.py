@@ -6,14 +6,15 @@ carry_out   preempts, makes room, admits -> what is to be computed
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from operator import itemgetter
 
 from cluster.config import EngineOptions
+from cluster.models.footprint import SCORED_ROWS
 from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork
 from engine.step.placement import Placement
-from engine.step.planning.plan import Budget, RunningView, SequenceKey, StepPlan, WaitingView
+from engine.step.planning.plan import Budget, Offers, RunningView, SequenceKey, StepPlan
 from engine.step.planning.scheduler import schedule
 from engine.step.planning.step_cost import StepCost
 from engine.step.planning.urgency import due_ms
@@ -45,19 +46,18 @@ class StepPlanner:
         self._placement = placement
         self._writer = writer
         self._costs = costs
+        self._num_homes = placement.homes.num_ranks
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""
         running = list(self._table.running())
-        budget = self._budget(self._table.seats_taken())
-        is_tight = len(running) > budget.num_available
+        budgets = self._budgets(self._table.seats_taken(self._num_homes))
+        is_tight, cost = _is_tight(len(running), budgets), budgets[0].cost
         views = [
-            self._placement.running_view(
-                r, s, is_tight=is_tight, due_ms=self._due_ms(r, budget.cost)
-            )
+            self._placement.running_view(r, s, is_tight=is_tight, due_ms=self._due_ms(r, cost))
             for r, s in running
         ]
-        return self._schedule(views, budget)
+        return self._schedule(views, budgets)
 
     def plan_after(self, in_flight: Container[Sequence]) -> StepPlan:
         """The step after one that computes the last known token of each sequence of `in_flight`.
@@ -66,15 +66,18 @@ class StepPlanner:
         that they go on. Blocks that come free when the step lands are not counted on.
         """
         running = list(self._table.running())
-        staying = [(r, s) for r, s in running if not (s in in_flight and ends_with_next(r, s))]
-        num_ending = len(running) - len(staying)
-        budget = self._budget(self._table.seats_taken() - num_ending)
-        is_tight = len(staying) > budget.num_available
+        ending = {s for r, s in running if s in in_flight and ends_with_next(r, s)}
+        staying = [(r, s) for r, s in running if s not in ending]
+        seats = self._table.seats_taken(self._num_homes)
+        for sequence in ending:
+            seats[sequence.blocks.home] -= 1
+        budgets = self._budgets(seats)
+        is_tight = _is_tight(len(staying), budgets)
         views = [
             self._placement.running_view(r, s, is_tight=is_tight, num_ahead=int(s in in_flight))
             for r, s in staying
         ]
-        return self._schedule(views, budget)
+        return self._schedule(views, budgets)
 
     def carry_out(self, plan: StepPlan) -> StepWork:
         """Preempts, makes room, admits; returns what is to be computed, decodes first."""
@@ -86,8 +89,8 @@ class StepPlanner:
         shares = [(found[key][1], 1) for key in plan.decodes]
         shares += [(found[chunk.key][1], chunk.num_tokens) for chunk in plan.chunks]
         copies = [self._placement.make_room(s) for s, _ in shares if s.lease is not None]
-        for key in plan.admitted:
-            self._admit(*found[key])
+        for key, home in plan.admissions.items():
+            self._admit(*found[key], home)
         return StepWork(
             spans=[Span(s, num_tokens) for s, num_tokens in shares if s.lease is not None],
             num_decodes=len(plan.decodes),
@@ -101,32 +104,41 @@ class StepPlanner:
         cost = self._costs.cost
         return sorted(prompts, key=lambda prompt: self._due_ms(prompt[0], cost))
 
-    def admit(self, keys: Iterable[SequenceKey]) -> None:
-        """Queued sequences that a plan lets in, apart from its other work."""
-        wanted = set(keys)
-        if wanted:
+    def admit(self, admissions: Mapping[SequenceKey, int]) -> None:
+        """Queued sequences that a plan lets in, by their homes, apart from its other work."""
+        if admissions:
             for request, sequence in list(self._table.waiting()):
-                if sequence.key in wanted:
-                    self._admit(request, sequence)
+                if sequence.key in admissions:
+                    self._admit(request, sequence, admissions[sequence.key])
 
-    def _budget(self, seats_taken: int) -> Budget:
-        return Budget(
-            max_batch_tokens=self._options.max_batch_tokens,
-            max_num_seqs=self._options.max_num_seqs,
-            num_available=self._placement.pool.num_available,
-            seats_taken=seats_taken,
-            cost=self._costs.cost,
-            max_step_ms=self._options.max_step_ms,
-        )
+    def _budgets(self, seats_taken: list[int]) -> list[Budget]:
+        """Of each home: an even part of what the step may compute, and what it has of its own."""
+        cost, available_at = self._costs.cost, self._placement.pool.available_at
+        return [
+            Budget(
+                max_batch_tokens=self._part_of(self._options.max_batch_tokens),
+                max_num_seqs=self._part_of(self._options.max_num_seqs),
+                max_scored_rows=self._part_of(SCORED_ROWS),
+                num_available=available_at(home),
+                seats_taken=seats,
+                cost=cost,
+                max_step_ms=self._options.max_step_ms,
+            )
+            for home, seats in enumerate(seats_taken)
+        ]
 
-    def _schedule(self, views: list[RunningView], budget: Budget) -> StepPlan:
-        queued = [(self._due_ms(r, budget.cost), s.key, r, s) for r, s in self._table.waiting()]
+    def _part_of(self, number: int) -> int:
+        return max(1, number // self._num_homes)
+
+    def _schedule(self, views: list[RunningView], budgets: list[Budget]) -> StepPlan:
+        cost = budgets[0].cost
+        queued = [(self._due_ms(r, cost), s.key, r, s) for r, s in self._table.waiting()]
         queued.sort(key=itemgetter(0, 1))
-        return schedule(views, map(self._waiting_view, queued), budget)
+        return schedule(views, map(self._offers, queued), budgets)
 
-    def _waiting_view(self, queued: _Queued) -> WaitingView:
+    def _offers(self, queued: _Queued) -> Offers:
         due_ms, _, request, sequence = queued
-        return self._placement.waiting_view(request, sequence, due_ms=due_ms)
+        return self._placement.offers(request, sequence, due_ms=due_ms)
 
     def _due_ms(self, request: Request, cost: StepCost) -> float:
         if request.is_open:
@@ -139,8 +151,8 @@ class StepPlanner:
             cost=cost,
         )
 
-    def _admit(self, request: Request, sequence: Sequence) -> None:
-        if not self._placement.admit(request, sequence):
+    def _admit(self, request: Request, sequence: Sequence, home: int) -> None:
+        if not self._placement.admit(request, sequence, home):
             return  # an admission before it evicted what it had counted on: it stays queued
         if request.is_remote:
             sequence.life.advance(SequenceState.RECEIVING)
@@ -149,6 +161,11 @@ class StepPlanner:
         else:
             sequence.life.advance(SequenceState.PREFILLING)
             self._writer.started(request, sequence)
+
+
+def _is_tight(num_running: int, budgets: list[Budget]) -> bool:
+    """True when some home may lack a block for each of its sequences, were all of them there."""
+    return num_running > min(budget.num_available for budget in budgets)
 
 
 def ends_with_next(request: Request, sequence: Sequence) -> bool:

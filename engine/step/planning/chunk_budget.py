@@ -8,12 +8,12 @@ other prompts      the whole token budget: large chunks are the fastest, and a p
                    behind a longer one gains nothing from shorter ones
 
 The first prompt of a step that decodes always gets FEWEST tokens, so that there is progress
-whatever was measured.
+whatever was measured. All of it is of one home; what the step may take is so much for all of them,
+since it is as long as the slowest.
 """
 
 from __future__ import annotations
 
-from cluster.models.footprint import SCORED_ROWS
 from engine.step.planning.plan import Budget, Chunk, ChunkLimit, RunningView, WaitingView
 
 STEP_FACTOR = 3.0
@@ -45,25 +45,26 @@ SHARE = 4
 class ChunkBudget:
     """What is left for prompts in one step, after its decodes."""
 
-    def __init__(self, budget: Budget, *, num_decodes: int) -> None:
+    def __init__(self, budget: Budget, *, num_decodes: int, most_decodes: int) -> None:
+        """`num_decodes`: of this home; `most_decodes`: of any."""
         self._cost = budget.cost
         self._tokens_left = budget.max_batch_tokens - num_decodes
         self._share_left = max(FEWEST, budget.max_batch_tokens // SHARE)
-        self._scored_left = SCORED_ROWS
+        self._scored_left = budget.max_scored_rows
         self._ms_left: float | None = None
         self._bound = ChunkLimit.TOKENS
         self.limit = ChunkLimit.PROMPTS
         """What cut the prompts short, so far."""
-        if num_decodes and budget.cost.knows_chunks:
+        if most_decodes and budget.cost.knows_chunks:
             self._bound = ChunkLimit.TIME
-            self._ms_left = _spare_ms(budget, num_decodes)
-        elif num_decodes:
+            self._ms_left = _limit_ms(budget, most_decodes) - budget.cost.decodes_ms(num_decodes)
+        elif most_decodes:
             self._shorten(FEWEST, ChunkLimit.UNMEASURED)
         self._floor = min(FEWEST, self._tokens_left)
 
     def tokens_for(self, view: RunningView | WaitingView) -> int:
         """The chunk that this prompt would get now; 0: none in this step. Changes nothing."""
-        wanted = _num_remaining(view)
+        wanted = num_remaining(view)
         if view.is_scored:
             wanted = min(wanted, self._scored_left)
         if self._ms_left is None:
@@ -82,27 +83,30 @@ class ChunkBudget:
         self._tokens_left -= num_tokens
         self._share_left -= num_tokens
         self._floor = 0
-        if num_tokens < _num_remaining(view):
+        if num_tokens < num_remaining(view):
             self.limit = self._bound
-        elif self._ms_left is None:
-            self._shorten(max(0, self._share_left), ChunkLimit.SHARE)
         if self._ms_left is not None:
             self._ms_left -= self._cost.chunk_ms(num_tokens, _num_computed(view))
         return Chunk(view.key, num_tokens, _num_computed(view))
+
+    def make_way(self) -> None:
+        """A prompt ends in this step, here or elsewhere: it is not to wait for others."""
+        if self._ms_left is None:
+            self._shorten(max(0, self._share_left), ChunkLimit.SHARE)
 
     def _shorten(self, num_tokens: int, bound: ChunkLimit) -> None:
         if num_tokens < self._tokens_left:
             self._tokens_left, self._bound = num_tokens, bound
 
 
-def _spare_ms(budget: Budget, num_decodes: int) -> float:
-    decodes_ms = budget.cost.decodes_ms(num_decodes)
-    auto_ms = STEP_FACTOR * max(budget.cost.tail, LEAST_TAIL) * decodes_ms
-    return (auto_ms if budget.max_step_ms is None else budget.max_step_ms) - decodes_ms
-
-
-def _num_remaining(view: RunningView | WaitingView) -> int:
+def num_remaining(view: RunningView | WaitingView) -> int:
+    """Tokens of the prompt that are to be computed."""
     return view.num_uncached if isinstance(view, WaitingView) else view.num_remaining
+
+
+def _limit_ms(budget: Budget, most_decodes: int) -> float:
+    auto_ms = STEP_FACTOR * max(budget.cost.tail, LEAST_TAIL) * budget.cost.decodes_ms(most_decodes)
+    return auto_ms if budget.max_step_ms is None else budget.max_step_ms
 
 
 def _num_computed(view: RunningView | WaitingView) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from cluster.models.footprint import SCORED_ROWS
 from engine.step.planning.step_cost import StepCost
 
 SequenceKey = tuple[int, int]
@@ -34,11 +35,13 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Prompts are computed in this order: see engine/step/planning/urgency.py."""
     is_scored: bool = False
     """Its prompt's own tokens get logprobs: of such rows a step has only so many."""
+    home: int = 0
+    """Where its blocks are: see cluster/block_homes.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingView:
-    """A sequence without blocks, with what admitting it would cost."""
+    """A sequence without blocks, with what admitting it at one home would cost."""
 
     key: SequenceKey
     num_uncached: int
@@ -55,11 +58,18 @@ class WaitingView:
     """As in RunningView."""
     is_scored: bool = False
     """As in RunningView."""
+    blocks_fresh: int = 0
+    """Of `blocks_wanted`, those that the prefix cache does not have."""
+    home: int = 0
+
+
+Offers = tuple[WaitingView, ...]
+"""One sequence, by what it would cost at each home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What one step may use."""
+    """What one step may use at one home."""
 
     max_batch_tokens: int
     max_num_seqs: int
@@ -67,6 +77,8 @@ class Budget:
     """Free and cached blocks."""
     seats_taken: int
     """Sequences that decode, or will when their prompt is there."""
+    max_scored_rows: int = SCORED_ROWS
+    """Rows of prompts whose logits are wanted."""
     cost: StepCost = StepCost()
     """What steps take here, as measured."""
     max_step_ms: float | None = None
@@ -99,10 +111,17 @@ class StepPlan:
 
     preempted: tuple[SequenceKey, ...]
     admitted: tuple[SequenceKey, ...]
+    homes: tuple[int, ...] = ()
+    """Of those that are admitted, in their order."""
     decodes: tuple[SequenceKey, ...]
     chunks: tuple[Chunk, ...]
     limit: ChunkLimit = ChunkLimit.PROMPTS
     """Why the chunks are not longer."""
+
+    @property
+    def admissions(self) -> dict[SequenceKey, int]:
+        """Who is admitted, and where."""
+        return dict(zip(self.admitted, self.homes, strict=True))
 
     @property
     def is_empty(self) -> bool:

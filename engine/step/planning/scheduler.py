@@ -6,6 +6,9 @@ prompts     those under way and those that wait, in one order; who waits is admi
             sequences without a block to grow
 chunks      as long as the token budget allows, and shorter where somebody waits for the step:
             see engine/step/planning/chunk_budget.py
+homes       where ranks share blocks (cluster/block_homes.py) each has a budget of its own, an even
+            part of the step's: its sequences preempt each other only. Who waits gets the one with
+            the most blocks left, among those that can take it now; the queue stays one
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain
 
-from engine.step.planning.chunk_budget import ChunkBudget
+from engine.step.planning.chunk_budget import ChunkBudget, num_remaining
+from engine.step.planning.home_draft import HomeDraft
 from engine.step.planning.plan import (
     Budget,
     Chunk,
     ChunkLimit,
+    Offers,
     RunningView,
     SequenceKey,
     StepPlan,
@@ -27,116 +32,111 @@ from engine.step.planning.plan import (
 
 
 def schedule(
-    running: Sequence[RunningView], waiting: Iterable[WaitingView], budget: Budget
+    running: Sequence[RunningView], waiting: Iterable[Offers], budgets: Sequence[Budget]
 ) -> StepPlan:
-    """The plan of the next step. `running` is ordered, oldest first; `waiting` as it is due.
+    """The plan of the next step. `running` is ordered, oldest first; `waiting` as it is due;
+    `budgets` has one for each home.
 
     `waiting` is consumed only as far as admission goes.
     """
-    draft = _Draft(running, budget)
+    draft = _Draft(running, budgets)
     draft.plan_decodes()
-    draft.plan_prompts(() if draft.preempted else waiting)
+    draft.plan_prompts(() if draft.preempts else waiting)
     return draft.finish()
 
 
 class _Draft:
-    """A plan in the making, and what is left of the budget."""
+    """A plan in the making."""
 
-    def __init__(self, running: Sequence[RunningView], budget: Budget) -> None:
-        self._running = running
-        self._budget = budget
-        self._blocks_left = budget.num_available
-        self._seats = budget.seats_taken
-        self.preempted: dict[SequenceKey, None] = {}
-        self._admitted: list[SequenceKey] = []
-        self._decodes: list[SequenceKey] = []
+    def __init__(self, running: Sequence[RunningView], budgets: Sequence[Budget]) -> None:
+        self._homes = [
+            HomeDraft(own, budget)
+            for own, budget in zip(_by_home(running, len(budgets)), budgets, strict=True)
+        ]
+        self._admitted: dict[SequenceKey, int] = {}
         self._chunks: list[Chunk] = []
         self._limit = ChunkLimit.PROMPTS
         self._is_queue_open = True
 
-    def plan_decodes(self) -> None:
-        """Every decode that has, or can get, room for its token."""
-        limit = min(self._budget.max_num_seqs, self._budget.max_batch_tokens)
-        for view in self._running:
-            if len(self._decodes) == limit:
-                return
-            if view.is_decode and view.key not in self.preempted and self._find_room(view):
-                self._blocks_left -= view.blocks_wanted
-                self._decodes.append(view.key)
+    @property
+    def preempts(self) -> bool:
+        """True when somebody loses its blocks."""
+        return any(home.preempted for home in self._homes)
 
-    def plan_prompts(self, waiting: Iterable[WaitingView]) -> None:
+    def plan_decodes(self) -> None:
+        """Of each home."""
+        for home in self._homes:
+            home.plan_decodes()
+
+    def plan_prompts(self, waiting: Iterable[Offers]) -> None:
         """Chunks of prompts under way, and admissions until somebody does not fit."""
-        under_way = [v for v in self._running if not v.is_decode and v.key not in self.preempted]
+        under_way = [view for home in self._homes for view in home.under_way]
         queue = iter(waiting)
         first = next(queue, None)
         if first is None and not under_way:
             return
-        room = ChunkBudget(self._budget, num_decodes=len(self._decodes))
+        most_decodes = max(len(home.decodes) for home in self._homes)
+        for home in self._homes:
+            home.open_to_prompts(most_decodes)
         queued = self._while_open(chain(() if first is None else (first,), queue))
-        prompts: Iterator[RunningView | WaitingView]
+        prompts: Iterator[RunningView | Offers]
         prompts = merge(sorted(under_way, key=_due), queued, key=_due)
-        for view in prompts:
-            if isinstance(view, WaitingView):
-                self._admit(view, room)
-            elif view.blocks_wanted <= self._blocks_left and room.tokens_for(view):
-                self._blocks_left -= view.blocks_wanted
-                self._chunks.append(room.take(view))
-        self._limit = room.limit
+        for prompt in prompts:
+            if isinstance(prompt, RunningView):
+                self._go_on(prompt)
+            else:
+                self._admit(prompt)
+        limits = [home.room.limit for home in self._homes]
+        self._limit = next((it for it in limits if it is not ChunkLimit.PROMPTS), limits[0])
 
     def finish(self) -> StepPlan:
-        """The plan, frozen."""
+        """The plan, frozen; decodes are home by home."""
         return StepPlan(
-            preempted=tuple(self.preempted),
+            preempted=tuple(key for home in self._homes for key in home.preempted),
             admitted=tuple(self._admitted),
-            decodes=tuple(self._decodes),
+            homes=tuple(self._admitted.values()),
+            decodes=tuple(key for home in self._homes for key in home.decodes),
             chunks=tuple(self._chunks),
             limit=self._limit,
         )
 
-    def _while_open(self, queue: Iterator[WaitingView]) -> Iterator[WaitingView]:
-        while self._is_queue_open and (view := next(queue, None)) is not None:
-            yield view
+    def _while_open(self, queue: Iterator[Offers]) -> Iterator[Offers]:
+        while self._is_queue_open and (offers := next(queue, None)) is not None:
+            yield offers
 
-    def _fits(self, view: WaitingView) -> bool:
-        has_seats = self._seats == 0 or self._seats + view.seats <= self._budget.max_num_seqs
-        # each sequence that is already in keeps a block to grow
-        return has_seats and view.blocks_wanted + self._seats <= self._blocks_left
+    def _go_on(self, view: RunningView) -> None:
+        home = self._homes[view.home]
+        if home.goes_on(view):
+            self._take(home.room, view)
 
-    def _admit(self, view: WaitingView, room: ChunkBudget) -> None:
+    def _admit(self, offers: Offers) -> None:
         """Nobody after it is admitted when it has to wait for blocks, seats or its first chunk."""
-        if room.lacks_rows(view):
+        views = [view for view in offers if not self._homes[view.home].room.lacks_rows(view)]
+        if not views:
             return  # those behind it that are not scored go on
-        has_tokens = view.is_remote or room.tokens_for(view) > 0
-        self._is_queue_open = has_tokens and self._fits(view)
-        if self._is_queue_open:
-            self._seats += view.seats
-            self._blocks_left -= view.blocks_wanted
-            self._admitted.append(view.key)
+        fitting = [view for view in views if self._homes[view.home].fits(view)]
+        self._is_queue_open = bool(fitting)
+        if fitting:
+            view = max(fitting, key=lambda v: self._homes[v.home].room_after(v))
+            self._homes[view.home].admit(view)
+            self._admitted[view.key] = view.home
             if not view.is_remote:
-                self._chunks.append(room.take(view))
+                self._take(self._homes[view.home].room, view)
 
-    def _find_room(self, view: RunningView) -> bool:
-        """Preempts the youngest until `view` can grow; False: it must wait, or was preempted."""
-        while self._blocks_left < view.blocks_wanted:
-            victim = self._youngest()
-            if victim is None or (victim is view and self._is_alone(view)):
-                return False
-            self.preempted[victim.key] = None
-            self._blocks_left += victim.blocks_freed
-            if victim is view:
-                return False
-        return True
-
-    def _youngest(self) -> RunningView | None:
-        """The youngest sequence that may lose its blocks and was not planned already."""
-        for view in reversed(self._running):
-            if view.is_preemptible and view.key not in self.preempted:
-                return view
-        return None
-
-    def _is_alone(self, view: RunningView) -> bool:
-        return all(other is view or other.key in self.preempted for other in self._running)
+    def _take(self, room: ChunkBudget, view: RunningView | WaitingView) -> None:
+        chunk = room.take(view)
+        self._chunks.append(chunk)
+        if chunk.num_tokens == num_remaining(view):
+            for home in self._homes:
+                home.room.make_way()
 
 
-def _due(view: RunningView | WaitingView) -> tuple[float, SequenceKey]:
+def _by_home(running: Sequence[RunningView], num_homes: int) -> list[Sequence[RunningView]]:
+    if num_homes == 1:
+        return [running]
+    return [[view for view in running if view.home == home] for home in range(num_homes)]
+
+
+def _due(prompt: RunningView | Offers) -> tuple[float, SequenceKey]:
+    view = prompt if isinstance(prompt, RunningView) else prompt[0]
     return view.due_ms, view.key

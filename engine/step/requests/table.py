@@ -76,10 +76,12 @@ class RequestTable:
         """Sequences that may compute, oldest request first."""
         return self._in_states(_RUNNING)
 
-    def seats_taken(self) -> int:
-        """Sequences that decode, or will when their prompt is there."""
-        seated = self._in_states((*_RUNNING, SequenceState.RECEIVING))
-        return sum(request.num_seats for request, _ in seated)
+    def seats_taken(self, num_homes: int = 1) -> list[int]:
+        """Sequences that decode, or will when their prompt is there, at each home."""
+        seats = [0] * num_homes
+        for request, sequence in self._in_states((*_RUNNING, SequenceState.RECEIVING)):
+            seats[sequence.blocks.home] += request.num_seats
+        return seats
 
     def uncomputed(self) -> Iterator[tuple[Request, Sequence]]:
         """Sequences whose prompt this engine has still to compute, oldest request first."""

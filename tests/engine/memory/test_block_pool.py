@@ -6,15 +6,18 @@ import random
 
 import pytest
 
+from cluster.block_homes import BlockHomes
 from cluster.cache_change import CachedBlock
 from engine.memory.block_pool import BlockPool, BlockState, Hold
 from engine.memory.lease import BlockLease, lease_blocks
 from engine.memory.prefix_cache import PrefixCache
 
 
-def make_pool(num_blocks: int = 8) -> tuple[BlockPool, PrefixCache]:
-    cache = PrefixCache()
-    return BlockPool(num_blocks, cache), cache
+def make_pool(num_blocks: int = 8, num_homes: int = 1) -> tuple[BlockPool, PrefixCache]:
+    """`num_blocks` at each home."""
+    homes = BlockHomes(num_homes, num_blocks)
+    cache = PrefixCache(homes)
+    return BlockPool(homes, cache), cache
 
 
 def take(pool: BlockPool, num_blocks: int, hold: Hold = Hold.ACTIVE) -> BlockLease:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from cluster.block_homes import BlockHomes
 from cluster.cache_change import CacheChange, CachedBlock
 from engine.memory.prefix_cache import PrefixCache
+
+ONE_HOME = BlockHomes(1, 8)
 
 
 def entry(name: bytes, parent: bytes | None = None) -> CachedBlock:
@@ -11,7 +14,7 @@ def entry(name: bytes, parent: bytes | None = None) -> CachedBlock:
 
 
 def test_a_match_ends_at_the_first_unknown_name_and_at_the_limit() -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(ONE_HOME)
     for block_id, name in enumerate([b"a", b"b", b"d"]):
         cache.store(block_id, entry(name))
     assert cache.match([b"a", b"b", b"c", b"d"], 4) == [0, 1]
@@ -20,7 +23,7 @@ def test_a_match_ends_at_the_first_unknown_name_and_at_the_limit() -> None:
 
 
 def test_a_name_stays_with_the_first_block_that_had_it() -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(ONE_HOME)
     cache.store(3, entry(b"a"))
     cache.store(4, entry(b"a"))
     assert cache.match([b"a"], 1) == [3]
@@ -29,7 +32,7 @@ def test_a_name_stays_with_the_first_block_that_had_it() -> None:
 
 
 def test_a_change_is_told_once_and_net_of_what_was_undone() -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(ONE_HOME)
     cache.store(0, entry(b"a"))
     cache.store(1, entry(b"b"))
     cache.forget(1)
@@ -43,7 +46,7 @@ def test_a_change_is_told_once_and_net_of_what_was_undone() -> None:
 
 
 def test_a_snapshot_names_parents_before_their_children() -> None:
-    cache = PrefixCache()
+    cache = PrefixCache(ONE_HOME)
     cache.store(0, entry(b"c", b"b"))
     cache.store(1, entry(b"orphan", b"gone"))
     cache.store(2, entry(b"b", b"a"))
@@ -54,7 +57,7 @@ def test_a_snapshot_names_parents_before_their_children() -> None:
 
 
 def test_a_cache_that_is_switched_off_remembers_nothing() -> None:
-    cache = PrefixCache(enabled=False)
+    cache = PrefixCache(ONE_HOME, enabled=False)
     cache.store(0, entry(b"a"))
     assert cache.match([b"a"], 1) == []
     assert cache.take_change() is None

@@ -19,7 +19,8 @@ from tests.engine.step.planning.test_scheduler import decode, prefill, waiting
 COST = StepCost(base_ms=5.0, row_ms=0.5, token_ms=0.25, pair_ms=0.01)
 
 
-def long_budget(**changes: Any) -> Budget:
+def long_budget(**changes: Any) -> list[Budget]:
+    """Of one home."""
     fields: dict[str, Any] = {
         "max_batch_tokens": 512,
         "max_num_seqs": 64,
@@ -27,7 +28,7 @@ def long_budget(**changes: Any) -> Budget:
         "seats_taken": 0,
         "cost": COST,
     }
-    return Budget(**(fields | changes))
+    return [Budget(**(fields | changes))]
 
 
 def step_ms(plan: StepPlan) -> float:

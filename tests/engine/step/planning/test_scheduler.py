@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.step.planning.plan import Budget, Chunk, RunningView, StepPlan, WaitingView
+from engine.step.planning.plan import Budget, Chunk, Offers, RunningView, StepPlan, WaitingView
 from engine.step.planning.scheduler import schedule
 
 
@@ -25,7 +25,8 @@ def prefill(arrival: int, num_remaining: int, **changes: Any) -> RunningView:
     return decode(arrival, num_remaining=num_remaining, is_decode=False, **changes)
 
 
-def waiting(arrival: int, num_uncached: int = 4, **changes: Any) -> WaitingView:
+def waiting(arrival: int, num_uncached: int = 4, **changes: Any) -> Offers:
+    """For one home."""
     fields = {
         "key": (arrival, 0),
         "num_uncached": num_uncached,
@@ -33,12 +34,13 @@ def waiting(arrival: int, num_uncached: int = 4, **changes: Any) -> WaitingView:
         "seats": 1,
         "is_remote": False,
     }
-    return WaitingView(**(fields | changes))
+    return (WaitingView(**(fields | changes)),)
 
 
-def budget(**changes: int) -> Budget:
+def budget(**changes: int) -> list[Budget]:
+    """Of one home."""
     fields = {"max_batch_tokens": 8, "max_num_seqs": 4, "num_available": 8, "seats_taken": 0}
-    return Budget(**(fields | changes))
+    return [Budget(**(fields | changes))]
 
 
 def keys(*arrivals: int) -> tuple[tuple[int, int], ...]:
@@ -67,7 +69,7 @@ def test_admission_is_first_come_first_served_even_when_a_later_one_would_fit() 
 def test_the_queue_is_asked_no_further_than_the_first_that_does_not_fit() -> None:
     asked = []
 
-    def queue() -> Iterator[WaitingView]:
+    def queue() -> Iterator[Offers]:
         for arrival in range(5):
             asked.append(arrival)
             yield waiting(arrival, blocks_wanted=3)

@@ -143,7 +143,7 @@ def test_a_step_has_a_bounded_number_of_scored_rows_and_the_rest_of_it_is_others
         for arrival in range(4)
     ]
     budget = Budget(max_batch_tokens=1024, max_num_seqs=8, num_available=8, seats_taken=4)
-    room = ChunkBudget(budget, num_decodes=0)
+    room = ChunkBudget(budget, num_decodes=0, most_decodes=0)
     assert [room.take(view).num_tokens for view in views] == [50, 50, SCORED_ROWS - 50, 0]
     assert room.lacks_rows(views[3]) and not room.lacks_rows(views[1])
     assert room.tokens_for(views[1]) == 50
