@@ -8,7 +8,7 @@ from cluster.errors import PairingMismatch
 from cluster.granule import UNIT_TOKENS, block_size_class
 from cluster.kv_shape import KvShape
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Bumped when workers of two versions can no longer hand a request over; part of the pairing."""
 RESUME_VERSION = 4
 """Since this one a worker goes on with an answer that another has begun."""

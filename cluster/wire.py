@@ -205,7 +205,8 @@ def peer_to_wire(peer: KvPeer) -> handoff_pb2.KvPeer:
     """The names are the same on both sides."""
     return handoff_pb2.KvPeer(
         transport=peer.transport,
-        num_blocks=peer.num_blocks,
+        shares_blocks=peer.shares_blocks,
+        blocks_each=peer.blocks_each,
         block_size_tokens=peer.block_size_tokens,
         generations_address=peer.generations_address,
         host=peer.host,
@@ -220,7 +221,8 @@ def peer_from_wire(message: handoff_pb2.KvPeer) -> KvPeer:
     """The inverse of `peer_to_wire`."""
     return KvPeer(
         transport=message.transport,
-        num_blocks=message.num_blocks,
+        shares_blocks=message.shares_blocks,
+        blocks_each=message.blocks_each,
         block_size_tokens=message.block_size_tokens,
         generations_address=message.generations_address,
         host=message.host,

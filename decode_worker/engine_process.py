@@ -22,10 +22,11 @@ def make_intake(parts: EngineParts) -> Extension:
         parts.kv,
         shares[CONDUCTOR],
         generations=parts.generations,
+        homes=parts.homes,
     )
     reader: Reader = BlockReader(pool.transport, pool.local, block_digest)
     if line is not None:
-        reader = GroupReader(reader, line, len(shares))
+        reader = GroupReader(reader, line, len(shares), homes=pool.local.homes)
     return KvIntake(parts, reader, spec.kv_transport)
 
 

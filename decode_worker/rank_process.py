@@ -13,9 +13,10 @@ from ranks.line import RankExtension
 
 def make_rank_reader(parts: RankParts) -> RankExtension:
     """A RankExtensionFactory."""
-    share = parts.shares[parts.rank.index]
-    pool = open_pool(parts.spec.kv_transport, parts.agent_name, parts.kv, share)
-    return RankReader(BlockReader(pool.transport, pool.local, block_digest))
+    share, kind = parts.shares[parts.rank.index], parts.spec.kv_transport
+    pool = open_pool(kind, parts.agent_name, parts.kv, share, homes=parts.homes)
+    reader = BlockReader(pool.transport, pool.local, block_digest)
+    return RankReader(reader, parts.rank.index)
 
 
 if __name__ == "__main__":

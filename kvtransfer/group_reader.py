@@ -1,8 +1,9 @@
-"""The reader of a group: every rank reads its own heads of the same blocks into the same slots.
+"""The reader of a group: every rank reads its own heads of the same blocks into the same slots;
+where ranks share blocks, the home of a job's blocks reads all of it, and its word is enough.
 
     submit -> the conductor's own reader, and a word to the other ranks
-    each rank: bytes, digests, generations -> ReadEnded
-    when all have answered: one ReadResult. A block is verified when every rank says so; once
+    each rank that is asked: bytes, digests, generations -> ReadEnded
+    when all of them have answered: one ReadResult. A block is verified when every one says so; once
     none can be, the others need not read on.
 
 Until then the request has reads. A rank that is slow is waited for: the request's own deadline ends
@@ -16,8 +17,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from cluster.block_homes import BlockHomes
 from cluster.block_span import BlockRun
 from cluster.deadline import Clock
 from cluster.errors import RankLost
@@ -47,6 +49,10 @@ LIMIT_S = 60.0
 @dataclass(slots=True)
 class _JointJob:
     job: ReadJob
+    own: ReadJob
+    """The same in slots of whoever reads it."""
+    ranks: range
+    """Who does."""
     endings: dict[int, ReadEnded] = field(default_factory=dict)
     """By rank, in the order in which they came."""
     patience: SeenTime | None = None
@@ -56,6 +62,11 @@ class _JointJob:
     def is_in_vain(self) -> bool:
         """No block can be verified at all ranks any more."""
         return bool(self.endings) and not self.verified
+
+    @property
+    def is_whole(self) -> bool:
+        """Everybody has let go of it."""
+        return len(self.endings) == len(self.ranks)
 
     @property
     def verified(self) -> set[int]:
@@ -72,10 +83,12 @@ class GroupReader:
         line: RankLine,
         world_size: int,
         *,
+        homes: BlockHomes,
         clock: Clock = time.monotonic,
     ) -> None:
+        """`homes`: of the local blocks."""
         self._own, self._clock = own, clock
-        self._line, self._world_size = line, world_size
+        self._line, self._world_size, self._homes = line, world_size, homes
         self._jobs: dict[int, _JointJob] = {}
         self._unfinished: Counter[str] = Counter()
         self._num_jobs = 0
@@ -108,16 +121,20 @@ class GroupReader:
     def submit(self, job: ReadJob) -> None:
         """See Jobs."""
         self._num_jobs += 1
-        self._jobs[self._num_jobs] = _JointJob(job)
+        slots = [self._homes.local(block) for block in job.local_block_ids]
+        joint = _JointJob(job, replace(job, local_block_ids=slots), self._readers(job))
+        self._jobs[self._num_jobs] = joint
         self._unfinished[job.request_id] += 1
-        self._own.submit(job)
+        if CONDUCTOR in joint.ranks:
+            self._own.submit(joint.own)
         self._tell(
             ReadBlocks(
                 number=self._num_jobs,
+                ranks=list(joint.ranks),
                 request_id=job.request_id,
                 incarnation=job.incarnation,
                 span=job.span,
-                local_block_ids=list(job.local_block_ids),
+                local_block_ids=slots,
                 into=job.into,
             )
         )
@@ -150,13 +167,11 @@ class GroupReader:
     def poll(self) -> list[ReadResult]:
         """See Reader. Raises RankLost for a rank that does not answer."""
         for result in self._own.poll():
-            number = next(at for at, joint in self._jobs.items() if joint.job is result.job)
+            number = next(at for at, joint in self._jobs.items() if joint.own is result.job)
             self._note(CONDUCTOR, ended(number, result))
         for rank, word in self._line.hear():
             self._note(rank, unpack_ended(word))
-        whole = [
-            number for number, joint in self._jobs.items() if len(joint.endings) == self._world_size
-        ]
+        whole = [number for number, joint in self._jobs.items() if joint.is_whole]
         results = [self._finish(number) for number in whole]
         for joint in self._jobs.values():
             self._check(joint)
@@ -166,19 +181,27 @@ class GroupReader:
         """Ends the conductor's jobs and transport; the other ranks end theirs as they stop."""
         self._own.close()
 
+    def _readers(self, job: ReadJob) -> range:
+        """Every rank, or the home of the job's blocks."""
+        if self._homes.num_ranks == 1:
+            return range(self._world_size)
+        homes = {self._homes.rank_of(block) for block in job.local_block_ids} or {CONDUCTOR}
+        assert len(homes) == 1, f"blocks of ranks {sorted(homes)} are one sequence's"
+        (home,) = homes
+        return range(home, home + 1)
+
     def _tell(self, word: ReaderWord) -> None:
         self._line.tell(pack(word))
 
     def _note(self, rank: int, ending: ReadEnded) -> None:
         joint = self._jobs[ending.number]
         joint.endings[rank] = ending
-        is_whole = len(joint.endings) == self._world_size
-        if joint.is_in_vain and joint.patience is None and not is_whole:
+        if joint.is_in_vain and joint.patience is None and not joint.is_whole:
             self._drop(ending.number, joint)
 
     def _drop(self, number: int, joint: _JointJob) -> None:
         self._end((joint,))
-        self._own.drop(joint.job)
+        self._own.drop(joint.own)
         self._tell(DropRead(number))
 
     def _end(self, told: Iterable[_JointJob]) -> None:
@@ -187,7 +210,7 @@ class GroupReader:
 
     def _check(self, joint: _JointJob) -> None:
         if joint.patience is not None and joint.patience.look() > LIMIT_S:
-            silent = tuple(at for at in range(self._world_size) if at not in joint.endings)
+            silent = tuple(at for at in joint.ranks if at not in joint.endings)
             raise RankLost(
                 f"rank {silent[0]} has not let go of blocks that it was to read, {LIMIT_S:g} s "
                 "after all ranks were told to; the group is started anew",

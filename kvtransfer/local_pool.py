@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from cluster.block_homes import BlockHomes
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
 from cluster.granule import UNIT_TOKENS, granule_tokens
 from cluster.kv_peer import KvPeer, KvRank
@@ -28,13 +29,17 @@ class LocalPool:
     """Borrowed tensors: they must outlive the transport. Raises ConfigError when unfit."""
 
     blocks: torch.Tensor  # [num_blocks, ...], contiguous, any dtype
-    generations: torch.Tensor  # int64 [num_blocks], contiguous, in host memory
+    generations: torch.Tensor  # int64 [blocks of all homes], contiguous, in host memory
     share: HeadShare | None = None
     """Which heads these are; None: all that there are."""
+    group: BlockHomes | None = None
+    """Which rank of the group has which block; None: these are all that there are."""
     heads: HeadShare = field(init=False)
     """Of a block [num_layers, num_planes, num_kv_heads, ...]; of any other shape, one head."""
     form: BlockForm = field(init=False)
     """How the bytes of a block lie."""
+    homes: BlockHomes = field(init=False)
+    """Which rank has which block."""
 
     def __post_init__(self) -> None:
         if self.blocks.dim() < 2 or not self.blocks.is_contiguous() or self.num_blocks < 1:
@@ -42,21 +47,27 @@ class LocalPool:
                 f"a KV pool of shape {tuple(self.blocks.shape)} cannot be registered; it must be "
                 "contiguous, [num_blocks, ...], with one block or more"
             )
+        homes = self.group or BlockHomes(1, self.num_blocks)
+        if homes.blocks_each != self.num_blocks:
+            raise ConfigError(
+                f"a KV pool has {self.num_blocks} blocks, and each rank {homes.blocks_each}"
+            )
         if (
-            self.generations.shape != (self.num_blocks,)
+            self.generations.shape != (homes.num_blocks,)
             or self.generations.dtype != torch.int64
             or self.generations.is_cuda
         ):
             raise ConfigError(
                 f"generations are {self.generations.dtype} {tuple(self.generations.shape)} on "
-                f"{self.generations.device}; needed: int64 [{self.num_blocks}] in host memory"
+                f"{self.generations.device}; needed: int64 [{homes.num_blocks}] in host memory"
             )
+        object.__setattr__(self, "homes", homes)
         object.__setattr__(self, "heads", self.share or _all_heads(self.blocks))
         object.__setattr__(self, "form", _form_of(self.blocks, self.heads.heads))
 
     @property
     def num_blocks(self) -> int:
-        """Slots in the pool."""
+        """Slots in the pool: of this rank."""
         return int(self.blocks.shape[0])
 
     @property
@@ -101,7 +112,8 @@ class LocalPool:
         )
         return KvPeer(
             transport=transport,
-            num_blocks=self.num_blocks,
+            shares_blocks=self.homes.num_ranks > 1,
+            blocks_each=self.num_blocks,
             block_size_tokens=self.block_size,
             generations_address=self.generations.data_ptr(),
             host=boot_id(),
@@ -123,14 +135,27 @@ class LocalPool:
                 f"a KV pool of {peer.num_blocks} blocks cannot be read; allowed: 1 to "
                 f"{MAX_PEER_BLOCKS}"
             )
-        sources = [self._source(rank, peer.block_size_tokens) for rank in peer.ranks]
+        sources = self._sources(peer)
         missing = [head for head in self.heads.heads if not any(head in s.heads for s in sources)]
         if missing:
             raise PairingMismatch(
                 f"a KV pool of {len(peer.ranks)} ranks cannot be read: none of them has KV head "
                 f"{missing[0]}; start both workers with the same model"
             )
-        return reshard(sources, self.form, asked_by=self.heads.rank)
+        fit = reshard(sources, self.form, asked_by=self.heads.rank)
+        return replace(fit, homes=peer.homes) if peer.shares_blocks else fit
+
+    def _sources(self, peer: KvPeer) -> list[BlockForm]:
+        """Of every rank; of those that share blocks, which are all alike, of one."""
+        sources = [self._source(rank, peer.block_size_tokens) for rank in peer.ranks]
+        if not peer.shares_blocks:
+            return sources
+        if len(set(sources)) > 1:
+            raise PairingMismatch(
+                f"a KV pool of {len(sources)} ranks cannot be read: they share its blocks, and not "
+                "all of them have the same KV heads; run the same version of splitserve on both"
+            )
+        return sources[:1]
 
     def _source(self, rank: KvRank, block_size: int) -> BlockForm:
         """A peer's rank, as this pool would lie there."""

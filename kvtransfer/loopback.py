@@ -213,8 +213,10 @@ class LoopbackTransport:
             num_remote=peer.num_blocks * fit.source_parts,
             num_local=self.pool.num_blocks * fit.target_parts,
         )
-        ids = list(remote_block_ids), list(local_block_ids)
-        return post_all([partial(self._post, incarnation, rank, *ids) for rank in fit.ranks])
+        parts, local = fit.by_rank(remote_block_ids), list(local_block_ids)
+        return post_all(
+            [partial(self._post, incarnation, rank, list(own), local) for rank, own in parts]
+        )
 
     def read_generations(
         self, incarnation: str, remote_block_ids: Sequence[int], rows: Sequence[int]

@@ -126,7 +126,7 @@ class NixlPeer:
         self._first = self._start(partial(self._post_generations, [0], [row]))
 
     def read_blocks(self, remote: Sequence[int], local: Sequence[int]) -> NixlRead:
-        """What of these granules comes from this rank."""
+        """What of these granules of this rank is ours."""
         post = self._post_pieces if self._blocks is None else self._post_blocks
         return self._keep(self._start(partial(post, remote, local)))
 
@@ -154,14 +154,15 @@ class NixlPeer:
     def _prepare_blocks(self) -> int:
         rank = self._rank
         place = (rank.memory, rank.device_id)
-        return self._prepare(rank.pool_address, rank.block_bytes, place)
+        return self._prepare(rank.pool_address, rank.block_bytes, self._peer.blocks_each, place)
 
     def _prepare_generations(self) -> int:
-        return self._prepare(self._peer.generations_address, GENERATION_BYTES, ("DRAM", 0))
+        """Of all ranks' blocks."""
+        rows = GENERATION_BYTES, self._peer.num_blocks
+        return self._prepare(self._peer.generations_address, *rows, ("DRAM", 0))
 
-    def _prepare(self, address: int, row_bytes: int, place: tuple[str, int]) -> int:
-        """One row for each of the peer's blocks."""
-        name, num_rows = self._rank.agent_name, self._peer.num_blocks
+    def _prepare(self, address: int, row_bytes: int, num_rows: int, place: tuple[str, int]) -> int:
+        name = self._rank.agent_name
         self._lists.append(self._agent.prepare(name, address, row_bytes, num_rows, place))
         return self._lists[-1]
 

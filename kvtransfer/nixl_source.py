@@ -42,9 +42,8 @@ class NixlSource:
 
     def read_blocks(self, remote: Sequence[int], local: Sequence[int]) -> Read:
         """From every rank that has a part of them."""
-        return post_all(
-            [partial(self._ranks[rank].read_blocks, remote, local) for rank in self.fit.ranks]
-        )
+        parts = self.fit.by_rank(remote)
+        return post_all([partial(self._ranks[rank].read_blocks, own, local) for rank, own in parts])
 
     def read_generations(self, remote: Sequence[int], rows: Sequence[int]) -> NixlRead:
         """There is one generation for all ranks' parts of a block."""

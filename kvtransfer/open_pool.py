@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.block_homes import BlockHomes
 from cluster.models.head_share import HeadShare
 from kernels.dispatch.block_digest import block_digest
 from kvtransfer.local_pool import LocalPool
@@ -28,14 +29,16 @@ def open_pool(
     share: HeadShare,
     *,
     generations: torch.Tensor | None = None,
+    homes: BlockHomes | None = None,
 ) -> OpenPool:
     """`kind` and `name` as of `open_transport`, which says what it raises. `generations`: None
-    where nobody reads this process's: the conductor's count.
+    where nobody reads this process's: the conductor's count. `homes`: as of a LocalPool.
 
     The kernel of the digests is made now, and not while the first request waits.
     """
     if generations is None:
-        generations = torch.zeros(len(kv), dtype=torch.int64)
-    local = LocalPool(kv, generations, share)
+        num_blocks = len(kv) if homes is None else homes.num_blocks
+        generations = torch.zeros(num_blocks, dtype=torch.int64)
+    local = LocalPool(kv, generations, share, homes)
     block_digest(kv, [0])
     return OpenPool(local, open_transport(kind, local, name))

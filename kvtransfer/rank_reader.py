@@ -22,13 +22,13 @@ _log = get_logger("kvtransfer")
 
 class RankReader:
     """A RankExtension, see there. Owns the reader: its pool is this rank's part, its generations
-    are read from the peer as the conductor reads them."""
+    are read from the peer as the conductor reads them. What is for others is not begun."""
 
     greeting = b""
     """This pool is not exported."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, rank: int) -> None:
+        self._reader, self._rank = reader, rank
         self._numbers: dict[int, tuple[int, ReadJob]] = {}
         """By the identity of the job, which the reader gives back: its number, and the job."""
         self._said_transport = ""
@@ -45,7 +45,7 @@ class RankReader:
                 self._reader.connect(incarnation, peer)
             case DisconnectPeer(incarnation):
                 self._reader.disconnect(incarnation)
-            case ReadBlocks() as wanted:
+            case ReadBlocks() as wanted if self._rank in wanted.ranks:
                 self._submit(wanted)
             case CancelReads(request_id):
                 self._reader.cancel(request_id)

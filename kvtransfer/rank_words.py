@@ -24,10 +24,13 @@ class DisconnectPeer(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadBlocks(msgspec.Struct, frozen=True, tag=True):
-    """One job, as in ReadJob; every rank reads its part into the same slots."""
+    """One job, as in ReadJob. Every rank reads its heads into the same slots; or one rank all of
+    it into its own."""
 
     number: int
     """By which it is answered."""
+    ranks: list[int]
+    """Who reads."""
     request_id: str
     incarnation: str
     span: BlockSpan

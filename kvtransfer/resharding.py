@@ -4,7 +4,8 @@
     run, granule i of a block there, j of one here: source + i * step -> target + j * step
 
 A head is read from one of its holders, who hold equal bytes: which one, the reading rank's number
-decides, so that several readers do not all ask the same. Nobody counts heads per rank.
+decides, so that several readers do not all ask the same. Nobody counts heads per rank. Of ranks
+that share blocks each has all heads of its own: there a block's number says who is read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
+
+from cluster.block_homes import BlockHomes
+from cluster.errors import TransferFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,7 @@ class Run:
     """Bytes of the first granule of a block there that are the first granule's of one here."""
 
     rank: int
-    """Who is read."""
+    """Who is read, where ranks share the heads of every block."""
     source: int
     """Offset in a block there."""
     target: int
@@ -69,10 +73,15 @@ class Resharding:
     """Granules in a block here."""
     runs: tuple[Run, ...]
     """Of a granule; neighbours are one run."""
+    homes: BlockHomes | None = None
+    """Of the blocks there, where ranks share them: the runs are those of each. None: they share the
+    heads of every block."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Who is read, in order."""
+        """Who may be read, in order."""
+        if self.homes is not None:
+            return tuple(range(self.homes.num_ranks))
         return tuple(sorted({run.rank for run in self.runs}))
 
     @property
@@ -82,7 +91,25 @@ class Resharding:
 
     def of_rank(self, rank: int) -> tuple[Run, ...]:
         """What is read from one of them."""
+        if self.homes is not None:
+            return self.runs
         return tuple(run for run in self.runs if run.rank == rank)
+
+    def by_rank(self, granules: Sequence[int]) -> list[tuple[int, Sequence[int]]]:
+        """Who is read for these granules of the group, and which of its own they are.
+
+        Raises TransferFailed for blocks of several ranks that share them: a sequence has one home.
+        """
+        if self.homes is None:
+            return [(rank, granules) for rank in self.ranks]
+        each = self.homes.blocks_each * self.source_parts
+        (rank, *others) = sorted({granule // each for granule in granules})
+        if others:
+            raise TransferFailed(
+                f"blocks of ranks {rank} and {others[0]} were announced as one sequence's, which "
+                "has all of its blocks at one rank; connect again"
+            )
+        return [(rank, [granule - rank * each for granule in granules])]
 
 
 SAME_BLOCKS = Resharding(source_parts=1, target_parts=1, runs=())

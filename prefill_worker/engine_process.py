@@ -20,6 +20,7 @@ def make_exporter(parts: EngineParts) -> Extension:
         parts.kv,
         shares[CONDUCTOR],
         generations=parts.generations,
+        homes=parts.homes,
     )
     if line is None:
         return KvExporter(parts, pool.transport, block_digest)

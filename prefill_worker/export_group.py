@@ -3,6 +3,8 @@
     start      each rank describes its part       -> the conductor makes one KvPeer of them
     announce   conductor tells the block ids      -> every rank digests its heads -> all_gather
 
+Where ranks share blocks, their home has all heads, and the others nothing to say of them.
+
 Digests are gathered by the ranks' collective, between two steps: each rank is at the same place in
 the order of plans, and none waits for a message.
 """
@@ -46,29 +48,42 @@ class SharedPool:
 
     def digests(self, block_ids: Sequence[int], parts: int) -> torch.Tensor:
         """int64 [num_ids, planes, heads of the model, parts], the same at every rank; each calls it
-        with the same numbers.
+        with the same numbers: of blocks of one home.
 
         Raises RuntimeError where a rank could not digest its part, RankLost where one has gone.
         """
-        planes = self.pool.form.num_planes
-        widths = [planes * len(share.heads) * parts + 1 for share in self.shares]
+        planes, held = self.pool.form.num_planes, self._held(block_ids)
+        widths = [planes * len(heads) * parts + 1 for heads in held]
         rows = self._own(block_ids, parts, widths[self.pool.heads.rank])
         every = torch.split(self.gather(rows, widths), widths, dim=1)
         if not all(bool(found[:, -1].all()) for found in every):
             raise RuntimeError("a rank could not digest its part of the blocks; its log says why")
         shape = (len(block_ids), planes, self.shares[0].num_heads, parts)
         whole = rows.new_empty(shape)
-        for share, found in zip(self.shares, every, strict=True):
-            part = found[:, :-1].reshape(len(block_ids), planes, -1, parts)
-            whole[:, :, share.heads.start : share.heads.stop] = part
+        for heads, found in zip(held, every, strict=True):
+            part = found[:, :-1].reshape(len(block_ids), planes, len(heads), parts)
+            whole[:, :, heads.start : heads.stop] = part
         return whole
+
+    def _held(self, block_ids: Sequence[int]) -> list[range]:
+        """The heads of these blocks that each rank has."""
+        homes = self.pool.homes
+        if homes.num_ranks == 1:
+            return [share.heads for share in self.shares]
+        asked = {homes.rank_of(block) for block in block_ids}
+        if len(asked) > 1:
+            raise RuntimeError(f"blocks of ranks {sorted(asked)} are announced as one sequence's")
+        return [share.heads if share.rank in asked else range(0) for share in self.shares]
 
     def _own(self, block_ids: Sequence[int], parts: int, width: int) -> torch.Tensor:
         """[num_ids, width]: what failed is told in the last column, for the others wait."""
         blocks = self.pool.blocks
         rows = torch.zeros((len(block_ids), width), dtype=torch.int64, device=blocks.device)
+        if width == 1:  # they are another rank's
+            return rows.fill_(1)
         try:
-            found = digest_parts(self.digest, blocks, block_ids, parts)
+            own_ids = [self.pool.homes.local(block) for block in block_ids]
+            found = digest_parts(self.digest, blocks, own_ids, parts)
             rows[:, :-1], rows[:, -1] = found.reshape(len(block_ids), -1), 1
         except (RuntimeError, ValueError, IndexError):
             _log.exception("a rank's part of blocks could not be checksummed")

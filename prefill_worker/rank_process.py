@@ -13,7 +13,8 @@ from ranks.line import RankExtension
 def make_rank_exporter(parts: RankParts) -> RankExtension:
     """A RankExtensionFactory."""
     spec, shares = parts.spec, parts.shares
-    pool = open_pool(spec.kv_transport, parts.agent_name, parts.kv, shares[parts.rank.index])
+    share = shares[parts.rank.index]
+    pool = open_pool(spec.kv_transport, parts.agent_name, parts.kv, share, homes=parts.homes)
     shared = SharedPool(pool=pool.local, shares=shares, gather=parts.gather, digest=block_digest)
     return RankExporter(shared, pool.transport)
 

@@ -56,20 +56,22 @@ class KvRank(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., first_head: _Optional[int] = ..., num_heads: _Optional[int] = ..., agent_name: _Optional[str] = ..., agent_metadata: _Optional[bytes] = ..., pool_address: _Optional[int] = ..., block_bytes: _Optional[int] = ..., memory: _Optional[str] = ..., device_id: _Optional[int] = ...) -> None: ...
 
 class KvPeer(_message.Message):
-    __slots__ = ("transport", "num_blocks", "generations_address", "host", "ranks", "block_size_tokens")
+    __slots__ = ("transport", "blocks_each", "generations_address", "host", "ranks", "block_size_tokens", "shares_blocks")
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
-    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_EACH_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SHARES_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     transport: str
-    num_blocks: int
+    blocks_each: int
     generations_address: int
     host: str
     ranks: _containers.RepeatedCompositeFieldContainer[KvRank]
     block_size_tokens: int
-    def __init__(self, transport: _Optional[str] = ..., num_blocks: _Optional[int] = ..., generations_address: _Optional[int] = ..., host: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[KvRank, _Mapping]]] = ..., block_size_tokens: _Optional[int] = ...) -> None: ...
+    shares_blocks: bool
+    def __init__(self, transport: _Optional[str] = ..., blocks_each: _Optional[int] = ..., generations_address: _Optional[int] = ..., host: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[KvRank, _Mapping]]] = ..., block_size_tokens: _Optional[int] = ..., shares_blocks: _Optional[bool] = ...) -> None: ...
 
 class HandshakeRequest(_message.Message):
     __slots__ = ("pairing", "worker_id")

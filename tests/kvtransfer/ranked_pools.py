@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from cluster.block_homes import BlockHomes
 from cluster.block_span import BlockRun, BlockSpan
 from cluster.kv_peer import KvPeer
 from cluster.models.head_share import HeadShare
@@ -23,7 +24,7 @@ NUM_TOKENS = 192
 LAYERS, PLANES = 2, 2
 
 
-def marked_cache(num_heads: int, *, is_quantized: bool = False) -> MarkedCache:
+def marked_cache(num_heads: int, *, is_quantized: bool = False, seed: int = 0) -> MarkedCache:
     """Rows of 16 bytes; of a quantized one, of 16 and a scale."""
     return MarkedCache(
         NUM_TOKENS,
@@ -31,6 +32,7 @@ def marked_cache(num_heads: int, *, is_quantized: bool = False) -> MarkedCache:
         num_planes=LAYERS * PLANES,
         row_bytes=16,
         scale_bytes=4 if is_quantized else 0,
+        seed=seed,
     )
 
 
@@ -86,10 +88,14 @@ class DecodeRank:
         block_size: int,
         network: LoopbackNetwork,
         faults: LoopbackFaults | None = None,
+        num_homes: int = 1,
     ) -> None:
+        """`num_homes`: of the blocks of its group."""
         self.wanted = pool_of(cache, share, block_size).blocks.flip(0)
         blocks = torch.zeros_like(self.wanted).contiguous()
-        self.pool = LocalPool(blocks, torch.zeros(len(blocks), dtype=torch.int64), share)
+        homes = BlockHomes(num_homes, len(blocks))
+        generations = torch.zeros(homes.num_blocks, dtype=torch.int64)
+        self.pool = LocalPool(blocks, generations, share, homes)
         self.transport = LoopbackTransport(
             self.pool, f"d{share.rank}", network=network, faults=faults
         )

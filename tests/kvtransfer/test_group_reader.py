@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 
 from cluster.block_span import BlockRun
@@ -12,6 +10,7 @@ from kvtransfer.group_reader import LIMIT_S, GroupReader
 from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.rank_reader import RankReader
 from kvtransfer.read_job import ReadJob, ReadResult
+from tests.kvtransfer.hand_line import Line
 from tests.kvtransfer.ranked_pools import (
     NUM_TOKENS,
     DecodeRank,
@@ -20,22 +19,6 @@ from tests.kvtransfer.ranked_pools import (
     ranks_of,
 )
 from tests.manual_clock import ManualClock
-
-
-class Line:
-    """A RankLine to ranks in the same process; words wait until a rank is turned."""
-
-    def __init__(self, world_size: int) -> None:
-        self.told: list[deque[bytes]] = [deque() for _ in range(world_size - 1)]
-        self.said: list[tuple[int, bytes]] = []
-
-    def tell(self, body: bytes) -> None:
-        for words in self.told:
-            words.append(body)
-
-    def hear(self) -> list[tuple[int, bytes]]:
-        said, self.said = self.said, []
-        return said
 
 
 class Scene:
@@ -49,8 +32,14 @@ class Scene:
         ]
         self.line = Line(world_size)
         self.clock = ManualClock()
-        self.reader = GroupReader(self.ranks[0].core, self.line, world_size, clock=self.clock)
-        self.others = [RankReader(rank.core) for rank in self.ranks[1:]]
+        self.reader = GroupReader(
+            self.ranks[0].core,
+            self.line,
+            world_size,
+            homes=self.ranks[0].pool.homes,
+            clock=self.clock,
+        )
+        self.others = [RankReader(rank.core, at) for at, rank in enumerate(self.ranks) if at]
         self.reader.connect("p", self.source.peer())
         self.run = BlockRun(0, NUM_TOKENS // sizes[1])
         self.job = ReadJob(

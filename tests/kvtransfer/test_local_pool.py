@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from cluster.block_homes import BlockHomes
 from cluster.block_span import BlockSpan
 from cluster.errors import ConfigError, PairingMismatch, TransferFailed
 from kernels.dispatch.block_digest import block_digest
@@ -41,6 +42,29 @@ def test_generations_that_do_not_fit_the_pool_are_refused(generations: torch.Ten
         LocalPool(torch.zeros(4, 2), generations)
 
 
+def test_the_generations_of_a_group_are_of_all_its_blocks() -> None:
+    counted = torch.zeros(12, dtype=torch.int64)
+    pool = LocalPool(torch.zeros(4, 2), counted, group=BlockHomes(3, 4))
+    assert pool.homes.num_blocks == 12 and pool.num_blocks == 4
+    with pytest.raises(ConfigError, match=r"needed: int64 \[12\]"):
+        LocalPool(torch.zeros(4, 2), counted[:4], group=BlockHomes(3, 4))
+    with pytest.raises(ConfigError, match="a KV pool has 4 blocks, and each rank 5"):
+        LocalPool(torch.zeros(4, 2), counted, group=BlockHomes(3, 5))
+
+
+def test_ranks_that_share_blocks_and_have_unequal_heads_are_refused() -> None:
+    pool = LocalPool(torch.zeros(2, 1, 2, 2, 8, 4), torch.zeros(2, dtype=torch.int64))
+    peer = LoopbackTransport(pool, "l").describe()
+    (rank,) = peer.ranks
+    half = replace(rank, rank=1, num_heads=1, block_bytes=rank.block_bytes // 2)
+    heads = replace(peer, ranks=(rank, half))
+    assert pool.check_peer(heads, "loopback").homes is None
+    with pytest.raises(PairingMismatch, match="not all of them have the same KV heads"):
+        pool.check_peer(replace(heads, shares_blocks=True), "loopback")
+    alike = replace(peer, ranks=(rank, replace(rank, rank=1)), shares_blocks=True)
+    assert pool.check_peer(alike, "loopback").homes == BlockHomes(2, 2)
+
+
 def test_block_ids_must_be_pairs_within_both_pools() -> None:
     check_block_ids([0, 7], [3, 1], num_remote=8, num_local=4)
     for remote, local in (([], []), ([1], []), ([8], [0]), ([-1], [0]), ([0], [4])):
@@ -68,7 +92,7 @@ def test_pools_over_different_transports_do_not_pair() -> None:
 @pytest.mark.parametrize("num_blocks", [0, 2**32 - 1])
 def test_a_pool_of_impossible_size_is_refused(num_blocks: int) -> None:
     pool = small_pool(2)
-    peer = replace(LoopbackTransport(pool, "l").describe(), num_blocks=num_blocks)
+    peer = replace(LoopbackTransport(pool, "l").describe(), blocks_each=num_blocks)
     with pytest.raises(PairingMismatch, match=f"a KV pool of {num_blocks} blocks"):
         pool.check_peer(peer, "loopback")
 

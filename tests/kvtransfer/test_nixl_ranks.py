@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from kvtransfer.local_pool import LocalPool
 from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.nixl_transport import NixlTransport
 from kvtransfer.read_job import ReadJob, ReadResult
+from tests.kvtransfer.homed_pools import ExportingHomes
 from tests.kvtransfer.kv_blocks import collect
 from tests.kvtransfer.ranked_pools import (
     NUM_TOKENS,
@@ -25,15 +26,27 @@ from tests.kvtransfer.ranked_pools import (
     pool_of,
     ranks_of,
 )
+from tests.kvtransfer.sharded_pools import MarkedCache
 
 
 class NixlGroups:
     """Ranks of a prefill group and of a decode group, each with agents of its own."""
 
-    def __init__(self, groups: tuple[int, int], sizes: tuple[int, int], closers: ExitStack) -> None:
-        cache = marked_cache(3)
+    def __init__(
+        self,
+        groups: tuple[int, int],
+        sizes: tuple[int, int],
+        closers: ExitStack,
+        *,
+        exported: Sequence[LocalPool] = (),
+        wanted: MarkedCache | None = None,
+    ) -> None:
+        """`exported`: other pools than those of a group that shares heads, of which `wanted` is to
+        be read."""
+        cache = wanted or marked_cache(3)
         self.source = PrefillGroup(cache, groups[0], sizes[0], LoopbackNetwork())
-        self.exports = [NixlTransport(pool, new_incarnation()) for pool in self.source.pools]
+        pools = exported or self.source.pools
+        self.exports = [NixlTransport(pool, new_incarnation()) for pool in pools]
         described = [export.describe() for export in self.exports]
         self.peer = replace(described[0], ranks=tuple(peer.ranks[0] for peer in described))
         self.wanted = [pool_of(cache, share, sizes[1]).blocks for share in ranks_of(3, groups[1])]
@@ -95,6 +108,24 @@ def test_a_flipped_bit_and_a_moved_block_are_found_by_those_who_read_them(
     result = scene.read(0)
     assert "1 of 3 blocks from p were given to another sequence" in result.error
     assert result.verified == (range(0, 2),)
+
+
+@pytest.mark.parametrize("sizes", [(16, 16), (16, 64)], ids=str)
+def test_a_sequence_of_one_rank_is_read_from_it_by_all_who_want_a_part(
+    sizes: tuple[int, int], closers: ExitStack
+) -> None:
+    caches = [marked_cache(3, seed=home) for home in range(2)]
+    source, num_there = ExportingHomes(caches, sizes[0]), NUM_TOKENS // sizes[0]
+    scene = NixlGroups((2, 2), sizes, closers, exported=source.pools, wanted=caches[1])
+    scene.span = source.span(1, 0, num_there, 1)
+    for rank, pool in enumerate(scene.pools):
+        assert scene.read(rank).error == ""
+        assert torch.equal(pool.blocks, scene.wanted[rank])
+    source.generations[scene.span.block_ids[-1]] += 1
+    assert "were given to another sequence" in scene.read(0).error
+    scene.span = source.span(0, 0, num_there, 1)
+    assert scene.read(0).error == ""
+    assert not torch.equal(scene.pools[0].blocks, scene.wanted[0])
 
 
 def test_a_rank_that_is_gone_fails_the_read_of_those_who_need_it(closers: ExitStack) -> None:

@@ -351,7 +351,7 @@ def test_addresses_outside_the_peers_registered_memory_are_refused(
     peer: SelftestPeer, pool: LocalPool
 ) -> None:
     transport = NixlTransport(pool, new_incarnation())
-    too_many = replace(peer.offer.peer, num_blocks=NUM_BLOCKS * 1000)
+    too_many = replace(peer.offer.peer, blocks_each=NUM_BLOCKS * 1000)
     with pytest.raises(TransferFailed, match="not registered there"):
         transport.connect(peer.offer.incarnation, too_many)
     transport.connect(peer.offer.incarnation, peer.offer.peer)

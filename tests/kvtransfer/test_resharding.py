@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from cluster.block_homes import BlockHomes
+from cluster.errors import TransferFailed
 from cluster.granule import block_size_class, granule_tokens
 from cluster.sharding import HeadSplit
 from kvtransfer.resharding import BlockForm, Resharding, reshard
@@ -53,6 +56,47 @@ def test_every_byte_lands_once_and_where_a_single_rank_would_put_it(
     cache = MarkedCache(NUM_TOKENS, num_heads, num_planes=2, row_bytes=2)
     for p, d in itertools.product(GROUPS, GROUPS):
         check_every_rank(cache, (shares_of(num_heads, p), shares_of(num_heads, d)), sizes)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 4, 8])
+def test_a_rank_with_blocks_of_its_own_reads_all_heads_from_ranks_that_share_them(
+    num_heads: int, sizes: tuple[int, int]
+) -> None:
+    cache = MarkedCache(NUM_TOKENS, num_heads, num_planes=2, row_bytes=2)
+    for p, d in itertools.product(GROUPS, GROUPS):
+        check_every_rank(cache, (shares_of(num_heads, p), [range(num_heads)] * d), sizes)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 4, 8])
+def test_of_ranks_that_share_blocks_the_home_of_a_block_is_read_for_all_of_its_bytes(
+    num_heads: int, sizes: tuple[int, int]
+) -> None:
+    cache = MarkedCache(NUM_TOKENS, num_heads, num_planes=2, row_bytes=2)
+    source = cache.form(range(num_heads), sizes[0])
+    there = cache.blocks(source)
+    for p, d in itertools.product(GROUPS, GROUPS):
+        homes = BlockHomes(p, len(there))
+        for rank, heads in enumerate(shares_of(num_heads, d)):
+            form, home = cache.form(heads, sizes[1]), (rank + d) % p
+            fit = replace(reshard([source], form, asked_by=rank), homes=homes)
+            first = home * homes.blocks_each * fit.source_parts
+            granules = range(first, first + len(there) * fit.source_parts)
+            ((read, own),) = fit.by_rank(granules)
+            assert read == home and list(own) == list(range(len(granules)))
+            assert fit.ranks == tuple(range(p)) and fit.of_rank(home) == fit.runs
+            wanted = cache.blocks(form)
+            target, writes = carried(fit, [there], wanted)
+            assert (writes == 1).all() and (target == wanted).all()
+
+
+def test_blocks_of_two_homes_are_no_sequence() -> None:
+    form = form_of(range(3))
+    fit = replace(reshard([form], form, asked_by=0), homes=BlockHomes(3, 4))
+    assert fit.by_rank([8, 11, 9]) == [(2, [0, 3, 1])]
+    with pytest.raises(TransferFailed, match="blocks of ranks 0 and 1 were announced as one"):
+        fit.by_rank([3, 4])
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

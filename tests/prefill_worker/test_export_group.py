@@ -18,7 +18,8 @@ from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
 from kvtransfer.verification import Digest, digest_parts, packed_digests
 from prefill_worker.export_group import ExportGroup, RankExporter, SharedPool
 from prefill_worker.kv_exporter import KvExporter
-from tests.kvtransfer.ranked_pools import marked_cache, pool_of, ranks_of
+from tests.kvtransfer.homed_pools import ExportingHomes, GroupKind
+from tests.kvtransfer.ranked_pools import marked_cache, pool_of
 
 LIMIT_S = 30.0
 
@@ -46,12 +47,24 @@ class Scene:
     """An exporter whose pool lies at several ranks, each with a thread while it is asked; and its
     line to them."""
 
-    def __init__(self, num_heads: int, world_size: int, digests: dict[int, Digest]) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        world_size: int,
+        digests: dict[int, Digest],
+        *,
+        shares_blocks: bool = False,
+    ) -> None:
         network, cache = LoopbackNetwork(), marked_cache(num_heads)
         self.whole = pool_of(cache, HeadShare(0, range(num_heads), num_heads), 16)
-        shares = ranks_of(num_heads, world_size)
         gathering = Gathering(world_size)
-        self.pools = [pool_of(cache, share, 16) for share in shares]
+        kind = GroupKind(world_size, shares_blocks)
+        shares = kind.shares(num_heads)
+        if shares_blocks:
+            caches = [marked_cache(num_heads, seed=rank) for rank in range(world_size)]
+            self.pools = ExportingHomes(caches, 16).pools
+        else:
+            self.pools = [pool_of(cache, share, 16) for share in shares]
         shared = [
             SharedPool(
                 pool=pool,
@@ -74,6 +87,7 @@ class Scene:
                 spec=None,
                 kv=self.pools[0].blocks,
                 generations=self.pools[0].generations,
+                num_homes=self.pools[0].homes.num_ranks,
                 shares=shares,
             ),
             transports[0],
@@ -113,6 +127,35 @@ def test_the_peer_has_every_rank_with_its_heads_and_the_generations_of_the_condu
     assert [(r.rank, r.first_head, r.num_heads) for r in peer.ranks] == [(0, 0, 1), (1, 1, 2)]
     assert [rank.agent_name for rank in peer.ranks] == ["p0", "p1"]
     assert peer.generations_address == scene.pools[0].generations.data_ptr()
+
+
+@pytest.mark.parametrize("num_heads", [1, 3])
+def test_digests_of_a_block_of_one_rank_are_that_rank_s(num_heads: int) -> None:
+    scene = Scene(num_heads, 3, {}, shares_blocks=True)
+    homes = scene.pools[0].homes
+    for home, pool in enumerate(scene.pools):
+        for digest_tokens, parts in ((0, 1), (8, 2)):
+            block_ids = [homes.ids_of(home)[at] for at in (5, 2, 7)]
+            span = scene.announced(block_ids, digest_tokens)
+            alone = digest_parts(block_digest, pool.blocks, [5, 2, 7], parts)
+            assert span.digests == packed_digests(alone)
+            assert span.generations == [100 + block for block in block_ids]
+
+
+def test_the_peer_of_ranks_that_share_blocks_has_all_heads_at_each() -> None:
+    scene = Scene(3, 2, {}, shares_blocks=True)
+    peer = scene.exporter.peer
+    assert [(r.rank, r.first_head, r.num_heads) for r in peer.ranks] == [(0, 0, 3), (1, 0, 3)]
+    assert peer.homes == scene.pools[1].homes and peer.shares_blocks
+    assert peer.num_blocks == len(scene.pools[0].generations) == 2 * peer.blocks_each
+    assert peer.generations_address == scene.pools[0].generations.data_ptr()
+
+
+def test_blocks_of_two_ranks_are_announced_without_digests_and_hold_nobody_up() -> None:
+    scene = Scene(3, 2, {}, shares_blocks=True)
+    homes = scene.pools[0].homes
+    assert scene.announced([0, homes.blocks_each]).digests == b""
+    assert scene.announced([0, 1]).digests != b""
 
 
 def test_a_rank_that_cannot_digest_holds_nobody_up_and_the_blocks_go_without() -> None:

@@ -63,7 +63,7 @@ async def test_a_handshake_gives_pool_and_incarnation(bench):
     request = handoff_pb2.HandshakeRequest(pairing=pairing_to_wire(PAIRING), worker_id="decode-a")
     reply = await bench.stub.Handshake(request)
     assert (reply.worker_id, reply.incarnation) == (KEY.worker_id, KEY.incarnation)
-    assert reply.peer.num_blocks == 8
+    assert reply.peer.blocks_each == 8
 
 
 async def test_a_handshake_with_other_weights_is_refused_with_both_values(bench):

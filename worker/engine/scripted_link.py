@@ -32,7 +32,8 @@ def scripted_peer(transport: str = "loopback") -> KvPeer:
     )
     return KvPeer(
         transport=transport,
-        num_blocks=8,
+        shares_blocks=False,
+        blocks_each=8,
         block_size_tokens=4,
         generations_address=0,
         host="",

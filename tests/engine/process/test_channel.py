@@ -35,7 +35,8 @@ from tests.engine.step.engine_scenario import request
 
 PEER = KvPeer(
     transport="loopback",
-    num_blocks=2,
+    shares_blocks=False,
+    blocks_each=2,
     block_size_tokens=4,
     generations_address=1,
     host="h",
