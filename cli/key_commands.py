@@ -13,6 +13,9 @@ from cli.output_form import Output, checked_form
 keys_app = typer.Typer(
     help="API keys, for a router's --api-keys.", no_args_is_help=True, rich_markup_mode=None
 )
+PerMinute = Annotated[
+    float | None, typer.Option(min=0.001, help="at each router; default: no limit")
+]
 KeysFile = Annotated[Path, typer.Option("--file", metavar="PATH", help="of the keys")]
 
 
@@ -24,15 +27,37 @@ def keys_create(
     model: Annotated[
         list[str] | None, typer.Option(help="that it is good for, once for each; default: all")
     ] = None,
-    requests_per_minute: Annotated[
-        float | None, typer.Option(min=0.001, help="at each router; default: no limit")
+    requests_per_minute: PerMinute = None,
+    input_tokens_per_minute: PerMinute = None,
+    output_tokens_per_minute: PerMinute = None,
+    budget_tokens: Annotated[
+        float | None,
+        typer.Option(min=1, help="of prompts and answers in each period; default: no limit"),
     ] = None,
+    budget_period_h: Annotated[
+        float, typer.Option(min=0.001, help="hours; the first request begins a period")
+    ] = 24.0,
+    weight: Annotated[
+        float, typer.Option(min=0.001, help="of the tenant's share among those of its class")
+    ] = 1.0,
+    priority: Annotated[
+        str, typer.Option(help="its class: interactive, standard or batch")
+    ] = "standard",
 ) -> None:
     """Make a key, print it, and keep its digest in the file."""
-    from cli.keys import create_key
+    from cli.keys import create_key, terms_of
 
-    models = tuple(model or ())
-    create_key(file, tenant, models=models, requests_per_minute=requests_per_minute)
+    terms = terms_of(
+        priority,
+        models=tuple(model or ()),
+        requests_per_minute=requests_per_minute,
+        input_tokens_per_minute=input_tokens_per_minute,
+        output_tokens_per_minute=output_tokens_per_minute,
+        budget_tokens=budget_tokens,
+        budget_period_s=budget_period_h * 3600,
+        weight=weight,
+    )
+    create_key(file, tenant, terms)
 
 
 @keys_app.command("list")

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import asdict
 
 from cli.exit_code import ExitCode
 from cli.json_output import print_json
 from cli.table import Table
 from cli.terminal import complain, say
-from router.tenants.api_key import KeyRecord, new_key
+from cluster.errors import ConfigError
+from router.tenants.api_key import KeyRecord, KeyTerms, new_key
 from router.tenants.key_file import changed_keys, read_keys
+from router.tenants.priority import Priority
 
 
-def create_key(
-    path: Path, tenant: str, *, models: tuple[str, ...], requests_per_minute: float | None
-) -> None:
-    """Prints the key, and nothing else, on stdout: it is not kept anywhere."""
-    record, key = new_key(tenant, models=models, requests_per_minute=requests_per_minute)
+def create_key(path: Path, tenant: str, terms: KeyTerms) -> None:
+    """Prints the key, and nothing else, on stdout: it is not kept anywhere. Raises ConfigError."""
+    if (fault := terms.fault) is not None:
+        raise ConfigError(f"a key cannot have {fault}")
+    record, key = new_key(tenant, terms)
     with changed_keys(path) as keys:
         keys[record.id] = record
     say(f"key {record.id} of {tenant}, in {path}; it is shown this once:")
     print(key)
+
+
+def terms_of(priority: str, **terms: Any) -> KeyTerms:
+    """As they were typed. Raises ConfigError for a class that is none."""
+    if priority not in set(Priority):
+        raise ConfigError(f"--priority is {priority!r}; allowed: {', '.join(Priority)}")
+    return KeyTerms(priority=Priority(priority), **terms)
 
 
 def list_keys(path: Path, output: str) -> None:
@@ -29,12 +41,12 @@ def list_keys(path: Path, output: str) -> None:
     if output == "json":
         print_json([_facts(record) for record in records])
         return
-    table = Table("ID", "TENANT", "CREATED", "REQUESTS/MIN", "MODELS")
+    table = Table(
+        *("ID", "TENANT", "CREATED", "CLASS", "WEIGHT", "REQUESTS/MIN", "INPUT/MIN", "OUTPUT/MIN"),
+        *("BUDGET", "MODELS"),
+    )
     for record in records:
-        rate = record.requests_per_minute
-        per_minute = "no limit" if rate is None else f"{rate:g}"
-        models = ", ".join(record.models) or "all"
-        table.add(record.id, record.tenant, f"{record.created:%Y-%m-%d %H:%M}", per_minute, models)
+        table.add(*_cells(record))
     table.print()
 
 
@@ -49,11 +61,31 @@ def revoke_key(path: Path, key_id: str) -> int:
     return ExitCode.OK
 
 
+def _cells(record: KeyRecord) -> list[str]:
+    rates = (
+        record.requests_per_minute,
+        record.input_tokens_per_minute,
+        record.output_tokens_per_minute,
+    )
+    budget = _amount(record.budget_tokens)
+    if record.budget_tokens is not None:
+        budget += f" in {record.budget_period_s / 3600:g} h"
+    return [
+        record.id,
+        record.tenant,
+        f"{record.created:%Y-%m-%d %H:%M}",
+        record.priority,
+        f"{record.weight:g}",
+        *map(_amount, rates),
+        budget,
+        ", ".join(record.models) or "all",
+    ]
+
+
+def _amount(value: float | None) -> str:
+    return "no limit" if value is None else f"{value:g}"
+
+
 def _facts(record: KeyRecord) -> dict[str, object]:
-    return {
-        "id": record.id,
-        "tenant": record.tenant,
-        "created": record.created,
-        "requests_per_minute": record.requests_per_minute,
-        "models": list(record.models),
-    }
+    """All but the digest."""
+    return {name: value for name, value in asdict(record).items() if name != "digest"}

@@ -14,6 +14,7 @@
     |- NotReady                    429 / 503, with a Retry-After
     |  |- QueueFull
     |  |- RateLimited              429: the key has had its share
+    |  |  '- BudgetSpent           429: and of tokens all of this period
     |  |- NoWorker                 nobody can serve this now
     |  |- PlaceLost                the cluster below a fleet does not answer
     |  '- Draining
@@ -106,6 +107,10 @@ class QueueFull(NotReady):
 
 class RateLimited(NotReady):
     """Who asks has asked as often as it may."""
+
+
+class BudgetSpent(RateLimited):
+    """Who asks has had as many tokens as it may in this period."""
 
 
 class NoWorker(NotReady):
@@ -232,30 +237,22 @@ class ErrorStatus:
     openai_type: str
 
 
+_CLIENTS = "invalid_request_error"
 _TABLE: dict[type[SplitserveError], ErrorStatus] = {
-    InvalidRequest: ErrorStatus(
-        "invalid_request", 400, "INVALID_ARGUMENT", "invalid_request_error"
-    ),
-    ContextTooLong: ErrorStatus(
-        "context_length_exceeded", 400, "INVALID_ARGUMENT", "invalid_request_error"
-    ),
-    UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", "invalid_request_error"),
-    UnknownPath: ErrorStatus("unknown_path", 404, "NOT_FOUND", "invalid_request_error"),
-    MethodNotAllowed: ErrorStatus(
-        "method_not_allowed", 405, "UNIMPLEMENTED", "invalid_request_error"
-    ),
-    Unauthenticated: ErrorStatus(
-        "invalid_api_key", 401, "UNAUTHENTICATED", "invalid_request_error"
-    ),
-    NotAllowed: ErrorStatus("not_allowed", 403, "PERMISSION_DENIED", "invalid_request_error"),
-    SlowRequest: ErrorStatus("request_timeout", 408, "DEADLINE_EXCEEDED", "invalid_request_error"),
-    RequestTooLarge: ErrorStatus(
-        "request_too_large", 413, "RESOURCE_EXHAUSTED", "invalid_request_error"
-    ),
-    HeadTooLarge: ErrorStatus("head_too_large", 431, "RESOURCE_EXHAUSTED", "invalid_request_error"),
+    InvalidRequest: ErrorStatus("invalid_request", 400, "INVALID_ARGUMENT", _CLIENTS),
+    ContextTooLong: ErrorStatus("context_length_exceeded", 400, "INVALID_ARGUMENT", _CLIENTS),
+    UnknownModel: ErrorStatus("model_not_found", 404, "NOT_FOUND", _CLIENTS),
+    UnknownPath: ErrorStatus("unknown_path", 404, "NOT_FOUND", _CLIENTS),
+    MethodNotAllowed: ErrorStatus("method_not_allowed", 405, "UNIMPLEMENTED", _CLIENTS),
+    Unauthenticated: ErrorStatus("invalid_api_key", 401, "UNAUTHENTICATED", _CLIENTS),
+    NotAllowed: ErrorStatus("not_allowed", 403, "PERMISSION_DENIED", _CLIENTS),
+    SlowRequest: ErrorStatus("request_timeout", 408, "DEADLINE_EXCEEDED", _CLIENTS),
+    RequestTooLarge: ErrorStatus("request_too_large", 413, "RESOURCE_EXHAUSTED", _CLIENTS),
+    HeadTooLarge: ErrorStatus("head_too_large", 431, "RESOURCE_EXHAUSTED", _CLIENTS),
     NotReady: ErrorStatus("not_ready", 503, "UNAVAILABLE", "server_error"),
     QueueFull: ErrorStatus("queue_full", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
     RateLimited: ErrorStatus("rate_limit_exceeded", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
+    BudgetSpent: ErrorStatus("insufficient_quota", 429, "RESOURCE_EXHAUSTED", "insufficient_quota"),
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),
     Draining: ErrorStatus("draining", 503, "UNAVAILABLE", "server_error"),
     DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),
@@ -270,7 +267,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     NoProgress: ErrorStatus("no_progress", 504, "UNAVAILABLE", "server_error"),
     PairingMismatch: ErrorStatus("pairing_mismatch", 503, "FAILED_PRECONDITION", "server_error"),
     TransferFailed: ErrorStatus("kv_transfer_failed", 502, "UNAVAILABLE", "server_error"),
-    OutOfBlocks: ErrorStatus("out_of_blocks", 400, "INVALID_ARGUMENT", "invalid_request_error"),
+    OutOfBlocks: ErrorStatus("out_of_blocks", 400, "INVALID_ARGUMENT", _CLIENTS),
     ModelError: ErrorStatus("model_error", 500, "INTERNAL", "server_error"),
     SourceUnreachable: ErrorStatus("source_unreachable", 500, "UNAVAILABLE", "server_error"),
     ChecksumMismatch: ErrorStatus("checksum_mismatch", 500, "DATA_LOSS", "server_error"),

@@ -121,7 +121,7 @@ class GenerationEndpoint:
         return [
             GenerationRequest(
                 request_id=f"{request_id}-{index}" if several else request_id,
-                tenant=exchange.tenant.name,
+                tenant=exchange.tenant,
                 caller=caller,
                 prompt=prompt,
                 wishes=plan.wishes,

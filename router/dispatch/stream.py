@@ -11,6 +11,7 @@ from cluster.generation import BegunChoice, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
 from router.fleet.unread import ChoiceTokens as ChoiceTokens
+from router.tenants.priority import Priority
 from router.text.choice_count import ChoiceCount
 
 
@@ -26,6 +27,11 @@ class RoutedRequest:
     """`sampling.max_tokens` was not asked for: a route may cut it to what its worker can hold."""
     tenant: str = ""
     """Who asks, as the server knows it: tenants share the queue fairly."""
+    weight: float = 1.0
+    """Of the tenant's share."""
+    priority: Priority = Priority.STANDARD
+    expected_tokens: int | None = None
+    """How long a choice will probably get, and seldom longer; None: as long as it may."""
     tenant_salt: str = ""
     """The tenant and the client's own salt; keeps prefix caches apart, and does nothing else."""
     limits: TimeLimits

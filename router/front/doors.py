@@ -43,9 +43,16 @@ class DoorContext:
         door a request came in by."""
         return self.pipeline.share
 
-    def let_in(self, authorization: str | None) -> Tenant:
-        """Who asks, before anything else of its request is looked at; `authorization` as a header
-        has it. Raises Unauthenticated, RateLimited and NotAllowed."""
+    async def let_in(self, authorization: str | None) -> Tenant:
+        """Who asks, before anything else of its request is looked at, which is counted. Raises
+        Unauthenticated, NotAllowed, RateLimited and BudgetSpent."""
+        tenant = self.who_asks(authorization)
+        if tenant.account is not None:
+            await tenant.account.enter()
+        return tenant
+
+    def who_asks(self, authorization: str | None) -> Tenant:
+        """`authorization` as a header has it. Raises Unauthenticated and NotAllowed."""
         tenant = self.keyring.let_in(authorization)
         if not tenant.may_ask(self.model.name):
             raise NotAllowed(

@@ -9,6 +9,7 @@ from cluster.errors import InvalidRequest
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.time_limits import TimeLimits
 from router.front.caller import NOBODY, Caller
+from router.tenants.tenant import ANYBODY, Tenant
 from router.text.stop_strings import StopStrings
 
 MAX_LOGIT_BIAS = 1024
@@ -116,8 +117,8 @@ class GenerationRequest:
 
     request_id: str
     """Unique in the fleet: made here, never a client's alone."""
-    tenant: str = ""
-    """Who asks, as its key says; empty where none is asked for."""
+    tenant: Tenant = ANYBODY
+    """Who asks, as its key says."""
     caller: Caller = NOBODY
     """By whose connection it came."""
     prompt: Prompt

@@ -47,7 +47,10 @@ from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
 from router.front.served_model import ServedModel
+from router.front.spending import reserved, settle
 from router.front.text_work import Door, ReadBody, TextWork
+from router.pricing.answer_lengths import AnswerLengths
+from router.tenants.account import Account
 from router.text.choice import ChoiceText, SilentChoice, TextDelta
 from router.text.choice_count import ChoiceCount, new_counts, num_tokens_of
 from router.text.stop_strings import StopStrings
@@ -66,6 +69,8 @@ class PreparedGeneration:
     routed: RoutedRequest
     stops: StopStrings
     keep_tokens: bool
+    account: Account | None = None
+    """Of the key that asks; None: nothing is counted."""
     text: TextOptions = TextOptions()
     is_silent: bool = False
     """Nothing is generated, as far as the client can tell."""
@@ -90,6 +95,7 @@ class CompletionPipeline:
         self._texts = texts
         self._chance = chance or Random()
         self.share = share or LoopShare()
+        self._lengths = AnswerLengths()
         self._encoder = PromptEncoder(model, texts, self.share)
 
     async def read_large(
@@ -106,6 +112,7 @@ class CompletionPipeline:
         Workers that leave meanwhile change nothing: routing knows who has room then.
         """
         wishes, limit = request.wishes, self._model.max_context_tokens
+        tenant = request.tenant
         token_ids = await self._encoder.encode(
             request.prompt,
             request.limits.to_first_token,
@@ -119,14 +126,18 @@ class CompletionPipeline:
             token_ids=token_ids,
             sampling=sampling,
             is_default_length=wishes.max_tokens is None,
-            tenant=request.tenant,
-            tenant_salt=combined_salt(request.tenant, wishes.cache_salt),
+            tenant=tenant.name,
+            weight=tenant.weight,
+            priority=tenant.priority,
+            expected_tokens=self._lengths.expected(sampling.max_tokens),
+            tenant_salt=combined_salt(tenant.name, wishes.cache_salt),
             limits=request.limits,
         )
         return PreparedGeneration(
             routed,
             wishes.stops,
             wishes.keep_tokens,
+            account=tenant.account,
             text=wishes.text,
             is_silent=wishes.max_tokens == 0,
         )
@@ -136,21 +147,27 @@ class CompletionPipeline:
         run = _Run(prepared, self._model)
         log = RequestLog(prepared.routed)
         log.accepted()
+        reservation, failure = None, None
         try:
+            reservation = await reserved(prepared.account, prepared.routed)
             async with aclosing(run.events(self._source)) as events:
                 async for event in events:
                     if isinstance(event, Completed):
                         log.completed(event)
+                        self._lengths.learn(event.usage, len(run.counts))
                     yield event
         except (asyncio.CancelledError, GeneratorExit):
             log.cancelled(num_tokens_of(run.counts))
             raise
         except SplitserveError as error:
+            failure = error
             log.failed(error, num_tokens_of(run.counts))
             raise
         except Exception as cause:
             log.crashed(num_tokens_of(run.counts))
             raise internal_error() from cause
+        finally:
+            settle(reservation, prepared.routed, num_tokens_of(run.counts), failure)
 
     async def encode(self, prompt: Prompt, deadline: Deadline, caller: Caller) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""

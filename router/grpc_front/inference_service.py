@@ -66,7 +66,7 @@ class InferenceService:
                 message,
                 prompt,
                 ids.internal,
-                tenant=received.tenant.name,
+                tenant=received.tenant,
                 caller=caller,
                 limits=limits,
                 defaults=self._door.model.defaults,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,12 @@ from router.grpc_front.message_reads import MessageReads, OnArrival
 from router.tenants.tenant import ANYBODY, Tenant
 
 Parse = Callable[[bytes], Any]
-LetIn = Callable[[str | None], Tenant]
+LetIn = Callable[[str | None], Awaitable[Tenant]]
 """Who calls, from what the call says as `authorization`. Raises a SplitserveError."""
 _AUTHORIZATION = "authorization"
 
 
-def everybody(authorization: str | None) -> Tenant:
+async def everybody(authorization: str | None) -> Tenant:
     """A LetIn for services that know their callers otherwise."""
     return ANYBODY
 
@@ -69,7 +69,7 @@ class MessageIntake:
     async def message(self, context: Any, parse: Parse | None, limits: TimeLimits) -> Any:
         """The request, ReceivedMessage where there is no `parse`. Raises what the gate and `let_in`
         raise, InvalidRequest and RequestTooLarge; the call has to be ended then."""
-        tenant = self._let_in(authorization_of(context.invocation_metadata()))
+        tenant = await self._let_in(authorization_of(context.invocation_metadata()))
         read = partial(self._read, context)
         raw = await self._gate.receive(caller_of(context.peer()), read, limits.to_first_token)
         return ReceivedMessage(raw, limits, tenant) if parse is None else parsed(raw, parse)

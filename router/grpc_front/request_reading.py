@@ -25,6 +25,7 @@ from router.front.generation_request import (
 from router.front.prompt_encoding import check_num_tokens
 from router.front.served_model import ServedModel
 from router.front.text_work import SplitBody
+from router.tenants.tenant import Tenant
 
 
 def parse_message(raw: bytes) -> inference_pb2.GenerateRequest:
@@ -51,7 +52,7 @@ def read_request(
     prompt: Prompt,
     request_id: str,
     *,
-    tenant: str,
+    tenant: Tenant,
     caller: Caller,
     limits: TimeLimits,
     defaults: GenerationDefaults,

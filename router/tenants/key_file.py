@@ -6,7 +6,6 @@ It is replaced as a whole: a reader never meets a half of it. Only its owner may
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -64,9 +63,8 @@ def _checked(records: Iterable[KeyRecord]) -> dict[str, KeyRecord]:
             raise ValueError(f"two keys have the id {record.id!r}")
         if not record.tenant:
             raise ValueError(f"key {record.id!r} has no tenant")
-        rate = record.requests_per_minute
-        if rate is not None and not (math.isfinite(rate) and rate > 0):
-            raise ValueError(f"key {record.id!r} has {rate} requests_per_minute; allowed: above 0")
+        if (fault := record.fault) is not None:
+            raise ValueError(f"key {record.id!r} has {fault}")
     return keys
 
 

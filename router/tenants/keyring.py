@@ -14,9 +14,10 @@ from typing import Protocol
 from cluster.deadline import Clock, Sleep
 from cluster.errors import ConfigError, Unauthenticated
 from cluster.logs import get_logger
+from router.tenants.account import Account
 from router.tenants.api_key import KeyRecord, digest_of, id_of
 from router.tenants.key_file import read_keys
-from router.tenants.request_rate import RequestRate
+from router.tenants.limit_store import LimitStore, MemoryLimits
 from router.tenants.tenant import ANYBODY, Tenant
 
 LOOK_INTERVAL_S = 1.0
@@ -30,8 +31,7 @@ class Keyring(Protocol):
     """From the event loop only."""
 
     def let_in(self, authorization: str | None) -> Tenant:
-        """`authorization`: the header's value, "Bearer KEY". Counts the request. Raises
-        Unauthenticated and RateLimited."""
+        """`authorization`: the header's value, "Bearer KEY". Raises Unauthenticated."""
         ...
 
 
@@ -47,18 +47,23 @@ class OpenDoor:
 class _Entry:
     record: KeyRecord
     tenant: Tenant
-    rate: RequestRate | None
 
 
 class FileKeyring:
     """The keys of a file, which is looked at again and again while `follow` runs."""
 
     def __init__(
-        self, path: Path, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+        self,
+        path: Path,
+        *,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        store: LimitStore | None = None,
     ) -> None:
-        """Raises ConfigError for a file that is not there or is none of keys."""
+        """`store`: of what keys have spent; default: this router's own. Raises ConfigError for a
+        file that is not there or is none of keys."""
         self._path = path
-        self._clock = clock
+        self._store = store or MemoryLimits(clock)
         self._sleep = sleep
         self._entries: dict[str, _Entry] = {}
         self._stamp = _stamp_of(path)
@@ -72,8 +77,6 @@ class FileKeyring:
         is_right = hmac.compare_digest(digest_of(key), digest)
         if entry is None or not is_right:
             raise Unauthenticated(_refusal(key))
-        if entry.rate is not None:
-            entry.rate.take()
         return entry.tenant
 
     async def follow(self) -> None:
@@ -98,12 +101,11 @@ class FileKeyring:
         self._entries = {key_id: self._entry_of(record) for key_id, record in keys.items()}
 
     def _entry_of(self, record: KeyRecord) -> _Entry:
-        """A key whose rate is as it was goes on from where it stands."""
-        known, wanted = self._entries.get(record.id), record.requests_per_minute
-        rate = None if known is None else known.rate
-        if (None if rate is None else rate.per_minute) != wanted:
-            rate = None if wanted is None else RequestRate(wanted, self._clock)
-        return _Entry(record, Tenant(record.tenant, record.models), rate)
+        """What it has spent is in the store, whatever becomes of the file."""
+        limits = record.limits(record.id)
+        account = Account(limits, self._store) if limits else None
+        terms = (record.models, record.weight, record.priority)
+        return _Entry(record, Tenant(record.tenant, *terms, account))
 
 
 def _key_in(authorization: str | None) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from router.tenants.account import Account
+from router.tenants.priority import Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,11 @@ class Tenant:
     """Tenants share the queue fairly, and no prefix cache; empty where no key is asked for."""
     models: tuple[str, ...] = ()
     """Names that it may ask for; empty: all."""
+    weight: float = 1.0
+    """Of its share, beside those of others of its class."""
+    priority: Priority = Priority.STANDARD
+    account: Account | None = field(default=None, compare=False, repr=False)
+    """Of its key; None: it may have as much as there is room for."""
 
     def may_ask(self, model: str) -> bool:
         """True where its key is good for this model."""

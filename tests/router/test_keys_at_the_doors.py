@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -12,9 +13,9 @@ from openai import AsyncOpenAI
 from cluster.errors import ConfigError
 from cluster.rpc import open_channel
 from protos import inference_pb2, inference_pb2_grpc
-from router.tenants.api_key import new_key
+from router.tenants.api_key import KeyTerms, new_key
 from router.tenants.key_file import changed_keys
-from router.tenants.request_rate import LEAST_BURST
+from router.tenants.limits import LEAST_BURST
 from tests.router.front_fakes import MODEL, says
 from tests.router.test_router_process import Running, running_router
 
@@ -31,8 +32,8 @@ class Keys:
         self.other_model = self.add("acme", models=("another",))
         self.rare = self.add("acme", requests_per_minute=0.5)
 
-    def add(self, tenant: str, **limits: object) -> str:
-        record, key = new_key(tenant, **limits)  # type: ignore[arg-type]
+    def add(self, tenant: str, **terms: Any) -> str:
+        record, key = new_key(tenant, KeyTerms(**terms))
         with changed_keys(self.path) as keys:
             keys[record.id] = record
         return key
@@ -132,6 +133,39 @@ async def test_a_rate_counts_over_both_doors_and_says_when_to_come_again(keys: K
         with pytest.raises(grpc.aio.AioRpcError) as over:
             await over_grpc(router, keys.rare)
         assert over.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_tokens_are_reserved_settled_and_told_in_openai_s_headers(keys: Keys) -> None:
+    key = keys.add("acme", output_tokens_per_minute=100.0, input_tokens_per_minute=6000.0)
+    async with (
+        running_router(says("Hello"), api_keys=str(keys.path)) as router,
+        http(router, key) as client,
+    ):
+        told = await client.post(COMPLETIONS, json={**CHAT, "max_tokens": 80})
+        assert told.status_code == 200
+        assert told.headers["x-ratelimit-limit-output-tokens"] == "100"
+        assert 15 <= int(told.headers["x-ratelimit-remaining-output-tokens"]) <= 100
+        assert told.headers["x-ratelimit-remaining-tokens"] in {
+            told.headers["x-ratelimit-remaining-output-tokens"],
+            told.headers["x-ratelimit-remaining-input-tokens"],
+        }
+        again = await client.post(COMPLETIONS, json={**CHAT, "max_tokens": 80})
+        assert again.status_code == 200, "what was not made has been given back"
+
+
+async def test_who_has_no_tokens_left_is_refused_before_its_body_is_read(keys: Keys) -> None:
+    key = keys.add("acme", budget_tokens=3.0, budget_period_s=1000.0)
+    async with (
+        running_router(says("Hello"), api_keys=str(keys.path)) as router,
+        http(router, key) as client,
+    ):
+        assert (await client.post(COMPLETIONS, json=CHAT)).status_code == 200
+        refused = await client.post(COMPLETIONS, content=b"{ is not looked at")
+        assert refused.status_code == 429
+        error = refused.json()["error"]
+        assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
+        assert 900 <= int(refused.headers["retry-after"]) <= 1500
+        assert refused.headers["x-ratelimit-remaining-budget"] == "0"
 
 
 async def test_a_key_that_is_revoked_while_the_router_runs_is_refused(keys: Keys) -> None:

@@ -1,4 +1,5 @@
-"""What is the same for every answer: the request id, and leaving a half-read request cleanly.
+"""What is the same for every answer: the request id, what is left of a key's limits, and leaving a
+half-read request cleanly.
 
 A server that closes a connection with unread bytes in it resets it, and the client may lose the
 answer. So an answer to a request that was not read to its end says `connection: close`, and the
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 
 from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
+from router.api.http.rate_headers import rate_headers
+from router.tenants.tenant import Tenant
 
 DISCARD_S = 1.0
 
@@ -47,6 +50,9 @@ class Delivery:
     def _with_headers(self, message: AsgiMessage) -> AsgiMessage:
         self.started = True
         headers = [*message.get("headers", []), (b"x-request-id", self._echoed_id.encode())]
+        tenant: Tenant | None = self._state.get("tenant")
+        if tenant is not None and tenant.account is not None:
+            headers += rate_headers(tenant.account)
         if self._unread:
             headers.append((b"connection", b"close"))
         return {**message, "headers": headers}

@@ -46,7 +46,7 @@ class FrontDoor:
         with bind_request(ids.internal):
             try:
                 _check_crowding(scope)
-                self._let_in(scope)
+                await self._let_in(scope)
                 await self._routes(scope, delivery.receive, delivery.send)
             except HTTPException as error:
                 await self._answer(scope, delivery, _translated(scope, error))
@@ -59,11 +59,13 @@ class FrontDoor:
                 )
                 await self._answer(scope, delivery, internal_error())
 
-    def _let_in(self, scope: Scope) -> None:
+    async def _let_in(self, scope: Scope) -> None:
         """Operators' paths need no key: they tell nothing of requests."""
         if scope["path"] not in OPERATOR_PATHS:
-            authorization = header_of(scope, b"authorization")
-            scope["state"]["tenant"] = self._door.let_in(authorization)
+            tenant = self._door.who_asks(header_of(scope, b"authorization"))
+            scope["state"]["tenant"] = tenant  # known to the answer, if it is a refusal too
+            if tenant.account is not None:
+                await tenant.account.enter()
 
     async def _answer(self, scope: Scope, delivery: Delivery, error: SplitserveError) -> None:
         row = status_of(error)

@@ -18,6 +18,7 @@ from router.front.caller import NOBODY
 from router.front.generation_request import TextPrompt
 from router.front.model_loading import load_served_model
 from router.grpc_front.request_reading import read_request
+from router.tenants.tenant import ANYBODY
 from tests.cluster.models.conftest import TinyFolder
 from tests.router.front_fakes import byte_model
 
@@ -72,7 +73,7 @@ def test_over_grpc_they_count_for_what_a_message_leaves_unset():
         inference_pb2.GenerateRequest(sampling=wire),
         TextPrompt("x"),
         "r1",
-        tenant="",
+        tenant=ANYBODY,
         caller=NOBODY,
         limits=DefaultTimes(first_token_s=1.0, between_tokens_s=1.0).limits(0.0, None),
         defaults=defaults,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.errors import RateLimited, Unauthenticated
 from router.tenants import keyring
-from router.tenants.api_key import id_of, new_key
+from router.tenants.account import Account
+from router.tenants.api_key import KeyTerms, id_of, new_key
 from router.tenants.key_file import changed_keys
 from router.tenants.keyring import FileKeyring, OpenDoor
-from router.tenants.request_rate import LEAST_BURST
+from router.tenants.limits import LEAST_BURST
+from router.tenants.priority import Priority
 from router.tenants.tenant import ANYBODY, Tenant
 from tests.manual_clock import ManualClock
 from tests.router.front_fakes import until
@@ -23,8 +26,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "keys.json"
 
 
-def add(path: Path, tenant: str, **limits: float) -> str:
-    record, key = new_key(tenant, **limits)
+def add(path: Path, tenant: str, **terms: Any) -> str:
+    record, key = new_key(tenant, KeyTerms(**terms))
     with changed_keys(path) as keys:
         keys[record.id] = record
     return key
@@ -43,6 +46,18 @@ def test_a_key_is_its_tenant_s(path: Path) -> None:
     ring = FileKeyring(path)
     assert ring.let_in(f"Bearer {ours}") == Tenant("acme")
     assert ring.let_in(f"bearer   {theirs} ") == Tenant("umbrella")
+
+
+def test_a_tenant_has_the_class_and_the_weight_of_its_key(path: Path) -> None:
+    key = add(path, "acme", priority=Priority.BATCH, weight=2.5)
+    tenant = FileKeyring(path).let_in(f"Bearer {key}")
+    assert (tenant.priority, tenant.weight, tenant.account) == (Priority.BATCH, 2.5, None)
+
+
+def account_of(ring: FileKeyring, key: str) -> Account:
+    account = ring.let_in(f"Bearer {key}").account
+    assert account is not None
+    return account
 
 
 def test_nothing_else_is_let_in(path: Path) -> None:
@@ -92,11 +107,13 @@ async def test_a_rate_goes_on_from_where_it_stands_when_the_file_changes(
     monkeypatch.setattr(keyring, "LOOK_INTERVAL_S", 0.001)
     key = add(path, "acme", requests_per_minute=1.0)
     ring = FileKeyring(path, clock=ManualClock())
+    account = account_of(ring, key)
     for _ in range(LEAST_BURST):
-        ring.let_in(f"Bearer {key}")
+        await account.enter()
     following = asyncio.create_task(ring.follow())
     new = add(path, "umbrella")
     await until(lambda: is_known(ring, new), "the change is known")
+    assert account_of(ring, key) is not account
     with pytest.raises(RateLimited):
-        ring.let_in(f"Bearer {key}")
+        await account_of(ring, key).enter()
     following.cancel()

@@ -1,0 +1,99 @@
+"""What a key has spent of what it may have.
+
+    enter (a request has come: counted, and nothing else may be empty)
+      '-> reserve (its tokens are known: the prompt's, and as many as the answer may get)
+            '-> settle, once: what it came to; of one that was refused all is given back
+
+A request is refused before its text is read where that is possible: by `enter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster.errors import BudgetSpent, NotReady, RateLimited
+from router.tenants.limit_store import Charge, LimitStore, Shortage
+from router.tenants.limits import Left, Limit, LimitKind, TokenBudget
+
+
+class Reservation:
+    """Tokens that a request may use."""
+
+    __slots__ = ("_account", "_reserved")
+
+    def __init__(self, account: Account, reserved: tuple[int, int]) -> None:
+        self._account: Account | None = account
+        self._reserved = reserved
+
+    def settle(self, prompt_tokens: int, answer_tokens: int) -> None:
+        """Idempotent: the first word counts."""
+        account, self._account = self._account, None
+        if account is not None:
+            prompt, answer = self._reserved
+            account._settle(prompt_tokens - prompt, answer_tokens - answer)
+
+
+class Account:
+    """Of one key that has limits."""
+
+    def __init__(self, limits: Sequence[Limit], store: LimitStore) -> None:
+        self._limits = tuple(limits)
+        self._store = store
+        self._on_entry = self._charges(requests=1)
+
+    async def enter(self) -> None:
+        """Counts a request. Raises RateLimited and BudgetSpent, with the exact wait."""
+        await self._take(self._on_entry)
+
+    async def reserve(self, prompt_tokens: int, answer_tokens: int) -> Reservation:
+        """Raises RateLimited and BudgetSpent, with the exact wait."""
+        await self._take(self._charges(prompt=prompt_tokens, answer=answer_tokens))
+        return Reservation(self, (prompt_tokens, answer_tokens))
+
+    def left(self) -> list[tuple[Limit, Left]]:
+        """Of each limit, as far as it is known at once."""
+        return [(limit, self._store.left(limit)) for limit in self._limits]
+
+    async def _take(self, charges: Sequence[Charge]) -> None:
+        shortage = await self._store.take(charges)
+        if shortage is not None:
+            raise _refusal(shortage)
+
+    def _settle(self, prompt_tokens: int, answer_tokens: int) -> None:
+        self._store.settle(self._charges(prompt=prompt_tokens, answer=answer_tokens))
+
+    def _charges(self, *, requests: int = 0, prompt: int = 0, answer: int = 0) -> list[Charge]:
+        """Of what a request is asked for as it comes, all limits; else those of tokens."""
+        amounts = {
+            LimitKind.REQUESTS: requests,
+            LimitKind.INPUT: prompt,
+            LimitKind.OUTPUT: answer,
+            LimitKind.BUDGET: prompt + answer,
+        }
+        return [
+            (limit, amounts[limit.kind])
+            for limit in self._limits
+            if requests or limit.kind is not LimitKind.REQUESTS
+        ]
+
+
+_UNITS = {
+    LimitKind.REQUESTS: "requests",
+    LimitKind.INPUT: "prompt tokens",
+    LimitKind.OUTPUT: "tokens of answers",
+}
+
+
+def _refusal(shortage: Shortage) -> NotReady:
+    limit, wait_s = shortage.limit, shortage.wait_s
+    if isinstance(limit, TokenBudget):
+        return BudgetSpent(
+            f"this key has spent the {limit.tokens:g} tokens that it has in "
+            f"{limit.period_s:g} s; the next period begins in {wait_s:.3g} s",
+            retry_after_s=wait_s,
+        )
+    return RateLimited(
+        f"this key may have {limit.per_minute:g} {_UNITS[limit.kind]} a minute; "
+        f"there is room for this request in {wait_s:.3g} s",
+        retry_after_s=wait_s,
+    )

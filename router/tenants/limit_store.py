@@ -1,0 +1,71 @@
+"""Where the states of limits are kept: here, or, with several routers, where all of them look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.deadline import Clock
+from router.tenants.limits import UNTOUCHED, Left, Limit, State
+
+Charge = tuple[Limit, float]
+"""A limit and how many units of it; 0: it must not be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why something was not taken."""
+
+    limit: Limit
+    wait_s: float
+    """Until it could be."""
+
+
+class LimitStore(Protocol):
+    """From the event loop only. One that is shared and away answers by what is known here: nobody
+    is refused on account of the store itself."""
+
+    async def take(self, charges: Sequence[Charge]) -> Shortage | None:
+        """All of them, or none and why: the one with the longest wait."""
+        ...
+
+    def settle(self, charges: Sequence[Charge]) -> None:
+        """Adds what more it was, or gives back (negative). Asks nothing, and does not wait."""
+        ...
+
+    def left(self, limit: Limit) -> Left:
+        """As far as it is known here, at once."""
+        ...
+
+
+class MemoryLimits:
+    """The LimitStore of one router: four numbers a key, for as long as the router runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._states: dict[str, State] = {}
+
+    async def take(self, charges: Sequence[Charge]) -> Shortage | None:
+        """See LimitStore."""
+        now_s, states = self._clock(), self._states
+        worst: Shortage | None = None
+        for limit, amount in charges:
+            wait_s = limit.wait_s(states.get(limit.key, UNTOUCHED), amount, now_s)
+            if wait_s > (0.0 if worst is None else worst.wait_s):
+                worst = Shortage(limit, wait_s)
+        if worst is None:
+            self.settle(charges)
+        return worst
+
+    def settle(self, charges: Sequence[Charge]) -> None:
+        """See LimitStore."""
+        now_s, states = self._clock(), self._states
+        for limit, amount in charges:
+            if amount:
+                before = states.get(limit.key, UNTOUCHED)
+                states[limit.key] = limit.taken(before, amount, now_s)
+
+    def left(self, limit: Limit) -> Left:
+        """See LimitStore."""
+        return limit.left(self._states.get(limit.key, UNTOUCHED), self._clock())
