@@ -1,0 +1,121 @@
+"""A mixture in processes that share its routed experts alone answers as one process does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from cluster.models.card import ModelCard
+from cluster.sampling import SamplingParams
+from engine.contract.messages import Frame
+from engine.contract.spec import EngineSpec
+from engine.model.experts import rebalancer
+from engine.offline.queue import generate
+from engine.offline.replica import greedy_request
+from engine.runner.ranks import forming
+from engine.runner.replica import load_replica
+from engine.step.engine import Engine
+from ranks.collectives.rendezvous import CollectiveKind
+from tests.engine.model.mixture_cards import card_of
+from tests.engine.model.parity import random_prompts
+from tests.engine.runner.ranks.groups import answers_of, greedy_tokens, running, spec_of
+
+NUM_TOKENS = 12
+KV_BYTES = 1 << 20
+LENGTHS = (31, 14, 1, 40, 5, 17, 22, 9, 3, 28, 12, 36, 7, 19, 2, 25)
+pytestmark = pytest.mark.timeout(300)
+
+
+def spec_in(card: ModelCard, num_ranks: int, **options: object) -> EngineSpec:
+    """Of one rank: the replica to compare with."""
+    limits = {"max_context_tokens": 96, "kv_memory_bytes": KV_BYTES} | options
+    return spec_of(card, num_ranks, data_parallel_attention=num_ranks > 1, **limits)
+
+
+@pytest.mark.parametrize(
+    ("family", "num_ranks", "groups"), [("mixtral", 2, None), ("v3", 2, None), ("v3", 4, 2)]
+)
+def test_tokens_are_those_of_one_rank_alone_and_sixteen_at_once(
+    family: str, num_ranks: int, groups: int | None, tmp_path: Path
+) -> None:
+    card = card_of(family, tmp_path)
+    prompts = random_prompts(LENGTHS, card.config.vocab_size)
+    expected = greedy_tokens(spec_in(card, 1), prompts, NUM_TOKENS)
+    spec = spec_in(card, num_ranks, expert_parallel_size=groups)
+    with running(spec) as replica:
+        engine = Engine(replica, spec.options)
+        assert replica.homes.num_ranks == num_ranks
+        assert answers_of(engine, prompts, NUM_TOKENS) == expected
+        for prompt, answer in list(zip(prompts, expected, strict=True))[:4]:
+            assert answers_of(engine, [prompt], NUM_TOKENS) == [answer]
+        assert engine.check_invariants() == []
+        assert every_rank_had_sequences(engine)
+
+
+def every_rank_had_sequences(engine: Engine) -> bool:
+    pool = engine.placement.pool
+    homes = [pool.homes.ids_of(rank) for rank in range(pool.homes.num_ranks)]
+    return all(bool(pool.generations[home.start : home.stop].any()) for home in homes)
+
+
+def test_ranks_over_tcp_give_the_tokens_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forming, "choose_kind", lambda *_, **__: CollectiveKind.GLOO)
+    card = card_of("v3", tmp_path)
+    prompts = random_prompts(LENGTHS[:4], card.config.vocab_size)
+    expected = greedy_tokens(spec_in(card, 1), prompts, NUM_TOKENS)
+    spec = spec_in(card, 3, prefix_cache=True)
+    with running(spec) as replica:
+        engine = Engine(replica, spec.options)
+        for _ in range(2):  # of cached blocks the second time
+            assert answers_of(engine, prompts, NUM_TOKENS) == expected
+        assert every_rank_had_sequences(engine)
+
+
+def test_each_rank_has_as_many_blocks_as_one_that_is_alone(tmp_path: Path) -> None:
+    card = card_of("v3", tmp_path)
+    alone = load_replica(spec_in(card, 1), lambda phase, fraction: None)
+    with running(spec_in(card, 2)) as replica:
+        assert replica.homes.num_blocks == 2 * len(alone.kv)
+        assert replica.others is not None
+        assert [facts.kv_heads for facts in replica.others.facts] == [(0,), (0,)]
+        assert replica.max_context_tokens == alone.max_context_tokens
+
+
+def test_choices_of_one_prompt_go_on_from_copies_at_their_rank(tmp_path: Path) -> None:
+    card = card_of("v3", tmp_path)
+    prompts = random_prompts((37, 21, 30), card.config.vocab_size)
+    sampling = SamplingParams(max_tokens=12, temperature=1.0, seed=3, n=2, ignore_eos=True)
+    requests = [
+        structs.replace(greedy_request(f"r{at}", prompt, 12), sampling=sampling)
+        for at, prompt in enumerate(prompts)
+    ]
+    found = []
+    for num_ranks in (1, 2):
+        spec = spec_in(card, num_ranks, prefix_cache=True)
+        with running(spec) as replica:
+            made = generate(Engine(replica, spec.options), requests)
+            found.append(
+                [[t.token_id for t in each.tokens[choice]] for each in made for choice in (0, 1)]
+            )
+    assert found[0] == found[1]
+
+
+def test_experts_move_while_ranks_have_sequences_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebalancer, "LEAST_PICKS", 1)  # a random model's loads differ by chance
+    monkeypatch.setattr(rebalancer, "FIRST_TRY_S", 0.01)
+    card = card_of("v3", tmp_path)
+    prompts = random_prompts(LENGTHS[:3], card.config.vocab_size)
+    alone = greedy_tokens(spec_in(card, 1), prompts, 60)
+    spec = spec_in(card, 2, expert_rebalance_interval_s=0.1)
+    with running(spec) as replica:
+        engine, said = Engine(replica, spec.options), Frame()
+        while said.experts is None or said.experts.num_rebalances < 2:
+            assert answers_of(engine, prompts, 60) == alone
+            replica.group_turn.enrich(said)
+        assert said.experts.num_failures == 0
