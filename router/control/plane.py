@@ -20,9 +20,12 @@ from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
 from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
+from router.dispatch.attempts import AttemptRules
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.retry_budget import RetryBudget
 from router.fleet.event_followers import EventFollowers
-from router.fleet.fleet import Fleet, FleetTime
+from router.fleet.fleet import Fleet
+from router.fleet.fleet_time import FleetTime
 from router.fleet.sessions import Sessions
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
@@ -58,6 +61,7 @@ class FleetPlane:
         admission = Admission(
             options.max_running_requests, options.max_queued_requests, clock=world.clock
         )
+        retries = RetryBudget(lambda: admission.num_running, world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
         self._expiry = Expiry(
@@ -71,7 +75,7 @@ class FleetPlane:
             self.metrics,
             self.decisions,
             chance=world.chance,
-            continues=options.continue_streams,
+            rules=AttemptRules(retries, options.continue_streams),
         )
         self._service = self._membership_service(options, own, admission, awake)
 

@@ -26,6 +26,7 @@ from cluster.errors import (
 )
 from cluster.identity import Role, WorkerKey
 from cluster.pairing import RESUME_VERSION
+from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.room import with_as_much_room
 from router.dispatch.stream import RoutedRequest
 from router.dispatch.time_limits import NothingCame
@@ -50,6 +51,15 @@ class RetryRule:
     """True when the worker has done nothing for it: counted apart."""
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptRules:
+    """Of a router, for all of its requests."""
+
+    budget: RetryBudget
+    continues: bool = True
+    """Answers go on with another worker when theirs is lost, stands or stops."""
+
+
 class MovedOn(Draining):
     """The request is taken away from a worker that stops. No client is told."""
 
@@ -69,12 +79,12 @@ _FINAL = RetryRule(1)
 
 
 class Attempts:
-    """Of one request: the same worker twice only where its session was lost. `continues`: also once
-    its client has tokens."""
+    """Of one request: the same worker twice only where its session was lost."""
 
-    def __init__(self, fleet: Fleet, *, continues: bool = True) -> None:
+    def __init__(self, fleet: Fleet, rules: AttemptRules) -> None:
         self._fleet = fleet
-        self._continues = continues
+        self._budget, self._continues = rules.budget, rules.continues
+        self._budget.begun()
         self._tried: frozenset[WorkerKey] = frozenset()
         self._current: FleetMember | None = None
         self._last_error: SplitserveError | None = None
@@ -105,6 +115,8 @@ class Attempts:
 
     def sent(self, worker: WorkerKey) -> None:
         """The request goes there."""
+        if self._last_error is not None and not self.waits_for_others:
+            self._budget.spend()
         self._tried |= {worker}
         self._current = self._fleet.find(worker)
         self._is_judged = False
@@ -140,7 +152,9 @@ class Attempts:
         before it is told to `failed`."""
         if self._pairing_key is not None and not self._continues:
             return False
-        return self._has_tries(error) and (self._may_wait(error) or self._has_others())
+        if not self._has_tries(error):
+            return False
+        return self._may_wait(error) or (self._budget.has_room and self._has_others())
 
     def may_move(self, request: RoutedRequest, begun_tokens: int) -> bool:
         """True when the request, whose longest choice has so many tokens, may leave a worker that

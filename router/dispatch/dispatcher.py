@@ -21,7 +21,7 @@ from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.process.loop_share import LoopShare
 from router.dispatch.admission import Admission, AdmissionLease
-from router.dispatch.attempts import Attempts
+from router.dispatch.attempts import AttemptRules, Attempts
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.journey import Journey
 from router.dispatch.request_clock import RequestClock
@@ -58,9 +58,8 @@ class Dispatcher:
         decisions: DecisionLog,
         *,
         chance: Random,
-        continues: bool = True,
+        rules: AttemptRules,
     ) -> None:
-        """`continues`: answers go on with another worker when theirs is lost, stands or stops."""
         self._admission = admission
         self._fleet = fleet
         self._index = index
@@ -68,11 +67,12 @@ class Dispatcher:
         self._metrics = metrics
         self._decisions = decisions
         self._desk = RoutingDesk(fleet, index, estimates, chance)
-        self._continues = continues
+        self._rules = rules
         self._share = LoopShare()
-        self._evacuation = Evacuation(fleet, is_on=continues)
+        self._evacuation = Evacuation(fleet, is_on=rules.continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
         metrics.watch_index(lambda: index.num_blocks)
+        metrics.watch_retries(lambda: rules.budget.used_share)
 
     async def generate(
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
@@ -121,7 +121,7 @@ class Dispatcher:
             on_pause=lambda pause_s: self._note_pause(journey, pause_s),
         )
         choices = RunningChoices(counts or new_counts(request.sampling.n))
-        attempts = Attempts(self._fleet, continues=self._continues)
+        attempts = Attempts(self._fleet, self._rules)
         journey = Journey(request, choices, attempts, clock, place, self._evacuation)
         try:
             yield journey
@@ -211,16 +211,25 @@ class Dispatcher:
         usage, worker = journey.summed_up(told)
         completed = self._ended_well(decision, journey, usage, worker)
         if not journey.has_moved:
-            route = decision.route
-            self._metrics.expected_tokens.inc(decision.expected_tokens)
-            self._estimates.finished(
-                usage,
-                completed.timing,
-                decode=route.decode,
-                prefill=prefill_worker_of(completed.timing, route),
-                num_choices=decision.view.num_choices,
-            )
+            self._learn_from(decision, usage, completed.timing)
         return completed
+
+    def _learn_from(self, decision: Decision, usage: Usage, timing: Timing) -> None:
+        route, expected_tokens = decision.route, decision.expected_tokens
+        prefill = prefill_worker_of(timing, route)
+        computing = prefill or route.decode
+        self._metrics.expected_tokens.inc(expected_tokens)
+        self._estimates.finished(
+            usage,
+            timing,
+            decode=route.decode,
+            prefill=prefill,
+            num_choices=decision.view.num_choices,
+        )
+        if computing == decision.computing:
+            self._fleet.hits.compared(
+                computing, expected_tokens=expected_tokens, found_tokens=usage.cached_tokens
+            )
 
     def _complete_unheard(
         self, decision: Decision, journey: Journey, error: SplitserveError

@@ -140,6 +140,7 @@ class RoutingDesk:
             pairing_key=item.pairing_key,
             speed=self._estimates.prefill.speed_of(item.key),
             matched_tokens=found.of(item.key) * block_size,
+            hit_share=item.hits.share,
             waiting_tokens=max(load.waiting_prefill_tokens, item.pending_prefill_tokens),
             waiting_prompts=max(load.waiting_prompts, item.pending_prompts),
             in_flight_tokens=item.in_flight_tokens,

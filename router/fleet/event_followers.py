@@ -14,16 +14,19 @@ import zmq.asyncio
 from cluster.cache_change import CacheChange
 from cluster.identity import WorkerKey
 from cluster.kv_events.subscriber import EventAddresses, KvEventSubscriber
+from cluster.logs import get_logger
 from cluster.membership.member import Member
 from cluster.membership.memory import MAX_MEMBERS
 from cluster.process.background import Background, Work, cancel
 from cluster.process.loop_share import LoopShare
 from router.fleet.guessed_cache import GuessedCache
+from router.fleet.member import FleetMember
 from router.index.prefix_index import PrefixIndex
 from router.telemetry.metrics import RouterMetrics
 
 SOCKETS_PER_WORKER = 3
 """Live events, their monitor, and a question about the past."""
+_log = get_logger("fleet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,26 @@ class EventFollowers:
         """From now on the index knows what this worker has cached. Cancel the task to stop it; a
         follower that fails starts again, and learns everything anew."""
         self._index.add_worker(member.key, member.pairing.block_size_tokens)
-        context = self._open_context()
-        return self._keep(f"kv-events-{member.worker_id}", lambda: self._follow(member, context))
+        return self._start(member)
 
     def guess(self, member: Member) -> GuessedCache:
         """A worker that has a cache and no events: what it serves is all that the index learns."""
         self._index.add_worker(member.key, member.pairing.block_size_tokens)
         return GuessedCache(lambda: self._give_up(member.key))
+
+    def learn_anew(self, item: FleetMember) -> None:
+        """What is believed of a worker's cache has not come true: all of it is forgotten, and asked
+        for again where the worker has events."""
+        _log.warning(
+            "prompts find another prefix cache than was expected; it is learned anew",
+            worker_id=item.key.worker_id,
+        )
+        self._metrics.doubts.inc()
+        if item.follower is None:
+            self._give_up(item.key)
+            return
+        item.follower.cancel()
+        item.follower = self._start(item.member)
 
     def forget(self, worker: WorkerKey) -> None:
         """The index knows nothing more of a worker; the room of its blocks comes in slices."""
@@ -83,6 +99,10 @@ class EventFollowers:
         if self._context is not None:
             self._context.destroy(linger=0)
             self._context = None
+
+    def _start(self, member: Member) -> asyncio.Task[None]:
+        context = self._open_context()
+        return self._keep(f"kv-events-{member.worker_id}", lambda: self._follow(member, context))
 
     def _give_up(self, worker: WorkerKey) -> None:
         self._index.apply(worker, CacheChange(cleared=True))

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
-from cluster.deadline import Clock, Deadline
+from cluster.deadline import Deadline
 from cluster.errors import NoWorker, SplitserveError
 from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
-from cluster.membership.expiry import Lease
 from cluster.membership.member import MemberState
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
 from cluster.process.background import Background
@@ -28,6 +26,8 @@ from router.fleet.blame import Blame
 from router.fleet.changes import Changes
 from router.fleet.cooldown import Cooldown
 from router.fleet.event_followers import EventFollowers
+from router.fleet.fleet_time import FleetTime
+from router.fleet.hit_check import HitCheck
 from router.fleet.member import FleetMember
 from router.fleet.mismatches import Mismatches
 from router.fleet.sessions import Sessions
@@ -38,16 +38,6 @@ NO_WORKER_GRACE_S = 3.0
 """How long a request waits for a decode worker: longer than a restarted one takes to join again."""
 
 _log = get_logger("fleet")
-
-
-@dataclass(frozen=True, slots=True)
-class FleetTime:
-    """By which clocks workers are judged."""
-
-    lease: Lease
-    """The store's."""
-    rest_clock: Clock
-    """Of those that failed and rest, and of those that stand."""
 
 
 class Fleet:
@@ -74,6 +64,7 @@ class Fleet:
         self._mismatches = Mismatches()
         self._is_closed = False
         self.changes = Changes()
+        self.hits = HitCheck(self.find, followers, time.rest_clock)
         store.watch(self._on_change)
 
     @property
@@ -286,6 +277,7 @@ class Fleet:
             item.follower.cancel()  # at once: it must not speak of a worker that is forgotten
         self._followers.forget(key)
         self._blame.forget(key)
+        self.hits.forget(key)
         self._estimates.forget(key)
         self._mismatches.forget(key.worker_id)
         if item.session is not None:

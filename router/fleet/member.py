@@ -13,6 +13,7 @@ from cluster.kv_shape import ITEM_BYTES
 from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
+from router.fleet.hit_trust import HitTrust
 from router.fleet.slow_start import SlowStart
 from router.fleet.standstill import GivenRequest, Standstill
 from router.fleet.worker_session import WorkerSession
@@ -72,6 +73,8 @@ class FleetMember:
     """Of a decode worker."""
     standstill: Standstill | None = None
     """Of a decode worker."""
+    hits: HitTrust = field(default_factory=HitTrust)
+    """Whether what the index believes of its cache comes true."""
     num_in_flight: int = 0
     in_flight_tokens: int = 0
     pending_prefill_tokens: int = 0

@@ -83,7 +83,7 @@ def _compare(view: RoutingView, pair: Candidate, local: Candidate) -> RouteReaso
 
 def _uncached(view: RoutingView, worker: WorkerView) -> int:
     """Tokens to compute; the last one always, since its logits are wanted."""
-    return max(1, view.prompt_tokens - worker.matched_tokens)
+    return max(1, view.prompt_tokens - worker.trusted_tokens)
 
 
 def _queue_ms(view: RoutingView, worker: WorkerView) -> float:
@@ -95,7 +95,7 @@ def _queue_ms(view: RoutingView, worker: WorkerView) -> float:
 
 
 def _prefill_ms(view: RoutingView, worker: WorkerView) -> float:
-    return worker.speed.of(_uncached(view, worker), worker.matched_tokens)
+    return worker.speed.of(_uncached(view, worker), worker.trusted_tokens)
 
 
 def _local(view: RoutingView, worker: WorkerView) -> Candidate:
@@ -125,7 +125,7 @@ def _pair(view: RoutingView, prefill: WorkerView, decode: WorkerView) -> Candida
 
 def _transfer_ms(view: RoutingView, prefill: WorkerView, decode: WorkerView) -> float:
     """Blocks are read chunk by chunk while P computes: what is left when P is done."""
-    lacking = max(0, view.prompt_tokens - decode.matched_tokens)
+    lacking = max(0, view.prompt_tokens - decode.trusted_tokens)
     rate = view.links.get((prefill.key, decode.key), decode.kv_bytes_per_s)
     whole_ms = 1000 * lacking * decode.kv_bytes_per_token / rate
     last = 1 / max(1, _uncached(view, prefill) // CHUNK_TOKENS)
@@ -143,7 +143,7 @@ def _decode_ms(view: RoutingView, worker: WorkerView) -> float:
 def _memory_ms(view: RoutingView, worker: WorkerView) -> float:
     """D has to hold the prompt, and all choices as long as they will probably get."""
     completion = view.num_choices * min(view.expected_tokens, view.max_tokens)
-    needed = view.prompt_tokens + completion - worker.matched_tokens
+    needed = view.prompt_tokens + completion - worker.trusted_tokens
     full = worker.free_tokens is not None and needed > worker.free_tokens
     return MEMORY_WAIT_STEPS * worker.decode_step_ms if full else 0.0
 
@@ -152,7 +152,7 @@ def _prompt_memory_ms(view: RoutingView, worker: WorkerView) -> float:
     """P has to hold the prompt; blocks come free as the prompts before it are computed and read."""
     if worker.free_tokens is None:
         return 0.0
-    missing = view.prompt_tokens - worker.matched_tokens - worker.free_tokens
+    missing = view.prompt_tokens - worker.trusted_tokens - worker.free_tokens
     return max(0, missing) * worker.speed.ms_per_token
 
 

@@ -35,6 +35,8 @@ class WorkerView:
     speed: PrefillSpeed
     matched_tokens: int = 0
     """Tokens at the prompt's start that the index believes are cached here."""
+    hit_share: float = 1.0
+    """What part of such beliefs has come true here of late."""
     waiting_tokens: int = 0
     """Prompt tokens queued here that are not computed yet."""
     waiting_prompts: int = 0
@@ -52,6 +54,11 @@ class WorkerView:
     kv_bytes_per_token: int = 0
     kv_bytes_per_s: float = 1.0
     """What reads from other workers reach."""
+
+    @property
+    def trusted_tokens(self) -> int:
+        """Of the matched ones, what a price counts on."""
+        return int(self.matched_tokens * self.hit_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from cluster.generation import Timing, Usage
+from cluster.identity import WorkerKey
 from router.pricing.route import Route, RoutingView
 from router.telemetry.request_ids import is_known_as
 
@@ -32,9 +33,13 @@ class Decision:
     @property
     def expected_tokens(self) -> int:
         """Prompt tokens that the index expected to be cached at the worker that prefills."""
-        key = self.route.prefill[0] if self.route.prefill else self.route.decode
         workers = (*self.view.decode, *self.view.prefill)
-        return next(item.matched_tokens for item in workers if item.key == key)
+        return next(item.matched_tokens for item in workers if item.key == self.computing)
+
+    @property
+    def computing(self) -> WorkerKey:
+        """The worker that is to compute the prompt."""
+        return self.route.prefill[0] if self.route.prefill else self.route.decode
 
 
 class DecisionLog:

@@ -79,6 +79,10 @@ class RouterMetrics:
     def _count_events(self) -> None:
         self.event_gaps = self._counter("kv_event_gaps", "Gaps found in workers' KV events")
         self.event_resyncs = self._counter("kv_event_resyncs", "Snapshots taken of workers' caches")
+        self.doubts = self._counter(
+            "prefix_doubts",
+            "Workers asked for all that they have cached, since prompts found other than expected",
+        )
         self.event_orphans = self._counter(
             "kv_event_orphan_blocks", "Stored blocks that fitted nothing the index knows"
         )
@@ -91,6 +95,14 @@ class RouterMetrics:
     def watch_index(self, num_blocks: Callable[[], int]) -> None:
         """The prefix index."""
         self._gauge("splitserve_index_blocks", "Blocks in the prefix index", num_blocks)
+
+    def watch_retries(self, used_share: Callable[[], float]) -> None:
+        """The retry budget."""
+        self._gauge(
+            "splitserve_retry_budget_used_ratio",
+            "Of the requests that may be sent a second time in ten seconds, the part that was",
+            used_share,
+        )
 
     def watch_members(self, role: str, num_members: Callable[[], int]) -> None:
         """Called once per role."""
@@ -120,7 +132,7 @@ class RouterMetrics:
             f"splitserve_{name}", help, labels, buckets=buckets, registry=self.registry
         )
 
-    def _gauge(self, name: str, help: str, value: Callable[[], int]) -> None:
+    def _gauge(self, name: str, help: str, value: Callable[[], float]) -> None:
         Gauge(name, help, registry=self.registry).set_function(value)
 
 

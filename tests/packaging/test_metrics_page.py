@@ -33,6 +33,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     metrics = RouterMetrics()
     metrics.watch_queue(int, int)
     metrics.watch_index(int)
+    metrics.watch_retries(float)
     metrics.watch_members("decode", int)
     TextMetrics(metrics.registry).watch_waiting("text-worker", int)
     LoopLag().publish(metrics.registry)
