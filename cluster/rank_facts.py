@@ -43,3 +43,5 @@ class RankWait:
     """For others, in collectives."""
     called_s: float = 0.0
     """In collectives, with what it waited there."""
+    stepped_s: float = 0.0
+    """In steps, with its collectives: without them it is what the rank has computed."""

@@ -35,6 +35,7 @@ class PlanViewRecord(ctypes.Structure):
         ("sequence", ctypes.c_uint64),
         ("waited_ns", ctypes.c_uint64),
         ("called_ns", ctypes.c_uint64),
+        ("stepped_ns", ctypes.c_uint64),
     )
 
 

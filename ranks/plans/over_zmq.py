@@ -127,7 +127,12 @@ class ZmqPlanReader:
         self._beats = BeatSender(beats_address, rank, generation, keys)
 
     def next(
-        self, timeout_s: float, *, waited_s: float = 0.0, called_s: float = 0.0
+        self,
+        timeout_s: float,
+        *,
+        waited_s: float = 0.0,
+        called_s: float = 0.0,
+        stepped_s: float = 0.0,
     ) -> RankPlan | None:
         """See PlanReader."""
         self._beats.sign = RankSign(
@@ -135,6 +140,7 @@ class ZmqPlanReader:
             beat_ns=time.monotonic_ns(),
             waited_s=waited_s,
             called_s=called_s,
+            stepped_s=stepped_s,
         )
         if not self._socket.poll(max(1, round(timeout_s * 1e3))):
             return None

@@ -37,7 +37,7 @@ class RankPlan(NamedTuple):
     kind: PlanKind
     body: memoryview
     """Writable, at an address that is a multiple of 8; the reader's own, which fills it anew with
-    the next message."""
+    the next message. Bodies of one `obj` begin at one address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,8 @@ class RankSign:
     """For others, in collectives, in all."""
     called_s: float = 0.0
     """In collectives, in all, with what it waited."""
+    stepped_s: float = 0.0
+    """In steps, in all, with its collectives: without them it is what it has computed."""
     heard_ns: int = 0
     """When its process last said a word, on the conductor's clock; 0: none has come, or none is
     said."""
@@ -80,10 +82,15 @@ class PlanReader(Protocol):
     """A rank's end."""
 
     def next(
-        self, timeout_s: float, *, waited_s: float = 0.0, called_s: float = 0.0
+        self,
+        timeout_s: float,
+        *,
+        waited_s: float = 0.0,
+        called_s: float = 0.0,
+        stepped_s: float = 0.0,
     ) -> RankPlan | None:
         """None when nothing has come by then. Beats at once, and every MAX_IDLE_S of waiting;
-        `waited_s` and `called_s` are told with the beat, see RankSign.
+        `waited_s`, `called_s` and `stepped_s` are told with the beat, see RankSign.
 
         Raises RankLost once the group is over, WrongGeneration or InternalError for a message
         that is not this group's next.

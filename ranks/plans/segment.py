@@ -18,7 +18,7 @@ _HEADER_BYTES = 4096
 _LINES_AT, _LINE_BYTES = 256, 128
 _BEAT_AT = 16
 _MAGIC = 0x53504C4954504C4E
-_LINE = struct.Struct("<QQQQQ")  # bytes taken, plans taken, beat, waited_ns, called_ns
+_LINE = struct.Struct("<QQQQQQ")  # bytes taken, plans taken, beat, waited, called, stepped_ns
 
 
 class PlanSegment:
@@ -62,8 +62,14 @@ class PlanSegment:
     def sign_of(self, rank: int) -> RankSign:
         """What a rank shows."""
         _, num_plans, beat_ns, *times_ns = _LINE.unpack_from(self.memory.view, _line_at(rank))
-        waited_s, called_s = (time_ns / 1e9 for time_ns in times_ns)
-        return RankSign(num_plans=num_plans, beat_ns=beat_ns, waited_s=waited_s, called_s=called_s)
+        waited_s, called_s, stepped_s = (time_ns / 1e9 for time_ns in times_ns)
+        return RankSign(
+            num_plans=num_plans,
+            beat_ns=beat_ns,
+            waited_s=waited_s,
+            called_s=called_s,
+            stepped_s=stepped_s,
+        )
 
     def close(self) -> None:
         """Idempotent. Nobody may be in a call."""

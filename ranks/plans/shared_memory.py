@@ -77,10 +77,16 @@ class SharedPlanReader:
         self._num_bytes = ctypes.c_int64()
 
     def next(
-        self, timeout_s: float, *, waited_s: float = 0.0, called_s: float = 0.0
+        self,
+        timeout_s: float,
+        *,
+        waited_s: float = 0.0,
+        called_s: float = 0.0,
+        stepped_s: float = 0.0,
     ) -> RankPlan | None:
         """See PlanReader."""
         self._view.waited_ns, self._view.called_ns = int(waited_s * 1e9), int(called_s * 1e9)
+        self._view.stepped_ns = int(stepped_s * 1e9)
         if not self._read(timeout_s):
             return None
         kind = PlanKind(self._kind.value)

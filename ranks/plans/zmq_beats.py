@@ -17,7 +17,8 @@ from ranks.channels import ChannelKeys, Channels, address_of, speak_to
 from ranks.plans.own_life import OwnLife
 from ranks.plans.plan import MAX_IDLE_S, RankSign
 
-_BEAT = struct.Struct("<QQQQQQ")  # generation, rank, num_plans, waited_ns, called_ns, alive_ns
+_BEAT = struct.Struct("<QQQQQQQ")
+"""Generation, rank, num_plans; nanoseconds waited, in calls, in steps, and when it was alive."""
 _MOST_AT_ONCE = 64
 """Beats that are read for one question: nobody keeps the watch busy."""
 _MAX_WAITING = 16
@@ -67,8 +68,8 @@ class BeatSender:
     def _beat(self, socket: zmq.Socket[bytes]) -> None:
         sign = self.sign
         alive_ns = self.life.last_ns(sign.beat_ns, waits=self.waits())
-        times_ns = (int(sign.waited_s * 1e9), int(sign.called_s * 1e9), alive_ns)
-        words = (self._generation, self._rank, sign.num_plans, *times_ns)
+        times_ns = (int(each * 1e9) for each in (sign.waited_s, sign.called_s, sign.stepped_s))
+        words = (self._generation, self._rank, sign.num_plans, *times_ns, alive_ns)
         if socket.poll(0, zmq.POLLOUT):  # a conductor that reads none misses none
             socket.send(_BEAT.pack(*words))
 
@@ -97,12 +98,14 @@ class BeatInbox:
     def _take(self, packed: bytes) -> None:
         if len(packed) != _BEAT.size:
             return
-        generation, rank, num_plans, waited_ns, called_ns, alive_ns = _BEAT.unpack(packed)
+        generation, rank, num_plans, *times_ns, alive_ns = _BEAT.unpack(packed)
         if generation == self._generation and rank in self._ranks:
+            waited_s, called_s, stepped_s = (each / 1e9 for each in times_ns)
             self._signs[rank] = RankSign(
                 num_plans=num_plans,
                 beat_ns=alive_ns,
-                waited_s=waited_ns / 1e9,
-                called_s=called_ns / 1e9,
+                waited_s=waited_s,
+                called_s=called_s,
+                stepped_s=stepped_s,
                 heard_ns=time.monotonic_ns(),
             )

@@ -9,16 +9,18 @@ Called from the engine's one thread; the watch has its own (watch.py).
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from cluster.deadline import Clock
 from cluster.errors import ConfigError, RankLost, SplitserveError
 from cluster.rank_facts import RankFacts, RankWait
 from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.roster import Roster
-from engine.runner.ranks.watch import RankWatch
+from engine.runner.ranks.watch import RankWatch, wait_of
 from ranks.collectives.call_wait import CallWait
 from ranks.collectives.group_collective import GroupCollective, gathered
 from ranks.launch import CONDUCTOR, RankLaunch
@@ -49,13 +51,20 @@ class RankGroup:
     """OtherRanks, and LoadedTogether."""
 
     def __init__(
-        self, ties: GroupTies, closers: contextlib.ExitStack, progress: PhaseProgress
+        self,
+        ties: GroupTies,
+        closers: contextlib.ExitStack,
+        progress: PhaseProgress,
+        *,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`closers` end it all: the ranks, what they meet in, what they report to. `progress` is
         told what they are at while they start."""
         self._ties, self._closers, self._progress = ties, closers, progress
         self._own_facts: list[RankFacts] = []
         self._num_plans = 0
+        self._clock = clock
+        self._stepped_s = self._published_s = 0.0
         self._is_over = False
 
     @property
@@ -82,13 +91,23 @@ class RankGroup:
     @property
     def waits(self) -> list[RankWait]:
         """Of every rank, the conductor's first; as of a moment ago."""
-        own = RankWait(
+        return [self._own_wait, *self._ties.watch.waits]
+
+    def waits_now(self) -> list[RankWait]:
+        """As `waits`, as of now, for who measures single steps: of ranks that share memory."""
+        others = range(1, self.launch.world_size)
+        signs = [(rank, self._ties.plans.sign_of(rank)) for rank in others]
+        return [self._own_wait, *(wait_of(rank, sign) for rank, sign in signs)]
+
+    @property
+    def _own_wait(self) -> RankWait:
+        return RankWait(
             rank=CONDUCTOR,
             num_plans=self._num_plans,
             waited_s=self._ties.collective.waited_s,
             called_s=self._ties.collective.called_s,
+            stepped_s=self._stepped_s,
         )
-        return [own, *self._ties.watch.waits]
 
     def on_wait(self, tell: Callable[[], None]) -> None:
         """See OtherRanks."""
@@ -139,12 +158,14 @@ class RankGroup:
         """A step's plan, to all ranks. Raises RankLost."""
         self._num_plans += 1
         self._ties.plans.send(PlanKind.STEP, *step)
+        self._published_s = self._clock()
 
     def land(self) -> None:
         """What the step has computed is there, and all ranks are: before anything of it is used.
-        Raises RankLost."""
+        Raises RankLost for what the watch has seen; what ranks have said is read in `check`."""
         self._ties.collective.wait_until_landed()
-        self.check()
+        self._stepped_s += self._clock() - self._published_s
+        self._ties.roster.check()
 
     def tell_of_experts(self, body: bytes) -> None:
         """Of engine/model/experts/words.py, to all ranks. Raises RankLost."""

@@ -22,7 +22,7 @@ from engine.model.experts.balancing import Balancing
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import ModelRunner
 from engine.runner.ranks.group import RankGroup
-from engine.runner.ranks.step_message import BlockCopies, write_step
+from engine.runner.ranks.step_message import BlockCopies, StepWriter
 
 
 class GroupRunner:
@@ -37,6 +37,7 @@ class GroupRunner:
         """`own` computes rank 0's part."""
         self._own, self._group, self._balancing = own, group, balancing
         self._copies: BlockCopies = ()
+        self._steps = StepWriter()
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner: the forward comes next, and takes them along."""
@@ -48,7 +49,7 @@ class GroupRunner:
         try:
             if self._balancing is not None:
                 self._balancing.turn()
-            self._group.publish(write_step(batch, copies))
+            self._group.publish(self._steps.write(batch, copies))
             self._own.copy_blocks(copies)
             logits = self._own.forward(batch)
             self._group.land()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import torch
 
+from cluster.deadline import Clock
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.words import unpack
 from engine.runner.model_runner import ModelRunner
-from engine.runner.ranks.step_message import read_step
+from engine.runner.ranks.step_message import StepReader
 from ranks.collectives.group_collective import GroupCollective, gathered
 from ranks.line import RankExtension
 from ranks.plans.plan import MAX_IDLE_S, PlanKind, PlanReader, RankPlan
@@ -30,16 +32,21 @@ class RankTurns:
         *,
         extension: RankExtension,
         experts: RankExperts,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`runner` computes the own part."""
         self._plans, self._collective, self._runner = plans, collective, runner
         self._extension, self._experts = extension, experts
+        self._steps = StepReader()
+        self._clock, self._stepped_s = clock, 0.0
 
     def take(self) -> bool:
         """The next message, or a short wait in vain; False once it was STOP."""
         patience_s = _BUSY_S if self._extension.busy else MAX_IDLE_S
         met = self._collective
-        plan = self._plans.next(patience_s, waited_s=met.waited_s, called_s=met.called_s)
+        plan = self._plans.next(
+            patience_s, waited_s=met.waited_s, called_s=met.called_s, stepped_s=self._stepped_s
+        )
         return plan is None or self._do(plan)
 
     def _do(self, plan: RankPlan) -> bool:
@@ -52,9 +59,11 @@ class RankTurns:
         return plan.kind is not PlanKind.STOP
 
     def _compute(self, body: memoryview) -> None:
-        batch, copies = read_step(body)
+        batch, copies = self._steps.read(body)
+        began_s = self._clock()
         self._runner.copy_blocks(copies)
         self._runner.forward(batch)
+        self._stepped_s += self._clock() - began_s
 
 
 class LoadingTogether:

@@ -1,17 +1,23 @@
 """A step's plan on its way to the ranks: numbers only, in one fixed layout.
 
     counts, int64 [8]                     num_tokens, num_seqs, width of tables, num_logits,
-                                          num_decodes, max_query_len, max_context_len, num_copies
+                                          num_copies, num_decodes, max_query_len, max_context_len
     int64    token_ids, positions, slots, logit_rows, copies [num_copies, 2]
     int32    query_starts, context_lens, block_tables [num_seqs, width]
 
 All of it in the machine's own byte order: ranks of one group have one kind of processor.
+
+All ranks wait until the slowest one has read it. While a group decodes, both ends therefore know
+the tensors of the step before again: code of numpy and torch takes long where weights have driven
+it out of the caches.
 """
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,66 +31,145 @@ BlockCopies = Sequence[tuple[int, int]]
 """(source, target), as ModelRunner's."""
 
 
-def write_step(batch: RaggedBatch, copies: BlockCopies) -> list[Part]:
-    """The parts of a message; `batch` is on the host."""
-    num_seqs, width = batch.block_tables.shape
-    counts = _COUNTS.pack(
-        len(batch.token_ids),
-        num_seqs,
-        width,
-        len(batch.logit_rows),
-        batch.num_decodes,
-        batch.max_query_len,
-        batch.max_context_len,
-        len(copies),
-    )
-    long_words = (batch.token_ids, batch.positions, batch.slots, batch.logit_rows)
-    words = (batch.query_starts, batch.context_lens, batch.block_tables)
-    return [
-        counts,
-        *(_bytes_of(tensor, torch.int64) for tensor in long_words),
-        np.asarray(copies, dtype=np.int64).tobytes(),
-        *(_bytes_of(tensor, torch.int32) for tensor in words),
-    ]
+class StepWriter:
+    """The conductor's end."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[torch.Tensor, ...] = ()
+        self._long_words: list[memoryview] = []
+        self._words: list[memoryview] = []
+
+    def write(self, batch: RaggedBatch, copies: BlockCopies) -> list[Part]:
+        """The parts of a message, as long as the batch's numbers stay; it is on the host."""
+        self._look_at(batch)
+        num_seqs, width = batch.block_tables.shape
+        counts = _COUNTS.pack(
+            len(batch.token_ids),
+            num_seqs,
+            width,
+            len(batch.logit_rows),
+            len(copies),
+            batch.num_decodes,
+            batch.max_query_len,
+            batch.max_context_len,
+        )
+        copied = np.asarray(copies, dtype=np.int64).tobytes() if copies else b""
+        return [counts, *self._long_words, copied, *self._words]
+
+    def _look_at(self, batch: RaggedBatch) -> None:
+        """Nothing to do for tensors that the step before had too, the same objects."""
+        long_words = (batch.token_ids, batch.positions, batch.slots, batch.logit_rows)
+        words = (batch.query_starts, batch.context_lens, batch.block_tables)
+        tensors = (*long_words, *words)
+        if len(self._seen) == len(tensors) and all(map(operator.is_, self._seen, tensors)):
+            return
+        self._seen = ()
+        self._long_words = [_memory_of(tensor, torch.int64) for tensor in long_words]
+        self._words = [_memory_of(tensor, torch.int32) for tensor in words]
+        if all(tensor.is_contiguous() for tensor in tensors):
+            self._seen = tensors
 
 
-def read_step(body: memoryview) -> tuple[RaggedBatch, list[tuple[int, int]]]:
-    """The batch's tensors are views of `body`: of use as long as nobody writes to it.
+class StepReader:
+    """A rank's end."""
 
-    Raises InternalError for a body of another length than its counts say.
-    """
-    if len(body) < _COUNTS.size:
-        raise InternalError(f"a step's plan of {len(body)} bytes; needed: {_COUNTS.size} or more")
-    counts = _COUNTS.unpack_from(body)
-    num_tokens, num_seqs, width, num_logits, num_decodes, longest, context, num_copies = counts
-    num_long = 3 * num_tokens + num_logits + 2 * num_copies
-    num_short = 2 * num_seqs + 1 + num_seqs * width
-    if min(counts) < 0 or len(body) != _COUNTS.size + 8 * num_long + 4 * num_short:
-        raise InternalError(f"a step's plan of {len(body)} bytes, which says {counts}")
-    longs = np.frombuffer(body, np.int64, count=num_long, offset=_COUNTS.size)
-    shorts = np.frombuffer(body, np.int32, count=num_short, offset=_COUNTS.size + 8 * num_long)
-    long_words = torch.split_with_sizes(
+    def __init__(self) -> None:
+        self._memory: object = None
+        self._shape: _Shape | None = None
+        self._views: _Views | None = None
+
+    def read(self, body: memoryview) -> tuple[RaggedBatch, list[tuple[int, int]]]:
+        """The batch's tensors are views of `body`: of use as long as nobody writes to it. They are
+        those of the step before where `body` is the same memory, see RankPlan, in the same shape.
+
+        Raises InternalError for a body of another length than its counts say.
+        """
+        if len(body) < _COUNTS.size:
+            raise InternalError(
+                f"a step's plan of {len(body)} bytes; needed: {_COUNTS.size} or more"
+            )
+        *sizes, num_decodes, longest, context = counts = _COUNTS.unpack_from(body)
+        shape = _Shape(*sizes)
+        if min(counts) < 0 or len(body) != shape.num_bytes:
+            raise InternalError(f"a step's plan of {len(body)} bytes, which says {counts}")
+        views = self._views
+        if views is None or shape != self._shape or body.obj is not self._memory:
+            views = self._views = _views_of(body, shape)
+            self._memory, self._shape = body.obj, shape
+        batch = RaggedBatch(
+            token_ids=views.token_ids,
+            positions=views.positions,
+            slots=views.slots,
+            query_starts=views.query_starts,
+            context_lens=views.context_lens,
+            block_tables=views.block_tables,
+            logit_rows=views.logit_rows,
+            num_decodes=num_decodes,
+            max_query_len=longest,
+            max_context_len=context,
+        )
+        return batch, _pairs_of(views.copies) if shape.num_copies else []
+
+
+class _Shape(NamedTuple):
+    """As the counts say."""
+
+    num_tokens: int
+    num_seqs: int
+    width: int
+    num_logits: int
+    num_copies: int
+
+    @property
+    def num_long(self) -> int:
+        """Numbers of 64 bits."""
+        return 3 * self.num_tokens + self.num_logits + 2 * self.num_copies
+
+    @property
+    def num_short(self) -> int:
+        """Numbers of 32 bits."""
+        return 2 * self.num_seqs + 1 + self.num_seqs * self.width
+
+    @property
+    def num_bytes(self) -> int:
+        """Of a message."""
+        return _COUNTS.size + 8 * self.num_long + 4 * self.num_short
+
+
+class _Views(NamedTuple):
+    """Of a message: the tensors of a RaggedBatch, and the copies."""
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    logit_rows: torch.Tensor
+    copies: torch.Tensor
+    query_starts: torch.Tensor
+    context_lens: torch.Tensor
+    block_tables: torch.Tensor
+
+
+def _views_of(body: memoryview, shape: _Shape) -> _Views:
+    longs = np.frombuffer(body, np.int64, count=shape.num_long, offset=_COUNTS.size)
+    after = _COUNTS.size + longs.nbytes
+    shorts = np.frombuffer(body, np.int32, count=shape.num_short, offset=after)
+    num_tokens, num_seqs, width, num_logits, num_copies = shape
+    token_ids, positions, slots, logit_rows, copies = torch.split_with_sizes(
         torch.from_numpy(longs), (num_tokens, num_tokens, num_tokens, num_logits, 2 * num_copies)
     )
-    words = torch.split_with_sizes(
+    starts, contexts, tables = torch.split_with_sizes(
         torch.from_numpy(shorts), (num_seqs + 1, num_seqs, num_seqs * width)
     )
-    batch = RaggedBatch(
-        token_ids=long_words[0],
-        positions=long_words[1],
-        slots=long_words[2],
-        query_starts=words[0],
-        context_lens=words[1],
-        block_tables=words[2].view(num_seqs, width),
-        logit_rows=long_words[3],
-        num_decodes=num_decodes,
-        max_query_len=longest,
-        max_context_len=context,
-    )
-    return batch, [(source, target) for source, target in long_words[4].view(-1, 2).tolist()]
+    tables = tables.view(num_seqs, width)
+    return _Views(token_ids, positions, slots, logit_rows, copies, starts, contexts, tables)
 
 
-def _bytes_of(tensor: torch.Tensor, dtype: torch.dtype) -> bytes:
+def _pairs_of(copies: torch.Tensor) -> list[tuple[int, int]]:
+    return [(source, target) for source, target in copies.view(-1, 2).tolist()]
+
+
+def _memory_of(tensor: torch.Tensor, dtype: torch.dtype) -> memoryview:
     if tensor.dtype is not dtype:
         raise ValueError(f"a plan's numbers are {tensor.dtype}; needed: {dtype}")
-    return tensor.numpy().tobytes()
+    buffer: Any = tensor.contiguous().numpy()
+    return memoryview(buffer)

@@ -94,15 +94,7 @@ class RankWatch:
     @property
     def waits(self) -> list[RankWait]:
         """Of the ranks, as the watch has seen them last; none before it has."""
-        return [
-            RankWait(
-                rank=rank,
-                num_plans=sign.num_plans,
-                waited_s=sign.waited_s,
-                called_s=sign.called_s,
-            )
-            for rank, sign in sorted(self._signs.items())
-        ]
+        return [wait_of(rank, sign) for rank, sign in sorted(self._signs.items())]
 
     def expect_beats(self) -> None:
         """All ranks take plans: one that is silent stands still."""
@@ -205,6 +197,17 @@ class RankWatch:
         self._is_lost.set()
         self._watched.give_up(loss.ranks[0] if loss.ranks else CONDUCTOR)
         self._then()
+
+
+def wait_of(rank: int, sign: RankSign) -> RankWait:
+    """What a rank's sign says of how it stands to the others."""
+    return RankWait(
+        rank=rank,
+        num_plans=sign.num_plans,
+        waited_s=sign.waited_s,
+        called_s=sign.called_s,
+        stepped_s=sign.stepped_s,
+    )
 
 
 def _ended(rank: int, generation: int, end: RankEnd) -> RankLost:

@@ -39,6 +39,7 @@ struct ReaderLine {
   std::atomic<uint64_t> beat_ns;    // when it last looked; also stamped while it waits in a collective
   std::atomic<uint64_t> waited_ns;  // for others in collectives, in all, as it says itself
   std::atomic<uint64_t> called_ns;  // in collectives, in all
+  std::atomic<uint64_t> stepped_ns;  // in steps, in all
 };
 
 struct MessageHeader {
@@ -56,7 +57,7 @@ struct PlanView {
   int64_t rank, num_ranks, ring_bytes;
   uint64_t generation;
   uint64_t position, sequence;  // of the next message
-  uint64_t waited_ns, called_ns;  // a reader's, to be told
+  uint64_t waited_ns, called_ns, stepped_ns;  // a reader's, to be told
 };
 
 inline WriterLine& writer_of(const PlanView& view) {

@@ -46,6 +46,7 @@ void beat(const PlanView& view, int64_t now) {
   line.beat_ns.store(now, std::memory_order_relaxed);
   line.waited_ns.store(view.waited_ns, std::memory_order_relaxed);
   line.called_ns.store(view.called_ns, std::memory_order_relaxed);
+  line.stepped_ns.store(view.stepped_ns, std::memory_order_relaxed);
 }
 
 PlanOutcome wait_for_message(const PlanView& view, int64_t timeout_ns) {

@@ -72,7 +72,7 @@ def test_a_rank_beats_by_itself_and_tells_what_it_has_taken(
 ) -> None:
     writer.send(PlanKind.STEP, b"one")
     taken(readers[1])
-    readers[1].next(0.0, waited_s=1.5, called_s=2.5)
+    readers[1].next(0.0, waited_s=1.5, called_s=2.5, stepped_s=3.5)
 
     def sign_after(beat_ns: int, num_plans: int) -> RankSign:
         pause = threading.Event()
@@ -84,7 +84,7 @@ def test_a_rank_beats_by_itself_and_tells_what_it_has_taken(
         raise AssertionError("no beat comes")
 
     first = sign_after(0, num_plans=1)
-    assert (first.waited_s, first.called_s) == (1.5, 2.5)
+    assert (first.waited_s, first.called_s, first.stepped_s) == (1.5, 2.5, 3.5)
     readers[1].lives_while(lambda: True)
     assert sign_after(first.beat_ns, num_plans=1).beat_ns > first.beat_ns
 

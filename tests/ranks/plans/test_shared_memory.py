@@ -118,10 +118,10 @@ def test_an_idle_rank_beats_and_tells_what_it_has_taken(ring: Ring) -> None:
     ring.writer.send(PlanKind.STEP, b"one")
     taken(ring.readers[1])
     before = ring.writer.sign_of(2)
-    assert ring.readers[1].next(0.0, waited_s=1.5, called_s=2.5) is None
+    assert ring.readers[1].next(0.0, waited_s=1.5, called_s=2.5, stepped_s=3.5) is None
     after = ring.writer.sign_of(2)
     assert after.beat_ns > before.beat_ns > 0
-    assert (after.num_plans, after.waited_s, after.called_s) == (1, 1.5, 2.5)
+    assert (after.num_plans, after.waited_s, after.called_s, after.stepped_s) == (1, 1.5, 2.5, 3.5)
     assert ring.writer.sign_of(1).beat_ns == 0
 
 

@@ -15,7 +15,7 @@ from ranks.plans.zmq_beats import NO_SIGN
 
 LIMIT_S = 60.0
 HELLO = struct.Struct("<QQ")
-BEAT = struct.Struct("<QQQQQQ")
+BEAT = struct.Struct("<QQQQQQQ")
 
 
 class Group:
@@ -87,9 +87,9 @@ def test_beats_of_no_rank_are_not_kept_and_many_are_read_in_pieces(channels: Cha
     context: zmq.Context[zmq.Socket[bytes]]
     with zmq.Context() as context, speak_to(context, zmq.PUSH, beats.address, group.keys) as odd:
         for other in (0, 2, 1 << 60):
-            odd.send(BEAT.pack(7, other, 9, 0, 0, 0))
+            odd.send(BEAT.pack(7, other, 9, 0, 0, 0, 0))
         for num_plans in range(1, 201):
-            odd.send(BEAT.pack(7, 1, num_plans, 0, 0, 0))
+            odd.send(BEAT.pack(7, 1, num_plans, 0, 0, 0, 0))
         seen = [0]
         for _ in range(1_000_000):
             if seen[-1] < 200:
