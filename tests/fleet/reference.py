@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from cluster.models.cache.store import ModelStore
+from cluster.models.text.tokenizer import load_tokenizer
 
 NUM_NEW_TOKENS = 16
 PROMPT_LENGTHS = (
@@ -45,14 +46,18 @@ class Reference:
     def __init__(self) -> None:
         logging.disable_progress_bar()
         logging.set_verbosity_error()
-        path = ModelStore().resolve("smollm2").weight_files[0]
+        self._card = ModelStore().resolve("smollm2")
+        path = self._card.weight_files[0]
         self._source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Its own; it costs four seconds, and most tests need neither it nor the model."""
         with read_once():
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(**self._source)
+            return AutoTokenizer.from_pretrained(**self._source)
 
     @cached_property
     def _model(self) -> Any:
-        """Most tests need its kept answers alone."""
         with read_once():
             model = AutoModelForCausalLM.from_pretrained(**self._source, dtype=torch.float32)
         return model.eval()
@@ -60,9 +65,8 @@ class Reference:
     @cached_property
     def prompts(self) -> list[list[int]]:
         """Token ids of sentences made of common words, one prompt per length."""
-        rng, words = random.Random(7), TEXT.split()
-        texts = (" ".join(rng.choice(words) for _ in range(n + 8)) for n in PROMPT_LENGTHS)
-        ids = [self.tokenizer(text)["input_ids"] for text in texts]
+        tokenizer = load_tokenizer(self._card)
+        ids = [tokenizer.encode(text) for text in texts()]
         return [tokens[:n] for tokens, n in zip(ids, PROMPT_LENGTHS, strict=True)]
 
     @cached_property
@@ -99,6 +103,12 @@ class Reference:
         """Logits after every position: float32 [num_tokens, vocab_size]."""
         result: torch.Tensor = self._model(torch.tensor([tokens])).logits[0]
         return result
+
+
+def texts() -> list[str]:
+    """What the prompts are the beginnings of."""
+    rng, words = random.Random(7), TEXT.split()
+    return [" ".join(rng.choice(words) for _ in range(n + 8)) for n in PROMPT_LENGTHS]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.rpc import open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
-from tests.fleet.reference import NUM_NEW_TOKENS
+from tests.fleet.reference import NUM_NEW_TOKENS, texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -51,6 +51,11 @@ async def answer_all(fleet, prompts, *, at_once):
                 return await generate(channel, prompt)
 
         return await asyncio.gather(*(one(prompt) for prompt in prompts))
+
+
+def test_the_prompts_are_those_that_transformers_makes_of_their_texts(reference):
+    for prompt, text in zip(reference.prompts, texts(), strict=True):
+        assert prompt == reference.tokenizer(text)["input_ids"][: len(prompt)]
 
 
 def test_the_kept_answers_are_the_reference_s(reference):
