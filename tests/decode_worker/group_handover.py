@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -55,9 +56,14 @@ class Side:
             spec=spec,
             kv=replica.kv,
             generations=self.engine.placement.pool.generations,
-            shares=head_shares(spec.card.config, spec.options.tensor_parallel_size),
+            shares=head_shares(
+                spec.card.config,
+                spec.options.tensor_parallel_size,
+                data_parallel_attention=spec.options.data_parallel_attention,
+            ),
             receiving_blocks=self.engine.receiving_blocks,
             line=replica.others,
+            num_homes=replica.num_homes,
         )
         self.extension = make(parts)
         self.engine.ask_of_reads(self.extension.has_reads)
@@ -83,15 +89,29 @@ class Side:
         del self.engine, self.extension
 
 
-def prefill_side(spec: EngineSpec, num_ranks: int, block_size: int, closers: ExitStack) -> Side:
+def prefill_side(
+    spec: EngineSpec,
+    num_ranks: int,
+    block_size: int,
+    closers: ExitStack,
+    *,
+    shares_blocks: bool = False,
+) -> Side:
     """It exports; ends with `closers`."""
-    given = _spec(spec, Role.PREFILL, num_ranks, block_size)
+    given = _spec(spec, Role.PREFILL, num_ranks, block_size, shares_blocks)
     return Side(given, make_exporter, "prefill_worker.rank_process", closers)
 
 
-def decode_side(spec: EngineSpec, num_ranks: int, block_size: int, closers: ExitStack) -> Side:
+def decode_side(
+    spec: EngineSpec,
+    num_ranks: int,
+    block_size: int,
+    closers: ExitStack,
+    *,
+    shares_blocks: bool = False,
+) -> Side:
     """It reads; ends with `closers`."""
-    given = _spec(spec, Role.DECODE, num_ranks, block_size)
+    given = _spec(spec, Role.DECODE, num_ranks, block_size, shares_blocks)
     return Side(given, make_intake, "decode_worker.rank_process", closers)
 
 
@@ -112,6 +132,29 @@ def hand_over(
     return handover
 
 
+def hand_over_together(
+    source: Side, target: Side, prompts: list[list[int]], num_tokens: int
+) -> list[Handover]:
+    """As `hand_over`, all at once. Nothing else may run on either side."""
+    assert source.extension.peer is not None
+    target.tell(Connect(source.incarnation, source.extension.peer))
+    bodies = [
+        structs.replace(request_of(prompt, num_tokens), request_id=f"r{at}")
+        for at, prompt in enumerate(prompts)
+    ]
+    handovers = [Handover(source, target, body) for body in bodies]
+    limit_s = time.monotonic() + LIMIT_S
+    while not all(handover.is_over for handover in handovers):
+        assert time.monotonic() < limit_s, "the handovers do not end"
+        announced, heard = source.turn(), target.turn()
+        for handover in handovers:
+            handover.hear_target(heard)
+            for command in handover.hear_source(announced):
+                target.tell(command)
+    assert {fetched.error for handover in handovers for fetched in handover.fetched} == {""}
+    return handovers
+
+
 class Handover:
     """One request on its way; `turn` until it is over. `fetched` is what the reads came to."""
 
@@ -121,6 +164,10 @@ class Handover:
         self._is_released = False
         target.tell(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
         [reserved] = target.turn().reserved
+        self.block_ids = reserved.block_ids
+        """Where it goes."""
+        self.source_ids: list[int] = []
+        """Where it comes from."""
         num_blocks = len(reserved.block_ids)
         sizes = BlockSizes(target.block_size, source.block_size)
         blocks = sizes.of_prompt(num_tokens=len(body.token_ids), num_blocks=num_blocks)
@@ -146,34 +193,48 @@ class Handover:
 
     def announced(self) -> list[Command]:
         """What the target is to be told after a turn of the source."""
-        frame, name = self._source.turn(), self._body.request_id
+        return self.hear_source(self._source.turn())
+
+    def hear_source(self, frame: Frame) -> list[Command]:
+        """What the target is to be told of this request."""
+        name = self._body.request_id
         for prefilled in frame.prefilled:
-            self._ledger.offer(prefilled.span)
+            if prefilled.request_id == name:
+                self.source_ids += prefilled.span.block_ids
+                self._ledger.offer(prefilled.span)
         commands: list[Command] = [
             Fetch(name, self._source.incarnation, wanted.span, wanted.into)
             for wanted in self._ledger.take_reads()
         ]
-        if frame.tokens:
-            tokens = [ChoiceToken(event.choice, event.token) for event in frame.tokens]
-            commands.append(Seed(name, tokens))
+        own = [event for event in frame.tokens if event.request_id == name]
+        if own:
+            commands.append(Seed(name, [ChoiceToken(event.choice, event.token) for event in own]))
         return commands
 
     def turn_target(self) -> None:
         """Alone, where the source is no more."""
-        frame = self._target.turn()
+        self.hear_target(self._target.turn())
+
+    def hear_target(self, frame: Frame) -> None:
+        """What has become of this request."""
+        name = self._body.request_id
         for fetched in frame.fetched:
-            self.fetched.append(fetched)
-            self._ledger.answer(fetched.first_index, fetched.num_blocks)
-        collect(frame, {self._body.request_id: self.completion})
+            if fetched.request_id == name:
+                self.fetched.append(fetched)
+                self._ledger.answer(fetched.first_index, fetched.num_blocks)
+        collect(frame, defaultdict(Completion, {name: self.completion}))  # others have theirs
         if self.completion.ended is not None and not self._is_released:
             self._is_released = True
             self._source.tell(ReleaseExport(self._body.request_id))
 
 
-def _spec(spec: EngineSpec, role: Role, num_ranks: int, block_size: int) -> EngineSpec:
+def _spec(
+    spec: EngineSpec, role: Role, num_ranks: int, block_size: int, shares_blocks: bool
+) -> EngineSpec:
     options = replace(
         spec.options,
         tensor_parallel_size=num_ranks,
+        data_parallel_attention=shares_blocks,
         num_threads=num_ranks,
         block_size_tokens=block_size,
         prefix_cache=True,

@@ -1,0 +1,61 @@
+"""Mixtures whose ranks have sequences of their own, in real processes over NIXL, on either side of
+a handover."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.decode_worker.group_handover import decode_side, hand_over_together, prefill_side
+from tests.engine.model.mixture_cards import card_of
+from tests.engine.model.parity import random_prompts
+from tests.engine.runner.ranks.groups import greedy_tokens, spec_of
+
+pytestmark = pytest.mark.timeout(300)
+NUM_TOKENS = 12
+LENGTHS = (100, 30, 64, 17)
+LIMITS: dict[str, Any] = {"max_context_tokens": 192, "kv_memory_bytes": 4 << 20}
+BLOCKS, HEADS = True, False
+"""What the ranks of a group share."""
+
+
+@pytest.mark.parametrize(
+    ("family", "ranks", "shared", "sizes"),
+    [
+        ("v3", (2, 2), (BLOCKS, BLOCKS), (16, 64)),
+        ("v3", (1, 2), (HEADS, BLOCKS), (16, 16)),
+        ("mixtral", (3, 2), (BLOCKS, HEADS), (16, 16)),
+        ("mixtral", (2, 3), (HEADS, BLOCKS), (64, 16)),
+    ],
+    ids=str,
+)
+def test_prompts_go_from_every_home_to_every_home_and_go_on_as_at_one_rank(
+    family: str,
+    ranks: tuple[int, int],
+    shared: tuple[bool, bool],
+    sizes: tuple[int, int],
+    tmp_path: Path,
+) -> None:
+    card = card_of(family, tmp_path)
+    spec = spec_of(card, 1, **LIMITS)
+    prompts = random_prompts(LENGTHS, card.config.vocab_size)
+    alone = greedy_tokens(spec, prompts, NUM_TOKENS)
+    with ExitStack() as closers:
+        source = prefill_side(spec, ranks[0], sizes[0], closers, shares_blocks=shared[0])
+        target = decode_side(spec, ranks[1], sizes[1], closers, shares_blocks=shared[1])
+        handovers = hand_over_together(source, target, prompts, NUM_TOKENS)
+        assert [each.completion.token_ids() for each in handovers] == alone
+        again = hand_over_together(source, target, prompts, NUM_TOKENS)  # of blocks in its cache
+        assert [each.completion.token_ids() for each in again] == alone
+        for side, num_ranks, shares_blocks, used in (
+            (source, ranks[0], shared[0], [each.source_ids for each in handovers]),
+            (target, ranks[1], shared[1], [each.block_ids for each in handovers]),
+        ):
+            homes = side.engine.placement.pool.homes
+            found = [{homes.rank_of(block) for block in block_ids} for block_ids in used]
+            assert all(len(each) == 1 for each in found)
+            assert set.union(*found) == set(range(num_ranks if shares_blocks else 1))
+            assert side.engine.check_invariants() == []
