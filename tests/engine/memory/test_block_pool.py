@@ -172,21 +172,24 @@ def test_random_operations_conserve_blocks(seed: int) -> None:
 
 
 def _random_operation(
-    chance: random.Random, pool: BlockPool, cache: PrefixCache, leases: list[BlockLease]
+    chance: random.Random,
+    pool: BlockPool,
+    cache: PrefixCache,
+    leases: list[BlockLease],
+    home: int = 0,
 ) -> None:
     action = chance.choice(["take", "take", "fork", "own", "name", "turn", "release", "release"])
     if action == "take":
-        cached = cache.match([bytes([chance.randrange(4)])], 1)
-        lease = lease_blocks(
-            pool, "test", Hold.ACTIVE, shared=cached, num_new=chance.randrange(1, 4)
-        )
+        cached = cache.match([bytes([chance.randrange(4)])], 1, home)
+        num_new = chance.randrange(1, 4)
+        lease = lease_blocks(pool, "test", Hold.ACTIVE, home=home, shared=cached, num_new=num_new)
         leases += [lease] if lease else []
     elif leases:
         lease = chance.choice(leases)
         index = chance.randrange(len(lease))
         if action == "fork":
             leases.append(lease.fork("fork"))
-        elif action == "own" and (pool.num_available or not lease.is_shared(index)):
+        elif action == "own" and (pool.available_at(lease.home) or not lease.is_shared(index)):
             lease.own(index)
         elif action == "name":
             name = bytes([chance.randrange(4)])
@@ -196,3 +199,52 @@ def _random_operation(
         elif action == "release":
             leases.remove(lease)
             lease.release()
+
+
+def test_a_lease_grows_copies_and_forks_at_its_own_home() -> None:
+    pool, _ = make_pool(4, num_homes=3)
+    lease = lease_blocks(pool, "test", Hold.ACTIVE, home=1, num_new=2)
+    assert lease is not None and lease.extend()
+    fork = lease.fork("fork")
+    assert fork.own(2) is not None
+    assert {pool.homes.rank_of(block_id) for block_id in [*lease.block_ids, *fork.block_ids]} == {1}
+    assert [pool.available_at(home) for home in range(3)] == [4, 0, 4]
+    assert pool.check_invariants() == []
+
+
+def test_a_home_that_is_full_gives_nothing_while_others_have_room() -> None:
+    pool, cache = make_pool(2, num_homes=2)
+    full = lease_blocks(pool, "test", Hold.ACTIVE, home=0, num_new=2)
+    assert full is not None
+    assert not full.extend()
+    assert lease_blocks(pool, "test", Hold.ACTIVE, home=0, num_new=1) is None
+    assert pool.num_available == pool.available_at(1) == 2
+    cache.store(2, CachedBlock(b"elsewhere", None, [1]))
+    full.release()
+    assert take(pool, 2).home == 0
+    assert cache.match([b"elsewhere"], 1, home=1) == [2]  # nobody there lost a name to it
+
+
+def test_a_block_of_another_home_in_a_lease_is_found() -> None:
+    pool, _ = make_pool(2, num_homes=2)
+    lease = lease_blocks(pool, "test", Hold.ACTIVE, home=0, num_new=1)
+    assert lease is not None
+    lease.block_ids[0] = pool.homes.ids_of(1)[0]
+    assert any("held by a lease at home 0" in fault for fault in pool.check_invariants())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_operations_conserve_the_blocks_of_each_home(seed: int) -> None:
+    chance = random.Random(seed)
+    pool, cache = make_pool(4, num_homes=3)
+    leases: list[BlockLease] = []
+    for _ in range(200):
+        _random_operation(chance, pool, cache, leases, home=chance.randrange(3))
+        assert pool.check_invariants() == []
+        for home in range(3):
+            held = {b for lease in leases for b in lease.block_ids if lease.home == home}
+            assert held <= set(pool.homes.ids_of(home))
+            assert pool.available_at(home) == 4 - len(held)
+    for lease in leases:
+        lease.release()
+    assert [pool.available_at(home) for home in range(3)] == [4, 4, 4]

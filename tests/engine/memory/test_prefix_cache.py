@@ -62,3 +62,24 @@ def test_a_cache_that_is_switched_off_remembers_nothing() -> None:
     assert cache.match([b"a"], 1) == []
     assert cache.take_change() is None
     assert len(cache) == 0
+
+
+def test_a_match_is_of_one_home_whatever_another_has() -> None:
+    cache = PrefixCache(BlockHomes(2, 4))
+    for block_id, name in [(0, b"a"), (1, b"b"), (4, b"a")]:
+        cache.store(block_id, entry(name))
+    assert cache.match([b"a", b"b"], 2, home=0) == [0, 1]
+    assert cache.match([b"a", b"b"], 2, home=1) == [4]
+
+
+def test_a_name_is_gained_at_its_first_home_and_lost_at_its_last() -> None:
+    cache = PrefixCache(BlockHomes(2, 4))
+    cache.store(0, entry(b"a"))
+    cache.store(4, entry(b"a"))
+    assert cache.take_change() == CacheChange(stored=[entry(b"a")])
+    assert [block.name for block in cache.snapshot()] == [b"a"]
+    cache.forget(0)
+    assert cache.take_change() is None
+    assert cache.match([b"a"], 1, home=1) == [4]
+    cache.forget(4)
+    assert cache.take_change() == CacheChange(removed=[b"a"])

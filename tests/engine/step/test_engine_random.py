@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+import torch
 from msgspec import structs
 
 from cluster.generation import BegunChoice
@@ -55,7 +57,11 @@ class World:
 
     def __post_init__(self) -> None:
         self.make_replicas()
-        options = {"max_batch_tokens": self.chance.choice([2, 3, 8]), "clock": self.clock}
+        options: dict[str, Any] = {
+            "max_batch_tokens": self.chance.choice([2, 3, 8]),
+            "max_num_seqs": 4,
+        }
+        options |= {"clock": self.clock} | self.options()
         self.prefill = small_engine(self.replicas[0], **options)
         self.decode = small_engine(
             self.replicas[1], **options, has_reads=lambda request_id: request_id in self.reading
@@ -64,6 +70,14 @@ class World:
     def make_replicas(self) -> None:
         """Of eight blocks each."""
         self.replicas = [small_replica(8), small_replica(8)]
+
+    def options(self) -> dict[str, Any]:
+        """Of both engines, beside the plain world's."""
+        return {}
+
+    def pools(self) -> list[torch.Tensor]:
+        """What reads go from, and to."""
+        return [replica.kv for replica in self.replicas]
 
     def live(self, num_turns: int) -> None:
         """Something happens as many times; the invariants hold after each."""
@@ -163,7 +177,7 @@ class World:
             self.wire.append(PrefillLocally(request_id))
             return False
         pair = (self.exports[request_id][index], self.slots[request_id][index])
-        copy_kv(self.replicas[0].kv, self.replicas[1].kv, [pair])
+        copy_kv(*self.pools(), [pair])
         return True
 
     def release(self) -> None:
@@ -235,7 +249,7 @@ def _finish(world: World) -> None:
 def _assert_empty(engine: Engine) -> None:
     check(engine)
     assert engine.placement.pool.leases == frozenset()
-    assert engine.placement.pool.num_available == 8
+    assert engine.placement.pool.num_available == engine.placement.pool.num_blocks
 
 
 def _compare(body: GenerateRequest, completion: Completion, finished: set[int]) -> None:

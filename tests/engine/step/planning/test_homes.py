@@ -1,0 +1,105 @@
+"""The plan of a step whose sequences live at several homes: each home's blocks, seats and time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from engine.step.planning.chunk_budget import LEAST_TAIL, STEP_FACTOR
+from engine.step.planning.plan import Budget, Offers, StepPlan
+from engine.step.planning.scheduler import schedule
+from engine.step.planning.step_cost import StepCost
+from tests.engine.step.planning.test_scheduler import decode, keys, prefill, waiting
+
+COST = StepCost(base_ms=5.0, row_ms=0.5, token_ms=0.25)
+
+
+def budgets(*num_available: int, **changes: Any) -> list[Budget]:
+    """Of as many homes, with so many blocks left."""
+    fields: dict[str, Any] = {"max_batch_tokens": 8, "max_num_seqs": 4, "seats_taken": 0}
+    return [Budget(**(fields | {"num_available": n} | changes)) for n in num_available]
+
+
+def anywhere(arrival: int, num_uncached: int = 4, num_homes: int = 2, **changes: Any) -> Offers:
+    """It costs the same at each home."""
+    (view,) = waiting(arrival, num_uncached, blocks_fresh=changes.pop("blocks_fresh", 2), **changes)
+    return tuple(replace(view, home=home) for home in range(num_homes))
+
+
+def chunk_tokens(plan: StepPlan) -> dict[int, int]:
+    return {chunk.key[0]: chunk.num_tokens for chunk in plan.chunks}
+
+
+def test_who_waits_gets_the_home_with_the_most_blocks_left() -> None:
+    plan = schedule([], [anywhere(1)], budgets(5, 9))
+    assert plan.admissions == {(1, 0): 1}
+
+
+def test_those_admitted_in_one_step_are_spread_over_the_homes() -> None:
+    plan = schedule([], [anywhere(i) for i in range(4)], budgets(9, 9))
+    assert list(plan.admissions.values()) == [0, 1, 0, 1]
+
+
+def test_blocks_that_a_home_has_in_its_cache_count_as_had() -> None:
+    here, there = anywhere(1)
+    there = replace(there, blocks_fresh=0)
+    assert schedule([], [(here, there)], budgets(9, 8)).admissions == {(1, 0): 1}
+    assert schedule([], [(here, there)], budgets(9, 6)).admissions == {(1, 0): 0}
+
+
+def test_a_home_that_is_full_holds_up_nobody_who_fits_elsewhere() -> None:
+    plan = schedule([], [anywhere(1), anywhere(2)], budgets(0, 9))
+    assert plan.admissions == {(1, 0): 1, (2, 0): 1}
+
+
+def test_who_fits_nowhere_waits_and_so_do_those_behind_it() -> None:
+    plan = schedule([], [anywhere(1, blocks_wanted=5), anywhere(2)], budgets(4, 4))
+    assert plan.is_empty
+
+
+def test_the_seats_of_a_home_are_its_own() -> None:
+    taken = budgets(90, 9, max_num_seqs=2)
+    taken[0] = replace(taken[0], seats_taken=2)
+    plan = schedule([decode(1), decode(2)], [anywhere(3), anywhere(4)], taken)
+    assert plan.admissions == {(3, 0): 1, (4, 0): 1}
+    assert len(plan.decodes) == 2
+
+
+def test_only_sequences_at_a_full_home_are_preempted_for_one_of_it() -> None:
+    running = [decode(1, blocks_wanted=1), decode(2), decode(3, home=1), decode(4, home=1)]
+    plan = schedule(running, [anywhere(5)], budgets(0, 9))
+    assert plan.preempted == keys(2)
+    assert plan.decodes == keys(1, 3, 4)
+    assert plan.admitted == ()
+
+
+def test_the_last_sequence_of_a_home_waits_though_others_have_room() -> None:
+    plan = schedule([decode(1, blocks_wanted=1), decode(2, home=1)], [], budgets(0, 9))
+    assert plan.preempted == ()
+    assert plan.decodes == keys(2)
+
+
+def test_prompts_at_several_homes_get_an_equal_part_of_the_step() -> None:
+    plan = schedule([prefill(1, 50), prefill(2, 50, home=1)], [], budgets(9, 9))
+    assert chunk_tokens(plan) == {1: 8, 2: 8}
+
+
+def test_a_home_without_tokens_left_leaves_the_next_prompt_to_another() -> None:
+    plan = schedule([prefill(1, 50)], [anywhere(2), anywhere(3)], budgets(90, 9))
+    assert plan.admissions == {(2, 0): 1, (3, 0): 1}
+    assert chunk_tokens(plan) == {1: 8, 2: 4, 3: 4}
+
+
+def test_a_chunk_at_an_idle_home_is_no_longer_than_decodes_elsewhere_can_spare() -> None:
+    room = budgets(99, 99, max_batch_tokens=512, cost=COST)
+    running = [decode(1), decode(2), prefill(3, 900, home=1)]
+    plan = schedule(running, [], room)
+    limit_ms = STEP_FACTOR * LEAST_TAIL * COST.decodes_ms(2)
+    chunk_ms = COST.chunk_ms(chunk_tokens(plan)[3], 0) + COST.decodes_ms(0)
+    assert limit_ms - 2 * COST.token_ms < chunk_ms <= limit_ms
+
+
+def test_a_prompt_that_ends_waits_for_little_of_another_homes() -> None:
+    room = budgets(99, 99, max_batch_tokens=512)
+    running = [prefill(1, 100, due_ms=1.0), prefill(2, 900, home=1, due_ms=2.0)]
+    assert chunk_tokens(schedule(running, [], room)) == {1: 100, 2: 128}
