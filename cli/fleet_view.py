@@ -87,11 +87,13 @@ class FleetView:
     def _summary(self) -> list[str]:
         router = self._options.router
         host = "127.0.0.1" if router.host == "0.0.0.0" else router.host
-        url = f"http://{host}:{router.port}"
+        scheme = "http" if router.tls.tls_cert is None else "https"
+        url = f"{scheme}://{host}:{router.port}"
         chat, status = "splitserve chat", "splitserve status"
         chat += "" if url == "http://127.0.0.1:8000" else f" --url {url}"
         grpc = f"{host}:{router.grpc_port}"
-        status += "" if grpc == "127.0.0.1:50051" else f" --grpc {grpc}"
+        fleet = f"{host}:{router.workers_port}"
+        status += "" if fleet == "127.0.0.1:50051" else f" --grpc {fleet}"
         return [
             f"ready in {time.monotonic() - self._began_s:.1f} s: {url}, gRPC {grpc}",
             f"  try   {chat}",

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from cli.option_flags import default_in_words
-from cluster.common_options import ModelOptions, PeerOptions
+from cluster.common_options import ModelOptions, PeerOptions, TlsOptions
 from cluster.config import EngineOptions, RouterOptions, ServeOptions, WorkerOptions
 from cluster.option_value import OptionSpec
 from cluster.options import option_specs
@@ -23,6 +23,7 @@ _SECTIONS: dict[str, type] = {
     "Workers among each other: `serve` and workers": PeerOptions,
     "`splitserve prefill-worker` and `decode-worker`": WorkerOptions,
     "`splitserve router`, and `serve`": RouterOptions,
+    "TLS for clients: `router` and `serve`": TlsOptions,
     "`splitserve serve`": ServeOptions,
 }
 _SET_BY_THE_COMMAND = frozenset({"role"})

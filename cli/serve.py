@@ -23,7 +23,7 @@ from cluster.home import default_home
 from cluster.join_token import JOIN_TOKEN, fleets_token
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
-from cluster.locks import check_router
+from cluster.locks import check_router, needs_fleet_port
 from cluster.models.cache.store import ModelStore
 from cluster.process.background import Loss, until_one_ends
 from cluster.supervisor.child import StartFailed
@@ -46,8 +46,8 @@ _FAILED_START_GRACE_S = 2.0
 def serve_fleet(options: ServeOptions) -> ExitCode:
     """Runs the fleet to its end. Raises SplitserveError for what is wrong before any process."""
     os.environ[JOIN_TOKEN] = fleets_token()  # for its children, and for itself
+    options = with_claimed_ports(options)
     check_router(options.router)
-    options = _with_claimed_ports(options)
     log_dir = _log_dir(options.log_dir)
     with place_of(options) as place:
         return _serve_at(place, log_dir)
@@ -173,13 +173,15 @@ def _failure_of(loss: Loss) -> ProcessFailure:
     return ProcessFailure(loss.name, "not kept alive any more", str(loss), "report this")
 
 
-def _with_claimed_ports(options: ServeOptions) -> ServeOptions:
+def with_claimed_ports(options: ServeOptions) -> ServeOptions:
+    """With a free port for each that is 0 or missing. Raises ConfigError for one that is taken."""
     router = options.router
     port = claimed_port(router.host, router.port, flag="--port")
     grpc_port = claimed_port(router.host, router.grpc_port, flag="--grpc-port")
-    if router.fleet_port is not None:
-        claimed_port(router.host, router.fleet_port, flag="--fleet-port")
-    router = dataclasses.replace(router, port=port, grpc_port=grpc_port)
+    fleet_port = router.fleet_port
+    if fleet_port is not None or needs_fleet_port(router):
+        fleet_port = claimed_port(router.host, fleet_port or 0, flag="--fleet-port")
+    router = dataclasses.replace(router, port=port, grpc_port=grpc_port, fleet_port=fleet_port)
     return dataclasses.replace(options, router=router)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.errors import ConfigError
 from cluster.option_field import host_option, option
 
 
@@ -38,6 +39,26 @@ class ModelOptions:
     served_name: str | None = option(
         None, "the name clients use; default: the alias or folder name"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """Certificates at the ports of clients; those of the fleet are named by a variable."""
+
+    tls_cert: str | None = option(
+        None, "file of the certificate that clients are shown, in PEM; default: no TLS for them"
+    )
+    tls_key: str | None = option(None, "file of its key, in PEM and without a password")
+    tls_client_ca: str | None = option(
+        None, "file of the authority whose certificates clients have to show; default: of none"
+    )
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for one file without the other."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key come together", param="tls_cert")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ConfigError("--tls-client-ca needs --tls-cert", param="tls_client_ca")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

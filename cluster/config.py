@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.common_options import ModelOptions, PeerOptions, insecure_option
+from cluster.common_options import ModelOptions, PeerOptions, TlsOptions, insecure_option
 from cluster.identity import Role
 from cluster.option_field import host_option, option, port_option
 from cluster.option_value import check_ports_differ
@@ -153,6 +153,7 @@ class RouterOptions:
         "nobody is asked for one",
     )
     insecure: bool = insecure_option()
+    tls: TlsOptions = option(TlsOptions, "")
     continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
     generation_config: str = option(
         "auto",

@@ -1,10 +1,13 @@
 """Which listeners may open: a stranger finds each of them locked.
 
-    for clients      keys (--api-keys)
-    for the fleet    the join token
+    for clients      certificates (--tls-cert), keys (--api-keys)
+    for the fleet    certificates of its own (SPLITSERVE_FLEET_TLS), the join token
 
 On loopback no lock is needed. Elsewhere a process that has none for one of its ports does not
 start, unless --insecure is said.
+
+Clients and the fleet do not show each other certificates of one authority: where either has some,
+a router has a port for each.
 """
 
 from __future__ import annotations
@@ -15,16 +18,18 @@ from cluster.config import RouterOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.join_token import JOIN_TOKEN, own_token
 from cluster.membership.reach import is_loopback
+from cluster.tls.fleet import FLEET_TLS, has_fleet_tls
 
-_CLIENTS_LOCK = "ask clients for keys with --api-keys FILE (splitserve keys create)"
-_FLEETS_LOCK = f"give all processes of the fleet one {JOIN_TOKEN}"
+_CLIENTS_LOCK = "give it --tls-cert and --tls-key, ask clients for keys with --api-keys FILE"
+_FLEETS_LOCK = f"give all processes of the fleet one {JOIN_TOKEN}, or {FLEET_TLS}"
 
 
 def check_router(options: RouterOptions) -> None:
     """Raises ConfigError naming each port that strangers could use, and what locks it."""
+    _check_apart(options)
     if options.insecure or is_loopback(options.host):
         return
-    if options.api_keys is None:
+    if options.api_keys is None and options.tls.tls_cert is None:
         ports = {"--port": options.port, "--grpc-port": options.grpc_port}
         raise _open_to_strangers(options.host, ports, _CLIENTS_LOCK)
     if not _is_fleet_locked():
@@ -39,8 +44,22 @@ def check_worker(options: WorkerOptions) -> None:
     raise _open_to_strangers(options.host, {"--port": options.port}, _FLEETS_LOCK)
 
 
+def needs_fleet_port(options: RouterOptions) -> bool:
+    """Whether the fleet and clients cannot share one."""
+    return has_fleet_tls() or options.tls.tls_cert is not None
+
+
+def _check_apart(options: RouterOptions) -> None:
+    if options.fleet_port is None and needs_fleet_port(options):
+        raise ConfigError(
+            f"--grpc-port {options.grpc_port} cannot be of clients and of the fleet where "
+            f"certificates are shown (--tls-cert, {FLEET_TLS}): give the fleet a --fleet-port",
+            param="fleet_port",
+        )
+
+
 def _is_fleet_locked() -> bool:
-    return own_token() is not None
+    return own_token() is not None or has_fleet_tls()
 
 
 def _open_to_strangers(host: str, ports: Mapping[str, int], lock: str) -> ConfigError:

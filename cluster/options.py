@@ -32,6 +32,7 @@ RUNTIME_VARIABLES = frozenset(
     {
         CONFIG_VARIABLE,
         "SPLITSERVE_DEBUG",
+        "SPLITSERVE_FLEET_TLS",
         "SPLITSERVE_HOME",
         JOIN_TOKEN,
         "SPLITSERVE_LOG_LEVEL",

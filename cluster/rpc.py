@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
@@ -57,10 +57,22 @@ _CHANNEL_OPTIONS = [
 ]
 
 
-def open_channel(address: str, *, token: str | None = None) -> grpc.aio.Channel:
+class ChannelMaker(Protocol):
+    """How connections are made, where not in the clear."""
+
+    def open(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
+        """To host:port; the caller closes it."""
+
+
+def open_channel(
+    address: str, *, token: str | None = None, secure: ChannelMaker | None = None
+) -> grpc.aio.Channel:
     """A channel to `host:port`; connects on first use. The caller closes it. `token`: of the fleet,
     shown with every call."""
-    channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    if secure is None:
+        channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    else:
+        channel = secure.open(address, _CHANNEL_OPTIONS)
     return channel if token is None else TokenChannel(channel, token)
 
 
@@ -144,10 +156,13 @@ class RpcServer:
         *,
         limits: Sequence[tuple[str, int]] = _OWN_PORT,
         guards: Sequence[grpc.aio.ServerInterceptor] = (),
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
-        """`limits` and `guards` of a port that strangers reach: those of PublicPort."""
+        """`limits` and `guards` of a port that strangers reach: those of PublicPort. Without
+        `credentials` it speaks in the clear."""
         self._host = host
         self._port = port
+        self._credentials = credentials
         options = dict([*_SERVER_OPTIONS, *limits])  # of a name given twice gRPC takes the first
         self._server = grpc.aio.server(options=list(options.items()), interceptors=guards)
         self._names: list[str] = []
@@ -183,12 +198,15 @@ class RpcServer:
         return port
 
     def _listen(self) -> int:
+        address = f"{self._host}:{self._port}"
+        bound: int
         try:
-            bound: int = self._server.add_insecure_port(f"{self._host}:{self._port}")
+            if self._credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, self._credentials)
         except RuntimeError as cause:
-            raise ConfigError(
-                f"gRPC cannot listen on {self._host}:{self._port}; choose a free port"
-            ) from cause
+            raise ConfigError(f"gRPC cannot listen on {address}; choose a free port") from cause
         return bound
 
     async def set_ready(self, ready: bool) -> None:

@@ -24,6 +24,10 @@ from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import RpcServer
+from cluster.tls.clients import clients_certificates
+from cluster.tls.http import ListenerContext
+from cluster.tls.servers import fleet_credentials, server_credentials
+from cluster.tls.watched import WatchedCertificates
 from cluster.world import World
 from router.api.http.server import HttpServer
 from router.app import build_app
@@ -36,7 +40,7 @@ from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
-from router.grpc_front.grpc_door import GrpcDoor
+from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.public_port import PublicPort
 from router.tenants.keyring import FileKeyring, Keyring, OpenDoor
 
@@ -112,6 +116,7 @@ class RouterProcess:
         )
         self._texts = texts
         self._keyring = _keyring_of(options, world)
+        self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         self._door = DoorContext(
             model=model,
@@ -132,7 +137,7 @@ class RouterProcess:
             ignores_unknown=options.ignores_unknown_fields,
             chance=world.chance,
         )
-        ports = options.grpc_port, options.fleet_port
+        ports = _grpc_ports(options, self._certificates)
         limits = _port_of(options, descriptors)
         self._grpc = GrpcDoor(options.host, ports, limits, self._door, world)
 
@@ -186,6 +191,7 @@ class RouterProcess:
             self._door.door_limits,
             on_loss=self.stop_requests.on_loss,
             share=self._door.share,
+            tls=None if self._certificates is None else ListenerContext(self._certificates),
         )
 
     async def _follow_readiness(self) -> None:
@@ -210,6 +216,17 @@ class RouterProcess:
 
     def _at(self, port: int) -> str:
         return f"{self._options.host}:{port}"
+
+
+def _grpc_ports(
+    options: RouterOptions, certificates: WatchedCertificates | None
+) -> tuple[GrpcPort, GrpcPort | None]:
+    """Everybody's, and the fleet's. Raises ConfigError for certificates that are of no use."""
+    of_clients = None if certificates is None else server_credentials(certificates)
+    everybodys = GrpcPort(options.grpc_port, of_clients)
+    if options.fleet_port is None:
+        return everybodys, None
+    return everybodys, GrpcPort(options.fleet_port, fleet_credentials())
 
 
 def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:

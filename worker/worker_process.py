@@ -35,6 +35,7 @@ from cluster.process.startup import report_leaving, report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.process.thread_call import exit_past_calls
 from cluster.rpc import RpcServer
+from cluster.tls.servers import fleet_credentials
 from cluster.world import World
 from engine.contract.messages import Frame, Ready
 from engine.contract.spec import EngineSpec
@@ -105,7 +106,9 @@ class WorkerProcess:
         self._options = options
         self._role = role
         self._surroundings = surroundings
-        self._server = RpcServer(options.host, options.port, guards=join_guards())
+        self._server = RpcServer(
+            options.host, options.port, guards=join_guards(), credentials=fleet_credentials()
+        )
         world = surroundings.world
         self._lifespan = Lifespan(clock=world.clock)
         self._lag = LoopLag()

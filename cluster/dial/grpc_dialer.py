@@ -19,9 +19,12 @@ from cluster.dial.dialer import (
     SessionLink,
     SupervisorLink,
 )
-from cluster.errors import WorkerLost
+from cluster.errors import SplitserveError, WorkerLost
 from cluster.join_token import own_token
 from cluster.rpc import error_of, open_channel
+from cluster.tls.channels import SecureChannels
+from cluster.tls.faults import tls_fault
+from cluster.tls.fleet import FLEET_NAME, fleet_certificates
 from protos import (
     handoff_pb2,
     handoff_pb2_grpc,
@@ -39,27 +42,50 @@ class GrpcDialer(Dialer):
 
     def __init__(self, token: str | None = None) -> None:
         """`token`: the fleet's, shown with every call; None: this process's own, if it has one."""
-        self._token = token or own_token()
+        self._way = _Way(token or own_token())
 
     def prefill_worker(self, address: str) -> PrefillLink:
         """See Dialer."""
-        return _GrpcPrefillLink(address, self._token)
+        return _GrpcPrefillLink(address, self._way)
 
     def session(self, address: str) -> SessionLink:
         """See Dialer."""
-        return _GrpcSessionLink(address, self._token)
+        return _GrpcSessionLink(address, self._way)
 
     def membership(self, address: str) -> MembershipLink:
         """See Dialer."""
-        return _GrpcMembershipLink(address, self._token)
+        return _GrpcMembershipLink(address, self._way)
 
     def operator(self, address: str) -> OperatorLink:
         """See Dialer."""
-        return _GrpcOperatorLink(address, self._token)
+        return _GrpcOperatorLink(address, self._way)
 
     def supervisor(self, address: str) -> SupervisorLink:
         """See Dialer."""
-        return _GrpcSupervisorLink(address, self._token)
+        return _GrpcSupervisorLink(address, self._way)
+
+
+class _Way:
+    """How this process comes to others of its fleet."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self._certificates = fleet_certificates()
+        self._secure: SecureChannels | None = None
+        if self._certificates is not None:
+            self._secure = SecureChannels(self._certificates, FLEET_NAME)
+
+    def open(self, address: str) -> grpc.aio.Channel:
+        """The caller closes it."""
+        return open_channel(address, token=self._token, secure=self._secure)
+
+    def error_of(self, failure: grpc.aio.AioRpcError, address: str) -> SplitserveError:
+        """What a failed call has met; a certificate at fault comes first."""
+        error = error_of(failure)
+        if self._certificates is None or not isinstance(error, WorkerLost):
+            return error
+        fault = tls_fault(error.message, address, self._certificates)
+        return error if fault is None else WorkerLost(f"{fault} ({error.message})")
 
 
 class _GrpcPrefillStream(PrefillStream):
@@ -81,9 +107,9 @@ class _GrpcPrefillStream(PrefillStream):
 
 
 class _GrpcPrefillLink(PrefillLink):
-    def __init__(self, address: str, token: str | None) -> None:
-        self._typed = _Typed(address)
-        self._channel = open_channel(address, token=token)
+    def __init__(self, address: str, way: _Way) -> None:
+        self._typed = _Typed(address, way)
+        self._channel = way.open(address)
         self._stub = handoff_pb2_grpc.PrefillWorkerStub(self._channel)
 
     async def shake_hands(
@@ -109,9 +135,9 @@ class _GrpcPrefillLink(PrefillLink):
 
 
 class _GrpcSessionLink(SessionLink):
-    def __init__(self, address: str, token: str | None) -> None:
-        self._typed = _Typed(address)
-        self._channel = open_channel(address, token=token)
+    def __init__(self, address: str, way: _Way) -> None:
+        self._typed = _Typed(address, way)
+        self._channel = way.open(address)
         self._call = worker_pb2_grpc.DecodeWorkerStub(self._channel).Session()
 
     async def read(self) -> worker_pb2.WorkerFrame | None:
@@ -134,9 +160,9 @@ class _GrpcSessionLink(SessionLink):
 
 
 class _GrpcMembershipLink(MembershipLink):
-    def __init__(self, address: str, token: str | None) -> None:
-        self._typed = _Typed(address)
-        self._channel = open_channel(address, token=token)
+    def __init__(self, address: str, way: _Way) -> None:
+        self._typed = _Typed(address, way)
+        self._channel = way.open(address)
         self._stub = membership_pb2_grpc.MembershipStub(self._channel)
 
     async def join(
@@ -162,9 +188,9 @@ class _GrpcMembershipLink(MembershipLink):
 
 
 class _GrpcOperatorLink(OperatorLink):
-    def __init__(self, address: str, token: str | None) -> None:
-        self._typed = _Typed(address)
-        self._channel = open_channel(address, token=token)
+    def __init__(self, address: str, way: _Way) -> None:
+        self._typed = _Typed(address, way)
+        self._channel = way.open(address)
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         stub = membership_pb2_grpc.MembershipStub(self._channel)
@@ -194,9 +220,9 @@ class _GrpcOperatorLink(OperatorLink):
 
 
 class _GrpcSupervisorLink(SupervisorLink):
-    def __init__(self, address: str, token: str | None) -> None:
-        self._typed = _Typed(address)
-        self._channel = open_channel(address, token=token)
+    def __init__(self, address: str, way: _Way) -> None:
+        self._typed = _Typed(address, way)
+        self._channel = way.open(address)
 
     async def promote(self, *, timeout_s: float) -> None:
         stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
@@ -219,8 +245,9 @@ class _Typed(AbstractContextManager[None]):
     when a call or its channel was closed beside it.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, way: _Way) -> None:
         self._address = address
+        self._way = way
 
     def __exit__(
         self,
@@ -229,7 +256,7 @@ class _Typed(AbstractContextManager[None]):
         trace: TracebackType | None,
     ) -> None:
         if isinstance(failure, grpc.aio.AioRpcError):
-            raise error_of(failure) from failure
+            raise self._way.error_of(failure, self._address) from failure
         if isinstance(failure, (grpc.aio.UsageError, asyncio.InvalidStateError)):
             raise WorkerLost(f"the connection to {self._address} is closed") from failure
         if isinstance(failure, asyncio.CancelledError):

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
 
 from cluster.process.background import Background, nothing_needed
 from cluster.rpc import RpcServer
@@ -19,13 +22,21 @@ from router.grpc_front.public_port import PublicPort
 from router.grpc_front.public_server import CallTerms, public_server
 
 
+@dataclass(frozen=True, slots=True)
+class GrpcPort:
+    """0 takes a free one; without credentials it speaks in the clear."""
+
+    number: int
+    credentials: grpc.ServerCredentials | None = None
+
+
 class GrpcDoor:
     """Add services to each of `servers`, `start` once, `stop` once. From the event loop only."""
 
     def __init__(
         self,
         host: str,
-        ports: tuple[int, int | None],
+        ports: tuple[GrpcPort, GrpcPort | None],
         limits: PublicPort,
         door: DoorContext,
         world: World,
@@ -41,9 +52,10 @@ class GrpcDoor:
             share=door.share,
         )
         everybodys, fleets = ports
-        servers = [public_server(host, everybodys, limits, terms)]
+        servers = [public_server(host, everybodys.number, limits, terms, everybodys.credentials)]
         if fleets is not None:
-            servers.append(public_server(host, fleets, limits.for_fleet(), terms))
+            own = limits.for_fleet()
+            servers.append(public_server(host, fleets.number, own, terms, fleets.credentials))
         for server in servers:
             server.add(add_inference, InferenceService(door), SERVICE_NAME)
         self._servers: Sequence[RpcServer] = servers

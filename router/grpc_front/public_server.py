@@ -53,10 +53,16 @@ class CallTerms:
     """Of the loop, with all others who work there a little at a time."""
 
 
-def public_server(host: str, port: int, limits: PublicPort, terms: CallTerms) -> RpcServer:
+def public_server(
+    host: str,
+    port: int,
+    limits: PublicPort,
+    terms: CallTerms,
+    credentials: grpc.ServerCredentials | None = None,
+) -> RpcServer:
     """With its limits before every method."""
     guards = [*join_guards(open_to=terms.clients), PublicCalls(limits, terms)]
-    return RpcServer(host, port, limits=limits.options, guards=guards)
+    return RpcServer(host, port, limits=limits.options, guards=guards, credentials=credentials)
 
 
 class PublicCalls(grpc.aio.ServerInterceptor):

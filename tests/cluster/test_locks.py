@@ -6,18 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from cli.serve import serve_fleet
+from cli.serve import serve_fleet, with_claimed_ports
+from cluster.common_options import TlsOptions
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.join_token import JOIN_TOKEN
 from cluster.locks import check_router, check_worker
+from cluster.tls.fleet import FLEET_TLS
 
 TOKEN = "of-this-fleet-alone"
 
 
 @pytest.fixture(autouse=True)
 def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(JOIN_TOKEN, raising=False)
+    for variable in (JOIN_TOKEN, FLEET_TLS):
+        monkeypatch.delenv(variable, raising=False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "localhost"])
@@ -35,6 +38,8 @@ def test_a_router_that_others_reach_asks_clients_for_keys(
     with pytest.raises(ConfigError, match=named):
         check_router(RouterOptions(host=host, port=8001, grpc_port=50052))
     check_router(RouterOptions(host=host, api_keys="keys.json"))
+    tls = TlsOptions(tls_cert="cert.pem", tls_key="key.pem")
+    check_router(RouterOptions(host=host, tls=tls, fleet_port=50053))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,9 @@ def test_a_worker_that_others_reach_asks_for_the_join_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = WorkerOptions(host="0.0.0.0", port=7001)
+    with monkeypatch.context() as patched:
+        patched.setenv(FLEET_TLS, "a folder, which is looked at elsewhere")
+        check_worker(options)
     with pytest.raises(ConfigError, match=f"--port 7001 .*{JOIN_TOKEN}.*--insecure"):
         check_worker(options)
     monkeypatch.setenv(JOIN_TOKEN, TOKEN)
@@ -74,3 +82,21 @@ def test_a_fleet_that_nothing_locks_is_refused_before_anything_is_done(
     with pytest.raises(ConfigError, match="--port 8000 and --grpc-port 50051 would"):
         serve_fleet(options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_certificates_for_one_file_without_the_other_are_none() -> None:
+    with pytest.raises(ConfigError, match="--tls-cert and --tls-key"):
+        TlsOptions(tls_cert="cert.pem")
+    with pytest.raises(ConfigError, match="--tls-client-ca needs --tls-cert"):
+        TlsOptions(tls_client_ca="ca.pem")
+
+
+def test_a_fleet_of_one_machine_takes_a_port_of_its_own_where_certificates_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ServeOptions(router=RouterOptions(port=0, grpc_port=0))
+    assert with_claimed_ports(options).router.fleet_port is None
+    monkeypatch.setenv(FLEET_TLS, "a folder, which is looked at elsewhere")
+    router = with_claimed_ports(options).router
+    assert router.fleet_port not in (None, 0, router.port, router.grpc_port)
+    check_router(router)

@@ -65,7 +65,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running_router(script: Script, **options: float | str) -> AsyncIterator[Running]:
+async def running_router(script: Script, **options: object) -> AsyncIterator[Running]:
     workers = FakeWorkers(FakeSource(script))
     chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
     model = byte_model()

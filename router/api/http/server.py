@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -22,11 +24,35 @@ from router.front.limits import DoorLimits
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
 """Longer than the usual 60 s of proxies, so that they and not we close an idle connection."""
+HANDSHAKE_TIMEOUT_S = 10.0
+"""Of TLS: as long as a client may take to send the head of a request."""
 LAST_ANSWERS_S = 2
 """After the drain: how long answers under way may take before their tasks are cancelled."""
 
 
 class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, with a limit of our own for handshakes."""
+        loop, config = asyncio.get_running_loop(), self.config
+        connection = partial(
+            cast(Any, config.http_protocol_class),
+            config=config,
+            server_state=self.server_state,
+            app_state={},
+        )
+        limit_s = None if config.ssl is None else HANDSHAKE_TIMEOUT_S
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=limit_s,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the process's business, not the server's."""
@@ -45,9 +71,11 @@ class HttpServer:
         *,
         on_loss: OnLoss,
         share: LoopShare | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Listens at once; `on_loss` hears when it ends and nobody has asked it to. `share`: of the
-        loop, with all who work on it. Raises ConfigError when the port cannot be had."""
+        loop, with all who work on it. `tls`: of its connections. Raises ConfigError when the port
+        cannot be had."""
         self._turns = ReadTurns(share or LoopShare(clock=limits.clock))
         self._socket = listen(host, port)
         config = uvicorn.Config(
@@ -63,6 +91,7 @@ class HttpServer:
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=LAST_ANSWERS_S,
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         )
         self._server = _Server(config)
         self._background = Background(on_loss)

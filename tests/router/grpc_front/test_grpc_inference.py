@@ -31,7 +31,7 @@ from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
-from router.grpc_front.grpc_door import GrpcDoor
+from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.grpc_front.public_port import CONTROL_MESSAGE_BYTES, PublicPort
 from router.text.choice import MAX_DELTA_LOGPROBS
@@ -90,7 +90,8 @@ async def running_grpc(
     )
     max_streams = int(door.door_limits.max_connections)
     public = PublicPort(**{"max_message_bytes": 1 << 20, "max_streams": max_streams, **numbers})
-    grpc_door = GrpcDoor("127.0.0.1", (0, fleet_port), public, door, World())
+    ports = GrpcPort(0), None if fleet_port is None else GrpcPort(fleet_port)
+    grpc_door = GrpcDoor("127.0.0.1", ports, public, door, World())
     port = await grpc_door.start()
     target = f"127.0.0.1:{port}"
     channel = open_channel(target)

@@ -1,0 +1,1 @@
+"""Certificates: of clients' listeners, and of the fleet among itself."""
