@@ -26,7 +26,7 @@ from engine.step.batch.step_work import StepWork
 from engine.step.command_handler import CommandHandler, RequestCommand
 from engine.step.computation import Computation
 from engine.step.placement import Placement
-from engine.step.planning.plan import StepPlan
+from engine.step.planning.plan import HomeShare, StepPlan
 from engine.step.requests.lifecycle import SequenceState
 from engine.step.requests.table import HasReads, RequestTable
 from engine.step.run_ahead import DecodeStep, LaunchedStep, RunAhead
@@ -189,10 +189,11 @@ class Engine:
         plan = self._planner.plan()
         work = self._planner.carry_out(plan)
         is_launched = self._ahead is not None and self._has_launched(self._ahead, work)
+        slowest = work.slowest_share() if self.placement.homes.num_ranks > 1 else plan.share
         if work.spans and not is_launched:
             self._computation.compute(work)
         self._is_stalled = plan.is_empty
-        self._measure(plan)
+        self._measure(plan, slowest)
 
     def _run_ahead(self, ahead: RunAhead, launched: LaunchedStep) -> None:
         """Launches the step after the one in flight, if it can be; then reads the one in flight."""
@@ -238,7 +239,7 @@ class Engine:
             self._computation.note_tokens(num_given, waiting)
         self.table.sweep()
 
-    def _measure(self, plan: StepPlan) -> None:
+    def _measure(self, plan: StepPlan, slowest: HomeShare) -> None:
         counts = self.table.counts
         is_ahead = self._is_ahead  # its decodes are counted when it lands
         work_left = not plan.is_empty and any(counts[state] for state in _WORKING)
@@ -248,6 +249,7 @@ class Engine:
             has_work=work_left and not is_ahead,
             chunks=plan.chunks,
             num_decodes=0 if is_ahead else len(plan.decodes),
+            slowest=None if is_ahead else slowest,
         )
 
     def _publish(self) -> Frame:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from engine.step.planning.plan import Chunk, HomeShare
 from engine.step.requests.sequence import Sequence
 
 
@@ -62,6 +63,24 @@ class StepWork:
     def sequences(self) -> list[Sequence]:
         """In the order of the spans."""
         return [span.sequence for span in self.spans]
+
+    def slowest_share(self) -> HomeShare:
+        """What the home with the most rows has to compute: the step takes as long."""
+        by_home: dict[int, list[tuple[int, Span]]] = {}
+        for row, span in enumerate(self.spans):
+            by_home.setdefault(span.sequence.blocks.home, []).append((row, span))
+        shares = [self._share(placed) for placed in by_home.values()]
+        return max(shares, key=lambda share: share.num_tokens, default=HomeShare(0, ()))
+
+    def _share(self, placed: list[tuple[int, Span]]) -> HomeShare:
+        return HomeShare(
+            sum(row < self.num_decodes for row, _ in placed),
+            tuple(
+                Chunk(span.sequence.key, span.num_tokens, span.sequence.num_computed)
+                for row, span in placed
+                if row >= self.num_decodes
+            ),
+        )
 
     def part_of(self, request_id: str) -> StepWork:
         """What of it is one request's; its blocks have been copied."""

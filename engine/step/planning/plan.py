@@ -105,6 +105,19 @@ class Chunk:
     """Its tokens that have KV already."""
 
 
+@dataclass(frozen=True, slots=True)
+class HomeShare:
+    """What one home computes in a step."""
+
+    num_decodes: int
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows in all."""
+        return self.num_decodes + sum(chunk.num_tokens for chunk in self.chunks)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
     """One step: preempt, admit, then compute decodes and chunks side by side."""
@@ -122,6 +135,11 @@ class StepPlan:
     def admissions(self) -> dict[SequenceKey, int]:
         """Who is admitted, and where."""
         return dict(zip(self.admitted, self.homes, strict=True))
+
+    @property
+    def share(self) -> HomeShare:
+        """All of it, as of a single home."""
+        return HomeShare(len(self.decodes), self.chunks)
 
     @property
     def is_empty(self) -> bool:

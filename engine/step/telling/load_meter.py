@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cluster.deadline import Clock
 from cluster.generation import pairs_of
-from engine.step.planning.plan import Chunk
+from engine.step.planning.plan import Chunk, HomeShare
 from engine.step.planning.step_cost import StepCost
 
 _WEIGHT = 0.1
@@ -209,21 +209,33 @@ class LoadMeter:
             self._gaps_s.append(now_s - self._work_left_since_s)
 
     def end(
-        self, now_s: float, *, has_work: bool, chunks: Sequence[Chunk], num_decodes: int
+        self,
+        now_s: float,
+        *,
+        has_work: bool,
+        chunks: Sequence[Chunk],
+        num_decodes: int,
+        slowest: HomeShare | None = None,
     ) -> None:
-        """It ends. Of a mixed step, what its decodes take by themselves is not the chunks'."""
+        """It ends. Of a mixed step, what its decodes take by themselves is not the chunks'.
+
+        `slowest`: of several homes that compute side by side, the one that took so long; None:
+        there is one, which computed all.
+        """
         duration_s = now_s - self._began_s
-        num_tokens = sum(chunk.num_tokens for chunk in chunks)
+        slowest = slowest or HomeShare(num_decodes, tuple(chunks))
+        rows = slowest.num_decodes
         if chunks:
-            decodes_s = self.costs.cost.decodes_ms(num_decodes) / 1e3 if num_decodes else 0.0
+            decodes_s = self.costs.cost.decodes_ms(rows) / 1e3 if rows else 0.0
+            num_tokens = sum(chunk.num_tokens for chunk in chunks)
             self.prefill.add(num_tokens, max(duration_s - decodes_s, 0.0))
         elif num_decodes:
             self.decode.add(num_decodes, duration_s)
         self.costs.add(
             duration_s * 1e3,
-            num_rows=num_decodes,
-            num_tokens=num_tokens,
-            num_pairs=sum(pairs_of(chunk.num_tokens, chunk.context) for chunk in chunks),
+            num_rows=rows,
+            num_tokens=sum(chunk.num_tokens for chunk in slowest.chunks),
+            num_pairs=sum(pairs_of(chunk.num_tokens, chunk.context) for chunk in slowest.chunks),
             undisturbed_ms=self._undisturbed_s(duration_s) * 1e3,
         )
         self._work_left_since_s = now_s if has_work else None

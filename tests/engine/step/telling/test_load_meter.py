@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.step.planning.plan import Chunk
+from engine.step.planning.plan import Chunk, HomeShare
 from engine.step.telling.load_meter import LoadMeter, MovingAverage
 
 
@@ -49,3 +49,16 @@ def test_what_chunks_cost_is_said_without_the_time_that_neighbours_took() -> Non
     said_ms = 512 * token_ms + 512 * (1024 + 256) / 1024 * pair_ms
     assert said_ms == pytest.approx(100 + 1024 * 0.1, rel=0.05)
     assert meter.costs.cost.chunk_ms(512, 1024) == pytest.approx(2 * said_ms, rel=0.05)
+
+
+def test_a_step_of_several_homes_costs_what_the_slowest_computes() -> None:
+    """And its prompt tokens count in full: they were computed side by side."""
+    meter, now_s = LoadMeter(), 0.0
+    for length in (64, 128) * 5:
+        meter.begin(now_s)
+        now_s += length * 1e-3
+        chunks = [Chunk((1, 0), length), Chunk((2, 0), length // 2)]
+        slowest = HomeShare(0, (chunks[0],))
+        meter.end(now_s, has_work=True, chunks=chunks, num_decodes=0, slowest=slowest)
+    assert meter.costs.cost.chunk_ms(100, 0) == pytest.approx(100.0, rel=0.05)
+    assert meter.prefill.per_s == pytest.approx(1500.0)
