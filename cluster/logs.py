@@ -7,18 +7,15 @@ lines are for people; elsewhere they are JSON. What packages that do not know th
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
-import msgspec
 import structlog
-from structlog.contextvars import bound_contextvars
 
+from cluster.log_line import JsonLine, with_request_id
+from cluster.log_line import bind_request as bind_request
 from cluster.log_writer import STANDARD_ERROR
 from cluster.terminal_text import plain
 
@@ -36,27 +33,35 @@ def configure_logging(
     wanted = (level or os.environ.get("SPLITSERVE_LOG_LEVEL") or "info").upper()
     number = logging.getLevelNamesMapping().get(wanted, logging.INFO)
     json_lines = not sys.stderr.isatty() if as_json is None else as_json
-    renderers: list[Any] = (
-        [structlog.processors.JSONRenderer(serializer=_as_json)]
-        if json_lines
-        else [_plain_texts, structlog.dev.ConsoleRenderer()]
-    )
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            _stamp(process),
-            *renderers,
-        ],
+        processors=[JsonLine(process)] if json_lines else _for_people(process),
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _QueuedLines())),
+        logger_factory=_to_bytes() if json_lines else _to_text(),
         cache_logger_on_first_use=True,
     )
     standard = logging.getLogger(_OURS)
     standard.handlers = [_ToOwnLines()]
     standard.setLevel(number)
+
+
+def _for_people(process: str) -> list[Any]:
+    return [
+        with_request_id,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _stamp(process),
+        _plain_texts,
+        structlog.dev.ConsoleRenderer(),
+    ]
+
+
+def _to_bytes() -> structlog.BytesLoggerFactory:
+    return structlog.BytesLoggerFactory(cast(BinaryIO, _QueuedLines()))
+
+
+def _to_text() -> structlog.WriteLoggerFactory:
+    return structlog.WriteLoggerFactory(cast(TextIO, _QueuedText()))
 
 
 class _ToOwnLines(logging.Handler):
@@ -81,25 +86,22 @@ def _known(level: int) -> int:
 
 
 class _QueuedLines:
-    """As much of a text stream as the logger uses: whoever logs has other work than to wait."""
+    """As much of a stream as the logger uses: whoever logs has other work than to wait."""
 
-    def write(self, text: str) -> int:
+    def write(self, data: bytes) -> int:
         """Never waits, never raises OSError."""
-        STANDARD_ERROR.write(text.encode(errors="replace"))
-        return len(text)
+        STANDARD_ERROR.write(data)
+        return len(data)
 
     def flush(self) -> None:
         """Nothing: a thread writes."""
 
 
-def _as_json(event: dict[str, Any], default: Callable[[Any], Any]) -> str:
-    """Other letters than ASCII are escaped: a terminal may take some for its commands. The standard
-    library does that, at ten times the cost, and takes values that msgspec does not."""
-    try:
-        line = msgspec.json.encode(event, enc_hook=default)
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        line = b"\xff"
-    return line.decode() if line.isascii() else json.dumps(event, default=default)
+class _QueuedText(_QueuedLines):
+    """The same of a text stream."""
+
+    def write(self, text: str) -> int:  # type: ignore[override]
+        return super().write(text.encode(errors="replace"))
 
 
 def _stamp(process: str) -> Any:
@@ -118,10 +120,3 @@ def _plain_texts(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str,
 def get_logger(name: str) -> Any:
     """A logger whose lines carry `component=name`."""
     return structlog.get_logger(component=name)
-
-
-@contextmanager
-def bind_request(request_id: str) -> Iterator[None]:
-    """Every line inside, also of tasks started inside, carries the request id."""
-    with bound_contextvars(request_id=request_id):
-        yield

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import Route, Router
 
 from router.api.generation_endpoint import GenerationEndpoint, HttpContext
+from router.api.http.direct_paths import DirectPaths
 from router.api.http.front_door import FrontDoor
 from router.api.reading.chat_reader import ChatReader
 from router.api.reading.completion_reader import CompletionReader
@@ -37,4 +38,5 @@ def build_app(door: DoorContext, readiness: Readiness, registry: CollectorRegist
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/version", status.version, methods=["GET"]),
     ]
-    return FrontDoor(Router(routes, redirect_slashes=False), door)
+    direct = {"/v1/chat/completions": chat, "/v1/completions": completion}
+    return FrontDoor(DirectPaths(direct, Router(routes, redirect_slashes=False)), door)

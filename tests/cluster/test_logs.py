@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster import logs
+from cluster.log_line import as_json
 
 SOURCE = """
 import logging
@@ -107,6 +107,6 @@ def test_what_cannot_be_put_into_words_waits_for_no_reader() -> None:
 )
 def test_every_value_is_the_same_line_as_the_standard_library_makes_and_ascii(value: Any) -> None:
     event = {"event": "seen", "value": value}
-    line = logs._as_json(event, repr)
+    line = as_json(event)
     assert line.isascii()
     assert json.loads(line) == json.loads(json.dumps(event, default=repr))

@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.deadline import Clock
 from cluster.errors import Cancelled, InvalidRequest, RequestTooLarge, SlowRequest
-from cluster.process.background import until_one_ends
+from cluster.process.background import completed
 from cluster.process.loop_share import LoopShare
 from router.api.http.asgi import AsgiMessage, Receive, Scope, Send, header_of
 from router.front.body_account import HeldBody
@@ -118,13 +118,21 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
     async def until_disconnect(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work`. Raises Cancelled, after the work has ended, when the client leaves first."""
-        if await until_one_ends(work, self._disconnected()) != 0:
-            raise Cancelled("the client closed the connection")
+        """Runs `work`. Raises Cancelled, after the work has ended, when the client leaves first.
 
-    async def _disconnected(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        Without a task of its own, or one that waits for the client: two of them took 60 us of each
+        request (2-core machine).
+        """
+        leaving = _Leaving()
+        self.scope["state"]["on_leaving"](leaving.cut)
+        try:
+            await completed(work)
+        except asyncio.CancelledError:
+            if leaving.is_all_that_cancels():
+                raise Cancelled("the client closed the connection") from None
+            raise
+        finally:
+            leaving.close()
 
     async def _read(self, held: HeldBody, share: LoopShare) -> bytes:
         body = bytearray()
@@ -166,3 +174,25 @@ class Exchange:
         limit = self._limits.max_body_bytes
         if num_bytes > limit:
             raise RequestTooLarge(f"the body has more than {limit} bytes; shorten the request")
+
+
+class _Leaving:
+    """Of a client, while its request runs in the current task."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._has_left = False
+
+    def cut(self) -> None:
+        """The client is gone."""
+        if self._task is not None and not self._has_left:
+            self._has_left = True
+            self._task.cancel()
+
+    def is_all_that_cancels(self) -> bool:
+        """True when nobody else cancels the task as well. Asked once, when it is cancelled."""
+        return self._has_left and self._task is not None and self._task.uncancel() == 0
+
+    def close(self) -> None:
+        """The work has ended: leaving changes nothing any more."""
+        self._task = None

@@ -12,6 +12,7 @@ took 3 ms and chunks of one byte 8 ms a read; 100 headers take 0.1 ms.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import httptools
@@ -44,6 +45,7 @@ class FrontProtocol(TurnProtocol):
         self._num_chunks = 0
         self._thousand_start = 0  # on the count of body bytes
         self._fault: SplitserveError | None = None
+        self._on_leaving: Callable[[], None] | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self._watch = AnswerWatch(transport, self.limits)
@@ -59,6 +61,7 @@ class FrontProtocol(TurnProtocol):
         if self._linger_timer is not None:
             self._linger_timer.cancel()
         self._watch.end()
+        self._tell_of_leaving()
         self.unread.gone(self)
         if self._place is not None:
             self.places.leave(self.caller, self._place)
@@ -105,6 +108,7 @@ class FrontProtocol(TurnProtocol):
         state["max_refused_bytes"] = self.limits.max_refused_bytes
         state["is_backed_up"] = self._is_backed_up
         state["has_arrived"] = self._has_arrived
+        state["on_leaving"] = self._watch_for_leaving
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
@@ -138,6 +142,18 @@ class FrontProtocol(TurnProtocol):
     def _has_arrived(self) -> bool:
         """All of the request that is being answered."""
         return not self.cycle.more_body
+
+    def _watch_for_leaving(self, listener: Callable[[], None]) -> None:
+        """`listener`, in place of the one before, is told that the client is gone: at once where it
+        is already. Only who reads notices."""
+        self._on_leaving = listener
+        self.flow.resume_reading()
+        if self.cycle.disconnected:
+            self._tell_of_leaving()
+
+    def _tell_of_leaving(self) -> None:
+        if self._on_leaving is not None:
+            self._on_leaving()
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn calls this where the parser, or we in its callbacks, met something wrong."""
@@ -200,6 +216,7 @@ class FrontProtocol(TurnProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+            self._tell_of_leaving()
 
     def _linger(self) -> None:
         if self._linger_timer is None:
