@@ -27,7 +27,7 @@ from engine.contract.commands import (
     Seed,
     Submit,
 )
-from engine.contract.messages import Fetched, Frame
+from engine.contract.messages import Fetched, Frame, Reserved
 from engine.contract.spec import EngineSpec
 from engine.offline.queue import Completion, collect
 from engine.process.extension import EngineParts, ExtensionFactory
@@ -162,24 +162,12 @@ class Handover:
         self._source, self._target, self._body = source, target, body
         self.completion, self.fetched = Completion(), list[Fetched]()
         self._is_released = False
-        target.tell(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
-        [reserved] = target.turn().reserved
-        self.block_ids = reserved.block_ids
+        self._ledger = BlockLedger(num_blocks=0, first_block=0)
+        self.block_ids: list[int] = []
         """Where it goes."""
         self.source_ids: list[int] = []
         """Where it comes from."""
-        num_blocks = len(reserved.block_ids)
-        sizes = BlockSizes(target.block_size, source.block_size)
-        blocks = sizes.of_prompt(num_tokens=len(body.token_ids), num_blocks=num_blocks)
-        self._ledger = BlockLedger(num_blocks=num_blocks, first_block=reserved.first_block)
-        self._ledger.begin_source(blocks)
-        export = structs.replace(
-            body,
-            mode=PrefillMode.EXPORT,
-            first_block=blocks.first_for(self._ledger.first_unverified),
-            digest_tokens=sizes.digest_tokens,
-        )
-        source.tell(Submit(export))
+        target.tell(Submit(structs.replace(body, mode=PrefillMode.REMOTE)))
 
     @property
     def is_over(self) -> bool:
@@ -218,6 +206,9 @@ class Handover:
     def hear_target(self, frame: Frame) -> None:
         """What has become of this request."""
         name = self._body.request_id
+        for reserved in frame.reserved:
+            if reserved.request_id == name:
+                self._begin(reserved)
         for fetched in frame.fetched:
             if fetched.request_id == name:
                 self.fetched.append(fetched)
@@ -226,6 +217,20 @@ class Handover:
         if self.completion.ended is not None and not self._is_released:
             self._is_released = True
             self._source.tell(ReleaseExport(self._body.request_id))
+
+    def _begin(self, reserved: Reserved) -> None:
+        self.block_ids, num_blocks = reserved.block_ids, len(reserved.block_ids)
+        sizes = BlockSizes(self._target.block_size, self._source.block_size)
+        blocks = sizes.of_prompt(num_tokens=len(self._body.token_ids), num_blocks=num_blocks)
+        self._ledger = BlockLedger(num_blocks=num_blocks, first_block=reserved.first_block)
+        self._ledger.begin_source(blocks)
+        export = structs.replace(
+            self._body,
+            mode=PrefillMode.EXPORT,
+            first_block=blocks.first_for(self._ledger.first_unverified),
+            digest_tokens=sizes.digest_tokens,
+        )
+        self._source.tell(Submit(export))
 
 
 def _spec(

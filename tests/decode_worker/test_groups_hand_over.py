@@ -90,6 +90,7 @@ def test_when_a_rank_of_the_source_dies_the_prompt_is_computed_here(tmp_path: Pa
         target = decode_side(spec, 2, 16, closers)
         hand_over(source, target, PROMPTS[1], NUM_TOKENS)
         handover = Handover(source, target, request_of(PROMPTS[0], NUM_TOKENS))
+        handover.turn_target()
         wait_until(lambda: bool(commands.extend(handover.announced()) or commands), "words")
         rank = source.spawner.ranks[1]
         rank.kill()

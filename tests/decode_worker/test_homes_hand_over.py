@@ -59,3 +59,20 @@ def test_prompts_go_from_every_home_to_every_home_and_go_on_as_at_one_rank(
             assert all(len(each) == 1 for each in found)
             assert set.union(*found) == set(range(num_ranks if shares_blocks else 1))
             assert side.engine.check_invariants() == []
+
+
+def test_prompts_wait_for_blocks_of_a_home_and_none_is_lost_on_either_side(tmp_path: Path) -> None:
+    """Each home has room for about two of them, here and there."""
+    card = card_of("v3", tmp_path)
+    spec = spec_of(card, 1, max_context_tokens=192, kv_memory_bytes=1 << 17)
+    prompts = random_prompts(tuple(range(40, 104, 8)), card.config.vocab_size)
+    alone = greedy_tokens(spec, prompts, 2 * NUM_TOKENS)
+    with ExitStack() as closers:
+        source = prefill_side(spec, 2, 16, closers, shares_blocks=True)
+        target = decode_side(spec, 2, 16, closers, shares_blocks=True)
+        handovers = hand_over_together(source, target, prompts, 2 * NUM_TOKENS)
+        assert [each.completion.token_ids() for each in handovers] == alone
+        for side in (source, target):
+            pool = side.engine.placement.pool
+            assert [pool.available_at(home) for home in range(2)] == [pool.homes.blocks_each] * 2
+            assert side.engine.check_invariants() == []

@@ -20,6 +20,7 @@ from kvtransfer.verification import digest_parts, packed_digests
 from tests.kvtransfer.hand_line import Line
 from tests.kvtransfer.ranked_pools import NUM_TOKENS, DecodeRank, pool_of, ranks_of
 from tests.kvtransfer.sharded_pools import MarkedCache
+from tests.manual_clock import ManualClock
 
 MAX_TURNS = 200
 
@@ -90,22 +91,17 @@ class ReadingGroup:
         ]
         self.homes = self.ranks[0].pool.homes
         self.line = Line(kind.num_ranks)
-        self.reader = GroupReader(self.ranks[0].core, self.line, kind.num_ranks, homes=self.homes)
+        self.clock = ManualClock()
+        self.reader = GroupReader(
+            self.ranks[0].core, self.line, kind.num_ranks, homes=self.homes, clock=self.clock
+        )
         self.others = [RankReader(rank.core, at) for at, rank in enumerate(self.ranks) if at]
 
     def read(
         self, span: BlockSpan, run: BlockRun, home: int, *, max_turns: int = 200
     ) -> ReadResult:
         """One job of the connected peer "p"."""
-        first = self.homes.ids_of(home).start
-        job = ReadJob(
-            request_id="r",
-            incarnation="p",
-            span=span,
-            local_block_ids=[first + slot for slot in self.ranks[home].slots(run)],
-            into=run,
-        )
-        self.reader.submit(job)
+        job = self.submit(span, run, home)
         for _ in range(MAX_TURNS):
             for rank, (other, words) in enumerate(zip(self.others, self.line.told, strict=True), 1):
                 while words:
@@ -116,6 +112,19 @@ class ReadingGroup:
                 assert result.job is job
                 return result
         raise AssertionError("the read did not end")
+
+    def submit(self, span: BlockSpan, run: BlockRun, home: int) -> ReadJob:
+        """The same, and nobody is turned."""
+        first = self.homes.ids_of(home).start
+        job = ReadJob(
+            request_id="r",
+            incarnation="p",
+            span=span,
+            local_block_ids=[first + slot for slot in self.ranks[home].slots(run)],
+            into=run,
+        )
+        self.reader.submit(job)
+        return job
 
     def readers(self, home: int) -> list[DecodeRank]:
         """Who has a part of that home's blocks."""

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from cluster.block_span import BlockRun, BlockSpan
+from cluster.errors import RankLost
+from kvtransfer.group_reader import LIMIT_S
 from kvtransfer.local_pool import LocalPool
-from kvtransfer.loopback import LoopbackNetwork, LoopbackTransport
+from kvtransfer.loopback import LoopbackFaults, LoopbackNetwork, LoopbackTransport
 from kvtransfer.read_job import ReadResult
 from tests.kvtransfer.homed_pools import ExportingHomes, GroupKind, ReadingGroup, whole_peer
 from tests.kvtransfer.ranked_pools import NUM_TOKENS, PrefillGroup, marked_cache
@@ -169,3 +171,28 @@ def test_only_the_home_is_waited_for_and_told_of() -> None:
         reading.ranks[rank].core.close()
     assert handover.read().error == ""
     assert not any(other.busy for other in reading.others)
+
+
+@pytest.mark.parametrize("home", range(3))
+def test_a_home_that_never_lets_go_is_lost_with_its_group(home: int) -> None:
+    kinds = GroupKind(2, shares_blocks=True), GroupKind(3, shares_blocks=True)
+    handover = Handover(kinds, (1, home), (16, 16))
+    reading = handover.reading
+    for rank in reading.ranks:
+        rank.transport.faults = NothingLands()
+    reading.submit(handover.span, handover.whole, home)
+    assert reading.reader.poll() == [] and reading.reader.cancel("r")
+    with pytest.raises(RankLost, match=f"rank {home} has not let go of blocks") as lost:
+        for _ in range(int(2 * LIMIT_S)):
+            reading.clock.advance(1.0)
+            assert reading.reader.poll() == []
+    assert lost.value.ranks == (home,)
+
+
+class NothingLands(LoopbackFaults):
+    """Every read stays under way."""
+
+    __slots__ = ()
+
+    def num_landing(self, peer: str, num_under_way: int) -> int:
+        return 0
