@@ -1,0 +1,157 @@
+"""Who waits, and who is next: class before class, tenant by share, deadline by deadline.
+
+    class   the highest that waits; one that was passed over MAX_PASSED times goes first, once
+    tenant  the smallest counter of its class: see Shares
+    ticket  the earliest deadline of its tenant
+
+So nobody starves: a class has one place in MAX_PASSED + 1 at least, a tenant its share of those.
+Pure: places, clocks and futures are its owner's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from router.fairness.shares import Shares
+
+MAX_PASSED = 16
+"""Places that go past a class that waits."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Ticket:
+    """Of one request that waits."""
+
+    tenant: str
+    level: int
+    """Of its class; 0 is served first."""
+    weight: float
+    due_s: float
+    """By when it wants its first token."""
+    is_gone: bool = field(default=False, init=False)
+
+
+_Entry = tuple[float, int, Ticket]
+
+
+class _Class:
+    """The tickets of one class."""
+
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
+        self.num_waiting = 0
+        self.num_passed = 0
+        self._tenants: dict[str, list[_Entry]] = {}
+        """Heaps; tickets that are gone stay until they come up, or are the half of a heap."""
+        self._live: dict[str, int] = {}
+
+    def add(self, entry: _Entry) -> None:
+        tenant = entry[2].tenant
+        if tenant not in self._live:
+            self.shares.came(tenant)
+            self._tenants[tenant] = []
+            self._live[tenant] = 0
+        heapq.heappush(self._tenants[tenant], entry)
+        self._live[tenant] += 1
+        self.num_waiting += 1
+
+    def remove(self, ticket: Ticket) -> None:
+        self.num_waiting -= 1
+        tenant = ticket.tenant
+        self._live[tenant] -= 1
+        heap = self._tenants[tenant]
+        if not self._live[tenant]:
+            del self._live[tenant], self._tenants[tenant]
+        elif len(heap) > 2 * self._live[tenant]:
+            self._tenants[tenant] = [entry for entry in heap if not entry[2].is_gone]
+            heapq.heapify(self._tenants[tenant])
+
+    def first(self) -> Ticket:
+        heap = self._tenants[self.shares.next_of(self._live)]
+        while heap[0][2].is_gone:
+            heapq.heappop(heap)
+        return heap[0][2]
+
+    def last(self) -> Ticket:
+        """The one due last of whoever has most waiting for its weight."""
+
+        def length(tenant: str) -> float:
+            return self._live[tenant] / self._tenants[tenant][0][2].weight
+
+        return max(self.of(max(self._live, key=length)), key=lambda ticket: ticket.due_s)
+
+    def of(self, tenant: str) -> list[Ticket]:
+        return [entry[2] for entry in self._tenants.get(tenant, ()) if not entry[2].is_gone]
+
+    def num_before(self, ticket: Ticket) -> float:
+        """How many will be served before it: its tenant's that are due sooner, and of each other
+        tenant as many as its weight has meanwhile, and as it has."""
+        own = sum(other.due_s <= ticket.due_s for other in self.of(ticket.tenant))
+        turns = (own + 1) / ticket.weight
+        others = 0.0
+        for tenant, num_live in self._live.items():
+            if tenant != ticket.tenant:
+                others += min(num_live, turns * self._tenants[tenant][0][2].weight)
+        return own + others
+
+
+class Line:
+    """Of one router: it has a class for each level."""
+
+    def __init__(self, num_levels: int, shares: Callable[[], Shares] = Shares) -> None:
+        self._classes = [_Class(shares()) for _ in range(num_levels)]
+        self._order = count()
+
+    @property
+    def num_waiting(self) -> int:
+        """Over all classes."""
+        return sum(each.num_waiting for each in self._classes)
+
+    def num_of(self, level: int) -> int:
+        """That wait in one class."""
+        return self._classes[level].num_waiting
+
+    def shares_of(self, level: int) -> Shares:
+        """Of one class."""
+        return self._classes[level].shares
+
+    def add(self, ticket: Ticket) -> None:
+        """Once for each."""
+        self._classes[ticket.level].add((ticket.due_s, next(self._order), ticket))
+
+    def remove(self, ticket: Ticket) -> None:
+        """Out of turn, or because it is served; idempotent."""
+        if not ticket.is_gone:
+            ticket.is_gone = True
+            self._classes[ticket.level].remove(ticket)
+
+    def first(self) -> Ticket | None:
+        """Who is next; it stays."""
+        level = self._next_level()
+        return None if level is None else self._classes[level].first()
+
+    def serve(self, ticket: Ticket) -> None:
+        """It has a place; classes below it have been passed over."""
+        self.remove(ticket)
+        for below in self._classes[ticket.level + 1 :]:
+            below.num_passed += below.num_waiting > 0
+        served = self._classes[ticket.level]
+        served.num_passed = 0
+        served.shares.served(ticket.tenant)
+
+    def last(self) -> Ticket | None:
+        """Whom to turn away where there is room for all but one."""
+        return next((each.last() for each in reversed(self._classes) if each.num_waiting), None)
+
+    def num_before(self, ticket: Ticket) -> float:
+        """How many will probably be served before one that is not added yet."""
+        above = sum(each.num_waiting for each in self._classes[: ticket.level])
+        return above + self._classes[ticket.level].num_before(ticket)
+
+    def _next_level(self) -> int | None:
+        waiting = [level for level, each in enumerate(self._classes) if each.num_waiting]
+        passed = [level for level in waiting if self._classes[level].num_passed >= MAX_PASSED]
+        return next(iter(passed or waiting), None)
