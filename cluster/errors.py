@@ -12,7 +12,8 @@
     |  '- HeadTooLarge             431
     |- SlowRequest                 408: the client did not finish sending
     |- NotReady                    429 / 503, with a Retry-After
-    |  |- QueueFull
+    |  |- QueueFull                429
+    |  |  '- Hopeless              429: the wait would outlast the deadline
     |  |- RateLimited              429: the key has had its share
     |  |  '- BudgetSpent           429: and of tokens all of this period
     |  |- NoWorker                 nobody can serve this now
@@ -46,7 +47,8 @@ from dataclasses import dataclass
 
 
 class SplitserveError(Exception):
-    """The root. `param` names the field at fault; `retry_after_s` is set where waiting helps."""
+    """The root. `param` names the field at fault; `retry_after_s` is set where waiting helps,
+    `details` where a client is told numbers beside the message."""
 
     def __init__(
         self, message: str, *, param: str | None = None, retry_after_s: float | None = None
@@ -55,6 +57,7 @@ class SplitserveError(Exception):
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+        self.details: dict[str, float] | None = None
 
 
 class InvalidRequest(SplitserveError):
@@ -105,6 +108,10 @@ class QueueFull(NotReady):
     """The bounded queue has no place."""
 
 
+class Hopeless(QueueFull):
+    """The first token would come after the deadline; `details` say what it would take."""
+
+
 class RateLimited(NotReady):
     """Who asks has asked as often as it may."""
 
@@ -138,8 +145,7 @@ class WorkerLost(SplitserveError):
 
 
 class RequestGivenUp(WorkerLost):
-    """Two workers were lost while they had the request: it may be the cause, and is tried no more.
-    The message names what the last one died of."""
+    """Two workers were lost under the request; the message names what the last one died of."""
 
 
 class WrongWorker(WorkerLost):
@@ -251,6 +257,7 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     HeadTooLarge: ErrorStatus("head_too_large", 431, "RESOURCE_EXHAUSTED", _CLIENTS),
     NotReady: ErrorStatus("not_ready", 503, "UNAVAILABLE", "server_error"),
     QueueFull: ErrorStatus("queue_full", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
+    Hopeless: ErrorStatus("deadline_unreachable", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
     RateLimited: ErrorStatus("rate_limit_exceeded", 429, "RESOURCE_EXHAUSTED", "rate_limit_error"),
     BudgetSpent: ErrorStatus("insufficient_quota", 429, "RESOURCE_EXHAUSTED", "insufficient_quota"),
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),

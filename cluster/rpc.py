@@ -84,7 +84,9 @@ async def abort(
     """Ends the call with the error's gRPC status, its message, its stable code and, where waiting
     helps, a wait, which is drawn for each stranger. The error loses its trace."""
     row = status_of(without_trace(error))
-    details = [_packed(error_details_pb2.ErrorInfo(reason=row.code, domain=ERROR_DOMAIN))]
+    facts = {name: f"{value:g}" for name, value in (error.details or {}).items()}
+    info = error_details_pb2.ErrorInfo(reason=row.code, domain=ERROR_DOMAIN, metadata=facts)
+    details = [_packed(info)]
     wait_s = retry_after_s(error, draw)
     if wait_s is not None:
         delay = duration_pb2.Duration()

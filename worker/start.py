@@ -82,6 +82,7 @@ def member_of(
         version=VERSION,
         pid=pid,
         prefix_cache_off=not spec.options.prefix_cache,
+        max_num_seqs=spec.options.max_num_seqs,
         ranks=tuple(ready.ranks),
     )
 

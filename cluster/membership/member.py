@@ -19,6 +19,7 @@ MAX_NAME_CHARS = 256
 MAX_CONTEXT_TOKENS = 2**24
 MAX_BLOCK_SIZE_TOKENS = 1024
 MAX_RANKS = 1024
+MAX_SEQS = 2**20
 MAX_KV_HEADS = 65_536
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
@@ -49,6 +50,8 @@ class Member:
     version: str = ""
     pid: int = 0
     prefix_cache_off: bool = False
+    max_num_seqs: int = 0
+    """That it decodes at once; 0: it does not say."""
     ranks: tuple[RankFacts, ...] = ()
     """In order: the processes that hold its model."""
 
@@ -74,6 +77,10 @@ class Member:
         for name, limit in _PAIRING_LIMITS.items():
             _check_between(f"pairing.{name}", getattr(self.pairing, name), limit)
         _check_ranks(self.ranks)
+        if self.max_num_seqs > MAX_SEQS:
+            raise InvalidRequest(
+                f"max_num_seqs is {self.max_num_seqs}; at most {MAX_SEQS}", param="max_num_seqs"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

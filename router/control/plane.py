@@ -22,6 +22,7 @@ from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.dispatch.attempts import AttemptRules
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.fleet_room import FleetRoom
 from router.dispatch.retry_budget import RetryBudget
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
@@ -58,12 +59,10 @@ class FleetPlane:
         self.store = MemoryMembership(options.worker_lease_s, clock=awake)
         self._index = PrefixIndex(options.index_max_blocks)
         estimates = Estimates(world.clock)
-        admission = Admission(
-            options.max_running_requests, options.max_queued_requests, clock=world.clock
-        )
-        retries = RetryBudget(lambda: admission.num_running, world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
+        admission = self._new_admission(options, estimates, world)
+        retries = RetryBudget(lambda: admission.num_running, world.clock)
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
@@ -120,6 +119,17 @@ class FleetPlane:
             sessions=Sessions(world, self._background),
             time=time,
         )
+
+    def _new_admission(
+        self, options: RouterOptions, estimates: Estimates, world: World
+    ) -> Admission:
+        """It looks for room whenever a worker comes, goes or says how it is."""
+        limits = options.max_running_requests, options.max_queued_requests
+        room = FleetRoom(self.fleet, estimates)
+        admission = Admission(*limits, room=room, clock=world.clock)
+        self.fleet.changes.watch(admission.look)
+        self.store.watch(lambda change: admission.look())
+        return admission
 
     def _num_members(self, role: Role) -> int:
         return len(self.fleet.with_role(role))

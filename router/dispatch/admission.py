@@ -1,47 +1,111 @@
 """The bounded door before dispatch: who runs, who waits, who is told to come back.
 
-    admit: WAITING -> RUNNING (a lease) -> released
-              |--> QueueFull          no place, or the wait would outlast the deadline
-              |--> DeadlineExceeded   the deadline passed while waiting
-              '--> cancelled          the client left
+    admit: -> a place (a lease) -> sent -> computed -> released
+           '-> waits in line, by class, share and deadline -> a place
+                |--> Hopeless          its first token would come after its deadline: at once, or
+                |                      when the last moment to begin has passed
+                |--> QueueFull         no room in line, or it made room for another one
+                '--> cancelled         the client left
 
-First come, first served inside a tenant; tenants take turns, so that one tenant's burst delays its
-own requests first. (Weights per tenant would be a number beside each queue in `_waiting`.)
+A place is one of the router's, and a part of what the fleet can hold. So the queue is here, where
+tenants have shares, and not in engines.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Protocol
 
 from cluster.deadline import Clock, Deadline
-from cluster.errors import DeadlineExceeded, QueueFull
+from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S
+from router.dispatch.fleet_room import Wanted
+from router.dispatch.outlook import Outlook
+from router.dispatch.pace import Pace
+from router.fairness.line import Line, Ticket
+from router.fairness.shares import Bill, Shares
+from router.fleet.worker_room import HeldRoom
+from router.tenants.priority import NUM_LEVELS, Priority
 
-_HOLD_STEP = 0.1
-"""Weight of the newest request in the moving average of how long one holds its place."""
+
+class Room(Protocol):
+    """What the fleet can hold: FleetRoom."""
+
+    def take(self, wanted: Wanted) -> HeldRoom | None:
+        """A part of it; None: not now."""
+        ...
+
+    def sent(self) -> None:
+        """Once for each part: who has it is counted elsewhere from now on, or is gone."""
+        ...
+
+
+class Boundless:
+    """A Room that has always some."""
+
+    def take(self, wanted: Wanted) -> HeldRoom | None:
+        """Always."""
+        return HeldRoom(wanted.need, None)
+
+    def sent(self) -> None:
+        """Nothing to do."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Asked:
+    """A request at the door."""
+
+    tenant: str = ""
+    priority: Priority = Priority.STANDARD
+    weight: float = 1.0
+    deadline: Deadline
+    """Of its first token."""
+    wanted: Wanted = field(default_factory=Wanted)
+    outlook: Callable[[], Outlook | None] = lambda: None
+    """Once it has a place; asked where it has to wait. None: nothing can be foretold."""
 
 
 class AdmissionLease:
     """One running request's place; released once, by whoever finishes it."""
 
-    __slots__ = ("_admission", "admitted_s")
+    __slots__ = ("_admission", "_is_sent", "admitted_s", "bill", "hold")
 
-    def __init__(self, admission: Admission, admitted_s: float) -> None:
+    def __init__(self, admission: Admission, admitted_s: float, hold: HeldRoom, bill: Bill) -> None:
         self._admission: Admission | None = admission
+        self._is_sent = False
         self.admitted_s = admitted_s
+        self.hold = hold
+        """Its part of a worker."""
+        self.bill = bill
+        """What its tenant pays."""
 
     @property
     def is_held(self) -> bool:
         """False once it was released."""
         return self._admission is not None
 
+    def sent(self) -> None:
+        """Its workers have it; idempotent."""
+        if not self._is_sent and self._admission is not None:
+            self._is_sent = True
+            self._admission._sent()
+
+    def computed(self) -> None:
+        """Its prompt is: another one may be."""
+        self.hold.computed()
+        if self._admission is not None:
+            self._admission.look()
+
     def release(self) -> None:
         """Idempotent."""
+        self.sent()
         admission, self._admission = self._admission, None
         if admission is not None:
+            self.hold.release()
             admission._released(self)
 
     def __enter__(self) -> AdmissionLease:
@@ -56,7 +120,10 @@ class AdmissionLease:
         self.release()
 
 
-_Waiter = asyncio.Future[AdmissionLease]
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Waiter(Ticket):
+    asked: Asked
+    place: asyncio.Future[AdmissionLease]
 
 
 class Admission:
@@ -67,14 +134,18 @@ class Admission:
         max_running: int,
         max_queued: int,
         *,
+        room: Room | None = None,
+        shares: Callable[[], Shares] = Shares,
         clock: Clock = time.monotonic,
     ) -> None:
+        """`shares`: made for each class."""
         self._max_running = max_running
         self._max_queued = max_queued
+        self._room = room or Boundless()
         self._clock = clock
         self._num_running = 0
-        self._mean_hold_s = 0.0
-        self._waiting: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        self._pace = Pace(clock)
+        self._line = Line(NUM_LEVELS, shares)
 
     @property
     def num_running(self) -> int:
@@ -84,76 +155,122 @@ class Admission:
     @property
     def num_queued(self) -> int:
         """Requests that wait."""
-        return sum(len(queue) for queue in self._waiting.values())
+        return self._line.num_waiting
 
-    async def admit(self, tenant: str, deadline: Deadline) -> AdmissionLease:
-        """Waits for a place until then. Raises QueueFull, DeadlineExceeded."""
-        if deadline.has_passed:
+    def num_queued_of(self, priority: Priority) -> int:
+        """Of one class."""
+        return self._line.num_of(priority.level)
+
+    @property
+    def wait_s(self) -> float:
+        """How long the line is, in time: what one that comes last in it would wait."""
+        return self._line.num_waiting * (self._pace.gap_s or 0.0)
+
+    async def admit(self, asked: Asked) -> AdmissionLease:
+        """Waits for a place, as long as that leaves time for the rest. Raises QueueFull, Hopeless
+        and DeadlineExceeded."""
+        if asked.deadline.has_passed:
             raise DeadlineExceeded("the deadline had passed when the request was queued")
-        if self._num_running < self._max_running and not self._waiting:
-            return self._grant()
-        remaining_s = deadline.remaining_s
-        self._refuse_early(remaining_s)
-        waiter: _Waiter = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(waiter)
+        if not self._line.num_waiting:
+            if (lease := self._place_for(asked, is_new=True)) is not None:
+                return lease
+            self._pace.waits()
+        return await self._wait(asked)
+
+    def look(self) -> None:
+        """There may be room: those whose turn it is get it."""
+        while (waiter := self._line.first()) is not None:
+            assert isinstance(waiter, _Waiter)
+            if (lease := self._place_for(waiter.asked)) is None:
+                return
+            self._line.serve(waiter)
+            self._pace.granted()
+            waiter.place.set_result(lease)
+
+    def _place_for(self, asked: Asked, *, is_new: bool = False) -> AdmissionLease | None:
+        if self._num_running >= self._max_running:
+            return None
+        if (hold := self._room.take(asked.wanted)) is None:
+            return None
+        shares = self._line.shares_of(asked.priority.level)
+        if is_new:
+            shares.came(asked.tenant)
+            shares.served(asked.tenant)
+        self._num_running += 1
+        return AdmissionLease(self, self._clock(), hold, Bill(shares, asked.tenant, asked.weight))
+
+    async def _wait(self, asked: Asked) -> AdmissionLease:
+        waiter = _Waiter(
+            tenant=asked.tenant,
+            level=asked.priority.level,
+            weight=asked.weight,
+            due_s=asked.deadline.at_s,
+            asked=asked,
+            place=asyncio.get_running_loop().create_future(),
+        )
+        outlook = self._foretold(waiter)
+        self._line.add(waiter)
+        self._keep_bounded(waiter)
+        service_s = 0.0 if outlook is None else outlook.least_ms / 1000
         try:
-            async with deadline.bound():
-                return await waiter
+            async with Deadline(asked.deadline.at_s - service_s, asked.deadline.clock).bound():
+                return await waiter.place
         except TimeoutError:
-            self._withdraw(tenant, waiter)
-            raise DeadlineExceeded(
-                f"the deadline passed after {remaining_s:.1f} s in the router's queue; "
-                "allow more time, or add workers"
-            ) from None
-        except asyncio.CancelledError:
-            self._withdraw(tenant, waiter)
+            self._withdraw(waiter)
+            raise self._too_late(outlook) from None
+        except BaseException:
+            self._withdraw(waiter)
             raise
 
-    def _refuse_early(self, remaining_s: float) -> None:
-        num_queued = self.num_queued
-        expected_s = (num_queued + 1) * self._mean_hold_s / self._max_running
-        retry_after_s = max(DEFAULT_RETRY_AFTER_S, expected_s)
-        if num_queued >= self._max_queued:
-            raise QueueFull(
-                f"{num_queued} requests wait, which is the limit; try again in "
-                f"{retry_after_s:.0f} s, or raise --max-queued-requests",
-                retry_after_s=retry_after_s,
-            )
-        if expected_s > remaining_s:
-            raise QueueFull(
-                f"the wait is about {expected_s:.1f} s, the request's deadline is in "
-                f"{remaining_s:.1f} s; try again later or allow more time",
-                retry_after_s=retry_after_s,
-            )
+    def _foretold(self, waiter: _Waiter) -> Outlook | None:
+        """What it will take once it has a place. Raises Hopeless."""
+        wait_s = (self._line.num_before(waiter) + 1) * (self._pace.gap_s or 0.0)
+        outlook = waiter.asked.outlook()
+        behind = (outlook or Outlook()).after(1000 * wait_s)
+        behind.check(waiter.asked.deadline.remaining_ms, max(DEFAULT_RETRY_AFTER_S, wait_s))
+        return outlook
 
-    def _grant(self) -> AdmissionLease:
-        self._num_running += 1
-        return AdmissionLease(self, self._clock())
+    def _keep_bounded(self, newcomer: _Waiter) -> None:
+        """Raises QueueFull where the newcomer is the one who has to go."""
+        if self._line.num_waiting <= self._max_queued:
+            return
+        last = self._line.last()
+        assert isinstance(last, _Waiter)
+        self._line.remove(last)
+        if last is newcomer:
+            raise self._full()
+        if not last.place.done():
+            last.place.set_exception(self._full())
+
+    def _full(self) -> QueueFull:
+        wait_s = max(DEFAULT_RETRY_AFTER_S, self.wait_s)
+        return QueueFull(
+            f"{self._line.num_waiting} requests wait, which is the limit; try again in "
+            f"{wait_s:.0f} s, or raise --max-queued-requests",
+            retry_after_s=wait_s,
+        )
+
+    def _too_late(self, outlook: Outlook | None) -> Hopeless:
+        """It waited until there was no time left for the rest of it."""
+        error = Hopeless(
+            "the request has waited until its deadline was too near for the rest of it: come again "
+            "later, allow more time, or add workers",
+            retry_after_s=max(DEFAULT_RETRY_AFTER_S, self.wait_s),
+        )
+        error.details = None if outlook is None else outlook.details
+        return error
+
+    def _withdraw(self, waiter: _Waiter) -> None:
+        """Out of the line; a place that was granted in the same moment goes on to the next."""
+        place = waiter.place
+        if place.done() and not place.cancelled() and place.exception() is None:
+            place.result().release()
+        self._line.remove(waiter)
+
+    def _sent(self) -> None:
+        self._room.sent()
+        self.look()
 
     def _released(self, lease: AdmissionLease) -> None:
-        held_s = self._clock() - lease.admitted_s
-        self._mean_hold_s += _HOLD_STEP * (held_s - self._mean_hold_s)
         self._num_running -= 1
-        while self._num_running < self._max_running and (waiter := self._next_waiter()):
-            waiter.set_result(self._grant())
-
-    def _next_waiter(self) -> _Waiter | None:
-        """The first of the tenant whose turn it is; its tenant goes to the end of the line."""
-        while self._waiting:
-            tenant, queue = self._waiting.popitem(last=False)
-            waiter = queue.popleft()
-            if queue:
-                self._waiting[tenant] = queue
-            if not waiter.done():
-                return waiter
-        return None
-
-    def _withdraw(self, tenant: str, waiter: _Waiter) -> None:
-        """Out of the queue; a place that was granted in the same moment goes on to the next."""
-        if waiter.done() and not waiter.cancelled():
-            waiter.result().release()
-        queue = self._waiting.get(tenant)
-        if queue is not None and waiter in queue:
-            queue.remove(waiter)
-            if not queue:
-                del self._waiting[tenant]
+        self.look()

@@ -23,7 +23,9 @@ from cluster.process.loop_share import LoopShare
 from router.dispatch.admission import Admission, AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
 from router.dispatch.evacuation import Evacuation
+from router.dispatch.foresight import asked_by
 from router.dispatch.journey import Journey
+from router.dispatch.outlook import Outlook
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.running_choices import RunningChoices
@@ -78,10 +80,10 @@ class Dispatcher:
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
-        deadline = request.limits.to_first_token
+        asked = asked_by(request, self._desk, self._estimates)
         with (
             self._counted(),
-            await self._admission.admit(request.tenant, deadline) as place,
+            await self._admission.admit(asked) as place,
             self._under_way(request, counts, place) as journey,
         ):
             decision = await self._decide(journey)
@@ -126,20 +128,28 @@ class Dispatcher:
         try:
             yield journey
         finally:
-            self._evacuation.forget(journey)
+            journey.over()
 
     async def _decide(self, journey: Journey) -> Decision:
         request, attempts = journey.request, journey.attempts
         try:
             await self._fleet.wait_for_decode(request.limits.to_first_token)
-            decision = self._desk.decide(request, attempts.excluded)
+            decision = self._desk.decide(request, attempts.excluded, journey.hold)
         except (ContextTooLong, NoWorker) as error:  # where it has been it was right
             raise attempts.last_error or error from None
         decision.notes += journey.notes
         self._decisions.record(decision)
+        if attempts.last_error is None:
+            self._check_outlook(decision, request)
         journey.clock.dispatched()
-        attempts.sent(decision.route.decode)
+        journey.goes_to(decision, self._fleet.find(decision.route.decode))
         return decision
+
+    def _check_outlook(self, decision: Decision, request: RoutedRequest) -> None:
+        """Raises Hopeless before anything is spent."""
+        if (outlook := Outlook.of(decision, self._estimates)) is not None:
+            remaining_ms = request.limits.to_first_token.remaining_ms
+            outlook.check(remaining_ms, outlook.queue_ms / 1000)
 
     @contextmanager
     def _sent(self, journey: Journey, decision: Decision) -> Iterator[RunningRequest]:

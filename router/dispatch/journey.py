@@ -23,6 +23,9 @@ from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import RunningRequest
 from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import NothingCame
+from router.fleet.member import FleetMember
+from router.fleet.worker_room import HeldRoom
+from router.telemetry.decisions import Decision
 
 
 class Journey:
@@ -52,6 +55,8 @@ class Journey:
         """Of that worker, read by the client."""
         self._cost: PromptCost | None = None
         """Of the worker that the first tokens came from."""
+        self._decision: Decision | None = None
+        """The last."""
         self.notes: tuple[str, ...] = ()
         """For whoever asks why it went where it went."""
 
@@ -70,18 +75,48 @@ class Journey:
         """True once another worker goes on with what the client has."""
         return bool(self.request.resume)
 
+    @property
+    def hold(self) -> HeldRoom:
+        """Its part of a worker's room."""
+        return self._place.hold
+
+    def goes_to(self, decision: Decision, worker: FleetMember | None) -> None:
+        """Its decode worker is chosen, and holds it from now on. A prompt is charged as it is
+        expected to be computed, where it is the first time."""
+        self.attempts.sent(decision.route.decode)
+        if self._place.is_held:
+            self.hold.move(None if worker is None else worker.room)
+        if self._decision is None:
+            computed, cached = decision.expected_work
+            self._place.bill.prompt(computed=computed, cached=cached)
+        self._decision = decision
+
+    def over(self) -> None:
+        """Nobody asks for it any more. A prompt that was not computed to its end is charged as far
+        as it can have been; idempotent."""
+        self._evacuation.forget(self)
+        if self._cost is None and self._decision is not None and not self.clock.has_token:
+            computed, cached = self._decision.work_in(self.clock.since_dispatch_ms)
+            self._place.bill.prompt(computed=computed, cached=cached)
+            self._decision = None
+
     def run_by(self, run: RunningRequest, request: RoutedRequest) -> None:
         """A worker has it, as `request` says."""
         self._run, self._sent, self._has_token_here = run, request, False
+        self._place.sent()
         self.choices.run_by(run)
 
     def computed(self, cost: PromptCost) -> None:
         """See RunFollower."""
         self._cost = self._cost or cost
+        num_cached = self._cost.cached_tokens
+        num_computed = len(self.request.token_ids) - num_cached
+        self._place.bill.prompt(computed=num_computed, cached=num_cached)
 
     def has_tokens(self) -> None:
         """See RunFollower."""
         self._evacuation.has_arrived(self)
+        self._place.computed()
 
     def ended(self, error: SplitserveError | None) -> None:
         """See RunFollower. What goes on elsewhere keeps its place in the router."""
@@ -139,6 +174,7 @@ class Journey:
         if not self.clock.has_token:
             self.attempts.begun()
         self.clock.tokens(choice, num_tokens)
+        self._place.bill.produced(num_tokens)
         if not self._has_token_here:
             self._has_token_here = True
             self._evacuation.stays(self)

@@ -34,6 +34,11 @@ class RequestClock:
         """True once the client has been given a token."""
         return self._first_s is not None
 
+    @property
+    def since_dispatch_ms(self) -> float:
+        """Since the router's own queueing was over."""
+        return (self._clock() - self._dispatched_s) * 1000
+
     def dispatched(self) -> None:
         """The router's own queueing is over; the last call before the first token counts."""
         if self._first_s is None:

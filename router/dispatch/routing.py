@@ -11,6 +11,7 @@ from router.dispatch.room import cut_to, with_room
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
+from router.fleet.worker_room import HeldRoom
 from router.index.prefix_index import PrefixIndex, PrefixMatches
 from router.pricing.estimates import Estimates, link_bytes_per_s
 from router.pricing.policy import choose_route
@@ -37,12 +38,15 @@ class RoutingDesk:
         self._estimates = estimates
         self._chance = chance
 
-    def decide(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> Decision:
-        """The route of a request, avoiding `excluded` workers.
+    def decide(
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None = None
+    ) -> Decision:
+        """The route of a request, avoiding `excluded` workers, and those that `hold` does not fit
+        in where it fits in others.
 
         Raises ContextTooLong when it fits in no decode worker, NoWorker when none takes it now.
         """
-        decode = self._decode_members(request, excluded)
+        decode = self._decode_members(request, excluded, hold)
         reason = _why_alone(request)
         view = self._view(
             request, decode, [] if reason else self._prefill_members(request, excluded)
@@ -73,7 +77,7 @@ class RoutingDesk:
         ]
 
     def _decode_members(
-        self, request: RoutedRequest, excluded: frozenset[WorkerKey]
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None
     ) -> list[FleetMember]:
         ready = self._fleet.ready(Role.DECODE, without=excluded)
         if not ready:
@@ -91,6 +95,8 @@ class RoutingDesk:
                 "shorten the prompt or ask for fewer tokens",
                 param="max_tokens",
             )
+        if hold is not None:
+            able = [item for item in able if hold.fits(item.room)] or able
         return _warm(able)
 
     def _view(

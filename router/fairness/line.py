@@ -104,11 +104,8 @@ class Line:
     def __init__(self, num_levels: int, shares: Callable[[], Shares] = Shares) -> None:
         self._classes = [_Class(shares()) for _ in range(num_levels)]
         self._order = count()
-
-    @property
-    def num_waiting(self) -> int:
+        self.num_waiting = 0
         """Over all classes."""
-        return sum(each.num_waiting for each in self._classes)
 
     def num_of(self, level: int) -> int:
         """That wait in one class."""
@@ -120,16 +117,20 @@ class Line:
 
     def add(self, ticket: Ticket) -> None:
         """Once for each."""
+        self.num_waiting += 1
         self._classes[ticket.level].add((ticket.due_s, next(self._order), ticket))
 
     def remove(self, ticket: Ticket) -> None:
         """Out of turn, or because it is served; idempotent."""
         if not ticket.is_gone:
             ticket.is_gone = True
+            self.num_waiting -= 1
             self._classes[ticket.level].remove(ticket)
 
     def first(self) -> Ticket | None:
         """Who is next; it stays."""
+        if not self.num_waiting:
+            return None
         level = self._next_level()
         return None if level is None else self._classes[level].first()
 

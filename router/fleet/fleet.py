@@ -227,6 +227,7 @@ class Fleet:
         if item is None:
             return
         was_draining, item.state = item.state.draining, state
+        item.room.heard(state.load)
         if item.standstill is not None:
             item.standstill.heard(state.load)
         self._estimates.heard(item.key, state.load)

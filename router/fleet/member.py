@@ -16,6 +16,7 @@ from router.fleet.guessed_cache import GuessedCache
 from router.fleet.hit_trust import HitTrust
 from router.fleet.slow_start import SlowStart
 from router.fleet.standstill import GivenRequest, Standstill
+from router.fleet.worker_room import WorkerRoom
 from router.fleet.worker_session import WorkerSession
 
 
@@ -80,6 +81,8 @@ class FleetMember:
     pending_prefill_tokens: int = 0
     pending_prompts: int = 0
     """Whose tokens these are."""
+    room: WorkerRoom = field(init=False)
+    """What it can hold, less what it was promised."""
     key: WorkerKey = field(init=False)
     """The process."""
     pairing_key: str = field(init=False)
@@ -90,6 +93,7 @@ class FleetMember:
     def __post_init__(self) -> None:
         pairing = self.member.pairing
         dtype = pairing.dtype if pairing.dtype in ITEM_BYTES else "bfloat16"
+        self.room = WorkerRoom(self.member.max_num_seqs, pairing.block_size_tokens)
         self.key = self.member.key
         self.pairing_key = pairing.key
         self.kv_bytes_per_token = pairing.kv_shape.token_bytes(dtype=dtype, kv=pairing.kv_dtype)

@@ -124,6 +124,10 @@ class PrefillLines:
         """The worker's line by now; one that is unknown has the fleet's."""
         return self._speeds.get(worker) or PrefillSpeed(*self._fleet_line, self._fleet_pair_ms())
 
+    def is_measured(self, worker: WorkerKey) -> bool:
+        """True where its line is its own."""
+        return worker in self._speeds
+
     def forget(self, worker: WorkerKey) -> None:
         """The worker is gone."""
         self._own.pop(worker, None)

@@ -37,6 +37,19 @@ class Decision:
         return next(item.matched_tokens for item in workers if item.key == self.computing)
 
     @property
+    def expected_work(self) -> tuple[int, int]:
+        """Tokens that the worker that prefills has to compute, and those that it has."""
+        cached = min(self.expected_tokens, self.view.prompt_tokens - 1)
+        return self.view.prompt_tokens - cached, cached
+
+    def work_in(self, elapsed_ms: float) -> tuple[int, int]:
+        """The same of a prompt that was given up so long after it was sent: at most."""
+        computed, cached = self.expected_work
+        workers = (*self.view.decode, *self.view.prefill)
+        speed = next(item.speed for item in workers if item.key == self.computing)
+        return min(computed, int(elapsed_ms / max(speed.ms_per_token, 1e-6))), cached
+
+    @property
     def computing(self) -> WorkerKey:
         """The worker that is to compute the prompt."""
         return self.route.prefill[0] if self.route.prefill else self.route.decode

@@ -166,6 +166,7 @@ class ErrorDetail(msgspec.Struct):
     type: str
     param: str | None
     code: str
+    details: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorBody(msgspec.Struct):

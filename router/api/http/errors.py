@@ -14,9 +14,10 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def error_body(error: SplitserveError) -> bytes:
-    """`{"error": {"message", "type", "param", "code"}}`."""
+    """`{"error": {"message", "type", "param", "code"}}`, with "details" where there are any."""
     row = status_of(error)
-    detail = ErrorDetail(error.message, row.openai_type, error.param, row.code)
+    details = error.details or msgspec.UNSET
+    detail = ErrorDetail(error.message, row.openai_type, error.param, row.code, details)
     return msgspec.json.encode(ErrorBody(detail))
 
 

@@ -1,0 +1,85 @@
+"""What a worker can hold, less what it was promised."""
+
+from __future__ import annotations
+
+import random
+
+from cluster.generation import EngineLoad
+from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
+
+BLOCK = 16
+
+
+def load(*, free: int, running: int = 0, waiting: int = 0, cached: int = 0) -> EngineLoad:
+    return EngineLoad(
+        total_blocks=1000,
+        free_blocks=free,
+        cached_blocks=cached,
+        num_running=running,
+        num_waiting=waiting,
+    )
+
+
+def test_seats_are_taken_before_a_worker_says_so_and_never_more_than_there_are() -> None:
+    room, holds = WorkerRoom(4, BLOCK), list[HeldRoom]()
+    while room.has(Need()):
+        holds.append(HeldRoom(Need(), room))
+    assert len(holds) == 4
+    room.heard(load(free=1000, running=4))
+    assert not room.has(Need())
+    holds.pop().release()
+    assert room.has(Need()), "its own end is known before the worker's next word"
+
+
+def test_what_others_have_there_counts_too() -> None:
+    room = WorkerRoom(8, BLOCK)
+    first = HeldRoom(Need(), room)
+    room.heard(load(free=1000, running=5, waiting=1))
+    assert room.has(Need(num_seqs=2)) and not room.has(Need(num_seqs=3))
+    first.release()
+    assert room.has(Need(num_seqs=9)), "one of ours is always let in"
+
+
+def test_blocks_are_held_for_the_prompt_until_it_is_computed_and_for_the_answer_until_its_end() -> (
+    None
+):
+    room = WorkerRoom(0, BLOCK)
+    room.heard(load(free=5, cached=5))
+    need = Need(prompt_tokens=100, answer_tokens=20)
+    hold = HeldRoom(need, room)
+    assert not room.has(need) and room.has(Need(prompt_tokens=30, answer_tokens=10))
+    room.heard(load(free=3))
+    hold.computed()
+    hold.computed()
+    assert room.held_tokens == 20
+    assert room.has(Need(prompt_tokens=28)) and not room.has(Need(prompt_tokens=29))
+    hold.release()
+    assert room.held_tokens == 0
+
+
+def test_a_worker_that_has_said_nothing_takes_what_comes() -> None:
+    room = WorkerRoom(0, BLOCK)
+    holds = [HeldRoom(Need(prompt_tokens=10**6), room) for _ in range(100) if room.has(Need())]
+    assert len(holds) == 100
+
+
+def test_whatever_becomes_of_requests_nothing_is_held_when_all_are_over() -> None:
+    chance = random.Random(4)
+    rooms = [WorkerRoom(4, BLOCK) for _ in range(3)]
+    holds: list[HeldRoom] = []
+    for _ in range(5000):
+        kind = chance.randrange(4)
+        if kind == 0 or not holds:
+            need = Need(chance.randrange(1, 4), chance.randrange(100), chance.randrange(100))
+            holds.append(HeldRoom(need, chance.choice([*rooms, None])))
+        elif kind == 1:
+            chance.choice(holds).move(chance.choice(rooms))
+        elif kind == 2:
+            chance.choice(holds).computed()
+        else:
+            (gone := holds.pop(chance.randrange(len(holds)))).release()
+            gone.release()
+        assert all(room.held_seqs >= 0 and room.held_tokens >= 0 for room in rooms)
+    for hold in holds:
+        hold.release()
+    assert [(room.held_seqs, room.held_tokens) for room in rooms] == [(0, 0)] * 3
