@@ -123,13 +123,21 @@ def workspace_bytes(split: ModelSplit, *, dtype: str, max_batch_tokens: int) -> 
 
     Live at once at most: the residual (float32), a norm's output and the widest product of a layer
     with what is made of it; logits are wanted for at most one row per sequence, and for a few of
-    a prompt whose own tokens are scored. Of several ranks each has its own logits and all of them.
+    a prompt whose own tokens are scored. Of several ranks each has its own logits and all of them;
+    where each has sequences of its own, the rank that samples has these once more, in their order.
     """
     config, rows = split.config, LOGIT_ROWS + SCORED_ROWS
     widest = max(3 * _widest_feed_forward(split), _widest_attention(split))
     per_token = 4 * config.hidden_size + ITEM_BYTES[dtype] * (2 * config.hidden_size + widest)
-    logits = config.vocab_size + (0 if split.dense_rank.is_alone else split.vocab_height)
-    return max_batch_tokens * per_token + rows * logits * 4
+    return max_batch_tokens * per_token + rows * _logit_values(split) * 4
+
+
+def _logit_values(split: ModelSplit) -> int:
+    """Of one row."""
+    whole = split.config.vocab_size
+    if split.data_parallel_attention:
+        return 3 * whole
+    return whole if split.rank.is_alone else whole + split.vocab_height
 
 
 def parameters(config: DecoderConfig) -> Parameters:

@@ -23,7 +23,7 @@ from engine.sampling.logits import SamplingRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUpLimits:
-    """What steps may hold."""
+    """What steps may hold, of each home."""
 
     max_num_seqs: int
     max_batch_tokens: int

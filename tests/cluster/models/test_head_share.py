@@ -23,3 +23,14 @@ def test_a_rank_says_the_heads_that_its_pool_has(config: DecoderConfig, size: in
 def test_every_rank_of_a_latent_holds_one_head_however_many_are_expanded_there() -> None:
     split = ModelSplit(config=DEEPSEEK_V3, rank=Rank(1, 2))
     assert (split.pool_heads, len(split.kv_heads)) == (range(1), 64)
+
+
+@pytest.mark.parametrize("config", [DEEPSEEK_V3, LLAMA_3_70B])
+def test_every_rank_has_all_heads_of_its_own_blocks_with_data_parallel_attention(
+    config: DecoderConfig,
+) -> None:
+    num_heads = config.kv_shape.num_kv_heads
+    shares = head_shares(config, 100, data_parallel_attention=True)
+    assert [share.rank for share in shares] == list(range(100))
+    assert {share.heads for share in shares} == {range(num_heads)}
+    assert {share.num_heads for share in shares} == {num_heads}
