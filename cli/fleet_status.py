@@ -147,6 +147,7 @@ def _status(
     seen: membership_pb2.MemberState, own: worker_pb2.StatusResponse | None, *, problem: str
 ) -> MemberStatus:
     member = seen.member
+    load = load_from_wire(own.load if own else seen.load)
     return MemberStatus(
         worker_id=member.worker_id,
         incarnation=member.incarnation or (own.incarnation if own else ""),
@@ -158,13 +159,13 @@ def _status(
         version=member.version,
         pid=member.pid,
         engine_pid=own.engine_pid if own else 0,
-        ranks=rank_statuses(member.ranks, own.rank_paces if own else ()),
+        ranks=rank_statuses(member.ranks, own.rank_paces if own else (), load.home_blocks_left),
         beat_age_s=seen.beat_age_s,
         uptime_s=own.uptime_s if own else 0.0,
         num_in_flight=seen.num_in_flight,
         indexed_blocks=seen.indexed_blocks,
         kv_transport=own.kv_transport if own else member.kv_transport,
-        load=load_from_wire(own.load if own else seen.load),
+        load=load,
         violations=list(own.violations) if own else [],
         problem=problem,
     )

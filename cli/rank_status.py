@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from cluster.membership.member import ranks_from_wire
@@ -18,23 +18,28 @@ class RankStatus(RankFacts):
     step_collectives_ms: float
     step_wait_ms: float
     step_skew_ms: float
+    kv_blocks_left: int | None
+    """Free and cached blocks of its own; None where the ranks share the heads of every block."""
 
 
 def rank_statuses(
-    facts: Iterable[membership_pb2.RankFacts], paces: Iterable[worker_pb2.RankPace]
+    facts: Iterable[membership_pb2.RankFacts],
+    paces: Iterable[worker_pb2.RankPace],
+    blocks_left: Sequence[int],
 ) -> list[RankStatus]:
-    """In the order of the facts."""
-    by_rank = {pace.rank: pace for pace in paces}
+    """In the order of the facts; `blocks_left` is by rank, or empty."""
+    by_rank, left = {pace.rank: pace for pace in paces}, dict(enumerate(blocks_left))
     return [
-        _status(each, by_rank.get(each.rank, worker_pb2.RankPace()))
+        _status(each, by_rank.get(each.rank, worker_pb2.RankPace()), left.get(each.rank))
         for each in ranks_from_wire(facts)
     ]
 
 
-def _status(facts: RankFacts, pace: worker_pb2.RankPace) -> RankStatus:
+def _status(facts: RankFacts, pace: worker_pb2.RankPace, blocks_left: int | None) -> RankStatus:
     return RankStatus(
         **asdict(facts),
         step_collectives_ms=pace.step_collectives_ms,
         step_wait_ms=pace.step_wait_ms,
         step_skew_ms=pace.step_skew_ms,
+        kv_blocks_left=blocks_left,
     )

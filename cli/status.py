@@ -62,7 +62,7 @@ def _print_ranks(groups: list[MemberStatus]) -> None:
         return
     print()
     table = Table(
-        *("WORKER", "RANK", "PID", "NODE", "DEVICE", "KV HEADS", "MEMORY", "GENERATION"),
+        *("WORKER", "RANK", "PID", "NODE", "DEVICE", "KV HEADS", "KV LEFT", "MEMORY", "GENERATION"),
         *("COLLECTIVES", "SKEW"),
     )
     for member in groups:
@@ -90,6 +90,7 @@ def _rank_cells(rank: RankStatus) -> list[str]:
         rank.node,
         rank.device,
         ",".join(map(str, rank.kv_heads)),
+        "-" if rank.kv_blocks_left is None else str(rank.kv_blocks_left),
         f"{rank.peak_bytes >> 20} MiB" if rank.peak_bytes else "-",
         str(rank.generation),
         f"{rank.step_collectives_ms:.2f} ms" if rank.step_collectives_ms else "-",

@@ -110,6 +110,13 @@ class EngineLoad:
     decode_row_ms: float = 0.0
     prefill_token_ms: float = 0.0
     prefill_pair_ms: float = 0.0
+    home_blocks_left: tuple[int, ...] = ()
+
+    @property
+    def room_blocks(self) -> int:
+        """Blocks that one sequence can have: those of the rank with the most, where ranks share
+        the blocks (cluster/block_homes.py)."""
+        return max(self.home_blocks_left, default=self.free_blocks + self.cached_blocks)
 
     @property
     def fault(self) -> str | None:
@@ -123,5 +130,5 @@ class EngineLoad:
         return None
 
 
-_LOAD_NAMES = tuple(item.name for item in fields(EngineLoad))
+_LOAD_NAMES = tuple(f.name for f in fields(EngineLoad) if f.name != "home_blocks_left")
 _load_values = attrgetter(*_LOAD_NAMES)

@@ -177,7 +177,7 @@ def timing_from_wire(message: generation_pb2.Timing) -> Timing:
     return Timing(**{f.name: getattr(message, f.name) for f in fields(Timing)})
 
 
-_LOAD_NAMES = tuple(item.name for item in fields(EngineLoad))
+_LOAD_NAMES = tuple(f.name for f in fields(EngineLoad) if f.name != "home_blocks_left")
 _load_values = attrgetter(*_LOAD_NAMES)
 
 
@@ -188,7 +188,8 @@ def load_to_wire(load: EngineLoad) -> worker_pb2.EngineLoad:
 
 def load_from_wire(message: worker_pb2.EngineLoad) -> EngineLoad:
     """The inverse of `load_to_wire`."""
-    return EngineLoad(**dict(zip(_LOAD_NAMES, _load_values(message), strict=True)))
+    numbers = dict(zip(_LOAD_NAMES, _load_values(message), strict=True))
+    return EngineLoad(**numbers, home_blocks_left=tuple(message.home_blocks_left))
 
 
 def pairing_to_wire(pairing: Pairing) -> handoff_pb2.Pairing:

@@ -144,6 +144,7 @@ class WorkerMetrics:
         self._sequences.labels("waiting").set(load.num_waiting)
         for state in _BLOCK_STATES:
             self._blocks.labels(state).set(getattr(load, f"{state}_blocks"))
+        self._ranks.blocks_left(load.home_blocks_left)
         self._leases.set(load.num_leases)
         self._preemptions.inc(max(0, load.num_preemptions - self._num_preemptions))
         self._num_preemptions = load.num_preemptions

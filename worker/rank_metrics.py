@@ -1,4 +1,4 @@
-"""How the ranks of an engine keep pace, for Prometheus."""
+"""How the ranks of an engine keep pace, and what room each has, for Prometheus."""
 
 from __future__ import annotations
 
@@ -31,7 +31,18 @@ class RankMetrics:
             "How much longer the fastest rank waited in a step than the slowest, at last.",
             registry=registry,
         )
+        self._blocks_left = Gauge(
+            "splitserve_worker_rank_kv_blocks_left",
+            "Free and cached KV blocks of a rank, by rank, where ranks share the blocks.",
+            ["rank"],
+            registry=registry,
+        )
         self._latest: tuple[RankWait, ...] = ()
+
+    def blocks_left(self, numbers: Sequence[int]) -> None:
+        """Of each rank; none where they share heads."""
+        for rank, number in enumerate(numbers):
+            self._blocks_left.labels(str(rank)).set(number)
 
     def take(self, waits: Sequence[RankWait]) -> None:
         """What the engine says of all its ranks."""

@@ -136,11 +136,11 @@ class FleetMember:
 
     @property
     def free_tokens(self) -> int | None:
-        """Tokens that fit now, evictable blocks included; None before the first report."""
+        """Tokens of one sequence that fit now, evictable blocks included; None before the first
+        report."""
         if not self.load.total_blocks:
             return None
-        num_blocks = self.load.free_blocks + self.load.cached_blocks
-        return num_blocks * self.member.pairing.block_size_tokens
+        return self.load.room_blocks * self.member.pairing.block_size_tokens
 
     def note_written(self, num_tokens: int) -> None:
         """A request is over that put the KV of at most so many new tokens into its pool.

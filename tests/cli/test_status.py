@@ -37,6 +37,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     spares: list[Any] = field(default_factory=list)
     restarts: list[Any] = field(default_factory=list)
     paces: list[Any] = field(default_factory=list)
+    load: Any = field(default_factory=lambda: LOAD)
 
     def add(
         self,
@@ -87,7 +88,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
         self.checks.append(request.check_invariants)
         return worker_pb2.StatusResponse(
             state="draining",
-            load=LOAD,
+            load=self.load,
             kv_transport="nixl/UCX shared memory",
             violations=self.violations if request.check_invariants else [],
             engine_pid=78,
@@ -168,7 +169,7 @@ def test_an_engine_of_several_ranks_has_a_line_for_each(fleet: FakeFleet) -> Non
     fleet.add("decode-0", "decode", ranks=((0,), (1, 2)))
     *_, heading, first, second = cli("status", "--grpc", fleet.address).stdout.splitlines()
     assert heading.split()[:3] == ["WORKER", "RANK", "PID"]
-    cells = ["decode-0", "0", "500", "here", "cpu", "0", "64", "MiB", "7", "-", "-"]
+    cells = ["decode-0", "0", "500", "here", "cpu", "0", "-", "64", "MiB", "7", "-", "-"]
     assert first.split() == cells
     assert second.split()[5] == "1,2"
     report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
@@ -198,6 +199,20 @@ def test_how_ranks_keep_pace_is_shown_beside_what_they_are(fleet: FakeFleet) -> 
     ranks = report["members"][0]["ranks"]
     assert [rank["step_skew_ms"] for rank in ranks] == [0.0, 0.125]
     assert {(rank["step_collectives_ms"], rank["step_wait_ms"]) for rank in ranks} == {(0.5, 0.25)}
+
+
+def test_the_blocks_that_each_rank_has_left_are_shown_where_ranks_share_blocks(
+    fleet: FakeFleet,
+) -> None:
+    fleet.add("decode-0", "decode", ranks=((0, 1), (0, 1)))
+    fleet.load = worker_pb2.EngineLoad(home_blocks_left=[12, 7])
+    *_, heading, first, second = cli("status", "--grpc", fleet.address).stdout.splitlines()
+    assert "KV HEADS  KV LEFT" in heading
+    assert (first.split()[6], second.split()[6]) == ("12", "7")
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    (member,) = report["members"]
+    assert [rank["kv_blocks_left"] for rank in member["ranks"]] == [12, 7]
+    assert member["load"]["home_blocks_left"] == [12, 7]
 
 
 @pytest.mark.parametrize("state", ["resting", "silent", "connecting"])

@@ -64,7 +64,9 @@ def _member(seen: membership_pb2.MemberState, *, check: bool) -> dict[str, Any]:
 def _ranks(
     member: membership_pb2.Member, own: worker_pb2.StatusResponse | None
 ) -> list[RankStatus]:
-    return rank_statuses(member.ranks, own.rank_paces if own else ())
+    if own is None:
+        return rank_statuses(member.ranks, (), ())
+    return rank_statuses(member.ranks, own.rank_paces, own.load.home_blocks_left)
 
 
 def _own_word(address: str, *, check: bool) -> worker_pb2.StatusResponse | None:

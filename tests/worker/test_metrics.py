@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.generation import EngineLoad
 from cluster.identity import Role
 from cluster.rank_facts import RankWait
 from worker.metrics import WorkerMetrics
@@ -28,3 +29,12 @@ def test_waits_of_ranks_are_counted_and_their_last_skew_is_shown() -> None:
     assert value_of(metrics, "rank_wait_seconds_total", rank="1") == 0.5
     assert value_of(metrics, "rank_collective_seconds_total", rank="0") == 6.0
     assert value_of(metrics, "rank_skew_seconds") == pytest.approx(0.15)
+
+
+def test_the_blocks_that_each_rank_has_left_are_shown_where_ranks_share_blocks() -> None:
+    metrics = WorkerMetrics(Role.DECODE, "decode-0")
+    metrics.engine_load(EngineLoad(free_blocks=9))
+    assert value_of(metrics, "rank_kv_blocks_left", rank="0") is None
+    metrics.engine_load(EngineLoad(free_blocks=9, home_blocks_left=(2, 7)))
+    assert value_of(metrics, "rank_kv_blocks_left", rank="0") == 2
+    assert value_of(metrics, "rank_kv_blocks_left", rank="1") == 7

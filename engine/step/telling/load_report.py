@@ -59,4 +59,10 @@ class LoadReport:
             decode_row_ms=meter.costs.told_row_ms,
             prefill_token_ms=token_ms,
             prefill_pair_ms=pair_ms,
+            home_blocks_left=self._blocks_left(),
         )
+
+    def _blocks_left(self) -> tuple[int, ...]:
+        """Of each home, where there are several."""
+        num_homes = self._pool.homes.num_ranks
+        return tuple(map(self._pool.available_at, range(num_homes))) if num_homes > 1 else ()

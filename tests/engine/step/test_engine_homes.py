@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cluster.block_hash import chain_names, pack_tokens
 from cluster.block_homes import BlockHomes
+from cluster.wire import load_from_wire, load_to_wire
 from engine.contract.commands import Submit
 from engine.offline.queue import Completion, collect
 from engine.step.engine import Engine
@@ -103,3 +104,18 @@ def test_prompts_at_both_homes_are_computed_side_by_side() -> None:
     engine.apply(Submit(request("b", [2] * 8, max_tokens=1)))
     run_until_ended(engine, ["a", "b"])
     assert runner.rows == [[2, 2]] * 4
+
+
+def test_what_is_left_is_told_by_home_and_a_sequence_has_the_most_of_it() -> None:
+    engine, _ = homes_engine()
+    engine.apply(Submit(request("a", [1] * 5, max_tokens=4)))
+    step(engine)
+    load = engine.load.now()
+    assert load.home_blocks_left == (3, 6)
+    assert (load.free_blocks, load.room_blocks) == (9, 6)
+    assert load_from_wire(load_to_wire(load)) == load
+
+
+def test_an_engine_with_one_home_tells_of_the_whole_pool_alone() -> None:
+    load = small_engine().load.now()
+    assert (load.home_blocks_left, load.room_blocks) == ((), 8)
