@@ -151,6 +151,30 @@ def explain(
 
 @app.command()
 @shows_errors
+def routes(
+    text: Annotated[str | None, typer.Argument(help="a user's message")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="no chat template around the text")] = False,
+    ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="token ids instead")] = None,
+    new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="a prompt of so many tokens that nobody has cached")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=0, help="of each choice; 0: all the room")] = 0,
+    n: Annotated[int, typer.Option(min=1, help="choices")] = 1,
+    tenant: Annotated[str, typer.Option(help="whose prefix cache counts")] = "",
+    cache_salt: Annotated[str, typer.Option(help="the request's own")] = "",
+    grpc: GrpcAddress = "127.0.0.1:50051",
+    output: Output = "table",
+) -> None:
+    """Show what each route of a prompt would cost now, without running it."""
+    from cli.routes import asked_for, show_routes
+
+    asked = asked_for(text, raw=raw, ids=ids, new_tokens=new_tokens)
+    asked.max_tokens, asked.n, asked.tenant, asked.cache_salt = max_tokens, n, tenant, cache_salt
+    raise typer.Exit(show_routes(grpc, asked, output=checked_form(output)))
+
+
+@app.command()
+@shows_errors
 def doctor(
     output: Output = "table",
     port: Annotated[int, typer.Option(help="HTTP port to look at")] = 8000,

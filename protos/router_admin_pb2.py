@@ -25,23 +25,27 @@ _sym_db = _symbol_database.Default()
 from protos import generation_pb2 as protos_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19protos/router_admin.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"D\n\x0f\x45xplainResponse\x12\x31\n\tdecisions\x18\x01 \x03(\x0b\x32\x1e.splitserve.worker.v1.Decision\"\x8e\x02\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x33\n\ncandidates\x18\x04 \x03(\x0b\x32\x1f.splitserve.worker.v1.Candidate\x12\x37\n\x07workers\x18\x05 \x03(\x0b\x32&.splitserve.worker.v1.WorkerAtDecision\x12\r\n\x05notes\x18\x06 \x03(\t\x12#\n\x05usage\x18\x07 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x08 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xea\x01\n\tCandidate\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x10\n\x08total_ms\x18\x04 \x01(\x01\x12\x10\n\x08queue_ms\x18\x05 \x01(\x01\x12\x12\n\nprefill_ms\x18\x06 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x07 \x01(\x01\x12\x12\n\nhandoff_ms\x18\x08 \x01(\x01\x12\x17\n\x0finterference_ms\x18\t \x01(\x01\x12\x11\n\tdecode_ms\x18\n \x01(\x01\x12\x11\n\tmemory_ms\x18\x0b \x01(\x01\"j\n\x10WorkerAtDecision\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x02 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\r2e\n\x0bRouterAdmin\x12V\n\x07\x45xplain\x12$.splitserve.worker.v1.ExplainRequest\x1a%.splitserve.worker.v1.ExplainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19protos/router_admin.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\"\xc0\x01\n\x0cPriceRequest\x12\x0e\n\x04\x63hat\x18\x01 \x01(\tH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12-\n\x03ids\x18\x03 \x01(\x0b\x32\x1e.splitserve.worker.v1.TokenIdsH\x00\x12\x14\n\nnew_tokens\x18\x04 \x01(\rH\x00\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\t\n\x01n\x18\x06 \x01(\r\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"D\n\x0f\x45xplainResponse\x12\x31\n\tdecisions\x18\x01 \x03(\x0b\x32\x1e.splitserve.worker.v1.Decision\"\x8e\x02\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x33\n\ncandidates\x18\x04 \x03(\x0b\x32\x1f.splitserve.worker.v1.Candidate\x12\x37\n\x07workers\x18\x05 \x03(\x0b\x32&.splitserve.worker.v1.WorkerAtDecision\x12\r\n\x05notes\x18\x06 \x03(\t\x12#\n\x05usage\x18\x07 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x08 \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xea\x01\n\tCandidate\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x10\n\x08total_ms\x18\x04 \x01(\x01\x12\x10\n\x08queue_ms\x18\x05 \x01(\x01\x12\x12\n\nprefill_ms\x18\x06 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x07 \x01(\x01\x12\x12\n\nhandoff_ms\x18\x08 \x01(\x01\x12\x17\n\x0finterference_ms\x18\t \x01(\x01\x12\x11\n\tdecode_ms\x18\n \x01(\x01\x12\x11\n\tmemory_ms\x18\x0b \x01(\x01\"j\n\x10WorkerAtDecision\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x02 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\r2\xb2\x01\n\x0bRouterAdmin\x12V\n\x07\x45xplain\x12$.splitserve.worker.v1.ExplainRequest\x1a%.splitserve.worker.v1.ExplainResponse\x12K\n\x05Price\x12\".splitserve.worker.v1.PriceRequest\x1a\x1e.splitserve.worker.v1.Decisionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.router_admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXPLAINREQUEST']._serialized_start=76
-  _globals['_EXPLAINREQUEST']._serialized_end=112
-  _globals['_EXPLAINRESPONSE']._serialized_start=114
-  _globals['_EXPLAINRESPONSE']._serialized_end=182
-  _globals['_DECISION']._serialized_start=185
-  _globals['_DECISION']._serialized_end=455
-  _globals['_CANDIDATE']._serialized_start=458
-  _globals['_CANDIDATE']._serialized_end=692
-  _globals['_WORKERATDECISION']._serialized_start=694
-  _globals['_WORKERATDECISION']._serialized_end=800
-  _globals['_ROUTERADMIN']._serialized_start=802
-  _globals['_ROUTERADMIN']._serialized_end=903
+  _globals['_PRICEREQUEST']._serialized_start=77
+  _globals['_PRICEREQUEST']._serialized_end=269
+  _globals['_TOKENIDS']._serialized_start=271
+  _globals['_TOKENIDS']._serialized_end=294
+  _globals['_EXPLAINREQUEST']._serialized_start=296
+  _globals['_EXPLAINREQUEST']._serialized_end=332
+  _globals['_EXPLAINRESPONSE']._serialized_start=334
+  _globals['_EXPLAINRESPONSE']._serialized_end=402
+  _globals['_DECISION']._serialized_start=405
+  _globals['_DECISION']._serialized_end=675
+  _globals['_CANDIDATE']._serialized_start=678
+  _globals['_CANDIDATE']._serialized_end=912
+  _globals['_WORKERATDECISION']._serialized_start=914
+  _globals['_WORKERATDECISION']._serialized_end=1020
+  _globals['_ROUTERADMIN']._serialized_start=1023
+  _globals['_ROUTERADMIN']._serialized_end=1201
 # @@protoc_insertion_point(module_scope)

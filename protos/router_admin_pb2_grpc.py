@@ -39,6 +39,11 @@ class RouterAdminStub:
                 request_serializer=protos_dot_router__admin__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=protos_dot_router__admin__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Price = channel.unary_unary(
+                '/splitserve.worker.v1.RouterAdmin/Price',
+                request_serializer=protos_dot_router__admin__pb2.PriceRequest.SerializeToString,
+                response_deserializer=protos_dot_router__admin__pb2.Decision.FromString,
+                _registered_method=True)
 
 
 class RouterAdminServicer:
@@ -52,6 +57,14 @@ class RouterAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Price(self, request, context):
+        """What each way to serve a prompt would cost now, and which one would be taken. Nothing runs and
+        nothing is counted: the next request may meet another fleet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -59,6 +72,11 @@ def add_RouterAdminServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=protos_dot_router__admin__pb2.ExplainRequest.FromString,
                     response_serializer=protos_dot_router__admin__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Price': grpc.unary_unary_rpc_method_handler(
+                    servicer.Price,
+                    request_deserializer=protos_dot_router__admin__pb2.PriceRequest.FromString,
+                    response_serializer=protos_dot_router__admin__pb2.Decision.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -88,6 +106,33 @@ class RouterAdmin:
             '/splitserve.worker.v1.RouterAdmin/Explain',
             protos_dot_router__admin__pb2.ExplainRequest.SerializeToString,
             protos_dot_router__admin__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Price(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.RouterAdmin/Price',
+            protos_dot_router__admin__pb2.PriceRequest.SerializeToString,
+            protos_dot_router__admin__pb2.Decision.FromString,
             options,
             channel_credentials,
             insecure,

@@ -31,11 +31,13 @@ from cluster.tls.watched import WatchedCertificates
 from cluster.world import World
 from router.api.http.server import HttpServer
 from router.app import build_app
+from router.control.route_prices import PromptReader
 from router.dispatch.stream import TokenSource
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
 from router.front.limits import Descriptors, DoorLimits, shared_descriptors
+from router.front.operator_prompts import OperatorPrompts
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
@@ -70,8 +72,9 @@ class WorkerPlane(Protocol):
         """None when a decode worker takes work; else what is missing."""
         ...
 
-    def register(self, server: RpcServer) -> None:
-        """Adds the services for workers and operators; before the server starts."""
+    def register(self, server: RpcServer, reader: PromptReader) -> None:
+        """Adds the services for workers and operators; before the server starts. `reader` makes
+        tokens of the prompts that operators ask about."""
         ...
 
     async def start(self) -> None:
@@ -166,7 +169,7 @@ class RouterProcess:
         http = self._http_server()
         closers.push_async_callback(http.stop)
         closers.push_async_callback(self._grpc.stop, STOP_GRACE_S)
-        self._workers.register(self._grpc.fleets)
+        self._workers.register(self._grpc.fleets, OperatorPrompts(self._door.pipeline))
         grpc_port = await self._grpc.start()
         closers.push_async_callback(self._workers.close)
         await self._workers.start()

@@ -83,8 +83,8 @@ class MembershipLink(Protocol):
 
 
 class OperatorLink(Protocol):
-    """To a router (members, explain) or a worker (status). Every call fails with DeadlineExceeded
-    after `timeout_s`."""
+    """To a router (members, explain, price) or a worker (status). Every call fails with
+    DeadlineExceeded after `timeout_s`."""
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         """A router's view of its fleet."""
@@ -93,6 +93,11 @@ class OperatorLink(Protocol):
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
     ) -> router_admin_pb2.ExplainResponse:
         """A router's decisions on one request."""
+
+    async def price(
+        self, request: router_admin_pb2.PriceRequest, *, timeout_s: float
+    ) -> router_admin_pb2.Decision:
+        """How a router would serve a prompt now."""
 
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float

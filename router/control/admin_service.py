@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import grpc
 
+from cluster.errors import SplitserveError
+from cluster.rpc import abort
 from protos import router_admin_pb2, router_admin_pb2_grpc
 from router.control.decision_message import decision_to_wire
+from router.control.route_prices import RoutePrices
 from router.telemetry.decisions import DecisionLog
 
 ADMIN_SERVICE_NAME = "splitserve.worker.v1.RouterAdmin"
@@ -14,8 +17,9 @@ ADMIN_SERVICE_NAME = "splitserve.worker.v1.RouterAdmin"
 class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
     """The gRPC servicer; reads only."""
 
-    def __init__(self, decisions: DecisionLog) -> None:
+    def __init__(self, decisions: DecisionLog, prices: RoutePrices) -> None:
         self._decisions = decisions
+        self._prices = prices
 
     async def Explain(
         self, request: router_admin_pb2.ExplainRequest, context: grpc.aio.ServicerContext
@@ -23,3 +27,12 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
         """Every decision that is kept under the client's id; an unknown id has none."""
         found = self._decisions.known_as(request.request_id) if request.request_id else []
         return router_admin_pb2.ExplainResponse(decisions=map(decision_to_wire, found))
+
+    async def Price(
+        self, request: router_admin_pb2.PriceRequest, context: grpc.aio.ServicerContext
+    ) -> router_admin_pb2.Decision:
+        """As a request would be routed now; its status is the one that the request would have."""
+        try:
+            return decision_to_wire(await self._prices.price(request, context.peer()))
+        except SplitserveError as error:
+            await abort(context, error)

@@ -18,12 +18,14 @@ from protos import membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
+from router.control.route_prices import PromptReader, RoutePrices
 from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.dispatch.attempts import AttemptRules
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.fleet_room import FleetRoom
 from router.dispatch.retry_budget import RetryBudget
+from router.dispatch.routing import RoutingDesk
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
 from router.fleet.fleet_time import FleetTime
@@ -50,6 +52,7 @@ class FleetPlane:
         *,
         on_loss: OnLoss = lambda loss: None,
     ) -> None:
+        self._world = world
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
         self.lag.publish(self.metrics.registry)
@@ -66,6 +69,7 @@ class FleetPlane:
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
+        self._desk = RoutingDesk(self.fleet, self._index, estimates, world.chance)
         self.source = Dispatcher(
             admission,
             self.fleet,
@@ -73,7 +77,7 @@ class FleetPlane:
             estimates,
             self.metrics,
             self.decisions,
-            chance=world.chance,
+            desk=self._desk,
             rules=AttemptRules(retries, options.continue_streams),
         )
         self._service = self._membership_service(options, own, admission, awake)
@@ -92,9 +96,10 @@ class FleetPlane:
         """None when a decode worker takes work; else what is missing."""
         return self.fleet.why_not_ready()
 
-    def register(self, server: RpcServer) -> None:
+    def register(self, server: RpcServer, reader: PromptReader) -> None:
         """Adds the services for workers and operators; before the server starts. They answer while
         no worker is there: the first one could not join otherwise."""
+        prices = RoutePrices(self._desk, self.fleet, reader, self._world)
         server.add(
             membership_pb2_grpc.add_MembershipServicer_to_server,
             self._service,
@@ -103,7 +108,7 @@ class FleetPlane:
         )
         server.add(
             router_admin_pb2_grpc.add_RouterAdminServicer_to_server,
-            RouterAdminService(self.decisions),
+            RouterAdminService(self.decisions, prices),
             ADMIN_SERVICE_NAME,
             always_ready=True,
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from random import Random
 
 from cluster.errors import ContextTooLong, InternalError, NoWorker, SplitserveError, status_of
 from cluster.generation import Timing, Usage
@@ -59,7 +58,7 @@ class Dispatcher:
         metrics: RouterMetrics,
         decisions: DecisionLog,
         *,
-        chance: Random,
+        desk: RoutingDesk,
         rules: AttemptRules,
     ) -> None:
         self._admission = admission
@@ -68,7 +67,7 @@ class Dispatcher:
         self._estimates = estimates
         self._metrics = metrics
         self._decisions = decisions
-        self._desk = RoutingDesk(fleet, index, estimates, chance)
+        self._desk = desk
         self._rules = rules
         self._share = LoopShare()
         self._evacuation = Evacuation(fleet, is_on=rules.continues)

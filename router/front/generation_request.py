@@ -169,10 +169,3 @@ def check_salt(salt: str) -> str:
             param="cache_salt",
         )
     return salt
-
-
-def combined_salt(tenant: str, cache_salt: str) -> str:
-    """The server's tenant and the client's salt; no client salt can name another tenant."""
-    if not cache_salt:
-        return tenant
-    return f"{len(tenant)}:{tenant}:{cache_salt}"

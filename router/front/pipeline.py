@@ -41,7 +41,6 @@ from router.front.generation_request import (
     Prompt,
     TextOptions,
     Wishes,
-    combined_salt,
 )
 from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
@@ -51,6 +50,7 @@ from router.front.spending import reserved, settle
 from router.front.text_work import Door, ReadBody, TextWork
 from router.pricing.answer_lengths import AnswerLengths
 from router.tenants.account import Account
+from router.tenants.tenant import combined_salt
 from router.text.choice import ChoiceText, SilentChoice, TextDelta
 from router.text.choice_count import ChoiceCount, new_counts, num_tokens_of
 from router.text.stop_strings import StopStrings

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cli.explain import table_of
+from cli.decision_view import table_of
 from protos import generation_pb2, router_admin_pb2, router_admin_pb2_grpc
 from tests.cli.run_cli import cli
 

@@ -3,15 +3,31 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from zlib import crc32
 
 from cluster.config import RouterOptions
+from cluster.deadline import Deadline
 from cluster.identity import Role
 from cluster.membership.member import Member
 from cluster.pairing import Pairing
 from cluster.rpc import RpcServer
 from cluster.world import World
+from protos import router_admin_pb2
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
+
+
+class Words:
+    """A PromptReader: a text has a token for each word, a chat one more."""
+
+    async def tokens_of(
+        self, asked: router_admin_pb2.PriceRequest, peer: str, deadline: Deadline
+    ) -> list[int]:
+        if asked.WhichOneof("prompt") == "ids":
+            return list(asked.ids.ids)
+        text = f"user {asked.chat}" if asked.chat else asked.text
+        return [crc32(word.encode()) % 1000 for word in text.split()]
+
 
 PAIRING = Pairing(
     weights_digest="aa",
@@ -62,7 +78,7 @@ async def served_plane(
     """A plane, and the address at which workers and operators reach it."""
     async with running_plane(own, world, **options) as plane:
         server = RpcServer("127.0.0.1", 0)
-        plane.register(server)
+        plane.register(server, Words())
         port = await server.start()
         try:
             yield plane, f"127.0.0.1:{port}"

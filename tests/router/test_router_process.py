@@ -23,6 +23,7 @@ from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
 from cluster.supervisor.ports import claimed_port
 from cluster.world import World
+from router.control.route_prices import PromptReader
 from router.front.readiness import REMEMBERED_S, ContextLimit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.router_process import Addresses, RouterProcess
@@ -45,7 +46,7 @@ class FakeWorkers:
     def why_not_ready(self) -> str | None:
         return self.missing
 
-    def register(self, server: RpcServer) -> None:
+    def register(self, server: RpcServer, reader: PromptReader) -> None:
         """A service without methods."""
         server.add(lambda servicer, to: None, None, FLEETS_SERVICE, always_ready=True)
 

@@ -35,9 +35,9 @@ from router.front.generation_request import (
     TextPrompt,
     Wishes,
     checked_seed,
-    combined_salt,
 )
 from router.front.pipeline import CompletionPipeline
+from router.tenants.tenant import combined_salt
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text.stop_strings import StopAutomaton
 from router.text_worker.in_process import InProcessText
