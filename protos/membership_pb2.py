@@ -26,7 +26,7 @@ from protos import handoff_pb2 as protos_dot_handoff__pb2
 from protos import worker_pb2 as protos_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/membership.proto\x12\x14splitserve.worker.v1\x1a\x14protos/handoff.proto\x1a\x13protos/worker.proto\"\xf4\x02\n\x06Member\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x19\n\x11kv_events_address\x18\x05 \x01(\t\x12\x19\n\x11kv_replay_address\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x08 \x01(\r\x12.\n\x07pairing\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x14\n\x0ckv_transport\x18\n \x01(\t\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x0b\n\x03pid\x18\x0c \x01(\x04\x12\x18\n\x10prefix_cache_off\x18\r \x01(\x08\x12.\n\x05ranks\x18\x0e \x03(\x0b\x32\x1f.splitserve.worker.v1.RankFacts\x12\x14\n\x0cmax_num_seqs\x18\x0f \x01(\r\"\xb9\x01\n\tRankFacts\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0b\n\x03pid\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x10\n\x08kv_heads\x18\x06 \x03(\r\x12\x14\n\x0cweight_bytes\x18\x07 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x08 \x01(\x04\x12\x12\n\npeak_bytes\x18\t \x01(\x04\x12\x11\n\tloaded_as\x18\n \x01(\t\";\n\x0bJoinRequest\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\"8\n\x0cJoinResponse\x12\x17\n\x0f\x62\x65\x61t_interval_s\x18\x01 \x01(\x01\x12\x0f\n\x07lease_s\x18\x02 \x01(\x01\"\x8d\x01\n\x0b\x42\x65\x61tRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12.\n\x04load\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12\x14\n\x0ckv_transport\x18\x05 \x01(\t\"\x1d\n\x0c\x42\x65\x61tResponse\x12\r\n\x05known\x18\x01 \x01(\x08\"6\n\x0cLeaveRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse\"L\n\x0bSpareWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\":\n\x0cRestartCount\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"{\n\x10SupervisorReport\x12\x31\n\x06spares\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.SpareWorker\x12\x34\n\x08restarts\x18\x02 \x03(\x0b\x32\".splitserve.worker.v1.RestartCount\"\x17\n\x15SupervisorReportTaken\"\x10\n\x0eMembersRequest\"\xbd\x01\n\x0bMemberState\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\x12.\n\x04load\x18\x02 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x12\n\nbeat_age_s\x18\x03 \x01(\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12\x15\n\rnum_in_flight\x18\x05 \x01(\r\x12\x16\n\x0eindexed_blocks\x18\x06 \x01(\x04\"\xfc\x01\n\x0fMembersResponse\x12\x32\n\x07members\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.MemberState\x12\x12\n\nnum_queued\x18\x02 \x01(\r\x12\x15\n\rnum_in_flight\x18\x03 \x01(\r\x12\x10\n\x08uptime_s\x18\x04 \x01(\x01\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x31\n\x06spares\x18\x06 \x03(\x0b\x32!.splitserve.worker.v1.SpareWorker\x12\x34\n\x08restarts\x18\x07 \x03(\x0b\x32\".splitserve.worker.v1.RestartCount2\xb7\x03\n\nMembership\x12M\n\x04Join\x12!.splitserve.worker.v1.JoinRequest\x1a\".splitserve.worker.v1.JoinResponse\x12M\n\x04\x42\x65\x61t\x12!.splitserve.worker.v1.BeatRequest\x1a\".splitserve.worker.v1.BeatResponse\x12P\n\x05Leave\x12\".splitserve.worker.v1.LeaveRequest\x1a#.splitserve.worker.v1.LeaveResponse\x12\x61\n\nSupervised\x12&.splitserve.worker.v1.SupervisorReport\x1a+.splitserve.worker.v1.SupervisorReportTaken\x12V\n\x07Members\x12$.splitserve.worker.v1.MembersRequest\x1a%.splitserve.worker.v1.MembersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/membership.proto\x12\x14splitserve.worker.v1\x1a\x14protos/handoff.proto\x1a\x13protos/worker.proto\"\xa5\x03\n\x06Member\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x19\n\x11kv_events_address\x18\x05 \x01(\t\x12\x19\n\x11kv_replay_address\x18\x06 \x01(\t\x12\r\n\x05model\x18\x07 \x01(\t\x12\x1a\n\x12max_context_tokens\x18\x08 \x01(\r\x12.\n\x07pairing\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x14\n\x0ckv_transport\x18\n \x01(\t\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x0b\n\x03pid\x18\x0c \x01(\x04\x12\x18\n\x10prefix_cache_off\x18\r \x01(\x08\x12.\n\x05ranks\x18\x0e \x03(\x0b\x32\x1f.splitserve.worker.v1.RankFacts\x12\x14\n\x0cmax_num_seqs\x18\x0f \x01(\r\x12\x15\n\rkv_events_key\x18\x10 \x01(\t\x12\x18\n\x10kv_reader_secret\x18\x11 \x01(\t\"\xb9\x01\n\tRankFacts\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0b\n\x03pid\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x10\n\x08kv_heads\x18\x06 \x03(\r\x12\x14\n\x0cweight_bytes\x18\x07 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x08 \x01(\x04\x12\x12\n\npeak_bytes\x18\t \x01(\x04\x12\x11\n\tloaded_as\x18\n \x01(\t\";\n\x0bJoinRequest\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\"8\n\x0cJoinResponse\x12\x17\n\x0f\x62\x65\x61t_interval_s\x18\x01 \x01(\x01\x12\x0f\n\x07lease_s\x18\x02 \x01(\x01\"\x8d\x01\n\x0b\x42\x65\x61tRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12.\n\x04load\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12\x14\n\x0ckv_transport\x18\x05 \x01(\t\"\x1d\n\x0c\x42\x65\x61tResponse\x12\r\n\x05known\x18\x01 \x01(\x08\"6\n\x0cLeaveRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x0f\n\rLeaveResponse\"L\n\x0bSpareWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\":\n\x0cRestartCount\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"{\n\x10SupervisorReport\x12\x31\n\x06spares\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.SpareWorker\x12\x34\n\x08restarts\x18\x02 \x03(\x0b\x32\".splitserve.worker.v1.RestartCount\"\x17\n\x15SupervisorReportTaken\"\x10\n\x0eMembersRequest\"\xbd\x01\n\x0bMemberState\x12,\n\x06member\x18\x01 \x01(\x0b\x32\x1c.splitserve.worker.v1.Member\x12.\n\x04load\x18\x02 \x01(\x0b\x32 .splitserve.worker.v1.EngineLoad\x12\x12\n\nbeat_age_s\x18\x03 \x01(\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12\x15\n\rnum_in_flight\x18\x05 \x01(\r\x12\x16\n\x0eindexed_blocks\x18\x06 \x01(\x04\"\xfc\x01\n\x0fMembersResponse\x12\x32\n\x07members\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.MemberState\x12\x12\n\nnum_queued\x18\x02 \x01(\r\x12\x15\n\rnum_in_flight\x18\x03 \x01(\r\x12\x10\n\x08uptime_s\x18\x04 \x01(\x01\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x31\n\x06spares\x18\x06 \x03(\x0b\x32!.splitserve.worker.v1.SpareWorker\x12\x34\n\x08restarts\x18\x07 \x03(\x0b\x32\".splitserve.worker.v1.RestartCount2\xb7\x03\n\nMembership\x12M\n\x04Join\x12!.splitserve.worker.v1.JoinRequest\x1a\".splitserve.worker.v1.JoinResponse\x12M\n\x04\x42\x65\x61t\x12!.splitserve.worker.v1.BeatRequest\x1a\".splitserve.worker.v1.BeatResponse\x12P\n\x05Leave\x12\".splitserve.worker.v1.LeaveRequest\x1a#.splitserve.worker.v1.LeaveResponse\x12\x61\n\nSupervised\x12&.splitserve.worker.v1.SupervisorReport\x1a+.splitserve.worker.v1.SupervisorReportTaken\x12V\n\x07Members\x12$.splitserve.worker.v1.MembersRequest\x1a%.splitserve.worker.v1.MembersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,35 +34,35 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.membership_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MEMBER']._serialized_start=93
-  _globals['_MEMBER']._serialized_end=465
-  _globals['_RANKFACTS']._serialized_start=468
-  _globals['_RANKFACTS']._serialized_end=653
-  _globals['_JOINREQUEST']._serialized_start=655
-  _globals['_JOINREQUEST']._serialized_end=714
-  _globals['_JOINRESPONSE']._serialized_start=716
-  _globals['_JOINRESPONSE']._serialized_end=772
-  _globals['_BEATREQUEST']._serialized_start=775
-  _globals['_BEATREQUEST']._serialized_end=916
-  _globals['_BEATRESPONSE']._serialized_start=918
-  _globals['_BEATRESPONSE']._serialized_end=947
-  _globals['_LEAVEREQUEST']._serialized_start=949
-  _globals['_LEAVEREQUEST']._serialized_end=1003
-  _globals['_LEAVERESPONSE']._serialized_start=1005
-  _globals['_LEAVERESPONSE']._serialized_end=1020
-  _globals['_SPAREWORKER']._serialized_start=1022
-  _globals['_SPAREWORKER']._serialized_end=1098
-  _globals['_RESTARTCOUNT']._serialized_start=1100
-  _globals['_RESTARTCOUNT']._serialized_end=1158
-  _globals['_SUPERVISORREPORT']._serialized_start=1160
-  _globals['_SUPERVISORREPORT']._serialized_end=1283
-  _globals['_SUPERVISORREPORTTAKEN']._serialized_start=1285
-  _globals['_SUPERVISORREPORTTAKEN']._serialized_end=1308
-  _globals['_MEMBERSREQUEST']._serialized_start=1310
-  _globals['_MEMBERSREQUEST']._serialized_end=1326
-  _globals['_MEMBERSTATE']._serialized_start=1329
-  _globals['_MEMBERSTATE']._serialized_end=1518
-  _globals['_MEMBERSRESPONSE']._serialized_start=1521
-  _globals['_MEMBERSRESPONSE']._serialized_end=1773
-  _globals['_MEMBERSHIP']._serialized_start=1776
-  _globals['_MEMBERSHIP']._serialized_end=2215
+  _globals['_MEMBER']._serialized_end=514
+  _globals['_RANKFACTS']._serialized_start=517
+  _globals['_RANKFACTS']._serialized_end=702
+  _globals['_JOINREQUEST']._serialized_start=704
+  _globals['_JOINREQUEST']._serialized_end=763
+  _globals['_JOINRESPONSE']._serialized_start=765
+  _globals['_JOINRESPONSE']._serialized_end=821
+  _globals['_BEATREQUEST']._serialized_start=824
+  _globals['_BEATREQUEST']._serialized_end=965
+  _globals['_BEATRESPONSE']._serialized_start=967
+  _globals['_BEATRESPONSE']._serialized_end=996
+  _globals['_LEAVEREQUEST']._serialized_start=998
+  _globals['_LEAVEREQUEST']._serialized_end=1052
+  _globals['_LEAVERESPONSE']._serialized_start=1054
+  _globals['_LEAVERESPONSE']._serialized_end=1069
+  _globals['_SPAREWORKER']._serialized_start=1071
+  _globals['_SPAREWORKER']._serialized_end=1147
+  _globals['_RESTARTCOUNT']._serialized_start=1149
+  _globals['_RESTARTCOUNT']._serialized_end=1207
+  _globals['_SUPERVISORREPORT']._serialized_start=1209
+  _globals['_SUPERVISORREPORT']._serialized_end=1332
+  _globals['_SUPERVISORREPORTTAKEN']._serialized_start=1334
+  _globals['_SUPERVISORREPORTTAKEN']._serialized_end=1357
+  _globals['_MEMBERSREQUEST']._serialized_start=1359
+  _globals['_MEMBERSREQUEST']._serialized_end=1375
+  _globals['_MEMBERSTATE']._serialized_start=1378
+  _globals['_MEMBERSTATE']._serialized_end=1567
+  _globals['_MEMBERSRESPONSE']._serialized_start=1570
+  _globals['_MEMBERSRESPONSE']._serialized_end=1822
+  _globals['_MEMBERSHIP']._serialized_start=1825
+  _globals['_MEMBERSHIP']._serialized_end=2264
 # @@protoc_insertion_point(module_scope)

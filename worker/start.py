@@ -5,6 +5,7 @@ from __future__ import annotations
 from cluster import VERSION
 from cluster.config import WorkerOptions
 from cluster.identity import WorkerKey
+from cluster.kv_events.keys import ReaderKeys
 from cluster.membership.member import Member
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
@@ -64,10 +65,12 @@ def member_of(
     *,
     address: str,
     events: tuple[str, str],
+    event_keys: ReaderKeys,
     model: str,
     pid: int,
 ) -> Member:
-    """What the fleet is told; `events` are the addresses of KV events and of their replay."""
+    """What the fleet is told; `events` are the addresses of KV events and of their replay,
+    for whoever has `event_keys`."""
     return Member(
         worker_id=spec.worker_id,
         incarnation=spec.incarnation,
@@ -78,6 +81,8 @@ def member_of(
         max_context_tokens=ready.max_context_tokens,
         kv_events_address=events[0],
         kv_replay_address=events[1],
+        kv_events_key=event_keys.worker,
+        kv_reader_secret=event_keys.secret,
         kv_transport=ready.kv_transport,
         version=VERSION,
         pid=pid,

@@ -21,6 +21,7 @@ from cluster.config import WorkerOptions
 from cluster.errors import InternalError
 from cluster.identity import WorkerKey, new_incarnation
 from cluster.join_guard import join_guards
+from cluster.kv_events.keys import EventKeys
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.locks import check_worker
 from cluster.logs import configure_logging, get_logger
@@ -111,6 +112,7 @@ class WorkerProcess:
         )
         world = surroundings.world
         self._lifespan = Lifespan(clock=world.clock)
+        self._event_keys = EventKeys.new()
         self._lag = LoopLag()
         self._closers = contextlib.AsyncExitStack()
         self._background = Background(self._on_loss, clock=world.clock, sleep=world.sleep)
@@ -164,7 +166,15 @@ class WorkerProcess:
         engine.observe(_telling(publisher, metrics))
         self._open_role(engine, ready, spec, metrics)
         name = self._options.model.served_name or card.name
-        member = member_of(spec, ready, address=address, events=events, model=name, pid=os.getpid())
+        member = member_of(
+            spec,
+            ready,
+            address=address,
+            events=events,
+            event_keys=self._event_keys.of_readers,
+            model=name,
+            pid=os.getpid(),
+        )
         self._closers.push_async_callback(self._place.leave)
         await self._place.offer(member, engine)
         facts = facts_of(spec, ready, metrics_port=metrics_port)
@@ -199,6 +209,7 @@ class WorkerProcess:
             self._options.kv_events_port,
             self._options.kv_replay_port,
             engine.snapshot,
+            keys=self._event_keys,
         )
 
     def _open_role(

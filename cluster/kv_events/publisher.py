@@ -19,6 +19,7 @@ import zmq.asyncio
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.deadline import Sleep
 from cluster.errors import ConfigError, SplitserveError
+from cluster.kv_events.keys import HANDSHAKE_BYTES, EventGate, EventKeys
 from cluster.kv_events.replay_buffer import ReplayBuffer
 from cluster.kv_events.wire import (
     END,
@@ -67,10 +68,11 @@ class KvEventPublisher:
         snapshot: Callable[[], Awaitable[list[CachedBlock]]],
         *,
         buffer: ReplayBuffer | None = None,
+        keys: EventKeys | None = None,
         topic: str = "",
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`start` listens on `host`."""
+        """`start` listens on `host`. Without `keys` it tells everybody."""
         self._endpoints = (f"tcp://{host}:{port}", f"tcp://{host}:{replay_port}")
         self._host = host
         self._snapshot = snapshot
@@ -79,9 +81,11 @@ class KvEventPublisher:
         self._sleep = sleep
         self._share = LoopShare()
         self._next_number = 0
-        self._contexts = (zmq.Context(), zmq.asyncio.Context())
-        self._pub = self._contexts[0].socket(zmq.PUB)
-        self._replay = self._contexts[1].socket(zmq.ROUTER)
+        self._keys = keys
+        self._gate: EventGate | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._pub = self._context.socket(zmq.PUB)
+        self._replay = zmq.asyncio.Context(self._context).socket(zmq.ROUTER)
         self._background = Background(_never_needed)
 
     async def start(self, advertised: str | None = None) -> tuple[str, str]:
@@ -90,10 +94,15 @@ class KvEventPublisher:
 
         Raises ConfigError for a taken port.
         """
+        if self._keys is not None:
+            self._gate = EventGate(self._context, self._keys)
         for socket in (self._pub, self._replay):
             socket.set_hwm(SEND_QUEUE_MESSAGES)
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.MAXMSGSIZE, MAX_REQUEST_BYTES)
+            if self._gate is not None:
+                socket.setsockopt(zmq.MAXMSGSIZE, MAX_REQUEST_BYTES + HANDSHAKE_BYTES)
+                self._gate.guard(socket)
         self._replay.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a part of an answer is never dropped
         pub = self._bind(self._pub, self._endpoints[0])
         replay = self._bind(self._replay, self._endpoints[1])
@@ -121,8 +130,11 @@ class KvEventPublisher:
     async def stop(self) -> None:
         """Closes both sockets; idempotent."""
         await self._background.close()
-        for context in self._contexts:
-            context.destroy(linger=0)
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+        self._replay.close(linger=0)
+        self._context.destroy(linger=0)
 
     def _bind(self, socket: zmq.Socket[bytes] | zmq.asyncio.Socket, endpoint: str) -> str:
         """The port that was taken."""

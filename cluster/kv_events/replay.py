@@ -7,6 +7,7 @@ import asyncio
 import zmq
 import zmq.asyncio
 
+from cluster.kv_events.keys import ReaderKeys
 from cluster.kv_events.wire import END, MAX_MESSAGE_BYTES, decode_sequence
 from cluster.process.loop_share import LoopShare
 
@@ -19,7 +20,11 @@ ReplayMessage = tuple[int, bytes]
 
 
 async def ask(
-    context: zmq.asyncio.Context, address: str, start: bytes, share: LoopShare
+    context: zmq.asyncio.Context,
+    address: str,
+    start: bytes,
+    share: LoopShare,
+    keys: ReaderKeys | None = None,
 ) -> list[ReplayMessage]:
     """The answer to one request, without its END; `start` as in `cluster.kv_events.wire`.
 
@@ -30,6 +35,8 @@ async def ask(
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, MAX_ANSWER_MESSAGES)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        if keys is not None:
+            keys.put_on(socket)
         socket.connect(address)
         await socket.send_multipart((b"", start))
         return await _read_answer(socket, share)

@@ -22,6 +22,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from cluster.cache_change import CacheChange
 from cluster.deadline import Deadline
+from cluster.kv_events.keys import ReaderKeys
 from cluster.kv_events.replay import ReplayMessage, ask
 from cluster.kv_events.wire import (
     END,
@@ -57,6 +58,8 @@ class EventAddresses:
     replay: str
     """Empty: it has nothing to say of the past."""
     topic: str = ""
+    keys: ReaderKeys | None = None
+    """None: it tells everybody."""
 
 
 class EventListener(Protocol):
@@ -112,6 +115,8 @@ class KvEventSubscriber:
             sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
             monitor = sub.get_monitor_socket(_CONNECTED)
             sub.setsockopt_string(zmq.SUBSCRIBE, self._addresses.topic)
+            if self._addresses.keys is not None:
+                self._addresses.keys.put_on(sub)
             sub.connect(self._addresses.pub)
             await self._follow(context, sub, monitor)
         finally:
@@ -206,7 +211,8 @@ class KvEventSubscriber:
         if not self._addresses.replay:
             return None
         try:
-            return await ask(context, self._addresses.replay, start, self._share)
+            told = self._addresses
+            return await ask(context, told.replay, start, self._share, told.keys)
         except (TimeoutError, ValueError) as failure:
             _log.warning(
                 "a worker did not list its cached blocks; asking again",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 
 from cluster.errors import InvalidRequest
 from cluster.generation import EngineLoad
@@ -23,6 +23,7 @@ MAX_SEQS = 2**20
 MAX_KV_HEADS = 65_536
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _PAIRING_LIMITS = {
     "block_size_tokens": MAX_BLOCK_SIZE_TOKENS,
     "num_layers": 4096,
@@ -46,6 +47,8 @@ class Member:
     max_context_tokens: int
     kv_events_address: str = ""
     kv_replay_address: str = ""
+    kv_events_key: str = ""
+    kv_reader_secret: str = field(default="", repr=False)
     kv_transport: str = ""
     version: str = ""
     pid: int = 0
@@ -69,6 +72,8 @@ class Member:
         _check_address("address", self.address)
         for name in ("kv_events_address", "kv_replay_address"):
             _check_endpoint(name, getattr(self, name))
+        for name in ("kv_events_key", "kv_reader_secret"):
+            _check_key(name, getattr(self, name))
         for name in ("model", "kv_transport", "version"):
             _check_length(name, getattr(self, name))
         _check_between("max_context_tokens", self.max_context_tokens, MAX_CONTEXT_TOKENS)
@@ -191,6 +196,12 @@ def _check_endpoint(name: str, value: str) -> None:
     if not value.startswith("tcp://"):
         raise InvalidRequest(f"{name} is {value[:64]!r}; it must be tcp://host:port", param=name)
     _check_address(name, value.removeprefix("tcp://"))
+
+
+def _check_key(name: str, value: str) -> None:
+    """The value is not repeated: it may be a secret."""
+    if value and not _KEY.fullmatch(value):
+        raise InvalidRequest(f"{name} is no key of ZMQ's, which has 40 letters of Z85", param=name)
 
 
 def _check_between(name: str, value: int, high: int) -> None:

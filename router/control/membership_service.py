@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -138,7 +138,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             item = self._fleet.find(state.member.key)
             states.append(
                 membership_pb2.MemberState(
-                    member=member_to_wire(state.member),
+                    member=member_to_wire(replace(state.member, kv_reader_secret="")),
                     load=load_to_wire(state.load),
                     beat_age_s=max(0.0, self._clock() - state.heard_s),
                     state=self._fleet.state_of(item) if item else "ready",

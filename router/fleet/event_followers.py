@@ -13,6 +13,7 @@ import zmq.asyncio
 
 from cluster.cache_change import CacheChange
 from cluster.identity import WorkerKey
+from cluster.kv_events.keys import ReaderKeys
 from cluster.kv_events.subscriber import EventAddresses, KvEventSubscriber
 from cluster.logs import get_logger
 from cluster.membership.member import Member
@@ -134,7 +135,9 @@ class EventFollowers:
     async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
         listener = _Listener(member.key, self._index, self._metrics, self._start_sweep)
         listener.apply(CacheChange(cleared=True))  # whatever one before this one had believed
-        addresses = EventAddresses(member.kv_events_address, member.kv_replay_address)
+        addresses = EventAddresses(
+            member.kv_events_address, member.kv_replay_address, keys=_keys_of(member)
+        )
         await KvEventSubscriber(addresses, listener, share=self._share).run(context)
 
     def _open_context(self) -> zmq.asyncio.Context:
@@ -142,3 +145,9 @@ class EventFollowers:
             self._context = zmq.asyncio.Context()
             self._context.set(zmq.MAX_SOCKETS, SOCKETS_PER_WORKER * MAX_MEMBERS)
         return self._context
+
+
+def _keys_of(member: Member) -> ReaderKeys | None:
+    if not (member.kv_events_key and member.kv_reader_secret):
+        return None
+    return ReaderKeys(member.kv_events_key, member.kv_reader_secret)

@@ -7,6 +7,7 @@ import grpc
 
 from cluster.cache_change import CachedBlock
 from cluster.identity import Role, WorkerKey
+from cluster.kv_events.keys import EventKeys
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.member import Member
 from cluster.process.background import cancel
@@ -84,6 +85,7 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._server = RpcServer("127.0.0.1", 0)
         self._events: KvEventPublisher | None = None
+        self._keys = EventKeys.new()
 
     @property
     def address(self) -> str:
@@ -109,7 +111,7 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         async def snapshot() -> list[CachedBlock]:
             return self.live
 
-        self._events = KvEventPublisher("127.0.0.1", 0, 0, snapshot)
+        self._events = KvEventPublisher("127.0.0.1", 0, 0, snapshot, keys=self._keys)
         return await self._events.start()
 
     async def stop(self) -> None:
@@ -144,6 +146,9 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
     def member(self, **values: object) -> Member:
         fields = {"worker_id": self.worker_id, "address": self.address} | values
+        if self._events is not None:
+            told = self._keys.of_readers
+            fields |= {"kv_events_key": told.worker, "kv_reader_secret": told.secret}
         member = member_of(Role.DECODE, **fields)  # type: ignore[arg-type]
         self.identity = WorkerIdentity(member.key, member.pairing)
         return member

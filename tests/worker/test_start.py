@@ -13,6 +13,7 @@ from cluster.common_options import ModelOptions
 from cluster.config import EngineOptions
 from cluster.errors import PairingMismatch
 from cluster.identity import Role, WorkerKey
+from cluster.kv_events.keys import ReaderKeys
 from cluster.models.cache.store import ModelStore
 from cluster.models.card import ModelCard, QuantizationConfig, QuantMethod
 from cluster.pairing import Pairing, check_pairing
@@ -107,7 +108,15 @@ def test_the_fleet_and_the_operator_are_told_the_format_that_was_loaded() -> Non
     spec = spec_on("auto", replace(tiny_card(), quantization=FP8))
     assert spec.weights is WeightFormat.STORED
     ready = ready_with(WeightFormat.FULL)
-    member = member_of(spec, ready, address="a:1", events=("e", "r"), model="tiny", pid=1)
+    member = member_of(
+        spec,
+        ready,
+        address="a:1",
+        events=("e", "r"),
+        event_keys=ReaderKeys("k", "s"),
+        model="tiny",
+        pid=1,
+    )
     assert member.pairing.weights == "full"
     assert facts_of(spec, ready, metrics_port=0)["weights"] == "full"
 
@@ -119,5 +128,13 @@ def test_the_fleet_is_told_whether_what_a_worker_served_can_be_found_there(
     spec = spec_on("auto", tiny_card())
     spec = msgspec.structs.replace(spec, options=replace(spec.options, prefix_cache=prefix_cache))
     ready = ready_with(WeightFormat.FULL)
-    member = member_of(spec, ready, address="a:1", events=("e", "r"), model="tiny", pid=1)
+    member = member_of(
+        spec,
+        ready,
+        address="a:1",
+        events=("e", "r"),
+        event_keys=ReaderKeys("k", "s"),
+        model="tiny",
+        pid=1,
+    )
     assert member.prefix_cache_off is not prefix_cache

@@ -18,6 +18,7 @@ from cluster.errors import (
 )
 from cluster.generation import EngineLoad, Usage
 from cluster.identity import Role
+from cluster.kv_events.keys import KEY_CHARS
 from cluster.kv_events.publisher import KvEventPublisher
 from cluster.membership.client import LAST_RETRY_S, REFUSED_S
 from cluster.membership.member import member_from_wire
@@ -61,6 +62,7 @@ async def test_a_worker_gets_ready_joins_and_leaves_at_sigterm(router, role):
         (member,) = router.joins
         assert (member.address, member.role, member.model) == (address, role.value, "tiny")
         assert member.kv_events_address.startswith("tcp://")
+        assert len(member.kv_events_key) == len(member.kv_reader_secret) == KEY_CHARS
         assert member.pairing.block_size_tokens == 4
         async with open_channel(address) as channel:
             assert await health(channel, role) == SERVING

@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch
 from cluster.identity import Role
+from cluster.kv_events.keys import EventKeys
 from cluster.membership.member import member_to_wire
 from cluster.membership.store import MembershipChange
 from cluster.pairing import Pairing
@@ -326,3 +327,24 @@ async def test_what_a_worker_says_has_one_record_whichever_way_it_comes() -> Non
         await stub.Beat(beat)
         assert item.member.kv_transport == "rc"
         assert item.state is plane.store.members()[0]
+
+
+async def test_what_routers_alone_may_know_is_not_told_to_operators() -> None:
+    told = EventKeys.new().of_readers
+    keyed = member(kv_events_key=told.worker, kv_reader_secret=told.secret)
+    async with served() as (plane, stub):
+        await stub.Join(join(keyed))
+        view = await stub.Members(membership_pb2.MembersRequest())
+        assert view.members[0].member.kv_events_key == told.worker
+        assert view.members[0].member.kv_reader_secret == ""
+        assert told.secret not in str(view)
+        assert plane.fleet.members[0].member.kv_reader_secret == told.secret
+        assert told.secret not in repr(plane.fleet.members[0].member)
+
+
+async def test_a_key_that_is_none_is_refused_and_not_repeated() -> None:
+    async with served() as (_, stub):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Join(join(member(kv_reader_secret="a secret of another length")))
+        assert "kv_reader_secret" in str(refused.value.details())
+        assert "another" not in str(refused.value.details())
