@@ -5,26 +5,32 @@
 Kinds of steps take turns within a round, each as a few steps in a row of which the second half
 counts, as decodes follow each other: a single rank with one thread, and with two; two ranks with
 one thread each; and what each of these computes with its collectives left out, by itself and with
-the other one at once. What two ranks take beyond the slower one's own computing is the overhead:
-the plan, the sums, the gathered logits, and what the ranks wait for each other. The own computing
-is that of both at once, as it is in a step: two cores that read weights share the memory's
-bandwidth, which one by itself has alone. SmolLM2 has three KV heads, so that one of two ranks has
-two thirds of its attention. Peaks of memory are of processes of their own.
+the other one at once.
+
+SmolLM2 has three KV heads, so that one of two ranks has two thirds of its attention, and the other
+waits for it in every layer. Each step of the group is therefore told apart by what its ranks say of
+it themselves (`benchmarks/group_steps.py`):
+
+    imbalance   what the slower rank computed longer than the faster one, in this very step
+    overhead    the step beyond what its slower rank computed: the plan, the sums, the gathered
+                logits, and what that rank waits for the other one
+
+The ranks' own parts at once, without any collective, stand beside that: what a rank computes slower
+because of what the other has left in the caches shows there. Peaks of memory are of processes of
+their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,73 +38,31 @@ import torch
 from msgspec import structs
 
 from benchmarks.bench_decoder import POOL_BLOCKS, STEPS, Step
+from benchmarks.group_steps import GroupSteps
+from benchmarks.own_parts import NUM_RANKS, SideBySide, own_part
 from benchmarks.plan_latency import plan_latencies_us
 from benchmarks.report import Row, exit_code, median_row, print_table, write_json
-from cluster.sharding import Rank
 from engine.contract.spec import EngineSpec
-from engine.model.load_phases import PhaseTimer, silent
-from engine.model.ragged_batch import RaggedBatch
+from engine.model.load_phases import silent
 from engine.offline.replica import OfflineSetup, offline_spec
 from engine.process.load_ranks import load_group
-from engine.runner.model_runner import DecoderRunner, Replica
-from engine.runner.portion import Portion
+from engine.process.memory_habits import keep_freed_memory
+from engine.runner.model_runner import ModelRunner, Replica
 from engine.runner.ranks.loaded_facts import peak_bytes
-from engine.runner.replica import load_part, load_replica
+from engine.runner.replica import load_replica
 from kernels.cpu.team import TEAM
-from kernels.tape.collective import NativeCalls
-from ranks.collectives.native_calls import VALUE_TYPES, address_of
-from ranks.launch import CONDUCTOR
 from ranks.processes import ProcessSpawner
 
 RANK_MODULE = "decode_worker.rank_process"
-NUM_RANKS = 2
 PLAN_BYTES = 4096
 """Of a step of 16 decodes at 256 tokens: 2.6 KB."""
 NUM_PLANS = 1000
-IN_A_ROW = {"decode": 4, "prefill": 1}
+IN_A_ROW = {"decode": 8, "prefill": 1}
 """Steps that count, after as many that do not."""
 PLAN_GOAL_US, OVERHEAD_GOAL_MS = 50.0, 0.3
+IMBALANCE, OVERHEAD = "imbalance of the computing", "over the slower one's computing"
 NAMES = ("decode, 1 sequence", "decode, 16 sequences", "prefill, 512 tokens")
 MEASURED = tuple(step for step in STEPS if step.name in NAMES)
-
-
-class NobodyElse:
-    """A NativeCollective that leaves out what the other ranks would do."""
-
-    world_size = NUM_RANKS
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-
-    @property
-    def native(self) -> NativeCalls:
-        """Nothing: the C library's abs(0)."""
-        no = address_of(ctypes.CDLL(None).abs)
-        return NativeCalls(add=no, sum_tray=no, gather_tray=no, context=0, types=VALUE_TYPES)
-
-    def run_natively(self, program: Callable[[], int]) -> None:
-        """As a group would."""
-        program()
-
-    def all_reduce(self, rows: torch.Tensor) -> None:
-        """Nothing."""
-
-    def all_gather(self, rows: torch.Tensor) -> torch.Tensor:
-        """As wide as it would be."""
-        return rows.repeat(1, NUM_RANKS)
-
-    def wait_until_landed(self) -> None:
-        """It has."""
-
-    def gather(self, rows: torch.Tensor, root: int) -> torch.Tensor:
-        """The own columns, where they are."""
-        return rows
-
-    def fill(self, rows: torch.Tensor) -> None:
-        """Nothing: the own columns are there."""
-
-    def give(self, address: int, num_rows: int, row_bytes: int, root: int) -> None:
-        """Nothing: nobody takes them."""
 
 
 def spec_of(model: str, num_ranks: int, num_threads: int) -> EngineSpec:
@@ -118,90 +82,80 @@ def load(spec: EngineSpec, closers: contextlib.ExitStack) -> Replica:
     return replica
 
 
-def own_part(spec: EngineSpec, index: int) -> DecoderRunner:
-    """What one rank of two computes, in this process."""
-    portion = Portion(
-        rank=Rank(index, NUM_RANKS), collective=NobodyElse(index), logits_at=CONDUCTOR
-    )
-    part = load_part(spec, PhaseTimer(silent), portion)
-    return DecoderRunner(part.decoder, part.pool)
+Work = Callable[[], dict[str, float]]
+"""A step; milliseconds by what they are of."""
 
 
-class SideBySide:
-    """The ranks' own parts at once, each on a thread: as long as the slower one takes."""
+def timed(name: str, runner: ModelRunner | SideBySide, step: Step, num_threads: int = 1) -> Work:
+    """Steps by a team of that many threads."""
+    batch = step.batch()
 
-    def __init__(self, parts: list[DecoderRunner], closers: contextlib.ExitStack) -> None:
-        *self._others, self._last = parts  # SmolLM2's last rank has most heads: begun at once
-        self._threads = closers.enter_context(ThreadPoolExecutor(len(self._others)))
-
-    def forward(self, batch: RaggedBatch) -> None:
-        """Of all ranks."""
-        begun = [self._threads.submit(part.forward, batch) for part in self._others]
-        self._last.forward(batch)
-        for each in begun:
-            each.result()
-
-
-def with_threads(num_threads: int, work: Callable[[], object]) -> Callable[[], None]:
-    """`work` by a team of that many."""
-
-    def run() -> None:
+    def run() -> dict[str, float]:
         TEAM.resize(num_threads)
-        work()
+        began = time.perf_counter()
+        runner.forward(batch)
+        return {f"{step.name}: {name}": (time.perf_counter() - began) * 1e3}
 
     return run
 
 
-def step_works(model: str, closers: contextlib.ExitStack) -> dict[str, Callable[[], object]]:
-    """By name, in the order in which they take turns."""
+def told_apart(replica: Replica, step: Step) -> Work:
+    """Steps of a group."""
+    steps, batch = GroupSteps(replica), step.batch()
+
+    def run() -> dict[str, float]:
+        TEAM.resize(1)
+        took = steps.take(batch)
+        own = {f"computing of rank {rank}": own_ms for rank, own_ms in enumerate(took.own_ms)}
+        figures = {"2 ranks, 1 thread each": took.step_ms, **own}
+        figures |= {IMBALANCE: took.imbalance_ms, OVERHEAD: took.overhead_ms}
+        return {f"{step.name}: {name}": value for name, value in figures.items()}
+
+    return run
+
+
+def step_works(model: str, closers: contextlib.ExitStack) -> list[Work]:
+    """In the order in which they take turns."""
     shared = load(spec_of(model, NUM_RANKS, NUM_RANKS), closers)
     alone = load(spec_of(model, 1, 1), closers)
     parts = [own_part(spec_of(model, 1, 1), index) for index in range(NUM_RANKS)]
     beside = SideBySide(parts, closers)
     torch.set_num_threads(1)
     assert min(len(shared.kv), len(alone.kv)) >= POOL_BLOCKS
-    works: dict[str, Callable[[], object]] = {}
+    works: list[Work] = []
     for step in MEASURED:
-        batch = step.batch()
-
-        def of(runner: object, threads: int, batch: object = batch) -> Callable[[], None]:
-            return with_threads(threads, lambda: runner.forward(batch))  # type: ignore[attr-defined]
-
-        works[f"{step.name}: 1 rank, 1 thread"] = of(alone.runner, 1)
-        works[f"{step.name}: 1 rank, 2 threads"] = of(alone.runner, 2)
-        works[f"{step.name}: 2 ranks, 1 thread each"] = of(shared.runner, 1)
-        for index, part in enumerate(parts):
-            works[f"{step.name}: rank {index} by itself"] = of(part, 1)
-        works[f"{step.name}: both ranks' own parts"] = of(beside, 1)
+        works += [
+            timed("1 rank, 1 thread", alone.runner, step),
+            timed("1 rank, 2 threads", alone.runner, step, 2),
+            told_apart(shared, step),
+            *(timed(f"rank {at} by itself", part, step) for at, part in enumerate(parts)),
+            timed("both ranks' own parts", beside, step),
+        ]
     return works
 
 
-def measure_in_rows(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of a step: the median of those of a row that count, a row of each work in every
-    round."""
-    times: dict[str, list[float]] = {name: [] for name in works}
+def measure_in_rows(works: Sequence[Work], rounds: int) -> dict[str, list[float]]:
+    """Of every figure the medians of its rows: a row of each work in every round."""
+    times: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for name, work in works.items():
-            count = IN_A_ROW[name.split(",")[0]]
-            row = [timed_ms(work) for _ in range(2 * count)]
-            times[name].append(statistics.median(row[count:]))
+        for work in works:
+            for name, values in figures_of_a_row(work).items():
+                times.setdefault(name, []).append(statistics.median(values))
     return times
 
 
-def timed_ms(work: Callable[[], object]) -> float:
-    """Of one call."""
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1e3
+def figures_of_a_row(work: Work) -> dict[str, list[float]]:
+    """Of the steps that count."""
+    first = work()
+    count = IN_A_ROW[next(iter(first)).split(",")[0]]
+    row = [first, *(work() for _ in range(2 * count - 1))][count:]
+    return {name: [step[name] for step in row] for name in first}
 
 
-def overhead_row(step: Step, times: dict[str, list[float]]) -> Row:
-    """Of two ranks over the slower one's own computing; round by round."""
-    own = times[f"{step.name}: both ranks' own parts"]
-    shared = times[f"{step.name}: 2 ranks, 1 thread each"]
-    beyond = [both - each for both, each in zip(shared, own, strict=True)]
-    goal = OVERHEAD_GOAL_MS if step.name.startswith("decode") else None
-    return median_row(f"{step.name}: over the own computing", beyond, "ms", None, goal)
+def step_row(name: str, values: Sequence[float]) -> Row:
+    """Of all rounds."""
+    has_goal = name.startswith("decode") and name.endswith(OVERHEAD)
+    return median_row(name, values, "ms", None, OVERHEAD_GOAL_MS if has_goal else None)
 
 
 def peaks_of(model: str, num_ranks: int) -> list[int]:
@@ -241,14 +195,14 @@ def main() -> int:
     if options.peaks is not None:
         print_peaks(options.model, options.peaks)
         return 0
+    keep_freed_memory()  # as an engine does
     load_before = os.getloadavg()[0]
     plans = plan_latencies_us(PLAN_BYTES, NUM_PLANS)
     rows = [median_row("a plan of 4 KiB to another process", plans, "us", None, PLAN_GOAL_US)]
     rows += memory_rows(options.model)
     with contextlib.ExitStack() as closers:
         times = measure_in_rows(step_works(options.model, closers), options.rounds)
-    rows += [median_row(name, values, "ms") for name, values in times.items()]
-    rows += [overhead_row(step, times) for step in MEASURED]
+    rows += [step_row(name, values) for name, values in times.items()]
     print_table(f"ranks of {options.model}", rows)
     write_json(options.json, "ranks", rows, {"load_before": load_before, "rounds": options.rounds})
     return exit_code(rows)

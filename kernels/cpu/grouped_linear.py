@@ -170,6 +170,7 @@ class NativeGroupedLinear:
             num_rows,
             ctypes.byref(self._matrix),
             out.data_ptr(),
+            self._out_features,
             TEAM.num_threads,
         )
         return out

@@ -2,7 +2,7 @@
 
 one rank                        [num_logits, vocab_size]
 of several that all want them   its own columns, which are gathered afterwards
-the one that wants them         its own columns among room for all: they stay where they are
+the one that wants them         its own columns among room for all, which the program fills
 any other                       its own columns, in a tray of the ranks' where they fit
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 import torch
 
 from kernels.cpu.native_form import NativeForm
-from kernels.cpu.native_sums import is_product_to
-from kernels.cpu.step_records import LOGITS, StepRecord
+from kernels.cpu.step_records import GatherLogitsRecord, StepRecord
 from kernels.tape.collective import NativeCollective
 
 _BYTES = torch.float32.itemsize
@@ -40,16 +39,14 @@ class LogitRows:
         step.logits, step.logits_stride = rows.data_ptr() + self._first * _BYTES, self._width
         return rows
 
-    def gathered(self, step: StepRecord, rows: torch.Tensor) -> torch.Tensor:
-        """Of all ranks, once the step has written its own; nothing where another one wants them."""
+    def gathered(self, rows: torch.Tensor) -> torch.Tensor:
+        """Of all ranks, once the step is done; nothing where another one wants them."""
         if self._gather is None:
             return rows
         if self._native is None:
             return self._gather.gathered(rows)
         if self._native.rank == self._root:
-            self._native.fill(rows)
             return rows[:, : self._gather.out.width].contiguous()
-        self._native.give(step.logits, len(rows), self.row_bytes, self._root)
         return rows[:0]
 
     @property
@@ -59,7 +56,5 @@ class LogitRows:
 
 
 def _native_of(form: NativeForm) -> NativeCollective | None:
-    """Plain products alone write rows that lie apart, or anywhere."""
-    if form.gather is None or form.gather.root is None:
-        return None
-    return form.sums if is_product_to(form.lines[-1], LOGITS) else None
+    """Whose ranks the program gathers from by itself."""
+    return form.sums if isinstance(form.lines[-1], GatherLogitsRecord) else None

@@ -42,7 +42,7 @@ def native_form(recording: Recording) -> NativeForm:
     for operation in operations:
         lower(operation, lowering)
     if gather is not None and gather.root is not None:
-        lowering.sums.show_logits(lowering.rows(logits), gather.root)
+        lowering.sums.gather_logits(lowering.rows(logits), gather.root)
     return NativeForm(
         lines=lowering.lines,
         row_bytes=lowering.row_bytes,

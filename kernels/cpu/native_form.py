@@ -67,7 +67,8 @@ class NativeForm:
     sums: NativeCollective | None
     """Whose sums are among the records; None: there are none."""
     gather: AllGather | None
-    """Puts the ranks' logits side by side; None: they are whole."""
+    """Puts the ranks' logits side by side: the last record does, where it is a gather; None: they
+    are whole."""
     kept: object
     """Owns what the records point to."""
 

@@ -71,7 +71,7 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "splitserve_block_digest": (_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
 }
 _OPTIONAL_SIGNATURES: dict[str, tuple[type, ...]] = {
-    "splitserve_grouped_linear": (_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _INT),
+    "splitserve_grouped_linear": (_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _INT),
     "splitserve_grouped_rows": (_POINTER, _POINTER, _LONG, _POINTER, _INT),
 }
 

@@ -1,6 +1,6 @@
 """The sums over the ranks among the lines of a native form.
 
-    ... | sum | show ... product | sum | show ... product | sum | show ... logits
+    ... | sum | show ... product | sum | show ... product | sum | show ... logits | gather
 
 A product that is made only to be summed is written where the other ranks look for it, and so are
 logits that another rank alone wants: in a tray of the ranks'. Which tray that is follows from the
@@ -12,8 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeGuard
 
+from kernels.cpu.grouped_linear import GroupedLinearRecord
 from kernels.cpu.native_form import NativeLine
-from kernels.cpu.step_records import LOGITS, AllReduceRecord, PanelLinearRecord, ShowRowsRecord
+from kernels.cpu.step_records import (
+    LOGITS,
+    AllReduceRecord,
+    GatherLogitsRecord,
+    PanelLinearRecord,
+    ShowRowsRecord,
+)
 from kernels.tape.collective import NativeCalls, NativeCollective
 from kernels.tape.recording import NoNativeForm
 from kernels.tape.rows import Rows
@@ -45,11 +52,22 @@ class NativeSums:
         self._lines.append(line)
         self.collective, self._behind_last = collective, len(self._lines)
 
-    def show_logits(self, logits: Rows, root: int) -> None:
-        """Of a form that is whole, at any rank but `root`, which has them where it needs them."""
+    def gather_logits(self, logits: Rows, root: int) -> None:
+        """Of a form that is whole, for the rank `root`. Logits that no product makes are gathered
+        once the program is done: they lie where they lie."""
         sums = self.collective
-        if sums is not None and sums.rank != root and is_product_to(self._lines[-1], LOGITS):
+        if sums is None or not is_product_to(self._lines[-1], LOGITS):
+            return
+        if sums.rank != root:
             self._show(sums.native.gather_tray, logits, instead=LOGITS)
+        line = GatherLogitsRecord(
+            gather=sums.native.gather,
+            context=sums.native.context,
+            root=root,
+            is_root=sums.rank == root,
+            row_bytes=logits.row_bytes,
+        )
+        self._lines.append(line)
 
     def _show(self, tray: int, rows: Rows, *, instead: int) -> None:
         assert self.collective is not None
@@ -63,9 +81,11 @@ class NativeSums:
         self._lines.insert(self._behind_last, line)
 
 
-def is_product_to(line: NativeLine, place: int) -> TypeGuard[PanelLinearRecord]:
+def is_product_to(
+    line: NativeLine, place: int
+) -> TypeGuard[PanelLinearRecord | GroupedLinearRecord]:
     """Whether it writes there, and can wherever that lies."""
-    return isinstance(line, PanelLinearRecord) and line.out == place
+    return isinstance(line, PanelLinearRecord | GroupedLinearRecord) and line.out == place
 
 
 def _record(native: NativeCalls, rows: Rows) -> AllReduceRecord:

@@ -91,7 +91,7 @@ class StepProgram:
             if step.num_unknown_tokens:
                 raise IndexError(f"{step.num_unknown_tokens} token ids are not in the vocabulary")
             self._reduce(call.segment)
-        return self._logits.gathered(step, logits)
+        return self._logits.gathered(logits)
 
     def _play(self, call: _Call, step: StepRecord) -> None:
         def run() -> int:

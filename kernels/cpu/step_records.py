@@ -160,6 +160,15 @@ class ShowRowsRecord(OperationRecord):
     _fields_ = [*_pointers("tray", "context"), *_longs("place", "row_bytes", "instead")]
 
 
+class GatherLogitsRecord(OperationRecord):
+    """The logits of all ranks, side by side, to the one that wants them: the root, whose own lie
+    there already. Where it fails the program ends."""
+
+    function = "splitserve_run_gather_logits"
+    by_rows = False
+    _fields_ = [*_pointers("gather", "context"), *_longs("root", "is_root", "row_bytes")]
+
+
 class SelectRowsRecord(OperationRecord):
     """Copies the rows whose logits are wanted."""
 

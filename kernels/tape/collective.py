@@ -43,12 +43,16 @@ class NativeCalls(NamedTuple):
     sum_tray(context, num_bytes)             where the values of the next call may be written, if
                                              that is a sum: it moves them no more; null: so many
                                              cannot
-    gather_tray(context, num_bytes)          the same, if that is a `give`
+    gather_tray(context, num_bytes)          the same, if that is a `gather` for another rank
+    gather(context, root, rows, num_rows, row_bytes, out)
+                                             `Collective.gather`, the root's own rows being in `out`
+                                             already where its `rows` are null; what `add` returns
     """
 
     add: int
     sum_tray: int
     gather_tray: int
+    gather: int
     context: int
     types: Mapping[torch.dtype, int]
     """What can be summed, and the code of each."""
@@ -56,7 +60,8 @@ class NativeCalls(NamedTuple):
 
 @runtime_checkable
 class NativeCollective(Collective, Protocol):
-    """Ranks whose sums a native program asks for by itself, without the interpreter in between."""
+    """Ranks whose sums, and gathers of logits, a native program asks for by itself, without the
+    interpreter in between."""
 
     @property
     def rank(self) -> int:
@@ -66,16 +71,8 @@ class NativeCollective(Collective, Protocol):
     def native(self) -> NativeCalls:
         """What such a program is made with."""
 
-    def fill(self, rows: torch.Tensor) -> None:
-        """The root's `gather`, to rows [num_rows, world_size * width], where a program has written
-        its own columns."""
-
-    def give(self, address: int, num_rows: int, row_bytes: int, root: int) -> None:
-        """The `gather` of any other rank, of rows that a program has written to that address,
-        which may be a tray."""
-
     def run_natively(self, program: Callable[[], int]) -> None:
-        """Runs a program, which ends at once where a sum does not return 0, and returns that.
+        """Runs a program, which ends at once where a call does not return 0, and returns that.
 
         Raises what a call of this collective would raise for it; nothing is run once it was left.
         """

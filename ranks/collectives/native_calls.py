@@ -22,7 +22,7 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "splitserve_all_reduce": (_POINTER, _INT, _POINTER, _POINTER, _LONG),
     "splitserve_reduce_scatter": (_POINTER, _INT, _POINTER, _POINTER, _POINTER),
     "splitserve_all_gather": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER),
-    "splitserve_gather": (_POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER),
+    "splitserve_gather": (_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER),
     "splitserve_broadcast": (_POINTER, _LONG, _POINTER, _LONG),
     "splitserve_all_to_all": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER),
 }

@@ -67,6 +67,7 @@ class SharedMemoryCollective:
             add=address_of(library.splitserve_all_reduce),
             sum_tray=address_of(library.splitserve_sum_tray),
             gather_tray=address_of(library.splitserve_gather_tray),
+            gather=address_of(library.splitserve_gather),
             context=self._at,
             types=VALUE_TYPES,
         )
@@ -132,20 +133,9 @@ class SharedMemoryCollective:
         require_rows(rows)
         num_rows = rows.shape[0] if self.rank == root else 0
         out = rows.new_empty((num_rows, self.world_size * rows.shape[1]))
-        starts = self._even_starts(rows.shape[1] * rows.element_size())
-        self._call("gather", root, rows.data_ptr(), rows.shape[0], starts, out.data_ptr())
+        row_bytes = rows.shape[1] * rows.element_size()
+        self._call("gather", root, rows.data_ptr(), rows.shape[0], row_bytes, out.data_ptr())
         return out
-
-    def fill(self, rows: torch.Tensor) -> None:
-        """See NativeCollective. Raises RankLost."""
-        require_rows(rows)
-        starts = self._even_starts(rows.shape[1] // self.world_size * rows.element_size())
-        self._call("gather", self.rank, None, rows.shape[0], starts, rows.data_ptr())
-
-    def give(self, address: int, num_rows: int, row_bytes: int, root: int) -> None:
-        """See NativeCollective. Raises RankLost."""
-        self._require_root(root)
-        self._call("gather", root, address, num_rows, self._even_starts(row_bytes), None)
 
     def reduce_scatter(self, rows: torch.Tensor, num_rows: Sequence[int]) -> torch.Tensor:
         """See ExpertCollective. Raises RankLost."""
@@ -203,9 +193,6 @@ class SharedMemoryCollective:
         while self._is_called:
             time.sleep(_CLOSE_LOOK_S)
         self._segment.close()
-
-    def _even_starts(self, row_bytes: int) -> ctypes.Array[ctypes.c_int64]:
-        return _starts([row_bytes] * self.world_size, 1)
 
     def _require_root(self, root: int) -> None:
         if not 0 <= root < self.world_size:

@@ -23,7 +23,8 @@ struct Product {
   const GroupedMatrix& matrix;
   const QuantizedRows& x;
   int64_t num_rows;
-  void* out;  // [num_rows][num_outputs]
+  void* out;  // [num_rows][out_stride], the first num_outputs of each row
+  int64_t out_stride;
 };
 
 // What a tile of many rows asks for while it multiplies: its share of the panel that comes next.
@@ -165,7 +166,7 @@ void store_half(const Product& job, int64_t row, int64_t column, __m512 sum) {
   // fused by hand, so that no compiler fuses them for one number of rows and not for another
   sum = matrix.bias ? _mm512_fmadd_ps(sum, factors, _mm512_maskz_loadu_ps(mask, matrix.bias + column))
                     : _mm512_mul_ps(sum, factors);
-  auto* to = static_cast<typename Out::Value*>(job.out) + row * matrix.num_outputs + column;
+  auto* to = static_cast<typename Out::Value*>(job.out) + row * job.out_stride + column;
   Out::store_some(to, sum, mask);
 }
 
@@ -267,7 +268,7 @@ using namespace splitserve;
 
 extern "C" void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, const void* x,
                                           int64_t num_rows, const GroupedMatrix* matrix, void* out,
-                                          int32_t num_threads) {
+                                          int64_t out_stride, int32_t num_threads) {
   const bool is_float = out_dtype == kFloat32;
   const FineSpans fine = is_float ? kFineLogits : kFineBranches;
   thread_local ScratchMemory memory;
@@ -275,7 +276,7 @@ extern "C" void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, cons
   const QuantizedRows rows(*matrix, fine, memory.fit(num_rows * stride));
   auto* prepare = dtype == kFloat32 ? quantize<Float32> : quantize<BFloat16>;
   prepare(*matrix, rows, x, num_rows, num_threads);
-  const Product job{*matrix, rows, num_rows, out};
+  const Product job{*matrix, rows, num_rows, out, out_stride};
   auto* run = matrix->is_paired    ? multiply_to<FourBitsInPairs>
               : matrix->bits == 4 ? multiply_to<FourBits>
                                   : multiply_to<EightBits>;

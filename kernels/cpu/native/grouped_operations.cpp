@@ -54,9 +54,10 @@ extern "C" void splitserve_run_grouped_rows(const void* record, Run& run) {
 
 extern "C" void splitserve_run_grouped_linear(const void* record, Run& run) {
   const auto& op = *static_cast<const GroupedLinear*>(record);
+  const int64_t stride = op.out == kLogitsPlace ? run.step.logits_stride : op.matrix->num_outputs;
   splitserve_grouped_linear(static_cast<int32_t>(op.dtype), static_cast<int32_t>(op.out_dtype),
                             run.at<void>(op.x), run.num_rows, op.matrix, run.at<void>(op.out),
-                            run.num_threads);
+                            stride, run.num_threads);
 }
 
 #endif

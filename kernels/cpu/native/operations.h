@@ -20,7 +20,7 @@ void splitserve_linear(int32_t dtype, int32_t out_dtype, const void* x, int64_t 
 // Only where the CPU multiplies bytes (AVX-512 VNNI); see grouped_matrix.h.
 void splitserve_grouped_linear(int32_t dtype, int32_t out_dtype, const void* x, int64_t num_rows,
                                const splitserve::GroupedMatrix* matrix, void* out,
-                               int32_t num_threads);
+                               int64_t out_stride, int32_t num_threads);
 
 void splitserve_grouped_rows(const splitserve::GroupedMatrix* matrix, const int64_t* ids,
                              int64_t num_ids, float* out, int32_t num_threads);

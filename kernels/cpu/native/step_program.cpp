@@ -63,6 +63,8 @@ struct ZeroRows {
 using AddRanks = int32_t (*)(void* context, int32_t type, const void* values, void* out,
                              int64_t count);
 using NextTray = char* (*)(void* context, int64_t num_bytes);
+using GatherRows = int32_t (*)(void* context, int64_t root, const void* rows, int64_t num_rows,
+                               int64_t row_bytes, void* out);
 
 struct AllReduce {
   AddRanks add;
@@ -74,6 +76,12 @@ struct ShowRows {
   NextTray tray;
   void* context;
   int64_t place, row_bytes, instead;
+};
+
+struct GatherLogits {
+  GatherRows gather;
+  void* context;
+  int64_t root, is_root, row_bytes;
 };
 
 struct SelectRows {
@@ -193,6 +201,15 @@ extern "C" void splitserve_run_show_rows(const void* record, Run& run) {
   run.places[op.place] = tray == nullptr ? run.places[op.instead] : tray;
 }
 
+// The root's own rows lie among those of all ranks already.
+extern "C" void splitserve_run_gather_logits(const void* record, Run& run) {
+  const auto& op = as<GatherLogits>(record);
+  char* own = run.at<char>(kLogitsPlace);
+  run.step.sum_outcome =
+      op.gather(op.context, op.root, op.is_root ? nullptr : own, run.step.num_logits, op.row_bytes,
+                op.is_root ? own - op.root * op.row_bytes : nullptr);
+}
+
 extern "C" void splitserve_run_select_rows(const void* record, Run& run) {
   const auto& op = as<SelectRows>(record);
   for (int64_t row = 0; row < run.step.num_logits; ++row)
@@ -228,5 +245,4 @@ extern "C" void splitserve_run_program(const Program* program, Step* step) {
       ++i;
     }
   }
-  step->logits = run.at<float>(kLogitsPlace);
 }

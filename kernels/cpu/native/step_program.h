@@ -29,11 +29,11 @@ struct Step {
   int64_t kv_dtype;         // see kv_rows.h
   char* workspace;
   int64_t capacity_rows;  // that every place of the workspace has room for
-  float* logits;  // out, too: a tray of the ranks', where the program has shown them there
-  int64_t logits_stride;  // values from a row to the next, of products with plain matrices
+  float* logits;  // this rank's; in a tray of the ranks' instead, where the program shows them there
+  int64_t logits_stride;  // values from a row to the next, of products
   int64_t num_threads;
   int64_t num_unknown_tokens;  // out: token ids that the embedding does not have
-  int64_t sum_outcome;         // out: of the last sum over the ranks; anything but 0 has ended the step
+  int64_t sum_outcome;         // out: of what the ranks did together last; anything but 0 has ended the step
 };
 
 // A step under way, or some rows of it.

@@ -65,21 +65,20 @@ extern "C" int32_t splitserve_all_gather(RankView* view, const void* rows, int64
       });
 }
 
-// As splitserve_all_gather for the rank `root`, which shows nothing; the others take nothing. The
-// root's own columns are in `out` already where its `rows` are null.
+// Rows of equal width, side by side at the rank `root`, which shows nothing; the others take
+// nothing. The root's own columns are in `out` already where its `rows` are null.
 extern "C" int32_t splitserve_gather(RankView* view, int64_t root, const void* rows,
-                                     int64_t num_rows, const int64_t* starts, void* out) {
-  const auto width = [&](int64_t rank) { return starts[rank + 1] - starts[rank]; };
+                                     int64_t num_rows, int64_t row_bytes, void* out) {
   const auto* own = static_cast<const uint8_t*>(rows);
-  const int64_t stride = starts[view->num_ranks];
+  const int64_t stride = view->num_ranks * row_bytes;
   const auto place = [&](int64_t rank, int64_t at, const uint8_t* bytes, int64_t size) {
-    if (view->rank == root)
-      place_rows(static_cast<uint8_t*>(out) + starts[rank], stride, width(rank), at, bytes, size);
+    auto* to = static_cast<uint8_t*>(out) + rank * row_bytes;
+    if (view->rank == root) place_rows(to, stride, row_bytes, at, bytes, size);
   };
-  if (own != nullptr) place(root, 0, own, num_rows * width(root));
+  if (own != nullptr) place(root, 0, own, num_rows * row_bytes);
   return pass_streams(
       *view, call_of(kGather, static_cast<int32_t>(root) + 1, num_rows * stride), own,
-      [&](int64_t rank) { return rank == root ? 0 : num_rows * width(rank); }, place);
+      [&](int64_t rank) { return rank == root ? 0 : num_rows * row_bytes; }, place);
 }
 
 // Where the rows of the next call, if that is a gather for another rank, may be written: it moves

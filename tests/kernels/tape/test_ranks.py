@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ import torch
 
 from kernels.cpu.team import TEAM
 from kernels.gated_mul import GateActivation
+from kernels.linear import Linear
+from kernels.quantize import quantize_groups
 from kernels.tape.collective import Collective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import KernelPlayer, player_of
@@ -18,6 +20,7 @@ from kernels.tape.recording import Player, Recording
 from kernels.tape.rows import QkvHeads, VocabularyPart
 from kernels.tape.tape import Tape
 from kernels.weight_parts import with_height
+from kernels.weights import Weight
 from tests.kernels.cpu.test_step_program import STEPS, step
 from tests.kernels.kernel_sets import DTYPES, cpu_set, random, tolerance
 from tests.kernels.ranks import ThreadRank, run_ranks
@@ -113,11 +116,27 @@ def pool(num_kv_heads: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(NUM_BLOCKS, 1, 2, num_kv_heads, BLOCK_SIZE, HEAD_DIM, dtype=dtype)
 
 
+def kernels_for(*, grouped: bool) -> KernelSet:
+    """`grouped`: they hold 8-bit groups of 32 inputs, of all matrices that have whole ones."""
+    kernels = cpu_set("avx512")
+
+    def pack(weight: Weight, bias: torch.Tensor | None = None) -> Linear:
+        if isinstance(weight, torch.Tensor) and weight.shape[1] % 32 == 0:
+            weight = quantize_groups(weight, bits=8, dtype=weight.dtype)
+        return kernels.pack_linear(weight, bias)
+
+    return replace(kernels, pack_linear=pack) if grouped else kernels
+
+
 def logits_of_ranks(
-    play: Callable[[Recording, KernelSet], Player], batches: list[Any], dtype: torch.dtype
+    play: Callable[[Recording, KernelSet], Player],
+    batches: list[Any],
+    dtype: torch.dtype,
+    *,
+    grouped: bool = False,
 ) -> list[list[torch.Tensor]]:
     """Of each rank, for each batch."""
-    kernels, whole = cpu_set("avx512"), weights(dtype)
+    kernels, whole = kernels_for(grouped=grouped), weights(dtype)
 
     def work(rank: int, collective: ThreadRank) -> list[torch.Tensor]:
         player = play(record(whole.of_rank(rank), kernels, collective, rank), kernels)

@@ -16,11 +16,12 @@ from kernels.tape.recording import Player
 from ranks.collectives.group_collective import GroupCollective
 from ranks.collectives.shared_memory import SharedMemoryCollective
 from tests.kernels.cpu.test_step_program import STEPS, step
-from tests.kernels.kernel_sets import DTYPES, cpu_set
+from tests.kernels.kernel_sets import DTYPES
 from tests.kernels.tape.test_ranks import (
     EMBEDDED,
     KV_HEADS,
     RANKS,
+    kernels_for,
     logits_of_ranks,
     pool,
     record,
@@ -37,40 +38,50 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rank_player(
-    rank: int, collective: GroupCollective, dtype: torch.dtype, root: int | None = None
+    rank: int,
+    collective: GroupCollective,
+    dtype: torch.dtype,
+    root: int | None = None,
+    *,
+    grouped: bool = False,
 ) -> Player:
-    kernels, own = cpu_set("avx512"), weights(dtype).of_rank(rank)
+    kernels, own = kernels_for(grouped=grouped), weights(dtype).of_rank(rank)
     return player_of(record(own, kernels, collective, rank, root=root), kernels)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_program_that_sums_by_itself_has_the_bits_of_one_that_is_cut_at_its_sums(
-    name: str, dtype: torch.dtype
+    name: str, dtype: torch.dtype, grouped: bool
 ) -> None:
     batches = [step(STEPS[name]), step(STEPS["a mixture"])]
 
     def work(rank: int, collective: GroupCollective) -> list[torch.Tensor]:
-        player, kv = rank_player(rank, collective, dtype), pool(KV_HEADS // RANKS, dtype)
+        player = rank_player(rank, collective, dtype, grouped=grouped)
+        kv = pool(KV_HEADS // RANKS, dtype)
         assert player.num_native_calls == 1
         return [player(batch, kv) for batch in batches]
 
     for found in run_shared_ranks(RANKS, work):
         for logits, expected in zip(
-            found, logits_of_ranks(player_of, batches, dtype)[0], strict=True
+            found, logits_of_ranks(player_of, batches, dtype, grouped=grouped)[0], strict=True
         ):
             assert torch.equal(logits, expected)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("root", range(RANKS))
-def test_logits_are_written_where_the_one_rank_that_wants_them_has_room_for_all(root: int) -> None:
+def test_logits_are_written_where_the_one_rank_that_wants_them_has_room_for_all(
+    root: int, grouped: bool
+) -> None:
     """Of few rows, and of many that go through the last operations in blocks."""
     batches = [step([(1, 9), (1, 30)]), step([(150, 150)], list(range(150)))]
 
     def work(rank: int, collective: GroupCollective) -> list[torch.Tensor]:
         dtype, kv = torch.bfloat16, pool(KV_HEADS // RANKS, torch.bfloat16)
-        for_all = rank_player(rank, collective, dtype)
-        for_one = rank_player(rank, collective, dtype, root)
+        for_all = rank_player(rank, collective, dtype, grouped=grouped)
+        for_one = rank_player(rank, collective, dtype, root, grouped=grouped)
         return [player(batch, kv) for batch in batches for player in (for_all, for_one)]
 
     found = run_shared_ranks(RANKS, work)
