@@ -120,14 +120,15 @@ class Placement:
         self, request: Request, sequence: Sequence, *, due_ms: float, home: int
     ) -> WaitingView:
         matched = self._match(request, sequence, home)
+        num_blocks = self._num_blocks(sequence)
         in_use = sum(not self.pool.is_unused(block_id) for block_id in matched)
         return WaitingView(
             key=sequence.key,
             num_uncached=len(sequence.token_ids) - len(matched) * self.block_size,
             num_cached=len(matched) * self.block_size,
             due_ms=due_ms,
-            blocks_wanted=self._num_blocks(sequence) - in_use,
-            blocks_fresh=self._num_blocks(sequence) - len(matched),
+            blocks_wanted=num_blocks - in_use,
+            blocks_fresh=num_blocks - len(matched),
             seats=request.num_seats,
             is_remote=request.is_remote,
             is_scored=sequence.scores_prompt,

@@ -92,10 +92,10 @@ class _Draft:
     def finish(self) -> StepPlan:
         """The plan, frozen; decodes are home by home."""
         return StepPlan(
-            preempted=tuple(key for home in self._homes for key in home.preempted),
+            preempted=tuple(chain.from_iterable(home.preempted for home in self._homes)),
             admitted=tuple(self._admitted),
             homes=tuple(self._admitted.values()),
-            decodes=tuple(key for home in self._homes for key in home.decodes),
+            decodes=tuple(chain.from_iterable(home.decodes for home in self._homes)),
             chunks=tuple(self._chunks),
             limit=self._limit,
         )
