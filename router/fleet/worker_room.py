@@ -4,7 +4,8 @@
     others'  what the worker said it has beside those: another router's, or ours that it still ends
 
 Blocks of a prompt that is computed are in the worker's own count; what is held of it then is its
-answer. A worker that has nothing of ours always takes one: what it says of others may be old.
+answer. Where the worker's ranks share its blocks, a request has to fit at one of them as well. A
+worker that has nothing of ours always takes one: what it says of others may be old.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class WorkerRoom:
         "_free_tokens",
         "_max_seqs",
         "_others",
+        "_roomiest_tokens",
         "held_seqs",
         "held_tokens",
     )
@@ -42,6 +44,8 @@ class WorkerRoom:
         self._block_tokens = block_tokens
         self._free_tokens: int | None = None
         """That fit, evictable blocks included; None before its first word."""
+        self._roomiest_tokens = 0
+        """Of these, at the rank with the most; all of them where ranks share heads."""
         self._others = 0
         self.held_seqs = 0
         self.held_tokens = 0
@@ -51,6 +55,7 @@ class WorkerRoom:
         self._others = max(0, load.num_running + load.num_waiting - self.held_seqs)
         if load.total_blocks:
             self._free_tokens = (load.free_blocks + load.cached_blocks) * self._block_tokens
+            self._roomiest_tokens = load.room_blocks * self._block_tokens
 
     def has(self, need: Need) -> bool:
         """True where one more with that need is not too many."""
@@ -58,8 +63,11 @@ class WorkerRoom:
             return True
         if self._max_seqs and self.held_seqs + self._others + need.num_seqs > self._max_seqs:
             return False
-        tokens = self.held_tokens + need.prompt_tokens + need.answer_tokens
-        return self._free_tokens is None or tokens <= self._free_tokens
+        if self._free_tokens is None:
+            return True
+        tokens = need.prompt_tokens + need.answer_tokens
+        fits_beside_others = self.held_tokens + tokens <= self._free_tokens
+        return fits_beside_others and tokens <= self._roomiest_tokens
 
 
 class HeldRoom:

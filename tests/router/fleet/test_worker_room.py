@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from cluster.generation import EngineLoad
 from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
@@ -55,6 +56,16 @@ def test_blocks_are_held_for_the_prompt_until_it_is_computed_and_for_the_answer_
     assert room.has(Need(prompt_tokens=28)) and not room.has(Need(prompt_tokens=29))
     hold.release()
     assert room.held_tokens == 0
+
+
+def test_where_ranks_share_blocks_a_request_has_to_fit_at_one_of_them() -> None:
+    room, held = WorkerRoom(0, BLOCK), Need(answer_tokens=1)
+    HeldRoom(held, room)
+    room.heard(replace(load(free=10), home_blocks_left=(4, 6)))
+    assert room.has(Need(prompt_tokens=6 * BLOCK))
+    assert not room.has(Need(prompt_tokens=6 * BLOCK, answer_tokens=1))
+    room.heard(load(free=10))
+    assert room.has(Need(prompt_tokens=6 * BLOCK, answer_tokens=1))
 
 
 def test_a_worker_that_has_said_nothing_takes_what_comes() -> None:
