@@ -49,7 +49,7 @@ LIMIT_S = 60.0
 @dataclass(slots=True)
 class _JointJob:
     job: ReadJob
-    own: ReadJob
+    local: ReadJob
     """The same in slots of whoever reads it."""
     ranks: range
     """Who does."""
@@ -126,7 +126,7 @@ class GroupReader:
         self._jobs[self._num_jobs] = joint
         self._unfinished[job.request_id] += 1
         if CONDUCTOR in joint.ranks:
-            self._own.submit(joint.own)
+            self._own.submit(joint.local)
         self._tell(
             ReadBlocks(
                 number=self._num_jobs,
@@ -167,7 +167,7 @@ class GroupReader:
     def poll(self) -> list[ReadResult]:
         """See Reader. Raises RankLost for a rank that does not answer."""
         for result in self._own.poll():
-            number = next(at for at, joint in self._jobs.items() if joint.own is result.job)
+            number = next(at for at, joint in self._jobs.items() if joint.local is result.job)
             self._note(CONDUCTOR, ended(number, result))
         for rank, word in self._line.hear():
             self._note(rank, unpack_ended(word))
@@ -201,7 +201,7 @@ class GroupReader:
 
     def _drop(self, number: int, joint: _JointJob) -> None:
         self._end((joint,))
-        self._own.drop(joint.own)
+        self._own.drop(joint.local)
         self._tell(DropRead(number))
 
     def _end(self, told: Iterable[_JointJob]) -> None:
