@@ -9,10 +9,13 @@ import torch
 
 from cluster.process.own_cores import available_cores
 from kernels.cpu.team import TEAM
+from tests.certificates import read_certificates_once
 from tests.hidden_gpus import hide_gpus
 from tests.schedule import FilesInTheirOrder, is_long, put_in_order
 
+gc.disable()  # until all modules are there: a fifth of their imports' time is the collector's
 torch.set_num_threads(1)  # tests run beside each other; torch's own threads spin
+read_certificates_once()
 TEAM.resize(available_cores())  # of a container's quota, not of the machine
 # With every local variable, as a terminal shows it, a traceback takes half a second.
 _LINES = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -33,11 +36,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.long)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """What all the modules are made of stays: a collector that looks at it takes half a second, and
     tests call it by the hundred."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesInTheirOrder:

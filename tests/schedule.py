@@ -34,6 +34,8 @@ LONG = (
     "tests/engine/step/test_run_ahead_random.py",
     "tests/cluster/models/text/test_tokenizer.py",
     "tests/engine/model/test_rank_decoders.py",
+    "tests/engine/model/test_exchanged_experts.py",
+    "tests/engine/model/test_expert_processes.py",
     "tests/engine/model/test_rank_smollm2.py",
     "tests/engine/model/test_rank_quantized.py",
     "tests/engine/model/test_families.py",

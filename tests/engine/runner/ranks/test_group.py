@@ -30,9 +30,9 @@ from tests.engine.runner.ranks.groups import (
 )
 from tests.fleet.reference import NUM_NEW_TOKENS, Reference
 
-NUM_PROMPTS = 16
-NUM_ALONE = {2: 2, 3: 14}
-"""By the number of ranks. Of two a fleet asks more (tests/fleet/test_rank_groups.py)."""
+NUM_AT_ONCE = {2: 4, 3: 16}
+NUM_ALONE = {2: 1, 3: 14}
+"""By the number of ranks. Of two a fleet asks as much (tests/fleet/test_rank_groups.py)."""
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -45,10 +45,12 @@ def smollm2() -> ModelCard:
 def test_greedy_tokens_of_smollm2_are_those_of_transformers(
     num_ranks: int, smollm2: ModelCard
 ) -> None:
-    """Those of one rank are compared wherever an engine is."""
-    reference = Reference()
-    prompts, expected = reference.prompts[:NUM_PROMPTS], reference.answers[:NUM_PROMPTS]
-    spec, spawner = spec_of(smollm2, num_ranks, max_context_tokens=640), SeenSpawner()
+    """All at once, and one by one over what is cached by then; of prompts that are computed one by
+    one every pair of groups is asked. Those of one rank are compared wherever an engine is."""
+    reference, num_at_once = Reference(), NUM_AT_ONCE[num_ranks]
+    prompts, expected = reference.prompts[:num_at_once], reference.answers[:num_at_once]
+    spec = spec_of(smollm2, num_ranks, max_context_tokens=640, prefix_cache=True)
+    spawner = SeenSpawner()
     with running(spec, spawner) as replica:
         engine = Engine(replica, spec.options)
         assert answers_of(engine, prompts, NUM_NEW_TOKENS) == expected
