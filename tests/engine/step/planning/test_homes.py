@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from engine.step.planning.chunk_budget import LEAST_TAIL, STEP_FACTOR
-from engine.step.planning.plan import Budget, Offers, StepPlan
+from engine.step.planning.plan import Budget, Offers, RunningView, StepPlan
 from engine.step.planning.scheduler import schedule
 from engine.step.planning.step_cost import StepCost
 from tests.engine.step.planning.test_scheduler import decode, keys, prefill, waiting
@@ -103,3 +107,64 @@ def test_a_prompt_that_ends_waits_for_little_of_another_homes() -> None:
     room = budgets(99, 99, max_batch_tokens=512)
     running = [prefill(1, 100, due_ms=1.0), prefill(2, 900, home=1, due_ms=2.0)]
     assert chunk_tokens(schedule(running, [], room)) == {1: 100, 2: 128}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_plan_takes_more_than_each_home_has(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(40):
+        num_homes = chance.choice([1, 2, 3])
+        running = [_running(chance, arrival, num_homes) for arrival in range(chance.randrange(10))]
+        queue = [_waiting(chance, 100 + i, num_homes) for i in range(chance.randrange(5))]
+        rooms = _rooms(chance, running, num_homes)
+        plan = schedule(running, queue, rooms)
+        for home, room in enumerate(rooms):
+            _check_home(plan, home, room, running, queue)
+
+
+def _running(chance: random.Random, arrival: int, num_homes: int) -> RunningView:
+    return decode(
+        arrival,
+        home=chance.randrange(num_homes),
+        is_decode=chance.random() < 0.7,
+        num_remaining=chance.randrange(1, 12),
+        blocks_wanted=chance.randrange(2),
+        blocks_freed=chance.randrange(4),
+        is_preemptible=chance.random() < 0.8,
+    )
+
+
+def _waiting(chance: random.Random, arrival: int, num_homes: int) -> Offers:
+    (view,) = waiting(arrival, is_remote=chance.random() < 0.3, seats=chance.randrange(1, 4))
+    wanted = [chance.randrange(1, 6) for _ in range(num_homes)]
+    return tuple(
+        replace(view, home=home, blocks_wanted=n, blocks_fresh=chance.randrange(n + 1))
+        for home, n in enumerate(wanted)
+    )
+
+
+def _rooms(chance: random.Random, running: list[RunningView], num_homes: int) -> list[Budget]:
+    made = budgets(*(chance.randrange(8) for _ in range(num_homes)))
+    seats = Counter(view.home for view in running)
+    return [replace(room, seats_taken=seats[home]) for home, room in enumerate(made)]
+
+
+def _check_home(
+    plan: StepPlan, home: int, room: Budget, running: list[RunningView], queue: list[Offers]
+) -> None:
+    own = {view.key: view for view in running if view.home == home}
+    offered = {views[home].key: views[home] for views in queue}
+    admitted = [offered[key] for key, at in plan.admissions.items() if at == home]
+    chunks = [c for c in plan.chunks if c.key in own or c.key in {v.key for v in admitted}]
+    decodes = [own[key] for key in plan.decodes if key in own]
+    preempted = [own[key] for key in plan.preempted if key in own]
+    grown = [*decodes, *(own[chunk.key] for chunk in chunks if chunk.key in own)]
+    wanted = sum(view.blocks_wanted for view in [*grown, *admitted])
+    assert wanted <= room.num_available + sum(view.blocks_freed for view in preempted)
+    assert len(decodes) <= room.max_num_seqs
+    assert len(decodes) + sum(chunk.num_tokens for chunk in chunks) <= room.max_batch_tokens
+    if preempted:
+        assert any(view.is_decode and view.blocks_wanted for view in own.values())
+    if len(admitted) > 1 or (admitted and room.seats_taken):
+        seats = room.seats_taken + sum(view.seats for view in admitted)
+        assert seats <= room.max_num_seqs
