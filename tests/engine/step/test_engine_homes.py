@@ -119,3 +119,13 @@ def test_what_is_left_is_told_by_home_and_a_sequence_has_the_most_of_it() -> Non
 def test_an_engine_with_one_home_tells_of_the_whole_pool_alone() -> None:
     load = small_engine().load.now()
     assert (load.home_blocks_left, load.room_blocks) == ((), 8)
+
+
+def test_each_home_has_seats_of_its_own() -> None:
+    engine, _ = homes_engine(max_num_seqs=4)
+    for name in "abcde":
+        engine.apply(Submit(request(name, [ord(name) % 7], max_tokens=6)))
+        step(engine)
+    assert [home_of(engine, name) for name in "abcd"] == [0, 1, 0, 1]
+    assert engine.table.seats_taken(2) == [2, 2]
+    assert engine.load.now().num_waiting == 1
