@@ -1,4 +1,4 @@
-"""One of the two ranks of bench_experts: steps of one mixture by both exchanges, by turns."""
+"""One of the two ranks of bench_experts: steps of one mixture, shared in every way, by turns."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import cast
 import torch
 
 from benchmarks.gpu.random_decoder import RandomDecoderWeights
+from cluster.block_homes import BlockHomes
 from cluster.home import kernels_folder
 from cluster.models.card import DecoderConfig, MixtureConfig, RouterScore
 from cluster.models.model_split import ModelSplit
@@ -28,6 +29,8 @@ from engine.model.weights.mixture_weights import (
     RoutedWeights,
     SharedWeights,
 )
+from engine.runner.model_runner import DecoderRunner, PartRunner
+from engine.runner.ranks.own_sequences import OwnSequences
 from kernels.cpu.team import TEAM
 from kernels.dispatch.kernel_sets import kernels_for
 from kernels.experts import HeldExperts
@@ -36,7 +39,7 @@ from ranks.collectives.segment import SharedSegment
 from ranks.collectives.shared_memory import SharedMemoryCollective
 
 Times = dict[str, list[float]]
-"""Milliseconds of each step, by "exchange/step"."""
+"""Milliseconds of each step, by "way/step"."""
 
 MIXTURE = MixtureConfig(
     num_experts=32,
@@ -71,7 +74,13 @@ STEPS = {
 }
 """Sequences and new tokens of each."""
 CONTEXT, BLOCK_SIZE = 512, 16
-EXCHANGES = {"gather": False, "all-to-all": True}
+MOST_SEQUENCES = max(num_seqs for num_seqs, _ in STEPS.values())
+WAYS: dict[str, dict[str, bool]] = {
+    "gather": {},
+    "all-to-all": {"exchanges_rows": True},
+    "own sequences": {"exchanges_rows": True, "data_parallel_attention": True},
+}
+"""How two ranks share the mixture, as ModelSplit has it."""
 WARM_UP, CALLS = 3, 12
 DEADLINE_S = 60.0
 
@@ -128,9 +137,7 @@ class RandomMixtureWeights(RandomDecoderWeights):
 
     def _mixture(self, layer: int) -> MixtureWeights:
         hidden, ids = self.config.hidden_size, self.split.experts
-        size, shared = MIXTURE.expert_size, len(self.split.columns(MIXTURE.shared_size))
-        if self.split.exchanges_rows:
-            shared = MIXTURE.shared_size
+        size, shared = MIXTURE.expert_size, len(self.split.shared_columns)
         router = torch.randn(
             MIXTURE.num_experts, hidden, generator=torch.Generator().manual_seed(layer)
         )
@@ -148,12 +155,16 @@ class RandomMixtureWeights(RandomDecoderWeights):
         )
 
 
-def batch_of(num_seqs: int, query_len: int) -> RaggedBatch:
-    """At the end of their contexts, each in blocks of its own; decodes want a row each."""
+def batch_of(num_seqs: int, query_len: int, homes: BlockHomes) -> RaggedBatch:
+    """At the end of their contexts, each in blocks of its own, at one home after the other; decodes
+    want a row each."""
     num_tokens, blocks = num_seqs * query_len, CONTEXT // BLOCK_SIZE
     positions = torch.arange(CONTEXT - query_len, CONTEXT).repeat(num_seqs)
-    first = torch.arange(num_seqs).repeat_interleave(query_len) * CONTEXT
-    tables = torch.arange(num_seqs * blocks, dtype=torch.int32).view(num_seqs, blocks)
+    seqs = torch.arange(num_seqs)
+    blocks_before = seqs // homes.num_ranks * blocks
+    begin = seqs % homes.num_ranks * homes.blocks_each + blocks_before  # [num_seqs]
+    first = begin.repeat_interleave(query_len) * BLOCK_SIZE
+    tables = (begin[:, None] + torch.arange(blocks)).to(torch.int32)
     return RaggedBatch(
         token_ids=torch.arange(num_tokens) * 61 % CONFIG.vocab_size,
         positions=positions,
@@ -169,20 +180,35 @@ def batch_of(num_seqs: int, query_len: int) -> RaggedBatch:
 
 
 def steps_of(collective: SharedMemoryCollective, rank: Rank) -> dict[str, Callable[[], object]]:
-    """One step of each kind, by each exchange."""
+    """One step of each kind, in each way."""
     steps: dict[str, Callable[[], object]] = {}
-    for name, exchanges_rows in EXCHANGES.items():
-        split = ModelSplit(config=CONFIG, rank=rank, exchanges_rows=exchanges_rows)
+    for name, way in WAYS.items():
+        split = ModelSplit(config=CONFIG, rank=rank, **way)
         weights = cast(DecoderWeights, RandomMixtureWeights(split))
         with torch.inference_mode():
             decoder = Decoder(
                 weights, kernels_for(weights.device, kernels_folder()), collective=collective
             )
-        layout = KvLayout.of_part(split, BLOCK_SIZE, decoder.dtype)
-        pool = KvPool(layout, 64 * CONTEXT // BLOCK_SIZE, "cpu")
+        runner, homes = runner_of(decoder, collective)
         for step, shape in STEPS.items():
-            steps[f"{name}/{step}"] = functools.partial(decoder.forward, batch_of(*shape), pool)
+            steps[f"{name}/{step}"] = functools.partial(runner.forward, batch_of(*shape, homes))
     return steps
+
+
+def runner_of(
+    decoder: Decoder, collective: SharedMemoryCollective
+) -> tuple[PartRunner, BlockHomes]:
+    """As a rank of an engine has it; and where blocks are."""
+    layout = KvLayout.of_part(decoder.split, BLOCK_SIZE, decoder.dtype)
+    num_blocks = MOST_SEQUENCES * CONTEXT // BLOCK_SIZE
+    own = DecoderRunner(decoder, KvPool(layout, num_blocks + 1, "cpu"))
+    if not decoder.split.data_parallel_attention:
+        return own, BlockHomes(1, num_blocks)
+    homes = BlockHomes(2, num_blocks)
+    sharing = OwnSequences(
+        own=own, homes=homes, block_size=BLOCK_SIZE, collective=collective, logits_at=0
+    )
+    return sharing, homes
 
 
 def main() -> None:
@@ -197,7 +223,7 @@ def main() -> None:
     collective = SharedMemoryCollective(segment, rank, library, deadline_s=DEADLINE_S)
     steps, times = steps_of(collective, rank), Times()
     for _ in range(schedule.rounds):
-        for name in (f"{exchange}/{step}" for step in STEPS for exchange in EXCHANGES):
+        for name in (f"{way}/{step}" for step in STEPS for way in WAYS):
             times.setdefault(name, []).extend(timed_ms(steps[name], collective))
     print(json.dumps(times))
 
