@@ -118,7 +118,9 @@ class WorkerOptions:
     kv_replay_port: int = port_option(
         0, "ZMQ port of event replay and snapshot; 0 takes a free one"
     )
-    router: str | None = option(None, "host:port of the router's gRPC; none: stand alone")
+    router: str | None = option(
+        None, "host:port of the router's gRPC, or several, with commas; none: stand alone"
+    )
     insecure: bool = insecure_option()
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)
     spare: bool = option(False, "load the model, and join the router when promoted")

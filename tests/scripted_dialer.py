@@ -90,13 +90,18 @@ class ScriptedRouter(MembershipLink):
 
 
 class ScriptedDialer(Dialer):
-    """Decode workers by address in `workers`; the one router at every address."""
+    """Decode workers by address in `workers`; the one router at every address, or those named."""
 
-    def __init__(self, router: MembershipLink | None = None) -> None:
+    def __init__(
+        self,
+        router: MembershipLink | None = None,
+        *,
+        routers: dict[str, ScriptedRouter] | None = None,
+    ) -> None:
         self.workers: dict[str, WorkerIdentity] = {}
         self.sessions: list[ScriptedSession] = []
         self.num_refused = 0
-        self._router = router
+        self._router, self._routers = router, routers or {}
 
     def session(self, address: str) -> SessionLink:
         if address not in self.workers:
@@ -106,5 +111,6 @@ class ScriptedDialer(Dialer):
         return self.sessions[-1]
 
     def membership(self, address: str) -> MembershipLink:
-        assert self._router is not None
-        return self._router
+        router = self._routers.get(address) or self._router
+        assert router is not None
+        return router

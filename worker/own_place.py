@@ -1,18 +1,22 @@
-"""A worker's place in its fleet: where it has one, its router sends it requests.
+"""A worker's place in its fleet: where it has one, its routers send it requests.
 
 offer   the model is loaded, and the fleet may be told of this worker
 take    ready, and joins: at once, or, of a spare worker, when its supervisor promotes it
 leave   at the end; without a place there is nobody to tell
+
+Each router is told on its own: one that is away, or refuses, has no part in what the others do.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from cluster.config import WorkerOptions
 from cluster.errors import Draining, NotReady
 from cluster.membership.client import MembershipClient, Pulse
 from cluster.membership.member import Member
+from cluster.membership.reach import RouterPlace
 from cluster.process.background import Background, cancel
 from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.rpc import RpcServer
@@ -37,8 +41,10 @@ class OwnPlace:
         self._background = background
         self._world = world
         self._offered: tuple[Member, EngineView] | None = None
-        self._client: MembershipClient | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._routers = () if options.router is None else RouterPlace.parse_all(options.router)
+        self._clients: list[MembershipClient] = []
+        self._beating: list[asyncio.Task[None]] = []
+        self._refusing: set[RouterPlace] = set()
 
     async def offer(self, member: Member, engine: EngineView) -> None:
         """Once, when requests could be computed. A spare worker waits from now on."""
@@ -61,28 +67,27 @@ class OwnPlace:
             raise Draining("this worker ends, and takes no place in the fleet")
 
     def beat_soon(self) -> None:
-        """Something changed that the router should know at once, such as a drain."""
-        if self._client is not None:
-            self._client.beat_soon()
+        """Something changed that routers should know at once, such as a drain."""
+        for client in self._clients:
+            client.beat_soon()
 
     async def leave(self) -> None:
-        """Says goodbye. Idempotent."""
-        client, self._client = self._client, None
-        if client is not None and self._beating is not None:
-            await cancel((self._beating,))
-            await client.leave()
+        """Says goodbye to all at once. Idempotent."""
+        clients, self._clients = self._clients, []
+        await cancel(self._beating)
+        await asyncio.gather(*(client.leave() for client in clients))
 
     def _join(self, member: Member, engine: EngineView) -> None:
-        if self._options.router is None:
-            return
-        self._client = MembershipClient(
-            self._options.router,
-            member,
-            lambda: self._pulse(engine),
-            self._world,
-            on_refusal=self._take_refusal,
-        )
-        self._beating = self._background.keep("membership", self._client.run)
+        for router in self._routers:
+            client = MembershipClient(
+                str(router),
+                member,
+                lambda: self._pulse(engine),
+                self._world,
+                on_refusal=partial(self._take_refusal, router),
+            )
+            self._clients.append(client)
+            self._beating.append(self._background.keep(f"membership {router}", client.run))
 
     def _pulse(self, engine: EngineView) -> Pulse:
         return Pulse(
@@ -91,7 +96,12 @@ class OwnPlace:
             kv_transport=engine.kv_transport,
         )
 
-    def _take_refusal(self, is_refused: bool) -> None:
-        """Nobody sends anything to a worker that its router does not take: it is not ready."""
+    def _take_refusal(self, router: RouterPlace, is_refused: bool) -> None:
+        """Nobody sends anything to a worker that no router takes: it is not ready."""
+        if is_refused:
+            self._refusing.add(router)
+        else:
+            self._refusing.discard(router)
         if not self._lifespan.is_draining:
-            self._background.once("health", self._server.set_ready(not is_refused))
+            is_wanted = len(self._refusing) < len(self._routers)
+            self._background.once("health", self._server.set_ready(is_wanted))

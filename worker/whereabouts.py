@@ -1,9 +1,10 @@
 """At which address the fleet reaches this worker.
 
     one that is named, or listened on     known at once
-    all addresses of this machine         the one that faces the router, once its name is known
+    all addresses of this machine         the one that faces a router, once its name is known
 
-A router's name may come up later than a worker: in a compose start, behind a Service without a
+All routers of a fleet are told the same: of several, the first that there is a way to says it. A
+router's name may come up later than a worker: in a compose start, behind a Service without a
 ready pod, while a name server is away. It is asked for until it is there, as the router is.
 """
 
@@ -28,7 +29,7 @@ class Whereabouts:
         """Raises ConfigError for what will never be the address of one machine, and for a router's
         address that is none."""
         self._world = world
-        self._router: RouterPlace | None = None
+        self._routers: tuple[RouterPlace, ...] = ()
         advertised = options.peers.advertise_host
         self._host: str | None = advertised or options.host
         if not is_wildcard(self._host):
@@ -39,29 +40,31 @@ class Whereabouts:
                 param="advertise_host",
             )
         if options.router is not None:  # else nobody is told
-            self._host, self._router = None, RouterPlace.parse(options.router)
+            self._host, self._routers = None, RouterPlace.parse_all(options.router)
 
     async def host(self) -> str:
         """Waits until it is known, and is the same ever after."""
         if self._host is None:
-            assert self._router is not None, "only a router is waited for"
-            self._host = await self._facing(self._router)
+            self._host = await self._facing_a_router()
         return self._host
 
-    async def _facing(self, router: RouterPlace) -> str:
+    async def _facing_a_router(self) -> str:
         backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)
-        is_told = False
+        told: set[RouterPlace] = set()
         while True:
-            try:
-                return await in_thread(
-                    "router-address", lambda: address_towards(router.host, router.port)
-                )
-            except OSError as failure:
-                if not is_told:
-                    is_told = True
-                    _tell(router, failure)
+            for router in self._routers:
+                try:
+                    return await _address_facing(router)
+                except OSError as failure:
+                    if router not in told:
+                        told.add(router)
+                        _tell(router, failure)
             delay_s = backoff.next_delay_s(healthy_s=0.0)
             await self._world.sleep(delay_s * (0.5 + self._world.chance.random() / 2))
+
+
+async def _address_facing(router: RouterPlace) -> str:
+    return await in_thread("router-address", lambda: address_towards(router.host, router.port))
 
 
 def _tell(router: RouterPlace, failure: OSError) -> None:

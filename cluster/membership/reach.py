@@ -60,6 +60,14 @@ class RouterPlace:
             )
         return cls(host, int(port))
 
+    @classmethod
+    def parse_all(cls, routers: str) -> tuple[RouterPlace, ...]:
+        """From host:port,host:port,... Raises ConfigError, also for one that is named twice."""
+        places = tuple(cls.parse(router.strip()) for router in routers.split(","))
+        if len(set(places)) < len(places):
+            raise ConfigError(f"a router is named twice in {routers!r}", param="router")
+        return places
+
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 

@@ -153,8 +153,8 @@ async def test_a_worker_is_reached_where_its_operator_says(router):
     ],
 )
 async def test_a_worker_that_nobody_could_reach_does_not_start(changes):
-    async with running_worker(options_for(Role.DECODE, **changes)) as worker:
-        with pytest.raises(ConfigError, match=r"advertise.host|10\.0\.0\.1:port"):
+    with pytest.raises(ConfigError, match=r"advertise.host|10\.0\.0\.1:port"):
+        async with running_worker(options_for(Role.DECODE, **changes)) as worker:
             await worker.ended()
 
 

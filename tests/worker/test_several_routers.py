@@ -1,0 +1,95 @@
+"""A worker of a fleet with several routers tells each of them, and depends on none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from cluster.errors import ConfigError, PairingMismatch
+from cluster.identity import Role
+from cluster.membership.client import LAST_RETRY_S, REFUSED_S
+from cluster.membership.reach import RouterPlace
+from cluster.rpc import open_channel
+from cluster.world import World
+from tests.scripted_dialer import ScriptedDialer, ScriptedRouter
+from tests.virtual_time import VirtualTime
+from tests.worker.test_worker_process import SERVING, health
+from tests.worker.worker_bench import noting_router, options_for, running_worker
+
+NAMES = ("one:1", "two:2", "three:3")
+
+
+@asynccontextmanager
+async def worker_of_three(
+    *, away: tuple[int, ...] = (), refusing: tuple[int, ...] = ()
+) -> AsyncIterator[tuple[VirtualTime, list[ScriptedRouter], str]]:
+    """By their numbers; the others are there and take it."""
+    time = VirtualTime()
+    routers = [ScriptedRouter(beat_interval_s=0.5, clock=time) for _ in NAMES]
+    for number, router in enumerate(routers):
+        router.is_there = number not in away
+        router.refuses_with = PairingMismatch("other weights") if number in refusing else None
+    dialer = ScriptedDialer(routers=dict(zip(NAMES, routers, strict=True)))
+    world = World(dialer=dialer, clock=time, sleep=time.sleep)
+    options = options_for(Role.DECODE, ",".join(NAMES))
+    async with running_worker(options, world=world) as worker:
+        yield time, routers, await worker.ready()
+
+
+async def test_it_joins_beats_and_leaves_at_each_of_them() -> None:
+    async with noting_router() as one, noting_router() as two:
+        options = options_for(Role.DECODE, f"{one.address},{two.address}")
+        async with running_worker(options) as worker:
+            address = await worker.ready()
+            for router in (one, two):
+                await router.until(lambda router=router: router.beats)
+                (member,) = router.joins
+                assert member.address == address
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await worker.ended() == 0
+            assert [len(router.leaves) for router in (one, two)] == [1, 1]
+
+
+async def test_one_that_is_away_is_asked_again_and_the_others_hear_of_it_as_before() -> None:
+    async with worker_of_three(away=(1,)) as (time, routers, _):
+        await time.advance(10.0)
+        assert [len(router.members) for router in routers] == [1, 0, 1]
+        assert routers[0].num_beats >= 19 and routers[2].num_beats >= 19
+        routers[1].is_there = True
+        await time.advance(2 * LAST_RETRY_S)
+        assert len(routers[1].members) == 1
+
+
+async def test_it_is_ready_as_long_as_one_of_them_takes_it() -> None:
+    async with (
+        worker_of_three(refusing=(0, 1)) as (time, routers, address),
+        open_channel(address) as channel,
+    ):
+        await time.advance(REFUSED_S + 2 * LAST_RETRY_S)
+        assert await health(channel, Role.DECODE) == SERVING
+        assert [len(router.members) for router in routers] == [0, 0, 1]
+
+
+async def test_it_is_not_ready_when_all_of_them_refuse_it_until_one_does_not() -> None:
+    async with (
+        worker_of_three(refusing=(0, 1, 2)) as (time, routers, address),
+        open_channel(address) as channel,
+    ):
+        await time.advance(REFUSED_S + 2 * LAST_RETRY_S)
+        assert await health(channel, Role.DECODE) != SERVING
+        routers[1].refuses_with = None
+        await time.advance(2 * LAST_RETRY_S)
+        assert await health(channel, Role.DECODE) == SERVING
+
+
+def test_routers_are_named_with_commas_and_each_once() -> None:
+    places = RouterPlace.parse_all("a:1, b:2")
+    assert [str(place) for place in places] == ["a:1", "b:2"]
+    for wrong in ("a:1,a:1", "a:1,", "a:1,b", ","):
+        with pytest.raises(ConfigError) as raised:
+            RouterPlace.parse_all(wrong)
+        assert raised.value.param == "router"
