@@ -126,6 +126,6 @@ def test_each_home_has_seats_of_its_own() -> None:
     for name in "abcde":
         engine.apply(Submit(request(name, [ord(name) % 7], max_tokens=6)))
         step(engine)
-    assert [home_of(engine, name) for name in "abcd"] == [0, 1, 0, 1]
+    assert [home_of(engine, name) for name in "abcd"] == [0, 1, 1, 0]  # what grew has less left
     assert engine.table.seats_taken(2) == [2, 2]
     assert engine.load.now().num_waiting == 1
