@@ -206,7 +206,12 @@ def runner_of(
         return own, BlockHomes(1, num_blocks)
     homes = BlockHomes(2, num_blocks)
     sharing = OwnSequences(
-        own=own, homes=homes, block_size=BLOCK_SIZE, collective=collective, logits_at=0
+        own=own,
+        homes=homes,
+        block_size=BLOCK_SIZE,
+        experts=decoder.experts,
+        collective=collective,
+        logits_at=0,
     )
     return sharing, homes
 

@@ -9,9 +9,10 @@ What ranks think of a placement is compared before anything changes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -79,6 +80,16 @@ class RoutedExperts:
         of_ranks = collective.all_gather(picks.view(1, -1))
         collective.wait_until_landed()
         return of_ranks.view(collective.world_size, *picks.shape).sum(0)
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """What is computed meanwhile is nobody's: it says nothing of the load of experts. Raises
+        ValueError where nothing is counted."""
+        picks = self._require_source().picks
+        before = picks.clone()
+        yield
+        with torch.inference_mode():
+            picks.copy_(before)
 
     def stage(self, layer: int, placement: ExpertPlacement) -> ExpertStaging:
         """What to read before `place`. One layer at a time: what was staged before is dropped.

@@ -52,6 +52,7 @@ def _runner_of(
         own=runner,
         homes=part.homes,
         block_size=part.pool.layout.block_size,
+        experts=part.decoder.experts,
         collective=collective,
         logits_at=CONDUCTOR,
     )

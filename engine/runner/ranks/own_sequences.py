@@ -4,6 +4,7 @@
                        exchange of experts -> logits to the conductor, in the order of the step
 
 A rank without a sequence computes a row of padding: the exchange is a call of all, in every layer.
+It counts for no expert.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from cluster.block_homes import BlockHomes
 from cluster.errors import InternalError
 from engine.model.ragged_batch import RaggedBatch
+from engine.model.routed_experts import RoutedExperts
 from engine.runner.model_runner import PartRunner
 from engine.runner.ranks.rank_step import StepHomes, part_of_rank, row_of_padding
 from kernels.tape.collective import ExpertCollective
@@ -29,6 +31,8 @@ class OwnSequences:
     """Of this rank's decoder, over its own blocks and one more, which nobody reads."""
     homes: BlockHomes
     block_size: int
+    experts: RoutedExperts
+    """Of the same decoder."""
     collective: ExpertCollective
     logits_at: int
     """The rank that samples."""
@@ -47,13 +51,19 @@ class OwnSequences:
         part = part_of_rank(
             batch, step, self.homes.ids_of(rank), rank=rank, block_size=self.block_size
         )
-        if part is None:
-            part = row_of_padding(self.homes.blocks_each, block_size=self.block_size)
-        return self._gathered(self.own.forward(part), step)
+        logits = self._of_padding() if part is None else self.own.forward(part)
+        return self._gathered(logits, step)
 
     def close(self) -> None:
         """See PartRunner."""
         self.own.close()
+
+    def _of_padding(self) -> torch.Tensor:
+        """No logits: [0, vocab_size]."""
+        with self.experts.uncounted():
+            return self.own.forward(
+                row_of_padding(self.homes.blocks_each, block_size=self.block_size)
+            )
 
     def _gathered(self, logits: torch.Tensor, step: StepHomes) -> torch.Tensor:
         """[own rows, vocab_size] -> [num_logits, vocab_size]"""

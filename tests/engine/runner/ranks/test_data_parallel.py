@@ -12,6 +12,7 @@ from cluster.sampling import SamplingParams
 from engine.contract.messages import Frame
 from engine.contract.spec import EngineSpec
 from engine.model.experts import rebalancer
+from engine.model.load_phases import silent
 from engine.offline.queue import generate
 from engine.offline.replica import greedy_request
 from engine.runner.ranks import forming
@@ -77,12 +78,25 @@ def test_ranks_over_tcp_give_the_tokens_of_one(
 
 def test_each_rank_has_as_many_blocks_as_one_that_is_alone(tmp_path: Path) -> None:
     card = card_of("v3", tmp_path)
-    alone = load_replica(spec_in(card, 1), lambda phase, fraction: None)
+    alone = load_replica(spec_in(card, 1), silent)
     with running(spec_in(card, 2)) as replica:
         assert replica.homes.num_blocks == 2 * len(alone.kv)
         assert replica.others is not None
         assert [facts.kv_heads for facts in replica.others.facts] == [(0,), (0,)]
         assert replica.max_context_tokens == alone.max_context_tokens
+
+
+def test_tokens_stay_where_ranks_take_blocks_from_their_youngest(tmp_path: Path) -> None:
+    card = card_of("v3", tmp_path)
+    prompts = random_prompts(LENGTHS, card.config.vocab_size)
+    expected = greedy_tokens(spec_in(card, 1), prompts, 40)
+    block_bytes = KV_BYTES // len(load_replica(spec_in(card, 1), silent).kv)
+    spec = spec_in(card, 2, kv_memory_bytes=8 * block_bytes)  # an answer has 6 at most
+    with running(spec) as replica:
+        engine = Engine(replica, spec.options)
+        assert answers_of(engine, prompts, 40) == expected
+        assert engine.load.now().num_preemptions > 0
+        assert engine.check_invariants() == []
 
 
 def test_choices_of_one_prompt_go_on_from_copies_at_their_rank(tmp_path: Path) -> None:

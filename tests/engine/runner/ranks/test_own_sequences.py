@@ -34,6 +34,7 @@ def runner_of_rank(
         own=DecoderRunner(decoder, KvPool(layout, homes.blocks_each + 1, "cpu")),
         homes=homes,
         block_size=BLOCK_SIZE,
+        experts=decoder.experts,
         collective=collective,
         logits_at=0,
     )
@@ -127,3 +128,19 @@ def test_ranks_that_part_over_whose_a_sequence_is_are_found(tmp_path: Path) -> N
 
     said, _ = run_ranks(2, work)
     assert "ranks gave [1, 1] rows of logits, and [1, 0] are theirs" in said
+
+
+def test_rows_of_padding_count_for_no_expert(tmp_path: Path) -> None:
+    card, homes = card_of("v3", tmp_path), BlockHomes(4, BLOCKS_EACH)
+    mixture = card.config.mixture
+    assert mixture is not None
+    prompt = PROMPTS[1]
+
+    def work(index: int, collective: ThreadRank) -> torch.Tensor:
+        runner = runner_of_rank(card, index, collective, homes)
+        runner.forward(ragged_batch([(prompt, 0, list(homes.ids_of(2))[:8])]))
+        return runner.experts.total_picks()
+
+    for picks in run_ranks(4, work):
+        of_layers = picks.sum(1)[1:]  # the first one is dense
+        assert set(of_layers.tolist()) == {len(prompt) * mixture.num_experts_per_token}
