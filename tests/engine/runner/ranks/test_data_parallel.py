@@ -99,7 +99,9 @@ def test_tokens_stay_where_ranks_take_blocks_from_their_youngest(tmp_path: Path)
         assert engine.check_invariants() == []
 
 
-def test_choices_of_one_prompt_go_on_from_copies_at_their_rank(tmp_path: Path) -> None:
+def test_choices_go_on_from_copies_at_their_rank_and_prompts_are_scored_at_theirs(
+    tmp_path: Path,
+) -> None:
     card = card_of("v3", tmp_path)
     prompts = random_prompts((37, 21, 30), card.config.vocab_size)
     sampling = SamplingParams(max_tokens=12, temperature=1.0, seed=3, n=2, ignore_eos=True)
@@ -107,15 +109,25 @@ def test_choices_of_one_prompt_go_on_from_copies_at_their_rank(tmp_path: Path) -
         structs.replace(greedy_request(f"r{at}", prompt, 12), sampling=sampling)
         for at, prompt in enumerate(prompts)
     ]
+    scored = SamplingParams(max_tokens=3, temperature=0.0, prompt_logprobs=1, ignore_eos=True)
+    requests += [
+        structs.replace(greedy_request(f"s{at}", prompt, 3), sampling=scored)
+        for at, prompt in enumerate(random_prompts((48, 33, 29, 41), card.config.vocab_size))
+    ]
     found = []
     for num_ranks in (1, 2):
         spec = spec_in(card, num_ranks, prefix_cache=True)
         with running(spec) as replica:
-            made = generate(Engine(replica, spec.options), requests)
-            found.append(
-                [[t.token_id for t in each.tokens[choice]] for each in made for choice in (0, 1)]
-            )
-    assert found[0] == found[1]
+            found.append(generate(Engine(replica, spec.options), requests))
+    for alone, shared in zip(*found, strict=True):
+        assert set(shared.tokens) == set(alone.tokens)
+        for choice in alone.tokens:
+            assert shared.token_ids(choice) == alone.token_ids(choice)
+        assert [token.token_id for token in shared.prompt] == [t.token_id for t in alone.prompt]
+        assert [token.logprob for token in shared.prompt] == pytest.approx(
+            [token.logprob for token in alone.prompt], abs=1e-4
+        )
+    assert [len(each.prompt) for each in found[0]] == [0, 0, 0, 47, 32, 28, 40]
 
 
 def test_experts_move_while_ranks_have_sequences_of_their_own(
