@@ -118,6 +118,8 @@ class DecoderRunner:
     def __init__(self, decoder: Decoder, pool: KvPool) -> None:
         self._decoder = decoder
         self._pool = pool
+        self._device = pool.tensor.device
+        self._is_on_host = self._device.type == "cpu"
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner."""
@@ -125,8 +127,7 @@ class DecoderRunner:
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """See ModelRunner."""
-        device = self._pool.tensor.device
-        there = batch if device.type == "cpu" else batch.to(device)
+        there = batch if self._is_on_host else batch.to(self._device)
         return self._decoder.forward(there, self._pool)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from kernels.cpu.step_records import GatherLogitsRecord, StepRecord
 from kernels.tape.collective import NativeCollective
 
 _BYTES = torch.float32.itemsize
+_NOTHING = torch.empty((0, 0), dtype=torch.float32)
 
 
 class LogitRows:
@@ -27,6 +28,9 @@ class LogitRows:
         if self._native is not None and self._native.rank == self._root:
             self._first = self._native.rank * self._own_width
             self._width *= self._native.world_size
+        self._is_given_away = self._native is not None and self._native.rank != self._root
+        self._kept, self._num_kept = _NOTHING, 0
+        """Rows that nobody is given: where the tray is too small for them, step after step."""
 
     @property
     def row_bytes(self) -> int:
@@ -35,8 +39,13 @@ class LogitRows:
 
     def make(self, step: StepRecord) -> torch.Tensor:
         """For a step, which is told where they are."""
-        rows = torch.empty((step.num_logits, self._width), dtype=torch.float32)
+        num_rows = step.num_logits
+        if self._is_given_away and self._num_kept >= num_rows:
+            return self._kept
+        rows = torch.empty((num_rows, self._width), dtype=torch.float32)
         step.logits, step.logits_stride = rows.data_ptr() + self._first * _BYTES, self._width
+        if self._is_given_away:
+            self._kept, self._num_kept = rows, num_rows
         return rows
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
@@ -45,9 +54,10 @@ class LogitRows:
             return rows
         if self._native is None:
             return self._gather.gathered(rows)
-        if self._native.rank == self._root:
-            return rows[:, : self._gather.out.width].contiguous()
-        return rows[:0]
+        if self._is_given_away:
+            return _NOTHING
+        width = self._gather.out.width
+        return rows if width == self._width else rows[:, :width].contiguous()
 
     @property
     def _root(self) -> int:

@@ -25,6 +25,7 @@ class SharedPlanWriter:
     ) -> None:
         """Takes the segment over."""
         self._segment, self._library, self._deadline_s = segment, library, deadline_s
+        self._deadline_ns = int(deadline_s * 1e9)
         self._view = _view_of(segment, rank=0)
         self._at = ctypes.addressof(self._view)
         self._most_bytes = longest_piece(segment)
@@ -53,9 +54,8 @@ class SharedPlanWriter:
         self._segment.close()
 
     def _write(self, kind: PlanKind, goes_on: bool, body: bytes) -> None:
-        deadline_ns = int(self._deadline_s * 1e9)
         if self._library.splitserve_write_plan(
-            self._at, kind, goes_on, body, len(body), deadline_ns
+            self._at, kind, goes_on, body, len(body), self._deadline_ns
         ):
             raise RankLost(
                 f"the ranks of generation {self._segment.generation} take no plans any more: one "
@@ -75,6 +75,7 @@ class SharedPlanReader:
         self._body_at = ctypes.addressof(ctypes.c_char.from_buffer(self._body))
         self._kind, self._goes_on = ctypes.c_uint32(), ctypes.c_uint32()
         self._num_bytes = ctypes.c_int64()
+        self._found = tuple(map(ctypes.byref, (self._kind, self._goes_on, self._num_bytes)))
 
     def next(
         self,
@@ -108,9 +109,7 @@ class SharedPlanReader:
             int(timeout_s * 1e9),
             self._body_at,
             len(self._body),
-            ctypes.byref(self._kind),
-            ctypes.byref(self._goes_on),
-            ctypes.byref(self._num_bytes),
+            *self._found,
         )
         generation = self._segment.generation
         if outcome == LOST:

@@ -27,6 +27,9 @@ from engine.model.ragged_batch import RaggedBatch
 from ranks.plans.plan import Part
 
 _COUNTS = struct.Struct("=8q")
+_Sizes = tuple[int, int, int, int]
+"""num_tokens, num_seqs, width of tables, num_logits"""
+_NOTHING: _Sizes = (0, 0, 0, 0)
 BlockCopies = Sequence[tuple[int, int]]
 """(source, target), as ModelRunner's."""
 
@@ -36,18 +39,15 @@ class StepWriter:
 
     def __init__(self) -> None:
         self._seen: tuple[torch.Tensor, ...] = ()
+        self._sizes = _NOTHING
         self._long_words: list[memoryview] = []
         self._words: list[memoryview] = []
 
     def write(self, batch: RaggedBatch, copies: BlockCopies) -> list[Part]:
         """The parts of a message, as long as the batch's numbers stay; it is on the host."""
         self._look_at(batch)
-        num_seqs, width = batch.block_tables.shape
         counts = _COUNTS.pack(
-            len(batch.token_ids),
-            num_seqs,
-            width,
-            len(batch.logit_rows),
+            *self._sizes,
             len(copies),
             batch.num_decodes,
             batch.max_query_len,
@@ -63,7 +63,7 @@ class StepWriter:
         tensors = (*long_words, *words)
         if len(self._seen) == len(tensors) and all(map(operator.is_, self._seen, tensors)):
             return
-        self._seen = ()
+        self._seen, self._sizes = (), _sizes_of(batch)
         self._long_words = [_memory_of(tensor, torch.int64) for tensor in long_words]
         self._words = [_memory_of(tensor, torch.int32) for tensor in words]
         if all(tensor.is_contiguous() for tensor in tensors):
@@ -75,7 +75,8 @@ class StepReader:
 
     def __init__(self) -> None:
         self._memory: object = None
-        self._shape: _Shape | None = None
+        self._shape = _Shape(*_NOTHING, 0)
+        self._num_bytes = 0
         self._views: _Views | None = None
 
     def read(self, body: memoryview) -> tuple[RaggedBatch, list[tuple[int, int]]]:
@@ -88,14 +89,16 @@ class StepReader:
             raise InternalError(
                 f"a step's plan of {len(body)} bytes; needed: {_COUNTS.size} or more"
             )
-        *sizes, num_decodes, longest, context = counts = _COUNTS.unpack_from(body)
-        shape = _Shape(*sizes)
-        if min(counts) < 0 or len(body) != shape.num_bytes:
-            raise InternalError(f"a step's plan of {len(body)} bytes, which says {counts}")
+        counts = _COUNTS.unpack_from(body)
         views = self._views
-        if views is None or shape != self._shape or body.obj is not self._memory:
-            views = self._views = _views_of(body, shape)
-            self._memory, self._shape = body.obj, shape
+        if (
+            views is None
+            or counts[:5] != self._shape
+            or len(body) != self._num_bytes
+            or body.obj is not self._memory
+        ):
+            views = self._look_at(body, counts)
+        *_, num_copies, num_decodes, longest, context = counts
         batch = RaggedBatch(
             token_ids=views.token_ids,
             positions=views.positions,
@@ -108,7 +111,15 @@ class StepReader:
             max_query_len=longest,
             max_context_len=context,
         )
-        return batch, _pairs_of(views.copies) if shape.num_copies else []
+        return batch, _pairs_of(views.copies) if num_copies else []
+
+    def _look_at(self, body: memoryview, counts: tuple[int, ...]) -> _Views:
+        shape = _Shape(*counts[:5])
+        if min(counts) < 0 or len(body) != shape.num_bytes:
+            raise InternalError(f"a step's plan of {len(body)} bytes, which says {counts}")
+        self._views = _views_of(body, shape)
+        self._memory, self._shape, self._num_bytes = body.obj, shape, len(body)
+        return self._views
 
 
 class _Shape(NamedTuple):
@@ -147,6 +158,11 @@ class _Views(NamedTuple):
     query_starts: torch.Tensor
     context_lens: torch.Tensor
     block_tables: torch.Tensor
+
+
+def _sizes_of(batch: RaggedBatch) -> _Sizes:
+    num_seqs, width = batch.block_tables.shape
+    return len(batch.token_ids), num_seqs, width, len(batch.logit_rows)
 
 
 def _views_of(body: memoryview, shape: _Shape) -> _Views:
