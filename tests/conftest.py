@@ -10,12 +10,14 @@ import torch
 from cluster.process.own_cores import available_cores
 from kernels.cpu.team import TEAM
 from tests.certificates import read_certificates_once
+from tests.grpc_servers_last import cancel_grpc_servers_last
 from tests.hidden_gpus import hide_gpus
 from tests.schedule import FilesInTheirOrder, is_long, put_in_order
 
 gc.disable()  # until all modules are there: a fifth of their imports' time is the collector's
 torch.set_num_threads(1)  # tests run beside each other; torch's own threads spin
 read_certificates_once()
+cancel_grpc_servers_last()
 TEAM.resize(available_cores())  # of a container's quota, not of the machine
 # With every local variable, as a terminal shows it, a traceback takes half a second.
 _LINES = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
