@@ -35,14 +35,9 @@ def pair_fleet(fleets):
 
 
 @pytest.fixture
-def colocated_fleet(fleets):
-    """One decode worker that prefills itself, in fp32."""
-    return fleets.running("colocated_fleet")
-
-
-@pytest.fixture
 def fleet_of_two_ranks(fleets):
-    """One decode worker whose engine is two processes, in fp32, and a spare one."""
+    """One decode worker that prefills itself, whose engine is two processes, in fp32, and a spare
+    one."""
     return fleets.running("fleet_of_two_ranks")
 
 

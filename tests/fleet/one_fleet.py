@@ -26,7 +26,6 @@ class FleetKind:
 
 FLEETS = {
     "pair_fleet": FleetKind(("--dtype", "float32", *ENGINE), 2),
-    "colocated_fleet": FleetKind(("--prefill", "0", "--dtype", "float32", *ENGINE), 1),
     "fleet_of_two_ranks": FleetKind(
         (
             *("--prefill", "0", "--dtype", "float32", *ENGINE, "--tensor-parallel-size", "2"),

@@ -8,12 +8,11 @@ import time
 
 import pytest
 
-from cluster.sampling import SamplingParams
-from cluster.wire import sampling_to_wire
-from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from protos import membership_pb2
+from tests.fleet.put_directly import greedy_submit, members_of, submit_alone
 from tests.fleet.support import fleet_channel, wait_for
 from tests.fleet.test_load import is_quiet
-from tests.fleet.test_storm import members, submit_alone, target_of
+from tests.fleet.test_storm import members
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 NUM_REQUESTS = 4
@@ -25,17 +24,11 @@ def fleet(double_fleet):
     return double_fleet
 
 
-async def asked(decode: membership_pb2.Member, targets: list, seed: int):
+async def asked(decode: membership_pb2.Member, prefill: list, seed: int):
     """One request with a fresh prompt; its tokens, its end, and the seconds that it took."""
     chance = random.Random(seed)
-    submit = worker_pb2.Submit(
-        request_id=f"frozen-{seed}",
-        token_ids=chance.choices(range(1000, 40_000), k=300),
-        sampling=sampling_to_wire(SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)),
-        prefill=targets,
-        cache_root=chance.randbytes(16),
-        timeout_ms=200_000,
-    )
+    prompt = chance.choices(range(1000, 40_000), k=300)
+    submit = greedy_submit(prompt, 4, prefill, chance, timeout_s=200.0)
     began_s = time.monotonic()
     async with fleet_channel(decode.address) as channel:
         tokens, ended = await submit_alone(channel, decode, submit)
@@ -44,22 +37,21 @@ async def asked(decode: membership_pb2.Member, targets: list, seed: int):
 
 async def test_requests_that_wait_on_a_stopped_prefill_engine_are_answered_by_another_one(fleet):
     async with fleet_channel(fleet.grpc_address) as router:
-        stub = membership_pb2_grpc.MembershipStub(router)
-        view = [s.member for s in (await stub.Members(membership_pb2.MembersRequest())).members]
+        view = await members_of(router)
     decode = next(m for m in view if m.role == "decode")
-    targets = [target_of(m) for m in view if m.role == "prefill"]
-    await asked(decode, targets, seed=0)
+    prefill = [m for m in view if m.role == "prefill"]
+    await asked(decode, prefill, seed=0)
     victim = next(
-        m for m in members(fleet, "prefill", check=True) if m["worker_id"] == targets[0].worker_id
+        m for m in members(fleet, "prefill", check=True) if m["worker_id"] == prefill[0].worker_id
     )
     os.kill(victim["engine_pid"], signal.SIGSTOP)
     answers = await asyncio.gather(
-        *(asked(decode, targets, seed) for seed in range(1, NUM_REQUESTS + 1))
+        *(asked(decode, prefill, seed) for seed in range(1, NUM_REQUESTS + 1))
     )
     for tokens, ended, took_s in answers:
         assert not ended.HasField("error"), ended.error
         assert len(tokens) == 4
-        assert ended.timing.prefill_worker == targets[1].worker_id
+        assert ended.timing.prefill_worker == prefill[1].worker_id
         assert took_s < 100, "it waited for its deadline"
 
     def healed():

@@ -17,11 +17,11 @@ from protos import (
     membership_pb2_grpc,
     worker_pb2,
 )
+from tests.fleet.put_directly import submit_alone, target_of
 from tests.fleet.support import fleet_channel, wait_for
 from tests.fleet.test_bad_input import pids
 from tests.fleet.test_load import is_quiet
 from tests.fleet.test_parity import generate
-from tests.fleet.test_storm import submit_alone, target_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 ROOT = bytes(16)

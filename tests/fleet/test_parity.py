@@ -1,15 +1,19 @@
 """Greedy tokens equal the reference's, whatever way a request takes through the fleet."""
 
 import asyncio
+import random
 
 import pytest
 
 from cluster.rpc import open_channel
 from protos import generation_pb2, inference_pb2, inference_pb2_grpc
+from tests.fleet.put_directly import greedy_submit, members_of, submit_alone
 from tests.fleet.reference import NUM_NEW_TOKENS, texts
+from tests.fleet.support import fleet_channel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-
+LIMIT_S = 300.0
+"""Of one request; generous, since machines are busy."""
 
 CHOSEN = (0, 3, 4, 10, 15)
 """Asked for alone: 37, 64, 65, 150 and 512 tokens; short, with a whole last block, with one token
@@ -24,8 +28,8 @@ def chosen(of_all):
     return [of_all[index] for index in CHOSEN]
 
 
-async def generate(channel, prompt, num_tokens=NUM_NEW_TOKENS):
-    """Tokens of one greedy request and its Complete."""
+async def generate(channel, prompt, num_tokens=NUM_NEW_TOKENS, *, on_first=lambda: None):
+    """Tokens of one greedy request and its Complete; `on_first` is called with the first token."""
     request = inference_pb2.GenerateRequest(
         tokens=inference_pb2.TokenIds(ids=prompt),
         sampling=generation_pb2.SamplingParams(
@@ -33,8 +37,11 @@ async def generate(channel, prompt, num_tokens=NUM_NEW_TOKENS):
         ),
     )
     tokens, complete = [], None
-    async for reply in inference_pb2_grpc.InferenceStub(channel).Generate(request, timeout=120):
+    stub = inference_pb2_grpc.InferenceStub(channel)
+    async for reply in stub.Generate(request, timeout=LIMIT_S):
         if reply.HasField("chunk"):
+            if not tokens:
+                on_first()
             tokens += [token.token_id for token in reply.chunk.tokens]
         elif reply.HasField("complete"):
             complete = reply.complete
@@ -49,6 +56,21 @@ async def answer_all(fleet, prompts, *, at_once):
         async def one(prompt):
             async with gate:
                 return await generate(channel, prompt)
+
+        return await asyncio.gather(*(one(prompt) for prompt in prompts))
+
+
+async def answer_all_directly(fleet, prompts, *, at_once):
+    """Answers of the decode worker, which computes each prompt itself, and anew."""
+    chance, gate = random.Random(at_once), asyncio.Semaphore(at_once)
+    async with fleet_channel(fleet.grpc_address) as router:
+        decode = next(m for m in await members_of(router) if m.role == "decode")
+    async with fleet_channel(decode.address) as channel:
+
+        async def one(prompt):
+            submit = greedy_submit(prompt, NUM_NEW_TOKENS, [], chance, timeout_s=LIMIT_S)
+            async with gate:
+                return await submit_alone(channel, decode, submit)
 
         return await asyncio.gather(*(one(prompt) for prompt in prompts))
 
@@ -87,6 +109,18 @@ async def test_again_from_the_prefix_cache(pair_fleet, reference):
     assert all(complete.usage.cached_tokens >= 16 for _, complete in results)
 
 
+@pytest.mark.parametrize("at_once", [1, 16])
+async def test_through_a_prefill_where_it_is_decoded(at_once, pair_fleet, reference):
+    """Put to the decode worker without a prefill worker to ask. A fleet that has none:
+    test_rank_groups.py."""
+    asked = CHOSEN if at_once == 1 else range(NUM_UP_TO_640)
+    results = await answer_all_directly(
+        pair_fleet, [reference.prompts[index] for index in asked], at_once=at_once
+    )
+    assert [tokens for tokens, _ in results] == [reference.answers[index] for index in asked]
+    assert all(ended.timing.kv_bytes == ended.usage.cached_tokens == 0 for _, ended in results)
+
+
 async def test_from_three_ranks_to_two_with_blocks_of_another_size(unequal_fleet, reference):
     """Some prompts may be computed where they are decoded: that is the router's choice."""
     prompts, answers = reference.prompts[:NUM_UP_TO_640:2], reference.answers[:NUM_UP_TO_640:2]
@@ -97,22 +131,10 @@ async def test_from_three_ranks_to_two_with_blocks_of_another_size(unequal_fleet
             assert any(complete.timing.kv_bytes for _, complete in results)
 
 
-async def test_alone_through_local_prefill(colocated_fleet, reference):
-    results = await answer_all(colocated_fleet, chosen(reference.prompts), at_once=1)
-    assert [tokens for tokens, _ in results] == chosen(reference.answers)
-    assert all(complete.timing.kv_bytes == 0 for _, complete in results)
-
-
-async def test_sixteen_at_once_through_local_prefill(colocated_fleet, reference):
-    prompts = reference.prompts[:NUM_UP_TO_640]
-    results = await answer_all(colocated_fleet, prompts, at_once=16)
-    assert [tokens for tokens, _ in results] == reference.answers[:NUM_UP_TO_640]
-
-
 async def test_sixteen_at_once_with_two_prefill_and_two_decode_workers(double_fleet, reference):
-    prompts = reference.prompts[:NUM_UP_TO_640]
+    prompts, answers = reference.prompts[:16], reference.answers[:16]
     results = await answer_all(double_fleet, prompts, at_once=16)
-    assert [tokens for tokens, _ in results] == reference.answers[:NUM_UP_TO_640]
+    assert [tokens for tokens, _ in results] == answers
     assert len({complete.timing.decode_worker for _, complete in results}) == 2
 
 

@@ -26,9 +26,8 @@ import pytest
 
 from cluster.errors import InternalError, SplitserveError, from_code, status_of
 from cluster.rpc import error_of
-from cluster.sampling import SamplingParams
-from cluster.wire import sampling_to_wire
-from protos import membership_pb2, membership_pb2_grpc, worker_pb2, worker_pb2_grpc
+from protos import membership_pb2
+from tests.fleet.put_directly import greedy_submit, members_of, submit_alone
 from tests.fleet.support import Fleet, fleet_channel, wait_for
 from tests.fleet.test_load import body, is_quiet
 from tests.fleet.test_parity import generate
@@ -36,8 +35,11 @@ from tests.fleet.test_parity import generate
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SEED = 20
 NUM_CLIENTS = 4
+TURNS_OF_A_STRIKE = 12
+"""Requests that begin between a strike and the end of its healing: three of each client."""
 PROMPTS = range(16)
 """Those of up to 512 tokens."""
+LEAST_CROSSED = 5
 SPARE_FDS = 12
 """A connection to each prefill worker there ever was, and a few that are being closed."""
 ALLOWED = {"worker_lost", "no_worker", "draining", "not_ready", "cancelled"}
@@ -70,7 +72,11 @@ class Tally:
 
 
 class Clients:
-    """They ask by HTTP and gRPC, one request after the other, and sometimes leave in the middle."""
+    """They ask by HTTP and gRPC, one request after the other, and sometimes leave in the middle.
+
+    For each request they need a turn: workers that start again are not kept from it by requests
+    that prove no more than those before them.
+    """
 
     def __init__(self, fleet: Fleet, reference, router: grpc.aio.Channel) -> None:
         self.tally = Tally()
@@ -79,10 +85,21 @@ class Clients:
         self._fleet = fleet
         self._reference = reference
         self._is_over = False
+        self._turns = asyncio.Semaphore(0)
+
+    def give_turns(self, number: int) -> None:
+        """So many more requests may begin."""
+        for _ in range(number):
+            self._turns.release()
+
+    @property
+    def has_turns(self) -> bool:
+        return not self._turns.locked()
 
     def stop(self) -> None:
         """Each client finishes its request."""
         self._is_over = True
+        self.give_turns(NUM_CLIENTS)
 
     async def run(self, rng: random.Random) -> None:
         """One client, until `stop`."""
@@ -90,7 +107,7 @@ class Clients:
             httpx.AsyncClient(base_url=self._fleet.url, timeout=60) as http,
             fleet_channel(self._fleet.grpc_address) as channel,
         ):
-            while not self._is_over:
+            while await self._turns.acquire() and not self._is_over:
                 index, length, kind = rng.choice(PROMPTS), rng.choice([1, 3, 16]), rng.random()
                 if kind < 0.25:
                     asking = self._by_http(http, index, length)
@@ -128,22 +145,11 @@ class Clients:
         self.tally.answer(f"prompt {index}", tokens, self._reference.answers[index][:length])
 
     async def _by_hand(self, index: int, length: int, rng: random.Random) -> None:
-        cache_root = rng.randbytes(16)
-        sampling = SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True)
-        view = await membership_pb2_grpc.MembershipStub(self._router).Members(
-            membership_pb2.MembersRequest()
-        )
-        workers = [state.member for state in view.members]
+        workers = await members_of(self._router)
         self._seen |= {m.incarnation: m for m in workers if m.role == "prefill"}
         newest = list(self._seen.values())[-2:]
-        submit = worker_pb2.Submit(
-            request_id=cache_root.hex(),
-            token_ids=self._reference.prompts[index],
-            sampling=sampling_to_wire(sampling),
-            prefill=[target_of(m) for m in rng.sample(newest, rng.randint(1, len(newest)))],
-            cache_root=cache_root,
-            timeout_ms=60_000,
-        )
+        prefill = rng.sample(newest, rng.randint(1, len(newest)))
+        submit = greedy_submit(self._reference.prompts[index], length, prefill, rng)
         decode = next(m for m in workers if m.role == "decode")
         async with fleet_channel(decode.address) as channel:
             tokens, ended = await submit_alone(channel, decode, submit)
@@ -152,36 +158,6 @@ class Clients:
             return
         self.tally.num_crossed += ended.timing.kv_bytes > 0
         self.tally.answer(f"prompt {index}", tokens, self._reference.answers[index][:length])
-
-
-def target_of(member: membership_pb2.Member) -> worker_pb2.PrefillTarget:
-    return worker_pb2.PrefillTarget(
-        worker_id=member.worker_id, incarnation=member.incarnation, address=member.address
-    )
-
-
-def identity_of(member: membership_pb2.Member) -> worker_pb2.WorkerIdentity:
-    return worker_pb2.WorkerIdentity(
-        worker_id=member.worker_id, incarnation=member.incarnation, pairing=member.pairing
-    )
-
-
-async def submit_alone(
-    channel: grpc.aio.Channel, member: membership_pb2.Member, submit: worker_pb2.Submit
-) -> tuple[list[int], worker_pb2.Ended]:
-    """One request in a session of its own, as a router would send it."""
-    call = worker_pb2_grpc.DecodeWorkerStub(channel).Session()
-    tokens: list[int] = []
-    try:
-        await call.write(worker_pb2.RouterMessage(open=identity_of(member)))
-        await call.write(worker_pb2.RouterMessage(submit=submit))
-        while (frame := await call.read()) is not grpc.aio.EOF:
-            tokens += [t.token_id for item in frame.tokens for t in item.tokens]
-            if frame.ended:
-                return tokens, frame.ended[0]
-    finally:
-        call.cancel()
-    raise AssertionError("the decode worker ended a session")
 
 
 def members(fleet: Fleet, role: str, *, check: bool = False) -> list[dict]:
@@ -241,12 +217,19 @@ async def strike(fleet: Fleet, fault: Fault, rng: random.Random, *, everybody: b
     await asyncio.to_thread(wait_for, healed, timeout_s=90, what=f"healed after {fault}")
 
 
+async def answered(clients: Clients, is_enough: Callable[[Tally], bool]) -> None:
+    """Returns once so much has been; the clients have as many turns as that takes."""
+    async with asyncio.timeout(90):
+        while not is_enough(clients.tally):
+            if not clients.has_turns:
+                clients.give_turns(NUM_CLIENTS)
+            await asyncio.sleep(0.05)  # a poll
+
+
 async def more_answers(clients: Clients, num_answers: int) -> None:
     """Returns after so many more right answers."""
     goal = clients.tally.num_right + num_answers
-    async with asyncio.timeout(90):
-        while clients.tally.num_right < goal:
-            await asyncio.sleep(0.05)  # a poll
+    await answered(clients, lambda tally: tally.num_right >= goal)
 
 
 async def weather(fleet: Fleet, clients: Clients, seed: int) -> Tally:
@@ -258,8 +241,10 @@ async def weather(fleet: Fleet, clients: Clients, seed: int) -> Tally:
     try:
         for fault, everybody in rng.sample(STRIKES, len(STRIKES)):
             await more_answers(clients, 3)
+            clients.give_turns(TURNS_OF_A_STRIKE)
             await strike(fleet, fault, rng, everybody=everybody)
         await more_answers(clients, 5)
+        await answered(clients, lambda tally: tally.num_crossed >= LEAST_CROSSED)
     finally:
         clients.stop()
         await asyncio.gather(*running)
@@ -276,7 +261,7 @@ async def test_after_a_storm_every_answer_was_right_and_nothing_is_left(stormy_f
     assert tally.wrong == []
     assert set(tally.ended) <= ALLOWED | {"right", "left"}
     assert tally.num_right >= 14
-    assert tally.num_crossed >= 5
+    assert tally.num_crossed >= LEAST_CROSSED
     wait_for(lambda: is_quiet(fleet), timeout_s=60, what="quiet after the storm")
     after = num_fds(fleet)
     assert set(after) == set(before), "a decode process was replaced"
