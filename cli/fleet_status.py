@@ -76,6 +76,8 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     spares: list[MemberStatus]
     """Loaded, and unknown to the router but for what its supervisor tells."""
     restarts: list[RestartCount]
+    given_up: str = ""
+    """Steps of --degrade that are in force."""
 
     @property
     def workers(self) -> list[MemberStatus]:
@@ -105,6 +107,7 @@ async def ask_fleet(dialer: Dialer, address: str, *, check: bool) -> FleetStatus
             RestartCount(pool=each.pool, cause=each.cause, count=each.count)
             for each in answer.restarts
         ],
+        given_up=answer.given_up,
     )
 
 

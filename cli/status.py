@@ -42,6 +42,8 @@ def _print_tables(fleet: FleetStatus) -> None:
         f"router {fleet.router}  up {_duration(fleet.uptime_s)}  version {fleet.version}  "
         f"in flight {fleet.num_in_flight}  queued {fleet.num_queued}"
     )
+    if fleet.given_up:
+        print(f"given up while requests wait for long: {fleet.given_up}")
     if not fleet.workers:
         print("no workers have joined")
         return

@@ -145,6 +145,12 @@ class RouterOptions:
     )
     max_queued_requests: int = option(256, "requests waiting for a worker, at most", low=1)
     max_running_requests: int = option(1024, "requests dispatched at once, at most", low=1)
+    degrade: str | None = option(
+        None,
+        "what is given up while requests wait for long, in this order, such as "
+        "shed=batch@1,max-tokens=256@2,local-prefill=off@4,refuse@8: each from so many seconds of "
+        "line; default: nothing",
+    )
     default_timeout_s: float = option(
         300.0, "wait for the first token of a request that names no deadline", low=0.001
     )

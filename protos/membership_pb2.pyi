@@ -171,7 +171,7 @@ class MemberState(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
-    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts")
+    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +179,7 @@ class MembersResponse(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SPARES_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[MemberState]
     num_queued: int
     num_in_flight: int
@@ -186,4 +187,5 @@ class MembersResponse(_message.Message):
     version: str
     spares: _containers.RepeatedCompositeFieldContainer[SpareWorker]
     restarts: _containers.RepeatedCompositeFieldContainer[RestartCount]
-    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ...) -> None: ...
+    given_up: str
+    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., given_up: _Optional[str] = ...) -> None: ...

@@ -44,6 +44,7 @@ from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.public_port import PublicPort
+from router.telemetry.class_metrics import LimitMetrics
 from router.tenants.keyring import FileKeyring, Keyring, OpenDoor
 
 STOP_GRACE_S = 1.0
@@ -118,7 +119,8 @@ class RouterProcess:
             self._in_flight, workers.why_not_ready, texts.why_not_ready
         )
         self._texts = texts
-        self._keyring = _keyring_of(options, world)
+        limited = LimitMetrics(workers.registry)
+        self._keyring = _keyring_of(options, world, limited)
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         self._door = DoorContext(
@@ -244,12 +246,13 @@ def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
     )
 
 
-def _keyring_of(options: RouterOptions, world: World) -> Keyring:
+def _keyring_of(options: RouterOptions, world: World, limited: LimitMetrics) -> Keyring:
     """Raises ConfigError for a file of keys that cannot be read."""
     if options.api_keys is None:
         return OpenDoor()
     path = Path(options.api_keys).expanduser()
-    return FileKeyring(path, clock=world.clock, sleep=world.sleep)
+    on_refusal = limited.refused
+    return FileKeyring(path, clock=world.clock, sleep=world.sleep, on_refusal=on_refusal)
 
 
 def _limits_of(options: RouterOptions, world: World, descriptors: Descriptors) -> DoorLimits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import grpc
@@ -49,7 +50,9 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         supervision: Supervision,
         *,
         clock: Clock,
+        given_up: Callable[[], str] = lambda: "",
     ) -> None:
+        """`given_up`: what the router gives up now, in words."""
         self._store = store
         self._fleet = fleet
         self._index = index
@@ -57,6 +60,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._terms = terms
         self._supervision = supervision
         self._clock = clock
+        self._given_up = given_up
         self._started_s = clock()
 
     async def Join(
@@ -130,6 +134,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             version=VERSION,
             spares=self._supervision.spares,
             restarts=self._supervision.restarts,
+            given_up=self._given_up(),
         )
 
     def _member_states(self) -> list[membership_pb2.MemberState]:

@@ -22,6 +22,7 @@ from router.control.route_prices import PromptReader, RoutePrices
 from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
 from router.dispatch.attempts import AttemptRules
+from router.dispatch.degradation import Degradation, steps_of
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.fleet_room import FleetRoom
 from router.dispatch.retry_budget import RetryBudget
@@ -64,22 +65,21 @@ class FleetPlane:
         estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
-        admission = self._new_admission(options, estimates, world)
+        admission = self._new_admission(options, world)
+        self.degradation = Degradation(steps_of(options.degrade or ""), world.clock)
         retries = RetryBudget(lambda: admission.num_running, world.clock)
+        rules = AttemptRules(retries, options.continue_streams)
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
-        self._desk = RoutingDesk(self.fleet, self._index, estimates, world.chance)
-        self.source = Dispatcher(
-            admission,
+        self._desk = RoutingDesk(
             self.fleet,
             self._index,
             estimates,
-            self.metrics,
-            self.decisions,
-            desk=self._desk,
-            rules=AttemptRules(retries, options.continue_streams),
+            world.chance,
+            lambda: self.degradation.allows_local_prefill,
         )
+        self.source = self._new_dispatcher(admission, estimates, rules)
         self._service = self._membership_service(options, own, admission, awake)
 
     @property
@@ -125,16 +125,29 @@ class FleetPlane:
             time=time,
         )
 
-    def _new_admission(
-        self, options: RouterOptions, estimates: Estimates, world: World
-    ) -> Admission:
+    def _new_admission(self, options: RouterOptions, world: World) -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
-        room = FleetRoom(self.fleet, estimates)
+        room = FleetRoom(self.fleet)
         admission = Admission(*limits, room=room, clock=world.clock)
         self.fleet.changes.watch(admission.look)
         self.store.watch(lambda change: admission.look())
         return admission
+
+    def _new_dispatcher(
+        self, admission: Admission, estimates: Estimates, rules: AttemptRules
+    ) -> Dispatcher:
+        return Dispatcher(
+            admission,
+            self.fleet,
+            self._index,
+            estimates,
+            self.metrics,
+            self.decisions,
+            desk=self._desk,
+            rules=rules,
+            degradation=self.degradation,
+        )
 
     def _num_members(self, role: Role) -> int:
         return len(self.fleet.with_role(role))
@@ -169,4 +182,5 @@ class FleetPlane:
             terms,
             Supervision(self.metrics),
             clock=awake,
+            given_up=lambda: self.degradation.in_words,
         )

@@ -1,6 +1,6 @@
 """The bounded door before dispatch: who runs, who waits, who is told to come back.
 
-    admit: -> a place (a lease) -> sent -> computed -> released
+    admit: -> a place (a lease) -> goes to its worker -> computed -> released
            '-> waits in line, by class, share and deadline -> a place
                 |--> Hopeless          its first token would come after its deadline: at once, or
                 |                      when the last moment to begin has passed
@@ -24,12 +24,16 @@ from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S
 from router.dispatch.fleet_room import Wanted
-from router.dispatch.outlook import Outlook
+from router.dispatch.outlook import DOUBT, Outlook
 from router.dispatch.pace import Pace
 from router.fairness.line import Line, Ticket
 from router.fairness.shares import Bill, Shares
+from router.fleet.prompt_turns import Turn
 from router.fleet.worker_room import HeldRoom
 from router.tenants.priority import NUM_LEVELS, Priority
+
+LOOK_INTERVAL_S = 0.001
+"""At least, between two looks that nothing was heard before."""
 
 
 class Room(Protocol):
@@ -39,20 +43,14 @@ class Room(Protocol):
         """A part of it; None: not now."""
         ...
 
-    def sent(self) -> None:
-        """Once for each part: who has it is counted elsewhere from now on, or is gone."""
+    @property
+    def free_in_s(self) -> float | None:
+        """After a no: when there may be room, if nothing is heard before."""
         ...
 
-
-class Boundless:
-    """A Room that has always some."""
-
-    def take(self, wanted: Wanted) -> HeldRoom | None:
-        """Always."""
-        return HeldRoom(wanted.need, None)
-
-    def sent(self) -> None:
-        """Nothing to do."""
+    def is_used(self) -> None:
+        """Once for each part: its request is at its workers, or goes nowhere."""
+        ...
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -72,12 +70,12 @@ class Asked:
 class AdmissionLease:
     """One running request's place; released once, by whoever finishes it."""
 
-    __slots__ = ("_admission", "_is_sent", "admitted_s", "bill", "hold")
+    __slots__ = ("_admission", "_is_used", "_turn", "bill", "hold")
 
-    def __init__(self, admission: Admission, admitted_s: float, hold: HeldRoom, bill: Bill) -> None:
+    def __init__(self, admission: Admission, hold: HeldRoom, bill: Bill) -> None:
         self._admission: Admission | None = admission
-        self._is_sent = False
-        self.admitted_s = admitted_s
+        self._turn: Turn | None = None
+        self._is_used = False
         self.hold = hold
         """Its part of a worker."""
         self.bill = bill
@@ -88,25 +86,35 @@ class AdmissionLease:
         """False once it was released."""
         return self._admission is not None
 
-    def sent(self) -> None:
-        """Its workers have it; idempotent."""
-        if not self._is_sent and self._admission is not None:
-            self._is_sent = True
-            self._admission._sent()
+    def goes_to(self, turn: Turn | None) -> None:
+        """Its prompt has a turn at a worker; again where it goes on elsewhere."""
+        if self._turn is not None:
+            self._turn.over()
+        self._turn = turn
+        self._use()
 
     def computed(self) -> None:
-        """Its prompt is: another one may be."""
+        """Its prompt is: another one may be. Idempotent."""
         self.hold.computed()
+        if self._turn is not None:
+            self._turn.over()
         if self._admission is not None:
             self._admission.look()
 
     def release(self) -> None:
         """Idempotent."""
-        self.sent()
+        self._use()
         admission, self._admission = self._admission, None
         if admission is not None:
             self.hold.release()
-            admission._released(self)
+            if self._turn is not None:
+                self._turn.over()
+            admission._released()
+
+    def _use(self) -> None:
+        if not self._is_used and self._admission is not None:
+            self._is_used = True
+            self._admission._used()
 
     def __enter__(self) -> AdmissionLease:
         return self
@@ -134,14 +142,15 @@ class Admission:
         max_running: int,
         max_queued: int,
         *,
-        room: Room | None = None,
+        room: Room,
         shares: Callable[[], Shares] = Shares,
         clock: Clock = time.monotonic,
     ) -> None:
         """`shares`: made for each class."""
         self._max_running = max_running
         self._max_queued = max_queued
-        self._room = room or Boundless()
+        self._room = room
+        self._next_look: asyncio.TimerHandle | None = None
         self._clock = clock
         self._num_running = 0
         self._pace = Pace(clock)
@@ -175,6 +184,7 @@ class Admission:
             if (lease := self._place_for(asked, is_new=True)) is not None:
                 return lease
             self._pace.waits()
+            self._look_in(self._room.free_in_s)
         return await self._wait(asked)
 
     def look(self) -> None:
@@ -182,10 +192,17 @@ class Admission:
         while (waiter := self._line.first()) is not None:
             assert isinstance(waiter, _Waiter)
             if (lease := self._place_for(waiter.asked)) is None:
+                self._look_in(self._room.free_in_s)
                 return
             self._line.serve(waiter)
             self._pace.granted()
             waiter.place.set_result(lease)
+
+    def _look_in(self, seconds: float | None) -> None:
+        """Once more, at the soonest time that was asked for."""
+        if seconds is not None and self._next_look is None:
+            loop = asyncio.get_running_loop()
+            self._next_look = loop.call_later(max(LOOK_INTERVAL_S, seconds), self._look_again)
 
     def _place_for(self, asked: Asked, *, is_new: bool = False) -> AdmissionLease | None:
         if self._num_running >= self._max_running:
@@ -197,7 +214,7 @@ class Admission:
             shares.came(asked.tenant)
             shares.served(asked.tenant)
         self._num_running += 1
-        return AdmissionLease(self, self._clock(), hold, Bill(shares, asked.tenant, asked.weight))
+        return AdmissionLease(self, hold, Bill(shares, asked.tenant, asked.weight))
 
     async def _wait(self, asked: Asked) -> AdmissionLease:
         waiter = _Waiter(
@@ -211,7 +228,7 @@ class Admission:
         outlook = self._foretold(waiter)
         self._line.add(waiter)
         self._keep_bounded(waiter)
-        service_s = 0.0 if outlook is None else outlook.least_ms / 1000
+        service_s = 0.0 if outlook is None else DOUBT * outlook.total_ms / 1000
         try:
             async with Deadline(asked.deadline.at_s - service_s, asked.deadline.clock).bound():
                 return await waiter.place
@@ -227,7 +244,8 @@ class Admission:
         wait_s = (self._line.num_before(waiter) + 1) * (self._pace.gap_s or 0.0)
         outlook = waiter.asked.outlook()
         behind = (outlook or Outlook()).after(1000 * wait_s)
-        behind.check(waiter.asked.deadline.remaining_ms, max(DEFAULT_RETRY_AFTER_S, wait_s))
+        retry_after_s = max(DEFAULT_RETRY_AFTER_S, wait_s)
+        behind.check(behind.most_ms, waiter.asked.deadline, retry_after_s)
         return outlook
 
     def _keep_bounded(self, newcomer: _Waiter) -> None:
@@ -267,10 +285,14 @@ class Admission:
             place.result().release()
         self._line.remove(waiter)
 
-    def _sent(self) -> None:
-        self._room.sent()
+    def _used(self) -> None:
+        self._room.is_used()
         self.look()
 
-    def _released(self, lease: AdmissionLease) -> None:
+    def _released(self) -> None:
         self._num_running -= 1
+        self.look()
+
+    def _look_again(self) -> None:
+        self._next_look = None
         self.look()

@@ -14,13 +14,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
-from cluster.errors import ContextTooLong, InternalError, NoWorker, SplitserveError, status_of
+from cluster.errors import (
+    ContextTooLong,
+    InternalError,
+    NotReady,
+    NoWorker,
+    SplitserveError,
+    status_of,
+)
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.process.loop_share import LoopShare
 from router.dispatch.admission import Admission, AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
+from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
 from router.dispatch.journey import Journey
@@ -41,6 +49,7 @@ from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.telemetry.decisions import Decision, DecisionLog
 from router.telemetry.metrics import RouterMetrics
+from router.tenants.priority import Priority
 from router.text.choice_count import ChoiceCount, new_counts
 
 _log = get_logger("dispatcher")
@@ -60,6 +69,7 @@ class Dispatcher:
         *,
         desk: RoutingDesk,
         rules: AttemptRules,
+        degradation: Degradation,
     ) -> None:
         self._admission = admission
         self._fleet = fleet
@@ -69,9 +79,11 @@ class Dispatcher:
         self._decisions = decisions
         self._desk = desk
         self._rules = rules
+        self._degradation = degradation
         self._share = LoopShare()
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
+        metrics.classes.watch(admission.num_queued_of, lambda: degradation.num_in_force)
         metrics.watch_index(lambda: index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
 
@@ -79,10 +91,9 @@ class Dispatcher:
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
-        asked = asked_by(request, self._desk, self._estimates)
         with (
-            self._counted(),
-            await self._admission.admit(asked) as place,
+            self._counted(request.priority),
+            await self._admitted(request := self._degradation.shortened(request)) as place,
             self._under_way(request, counts, place) as journey,
         ):
             decision = await self._decide(journey)
@@ -101,13 +112,22 @@ class Dispatcher:
                     decision = await self._go_on(journey, decision.route.decode, error)
         yield completed
 
+    async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
+        """Its place. Raises QueueFull, Hopeless, and DeadlineExceeded."""
+        line_s = self._admission.wait_s
+        self._degradation.look(line_s)
+        self._degradation.check(request.priority, line_s)
+        return await self._admission.admit(asked_by(request, self._desk, self._estimates))
+
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _counted(self, priority: Priority) -> Iterator[None]:
         """Counts how a request ended, unless it ended well."""
         try:
             yield
         except BaseException as end:
             self._metrics.requests.labels(_outcome_of(end)).inc()
+            if isinstance(end, NotReady):
+                self._metrics.classes.refused(priority, end)
             raise
 
     @contextmanager
@@ -141,14 +161,15 @@ class Dispatcher:
         if attempts.last_error is None:
             self._check_outlook(decision, request)
         journey.clock.dispatched()
-        journey.goes_to(decision, self._fleet.find(decision.route.decode))
+        workers = (decision.route.decode, decision.computing)
+        journey.goes_to(decision, *map(self._fleet.find, workers))
         return decision
 
     def _check_outlook(self, decision: Decision, request: RoutedRequest) -> None:
         """Raises Hopeless before anything is spent."""
         if (outlook := Outlook.of(decision, self._estimates)) is not None:
-            remaining_ms = request.limits.to_first_token.remaining_ms
-            outlook.check(remaining_ms, outlook.queue_ms / 1000)
+            deadline = request.limits.to_first_token
+            outlook.check(outlook.least_ms, deadline, outlook.queue_ms / 1000)
 
     @contextmanager
     def _sent(self, journey: Journey, decision: Decision) -> Iterator[RunningRequest]:
@@ -259,6 +280,7 @@ class Dispatcher:
         longest_tokens = journey.choices.longest_tokens
         timing = journey.clock.complete(worker, longest_tokens=longest_tokens)
         self._metrics.finished(usage, timing)
+        self._metrics.classes.finished(journey.request.priority, usage, timing)
         self._decisions.finished(decision.request_id, usage, timing)
         return Completed(usage, timing)
 

@@ -1,8 +1,5 @@
 """Whether the fleet has room for one more request: a seat and blocks at a decode worker, and a turn
 at who computes its prompt.
-
-Prompts wait in the router, where shares and classes count, and not at a worker, where they do not:
-a worker has one that it computes and one beside it, or a few that are short.
 """
 
 from __future__ import annotations
@@ -14,13 +11,6 @@ from cluster.identity import Role
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import HeldRoom, Need
-from router.pricing.estimates import Estimates
-
-MAX_AHEAD_MS = 50.0
-"""Of prompts at a worker that wants one more. A round trip to the router takes 1 to 5 ms, so that
-the worker has always the next one; and who comes now waits for no more than this and one prompt."""
-MAX_PROMPTS_AHEAD = 2
-"""However long they are: one is computed, one waits."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,15 +26,17 @@ class Wanted:
 class FleetRoom:
     """Of one router. All calls from the event loop."""
 
-    def __init__(self, fleet: Fleet, estimates: Estimates) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._estimates = estimates
         self._num_granted = 0
         """That have a turn, and are not at their workers yet."""
+        self.free_in_s: float | None = None
+        """After `take` said no: when a turn may come free, if nothing is heard before."""
 
     def take(self, wanted: Wanted) -> HeldRoom | None:
         """Its part of a worker; None: there is no room now. Where no decode worker is there it
         holds nothing: the request waits for one elsewhere."""
+        self.free_in_s = None
         decode = self._fleet.ready(Role.DECODE)
         found = next((item for item in decode if item.room.has(wanted.need)), None)
         if decode and (found is None or not self._has_turn(wanted, decode)):
@@ -52,28 +44,23 @@ class FleetRoom:
         self._num_granted += 1
         return HeldRoom(wanted.need, None if found is None else found.room)
 
-    def sent(self) -> None:
-        """One that has a turn is at its workers now, or will never be."""
+    def is_used(self) -> None:
+        """One that was granted is at its workers, or goes nowhere."""
         self._num_granted -= 1
 
     def _has_turn(self, wanted: Wanted, decode: list[FleetMember]) -> bool:
         computing = self._fleet.ready(Role.PREFILL) or decode
-        if any(self._is_free(item) for item in computing):
+        found = [free_in_ms(item) for item in computing]
+        if found.count(0.0) > self._num_granted:
             return True
-        if wanted.is_cached():
-            wanted.is_cached = lambda: True
-            return True
-        wanted.is_cached = lambda: False
-        return False
+        times_ms = [ms for ms in found if ms]
+        self.free_in_s = min(times_ms) / 1000 if times_ms else None
+        is_cached = wanted.is_cached()
+        wanted.is_cached = lambda: is_cached
+        return is_cached
 
-    def _is_free(self, item: FleetMember) -> bool:
-        """By what this router gave it; one that does not say how fast it computes is not asked."""
-        if not item.load.prefill_token_ms:
-            return True
-        num_prompts = item.pending_prompts + self._num_granted
-        if num_prompts < MAX_PROMPTS_AHEAD:
-            return True
-        ahead_ms = (
-            item.pending_prefill_tokens * self._estimates.prefill.speed_of(item.key).ms_per_token
-        )
-        return not self._num_granted and ahead_ms < MAX_AHEAD_MS
+
+def free_in_ms(item: FleetMember) -> float | None:
+    """When a prompt may go there, by what this router gave it; one that does not say how fast it
+    computes is not asked. None: when one of its prompts is over."""
+    return item.prompts.free_in_ms() if item.load.prefill_token_ms else 0.0

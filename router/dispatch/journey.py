@@ -80,12 +80,16 @@ class Journey:
         """Its part of a worker's room."""
         return self._place.hold
 
-    def goes_to(self, decision: Decision, worker: FleetMember | None) -> None:
-        """Its decode worker is chosen, and holds it from now on. A prompt is charged as it is
+    def goes_to(
+        self, decision: Decision, worker: FleetMember | None, computing: FleetMember | None
+    ) -> None:
+        """Its workers are chosen, and hold it from now on. A prompt is charged as it is
         expected to be computed, where it is the first time."""
         self.attempts.sent(decision.route.decode)
         if self._place.is_held:
             self.hold.move(None if worker is None else worker.room)
+            prefill_ms = decision.route.chosen.cost.prefill_ms
+            self._place.goes_to(None if computing is None else computing.prompts.give(prefill_ms))
         if self._decision is None:
             computed, cached = decision.expected_work
             self._place.bill.prompt(computed=computed, cached=cached)
@@ -103,7 +107,6 @@ class Journey:
     def run_by(self, run: RunningRequest, request: RoutedRequest) -> None:
         """A worker has it, as `request` says."""
         self._run, self._sent, self._has_token_here = run, request, False
-        self._place.sent()
         self.choices.run_by(run)
 
     def computed(self, cost: PromptCost) -> None:

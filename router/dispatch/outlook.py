@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cluster.deadline import Deadline
 from cluster.errors import Hopeless
 from router.pricing.estimates import Estimates
 from router.telemetry.decisions import Decision
 
-DOUBT = 1.5
-"""By so much may workers be faster than foretold, before a request is refused for it."""
+DOUBT = 1.25
+"""By so much may workers be faster than foretold: who could be served at once is refused only where
+that is not enough. And by so much may a line be slower: who would wait is not let in to wait until
+it is too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,13 @@ class Outlook:
 
     @property
     def least_ms(self) -> float:
-        """What it will take at least, as far as that can be told."""
-        return self.queue_ms + (self.prefill_ms + self.transfer_ms) / DOUBT
+        """What it will take at least, once it has a place."""
+        return self.total_ms / DOUBT
+
+    @property
+    def most_ms(self) -> float:
+        """What it may take where it has to wait for one."""
+        return self.queue_ms * DOUBT + self.prefill_ms + self.transfer_ms
 
     @property
     def details(self) -> dict[str, float]:
@@ -56,9 +64,10 @@ class Outlook:
         """The same behind a queue of the router."""
         return replace(self, queue_ms=self.queue_ms + queue_ms)
 
-    def check(self, remaining_ms: float, retry_after_s: float) -> None:
-        """Raises Hopeless where the first token would come after the deadline."""
-        if self.least_ms <= remaining_ms:
+    def check(self, needed_ms: float, deadline: Deadline, retry_after_s: float) -> None:
+        """Raises Hopeless where so much time is not left."""
+        remaining_ms = deadline.remaining_ms
+        if needed_ms <= remaining_ms:
             return
         error = Hopeless(
             f"the first token would come after {self.total_ms:.0f} ms (queue "

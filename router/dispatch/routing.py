@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import Role, WorkerKey
+from router.dispatch.fleet_room import free_in_ms
 from router.dispatch.room import cut_to, with_room
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
@@ -32,11 +34,14 @@ class RoutingDesk:
         index: PrefixIndex,
         estimates: Estimates,
         chance: Random,
+        allows_local: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`allows_local`: whether decode workers may compute prompts that a pair could have."""
         self._fleet = fleet
         self._index = index
         self._estimates = estimates
         self._chance = chance
+        self._allows_local = allows_local
 
     def decide(
         self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None = None
@@ -49,7 +54,7 @@ class RoutingDesk:
         decode = self._decode_members(request, excluded, hold)
         reason = _why_alone(request)
         view = self._view(
-            request, decode, [] if reason else self._prefill_members(request, excluded)
+            request, decode, [] if reason else self._prefill_members(request, excluded, hold)
         )
         route = choose_route(view)
         if reason is not None:
@@ -68,13 +73,15 @@ class RoutingDesk:
         return request if item is None else cut_to(request, item)
 
     def _prefill_members(
-        self, request: RoutedRequest, excluded: frozenset[WorkerKey]
+        self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None
     ) -> list[FleetMember]:
-        return [
+        """Where the request has its turn: of those that want a prompt now, if there are any."""
+        able = [
             item
             for item in self._fleet.ready(Role.PREFILL)
             if item.capacity_tokens >= request.num_known_tokens and item.key not in excluded
         ]
+        return able if hold is None else [i for i in able if free_in_ms(i) == 0.0] or able
 
     def _decode_members(
         self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None
@@ -115,6 +122,7 @@ class RoutingDesk:
             expected_tokens=min(max_tokens, self._estimates.completion_tokens),
             num_choices=request.num_choices,
             links=self._estimates.links.rates(),
+            allows_local_prefill=self._allows_local(),
             turn=self._chance.randrange(_TURNS),
         )
 

@@ -30,6 +30,7 @@ from router.fleet.fleet_time import FleetTime
 from router.fleet.hit_check import HitCheck
 from router.fleet.member import FleetMember
 from router.fleet.mismatches import Mismatches
+from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
 from router.pricing.estimates import Estimates
@@ -238,7 +239,9 @@ class Fleet:
         member = state.member
         clock = self._time.rest_clock
         standstill = Standstill(clock) if member.role is Role.DECODE else None
-        item = FleetMember(state, cooldown=Cooldown(clock), standstill=standstill)
+        item = FleetMember(
+            state, cooldown=Cooldown(clock), standstill=standstill, prompts=PromptTurns(clock)
+        )
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         self._learn_of_cache(item)

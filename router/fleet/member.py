@@ -14,6 +14,7 @@ from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
 from router.fleet.hit_trust import HitTrust
+from router.fleet.prompt_turns import PromptTurns
 from router.fleet.slow_start import SlowStart
 from router.fleet.standstill import GivenRequest, Standstill
 from router.fleet.worker_room import WorkerRoom
@@ -81,6 +82,8 @@ class FleetMember:
     pending_prefill_tokens: int = 0
     pending_prompts: int = 0
     """Whose tokens these are."""
+    prompts: PromptTurns = field(default_factory=lambda: PromptTurns(time.monotonic))
+    """That it was given to compute."""
     room: WorkerRoom = field(init=False)
     """What it can hold, less what it was promised."""
     key: WorkerKey = field(init=False)

@@ -76,6 +76,8 @@ def _compare(view: RoutingView, pair: Candidate, local: Candidate) -> RouteReaso
         return RouteReason.PAIR_CHEAPER
     decode = next(worker for worker in view.decode if worker.key == local.decode)
     lacks_a_block = _uncached(view, decode) >= view.block_size_tokens
+    if lacks_a_block and not view.allows_local_prefill:
+        return RouteReason.LOCAL_OFF
     if lacks_a_block and pair.cost.total_ms <= local.cost.total_ms * (1 + MARGIN):
         return RouteReason.PAIR_WITHIN_MARGIN
     return RouteReason.LOCAL_CHEAPER

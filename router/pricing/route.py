@@ -79,6 +79,8 @@ class RoutingView:
     num_choices: int = 1
     links: Mapping[tuple[WorkerKey, WorkerKey], float] = field(default_factory=dict)
     """Bytes per second of (prefill, decode) pairs that were measured; others: the reader's."""
+    allows_local_prefill: bool = True
+    """Of prompts that a pair could have; what is cached but for a block stays local."""
     turn: int = 0
     """Drawn at random for every decision: which of the nearly equal is taken."""
 
@@ -133,6 +135,8 @@ class RouteReason(enum.StrEnum):
     PAIR_CHEAPER = "pair_cheaper"
     PAIR_WITHIN_MARGIN = "pair_within_margin"
     LOCAL_CHEAPER = "local_cheaper"
+    LOCAL_OFF = "local_off"
+    """A decode worker alone would be cheaper, and may not compute prompts: see --degrade."""
     NO_PREFILL_WORKER = "no_prefill_worker"
     NOT_PAIRED = "not_paired"
     PROMPT_LOGPROBS = "prompt_logprobs"

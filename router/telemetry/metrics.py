@@ -7,6 +7,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from cluster.generation import Timing, Usage
+from router.telemetry.class_metrics import ClassMetrics
 
 _TTFT_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _TEXT_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
@@ -41,6 +42,7 @@ class RouterMetrics:
             "Answers that went on with another decode worker, by why they left the last one",
             "cause",
         )
+        self.classes = ClassMetrics(self.registry)
         self._time_tokens()
         self._count_tokens()
         self._count_events()

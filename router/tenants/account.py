@@ -9,7 +9,7 @@ A request is refused before its text is read where that is possible: by `enter`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cluster.errors import BudgetSpent, NotReady, RateLimited
 from router.tenants.limit_store import Charge, LimitStore, Shortage
@@ -36,7 +36,14 @@ class Reservation:
 class Account:
     """Of one key that has limits."""
 
-    def __init__(self, limits: Sequence[Limit], store: LimitStore) -> None:
+    def __init__(
+        self,
+        limits: Sequence[Limit],
+        store: LimitStore,
+        on_refusal: Callable[[LimitKind], None] = lambda kind: None,
+    ) -> None:
+        """`on_refusal` hears which limit a request came up against."""
+        self._on_refusal = on_refusal
         self._limits = tuple(limits)
         self._store = store
         self._on_entry = self._charges(requests=1)
@@ -57,6 +64,7 @@ class Account:
     async def _take(self, charges: Sequence[Charge]) -> None:
         shortage = await self._store.take(charges)
         if shortage is not None:
+            self._on_refusal(shortage.limit.kind)
             raise _refusal(shortage)
 
     def _settle(self, prompt_tokens: int, answer_tokens: int) -> None:

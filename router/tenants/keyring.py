@@ -6,8 +6,9 @@ import asyncio
 import hmac
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from router.tenants.account import Account
 from router.tenants.api_key import KeyRecord, digest_of, id_of
 from router.tenants.key_file import read_keys
 from router.tenants.limit_store import LimitStore, MemoryLimits
+from router.tenants.limits import LimitKind
+from router.tenants.priority import Priority
 from router.tenants.tenant import ANYBODY, Tenant
 
 LOOK_INTERVAL_S = 1.0
@@ -59,9 +62,12 @@ class FileKeyring:
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         store: LimitStore | None = None,
+        on_refusal: Callable[[Priority, LimitKind], None] = lambda priority, kind: None,
     ) -> None:
-        """`store`: of what keys have spent; default: this router's own. Raises ConfigError for a
-        file that is not there or is none of keys."""
+        """`store`: of what keys have spent; default: this router's own. `on_refusal` hears of what
+        class a request was that came up against which limit. Raises ConfigError for a file that is
+        not there or is none of keys."""
+        self._on_refusal = on_refusal
         self._path = path
         self._store = store or MemoryLimits(clock)
         self._sleep = sleep
@@ -103,7 +109,8 @@ class FileKeyring:
     def _entry_of(self, record: KeyRecord) -> _Entry:
         """What it has spent is in the store, whatever becomes of the file."""
         limits = record.limits(record.id)
-        account = Account(limits, self._store) if limits else None
+        on_refusal = partial(self._on_refusal, record.priority)
+        account = Account(limits, self._store, on_refusal) if limits else None
         terms = (record.models, record.weight, record.priority)
         return _Entry(record, Tenant(record.tenant, *terms, account))
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.identity import Role
 from cluster.process.loop_lag import LoopLag
+from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.metrics import RouterMetrics, TextMetrics
 from worker.metrics import WorkerMetrics
 
@@ -35,6 +36,8 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     metrics.watch_index(int)
     metrics.watch_retries(float)
     metrics.watch_members("decode", int)
+    metrics.classes.watch(lambda priority: 0, int)
+    LimitMetrics(metrics.registry)
     TextMetrics(metrics.registry).watch_waiting("text-worker", int)
     LoopLag().publish(metrics.registry)
     assert listed("| metric of the router |", "") == shown(metrics.registry, "")

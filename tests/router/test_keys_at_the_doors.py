@@ -166,6 +166,8 @@ async def test_who_has_no_tokens_left_is_refused_before_its_body_is_read(keys: K
         assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
         assert 900 <= int(refused.headers["retry-after"]) <= 1500
         assert refused.headers["x-ratelimit-remaining-budget"] == "0"
+        counted = 'splitserve_limited_requests_total{class="standard",limit="budget"} 1.0'
+        assert counted in (await client.get("/metrics")).text
 
 
 async def test_a_key_that_is_revoked_while_the_router_runs_is_refused(keys: Keys) -> None:

@@ -8,9 +8,23 @@ import pytest
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from router.dispatch.admission import Admission, AdmissionLease, Asked
+from router.dispatch.fleet_room import Wanted
 from router.dispatch.outlook import Outlook
+from router.fleet.worker_room import HeldRoom
 from tests.manual_clock import ManualClock
 from tests.router.fake_decode_worker import until
+
+
+class Boundless:
+    """A fleet that has room for everybody."""
+
+    free_in_s = None
+
+    def take(self, wanted: Wanted) -> HeldRoom:
+        return HeldRoom(wanted.need, None)
+
+    def is_used(self) -> None:
+        """Nothing was counted."""
 
 
 def soon(tenant: str = "", clock: Clock = time.monotonic) -> Asked:
@@ -27,7 +41,7 @@ async def waiting(
 
 
 async def test_places_are_given_in_the_order_of_coming() -> None:
-    admission = Admission(1, 10)
+    admission = Admission(1, 10, room=Boundless())
     first = await admission.admit(soon())
     tasks = [await waiting(admission) for _ in range(3)]
     for task in tasks:
@@ -40,7 +54,7 @@ async def test_places_are_given_in_the_order_of_coming() -> None:
 
 
 async def test_tenants_take_turns() -> None:
-    admission, order = Admission(1, 10), list[str]()
+    admission, order = Admission(1, 10, room=Boundless()), list[str]()
     lease = await admission.admit(soon("busy"))
     tasks = [await waiting(admission, tenant) for tenant in ("busy", "busy", "busy", "calm")]
     for task, tenant in zip(tasks, ("busy-1", "busy-2", "busy-3", "calm-1"), strict=True):
@@ -54,7 +68,7 @@ async def test_tenants_take_turns() -> None:
 
 
 async def test_a_full_queue_refuses_with_a_time_to_come_back() -> None:
-    admission = Admission(1, 1)
+    admission = Admission(1, 1, room=Boundless())
     lease = await admission.admit(soon())
     task = await waiting(admission)
     with pytest.raises(QueueFull, match="limit") as caught:
@@ -65,7 +79,7 @@ async def test_a_full_queue_refuses_with_a_time_to_come_back() -> None:
 
 
 async def test_a_deadline_that_passes_in_the_queue_ends_the_request_there() -> None:
-    admission = Admission(1, 10)
+    admission = Admission(1, 10, room=Boundless())
     lease = await admission.admit(soon())
     with pytest.raises(Hopeless, match="waited until its deadline"):
         await admission.admit(Asked(deadline=Deadline.after(0.02)))
@@ -77,18 +91,18 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_request_there() -> N
 
 async def test_a_wait_that_would_outlast_the_deadline_is_refused_at_once() -> None:
     clock = ManualClock()
-    admission = Admission(1, 10, clock=clock)
+    admission = Admission(1, 10, room=Boundless(), clock=clock)
     lease = await admission.admit(soon())
     tasks = [await waiting(admission, clock=clock) for _ in range(4)]
     for task in tasks[:3]:
         clock.advance(5.0)
         lease.release()
         lease = await task
-    outlook = Outlook(prefill_ms=9000.0, transfer_ms=500.0)
+    outlook = Outlook(prefill_ms=3000.0, transfer_ms=500.0)
     asked = Asked(deadline=Deadline.after(15.0, clock), outlook=lambda: outlook)
     with pytest.raises(Hopeless, match="deadline is in 15000 ms") as caught:
         await admission.admit(asked)
-    told = {"queue_ms": 10_000.0, "prefill_ms": 9000.0, "transfer_ms": 500.0}
+    told = {"queue_ms": 10_000.0, "prefill_ms": 3000.0, "transfer_ms": 500.0}
     assert caught.value.details == {**told, "deadline_ms": 15_000.0}
     assert caught.value.retry_after_s == 10.0
     lease.release()
@@ -97,7 +111,7 @@ async def test_a_wait_that_would_outlast_the_deadline_is_refused_at_once() -> No
 
 
 async def test_a_place_that_is_granted_to_somebody_who_leaves_goes_on_to_the_next() -> None:
-    admission = Admission(1, 10)
+    admission = Admission(1, 10, room=Boundless())
     lease = await admission.admit(soon())
     leaver, stayer, other = [await waiting(admission) for _ in range(3)]
     other.cancel()

@@ -1,0 +1,87 @@
+"""What becomes of requests by their class: of tenants there may be any number, so that none is a
+label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from cluster.errors import NotReady, status_of
+from cluster.generation import Timing, Usage
+from router.tenants.limits import LimitKind
+from router.tenants.priority import Priority
+
+_TTFT_BUCKETS_S = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+class ClassMetrics:
+    """Of one router."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._refusals = Counter(
+            "splitserve_refusals",
+            "Requests that were told to come again, by class and why",
+            ["class", "reason"],
+            registry=registry,
+        )
+        ttft = Histogram(
+            "splitserve_class_ttft_seconds",
+            "Arrival at the router until the first token left it, by class",
+            ["class"],
+            buckets=_TTFT_BUCKETS_S,
+            registry=registry,
+        )
+        tokens = Counter(
+            "splitserve_class_tokens",
+            "Tokens of finished requests, by class: prompt, cached of these, completion",
+            ["class", "kind"],
+            registry=registry,
+        )
+        self._queued = Gauge(
+            "splitserve_class_queued_requests",
+            "Requests waiting in the router, by class",
+            ["class"],
+            registry=registry,
+        )
+        self._degradation = Gauge(
+            "splitserve_degradation_steps", "Of --degrade, that are in force", registry=registry
+        )
+        self._ttft = {each: ttft.labels(each) for each in Priority}
+        self._prompt = {each: tokens.labels(each, "prompt") for each in Priority}
+        self._cached = {each: tokens.labels(each, "cached") for each in Priority}
+        self._completion = {each: tokens.labels(each, "completion") for each in Priority}
+
+    def watch(self, num_queued: Callable[[Priority], int], num_steps: Callable[[], int]) -> None:
+        """Called once."""
+        for each in Priority:
+            self._queued.labels(each).set_function(partial(num_queued, each))
+        self._degradation.set_function(num_steps)
+
+    def finished(self, priority: Priority, usage: Usage, timing: Timing) -> None:
+        """A request ended well."""
+        self._ttft[priority].observe(timing.ttft_ms / 1000)
+        self._prompt[priority].inc(usage.prompt_tokens)
+        self._cached[priority].inc(usage.cached_tokens)
+        self._completion[priority].inc(usage.completion_tokens)
+
+    def refused(self, priority: Priority, error: NotReady) -> None:
+        """By the router, before anything was spent."""
+        self._refusals.labels(priority, status_of(error).code).inc()
+
+
+class LimitMetrics:
+    """Of the keys of one router."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._refusals = Counter(
+            "splitserve_limited_requests",
+            "Requests that a limit of their key has refused, by class and limit",
+            ["class", "limit"],
+            registry=registry,
+        )
+
+    def refused(self, priority: Priority, kind: LimitKind) -> None:
+        """Before anything was spent."""
+        self._refusals.labels(priority, kind).inc()
