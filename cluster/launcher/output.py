@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from cluster.launcher.failed_handshakes import FewHandshakes
 from cluster.launcher.log_file import LogFile
 from cluster.process.pipe import MAX_LINE_BYTES, Lines
 
@@ -44,6 +45,7 @@ class ChildOutput:
     def __init__(self, log: Path | None, on_warning: OnWarning) -> None:
         self._log = None if log is None else LogFile(log, lambda text: self._warn("warning", text))
         self._on_warning = on_warning
+        self._few_handshakes = FewHandshakes()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     @property
@@ -55,7 +57,8 @@ class ChildOutput:
         """Reads to the end."""
         lines = Lines()
         try:
-            while chunk := await stream.read(MAX_LINE_BYTES):
+            while read := await stream.read(MAX_LINE_BYTES):
+                chunk = self._few_handshakes.of(read)
                 self._keep(chunk)
                 for line in lines.take(chunk):
                     self._take(line)

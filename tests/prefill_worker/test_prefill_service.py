@@ -4,6 +4,7 @@ import asyncio
 
 import grpc
 import pytest
+from google.protobuf.descriptor import Descriptor
 
 from cluster.deadline import MAX_TIMEOUT_S
 from cluster.errors import (
@@ -353,3 +354,18 @@ async def test_an_export_that_cannot_be_submitted_leaves_nothing_behind(bench, m
     monkeypatch.setattr(bench.engine, "submit", full)
     await failure_of(bench.stub.Prefill(prefill_request()))
     assert not bench.service._exports
+
+
+def fields_below(message: Descriptor) -> set[str]:
+    """Names of all fields that a sender may fill."""
+    below = [field.message_type for field in message.fields if field.message_type is not None]
+    return {field.name for field in message.fields}.union(*map(fields_below, below))
+
+
+def test_no_call_to_an_exporter_names_blocks_so_none_can_be_another_s():
+    """A reader's hold on blocks is its stream, and what it is told there is good nowhere else."""
+    service = handoff_pb2.DESCRIPTOR.services_by_name["PrefillWorker"]
+    said = set().union(*(fields_below(method.input_type) for method in service.methods))
+    told = fields_below(handoff_pb2.BlocksReady.DESCRIPTOR)
+    assert {"incarnation", "token_ids", "first_block"} <= said
+    assert not said & (told | {"pool_address", "agent_metadata"})
