@@ -80,7 +80,8 @@ class RequestTable:
         """Sequences that decode, or will when their prompt is there, at each home."""
         seats = [0] * num_homes
         for request, sequence in self._in_states((*_RUNNING, SequenceState.RECEIVING)):
-            seats[sequence.blocks.home] += request.num_seats
+            if sequence.lease is not None:
+                seats[sequence.lease.home] += request.num_seats
         return seats
 
     def uncomputed(self) -> Iterator[tuple[Request, Sequence]]:
