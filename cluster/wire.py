@@ -104,11 +104,15 @@ def token_to_wire(token: GeneratedToken) -> generation_pb2.GeneratedToken:
 
 def token_from_wire(message: generation_pb2.GeneratedToken) -> GeneratedToken:
     """The inverse of `token_to_wire`."""
-    return GeneratedToken(
-        token_id=message.token_id,
-        logprob=message.logprob if message.HasField("logprob") else None,
-        top=tuple((item.token_id, item.logprob) for item in message.top),
-    )
+    if not message.HasField("logprob"):
+        return GeneratedToken(
+            message.token_id, None, _top_from_wire(message) if message.top else ()
+        )
+    return GeneratedToken(message.token_id, message.logprob, _top_from_wire(message))
+
+
+def _top_from_wire(message: generation_pb2.GeneratedToken) -> tuple[tuple[int, float], ...]:
+    return tuple([(item.token_id, item.logprob) for item in message.top])
 
 
 def begun_to_wire(begun: BegunChoice) -> handoff_pb2.BegunChoice:
@@ -174,9 +178,11 @@ def timing_to_wire(timing: Timing) -> generation_pb2.Timing:
 
 def timing_from_wire(message: generation_pb2.Timing) -> Timing:
     """The inverse of `timing_to_wire`."""
-    return Timing(**{f.name: getattr(message, f.name) for f in fields(Timing)})
+    return Timing(**dict(zip(_TIMING_NAMES, _timing_values(message), strict=True)))
 
 
+_TIMING_NAMES = tuple(item.name for item in fields(Timing))
+_timing_values = attrgetter(*_TIMING_NAMES)
 _LOAD_NAMES = tuple(f.name for f in fields(EngineLoad) if f.name != "home_blocks_left")
 _load_values = attrgetter(*_LOAD_NAMES)
 

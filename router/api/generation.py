@@ -11,7 +11,7 @@ import msgspec
 from cluster.errors import Cancelled, SplitserveError
 from cluster.process.loop_share import LoopShare
 from router.api.answers.bodies import UsageBody
-from router.api.answers.shape import AnswerShape, Envelope, GatheredChoice
+from router.api.answers.shape import AnswerShape, ChunkFrame, Envelope, GatheredChoice
 from router.api.answers.tally import Tally
 from router.api.http.errors import error_body
 from router.api.http.event_stream import EventStream
@@ -91,16 +91,19 @@ class Generation:
     async def _send_events(
         self, stream: EventStream, events: AsyncGenerator[IndexedEvent, None]
     ) -> None:
+        frame = ChunkFrame(self.envelope, self.shape.chunk_object_name)
         seen: set[int] = set()
         async for prompt, event in events:
-            if isinstance(event, Completed):
-                self.tally.end(event)
-            elif isinstance(event, ScoredPrompt):
-                await self.shape.take_prompt(prompt, event)
-            else:
-                await stream.send(self._chunk(prompt, event, seen))
+            if isinstance(event, TextDelta):
+                chunk = self._chunk(prompt, event, seen, frame)
+                if not stream.send_now(chunk):
+                    await stream.send(chunk)
                 if event.tokens:
                     await self.share.breathe()
+            elif isinstance(event, Completed):
+                self.tally.end(event)
+            else:
+                await self.shape.take_prompt(prompt, event)
         if self.options.include_usage or self.options.timings:
             await stream.send(self._last_chunk())
 
@@ -109,13 +112,11 @@ class Generation:
         self.tally.count(index, delta)
         return index
 
-    def _chunk(self, prompt: int, delta: TextDelta, seen: set[int]) -> bytes:
+    def _chunk(self, prompt: int, delta: TextDelta, seen: set[int], frame: ChunkFrame) -> bytes:
         index = self._index(prompt, delta)
         choice = self.shape.chunk(index, delta, first=index not in seen)
         seen.add(index)
-        return self.envelope.encode(
-            self.shape.chunk_object_name, [choice], usage=self._chunk_usage()
-        )
+        return frame.encode(choice, self._chunk_usage())
 
     def _chunk_usage(self) -> UsageBody | None | msgspec.UnsetType:
         if self.options.continuous_usage:

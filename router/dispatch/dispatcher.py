@@ -100,7 +100,7 @@ class Dispatcher:
             while True:
                 try:
                     with self._sent(journey, decision) as run:
-                        while isinstance(event := await run.next(), PromptTokens | ChoiceTokens):
+                        while isinstance(event := await run.next(), (ChoiceTokens, PromptTokens)):
                             if journey.take(event):
                                 yield event
                         completed = self._complete(decision, journey, event)

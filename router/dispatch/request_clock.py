@@ -58,8 +58,8 @@ class RequestClock:
         if self._is_interrupted:
             self._is_interrupted = False
             self._on_pause(now_s - max(self._last_s.values()))
-        if choice in self._last_s:
-            self._on_gap(now_s - self._last_s[choice])
+        if (before_s := self._last_s.get(choice)) is not None:
+            self._on_gap(now_s - before_s)
         self._last_s[choice] = now_s
 
     def complete(self, worker: Timing, *, longest_tokens: int) -> Timing:

@@ -71,14 +71,13 @@ class RunningChoices:
 
     def take(self, event: ChoiceTokens) -> bool:
         """Has what the worker sent counted; False when it is for a choice that is over."""
-        if not 0 <= event.choice < len(self._counts):
-            return True  # the reader says what is wrong
-        if event.choice not in self._open:
-            return False
-        self._counts[event.choice].gave(len(event.tokens))
-        self._token_ids[event.choice].extend([token.token_id for token in event.tokens])
+        choice, tokens = event.choice, event.tokens
+        if choice not in self._open:
+            return not 0 <= choice < len(self._counts)  # the reader says what is wrong
+        self._counts[choice].gave(len(tokens))
+        self._token_ids[choice].extend([token.token_id for token in tokens])
         if event.finish_reason is not None:
-            self._open.discard(event.choice)
+            self._open.discard(choice)
         return True
 
     def summed_up(self, told: tuple[Usage, Timing]) -> tuple[Usage, Timing]:

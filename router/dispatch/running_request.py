@@ -15,18 +15,14 @@ from typing import Protocol
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
-from cluster.wire import (
-    prompt_token_from_wire,
-    timing_from_wire,
-    usage_from_wire,
-)
+from cluster.wire import prompt_token_from_wire, timing_from_wire
 from protos import worker_pb2
 from router.dispatch.chosen_workers import Assignments, ChosenWorkers
 from router.dispatch.left_behind import LeftBehind
 from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import ProgressWatch, TimeLimits
 from router.fleet.fleet import Fleet
-from router.fleet.request_stream import RequestStream, StreamListener
+from router.fleet.request_stream import Ended, RequestStream, StreamListener
 from router.index.prefix_index import PrefixIndex
 from router.pricing.route import Route, RoutingView
 
@@ -92,14 +88,13 @@ class RunningRequest:
     async def next(self) -> PromptTokens | ChoiceTokens | tuple[Usage, Timing]:
         """New tokens, or at the end the worker's usage and timing. Raises the request's error."""
         message = await self._stream.next()
-        if isinstance(message, worker_pb2.PromptTokens):
-            scored = [prompt_token_from_wire(token) for token in message.tokens]
-            return PromptTokens(message.first_index, scored)
-        if isinstance(message, worker_pb2.Ended):
-            usage, timing = usage_from_wire(message.usage), timing_from_wire(message.timing)
-            self._left_behind.ended(usage, timing)
-            return usage, timing
-        return message
+        if isinstance(message, ChoiceTokens):
+            return message
+        if isinstance(message, Ended):
+            self._left_behind.ended(message.usage, message.timing)
+            return message.usage, message.timing
+        scored = [prompt_token_from_wire(token) for token in message.tokens]
+        return PromptTokens(message.first_index, scored)
 
     def finish(self, choice: int, *, is_last: bool) -> None:
         """No more of a choice, please. After the last one, `next` ends within FINISH_TIMEOUT_S."""

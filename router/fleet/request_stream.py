@@ -3,7 +3,8 @@
     add_prompt* -> add_tokens* -> end | fail
                                   finish of a choice, and close, by the consumer at any time
 
-What comes is told to the listener in that moment, however far the consumer has read.
+What comes is told to the listener in that moment, however far the consumer has read. A consumer
+that is behind gets the tokens of a choice that have come meanwhile in one piece.
 Holds at most what the request may produce: a worker that sends more has broken the contract. And at
 most so many bytes that nobody reads (unread.py): a client that lags further behind has left.
 """
@@ -12,19 +13,34 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from cluster.deadline import Clock
 from cluster.errors import Cancelled, InternalError, SplitserveError, from_code
-from cluster.wire import reason_from_wire, token_from_wire
+from cluster.generation import Timing, Usage
+from cluster.wire import reason_from_wire, timing_from_wire, token_from_wire, usage_from_wire
 from protos import worker_pb2
 from router.fleet.unread import ChoiceTokens, UnreadBytes
+from router.fleet.wakes import Waiter, Wakes, wake
 
-WorkerMessage = worker_pb2.PromptTokens | ChoiceTokens | worker_pb2.Ended
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A worker's last word on a request that ended well."""
+
+    usage: Usage
+    timing: Timing
+
+
+WorkerMessage = worker_pb2.PromptTokens | ChoiceTokens | Ended
 _Item = WorkerMessage | SplitserveError
 PARSED_PER_PACKED_BYTE = 4
 """Of a message's own memory, about."""
+MAX_JOINED_TOKENS = 256
+"""In one piece: a millisecond of work for who reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +73,21 @@ class RequestStream:
         on_close: Callable[[], None],
         listener: StreamListener = NOBODY,
         unread: UnreadBytes | None = None,
+        wakes: Wakes | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """`max_prompt_tokens`: of the prompt, that may come with a logprob. `on_close`: nobody
         waits for it any more, which the worker is to be told unless it knows; once at most.
-        `unread`: the router's, which this stream counts its part in."""
+        `unread`: the router's, which this stream counts its part in. `wakes`: of the session, which
+        flushes them; None: who waits is woken at once."""
         self._tokens_left = max_tokens
         self._prompt_tokens_left = max_prompt_tokens
         self._on_finish = on_finish
         self._on_close = on_close
         self._listener = listener
-        self._items: asyncio.Queue[_Item] = asyncio.Queue()
+        self._items: deque[_Item] = deque()
+        self._waiter: Waiter | None = None
+        self._wakes = wakes
         self._over = False
         self._all_unread = unread or UnreadBytes()
         self._unread_bytes = 0
@@ -78,7 +98,7 @@ class RequestStream:
     @property
     def is_caught_up(self) -> bool:
         """True when the consumer has taken all that has come, and there is more to come."""
-        return not self._over and self._items.empty()
+        return not self._over and not self._items
 
     def add_prompt(self, scored: worker_pb2.PromptTokens) -> None:
         """Tokens of the prompt with their logprobs."""
@@ -96,15 +116,16 @@ class RequestStream:
 
     def add_tokens(self, tokens: worker_pb2.Tokens) -> None:
         """New tokens of one choice."""
+        is_first = self.last_token_s is None
         self.last_token_s = now_s = self._clock()
-        self._tokens_left -= len(tokens.tokens)
+        own = [token_from_wire(token) for token in tokens.tokens]
+        self._tokens_left -= len(own)
         if self._tokens_left < 0:
             self.fail(InternalError("the decode worker sent more tokens than were asked for"))
         elif not self._over:
-            own = [token_from_wire(token) for token in tokens.tokens]
-            reason = reason_from_wire(tokens.finish_reason)
-            self._listener.on_tokens(tokens.choice, len(own), now_s)
-            self._keep(ChoiceTokens(tokens.choice, own, reason))
+            choice = tokens.choice
+            self._listener.on_tokens(choice, len(own), now_s)
+            self._keep(ChoiceTokens(choice, own, reason_from_wire(tokens.finish_reason)), is_first)
 
     def end(self, ended: worker_pb2.Ended) -> None:
         """The worker's last word."""
@@ -112,7 +133,7 @@ class RequestStream:
             self.fail(from_code(ended.error.code, ended.error.message))
         elif not self._over:
             self._over = True
-            self._items.put_nowait(worker_pb2.Ended.FromString(ended.SerializeToString()))
+            self._add(Ended(usage_from_wire(ended.usage), timing_from_wire(ended.timing)))
             self._listener.on_end(None)
 
     def fail(self, error: SplitserveError) -> None:
@@ -120,17 +141,43 @@ class RequestStream:
         is told now: until the consumer has read so far, minutes may pass."""
         if not self._over:
             self._over = True
-            self._items.put_nowait(error)
+            self._add(error)
             self._on_close()
             self._listener.on_end(error)
 
     async def next(self) -> WorkerMessage:
         """The next message; nothing may be asked for after Ended. Raises the request's error."""
-        item = await self._items.get()
+        items = self._items
+        while not items:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        item = items.popleft()
+        if isinstance(item, ChoiceTokens):
+            return self._read(item)
         if isinstance(item, SplitserveError):
             raise item
         self._count(-_num_bytes_of(item))
         return item
+
+    def _read(self, tokens: ChoiceTokens) -> ChoiceTokens:
+        """Which are counted no more, with what follows of their choice and has come."""
+        if not self._items:
+            self._count(-self._unread_bytes)
+            return tokens
+        self._count(-tokens.num_bytes)
+        return self._joined(tokens)
+
+    def _joined(self, first: ChoiceTokens) -> ChoiceTokens:
+        items, tokens, reason = self._items, list(first.tokens), first.finish_reason
+        while items and len(tokens) < MAX_JOINED_TOKENS:
+            item = items[0]
+            if not isinstance(item, ChoiceTokens) or item.choice != first.choice:
+                break
+            tokens += item.tokens
+            reason = item.finish_reason
+            self._count(-item.num_bytes)
+            items.popleft()
+        return ChoiceTokens(first.choice, tokens, reason)
 
     def finish(self, choice: int) -> None:
         """The consumer has seen enough of a choice: the worker need not go on with it."""
@@ -144,9 +191,17 @@ class RequestStream:
             self._over = True
             self._on_close()
 
-    def _keep(self, item: worker_pb2.PromptTokens | ChoiceTokens) -> None:
+    def _add(self, item: _Item) -> None:
+        self._items.append(item)
+        wake(self._waiter)
+
+    def _keep(self, item: worker_pb2.PromptTokens | ChoiceTokens, is_urgent: bool = True) -> None:
         """Until it is read; what nobody reads is dropped, and the request with it."""
-        self._items.put_nowait(item)
+        self._items.append(item)
+        if is_urgent or self._wakes is None:
+            wake(self._waiter)
+        else:
+            self._wakes.add(self._waiter)
         self._count(_num_bytes_of(item))
         if not self._all_unread.has_room_for(self._unread_bytes):
             num_bytes = self._unread_bytes
@@ -154,8 +209,7 @@ class RequestStream:
             self.fail(Cancelled(f"the client left {num_bytes} bytes of its answer unread"))
 
     def _drop_unread(self) -> None:
-        while not self._items.empty():
-            self._items.get_nowait()
+        self._items.clear()
         self._count(-self._unread_bytes)
 
     def _count(self, num_bytes: int) -> None:

@@ -29,6 +29,7 @@ from cluster.world import World
 from protos import worker_pb2
 from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 from router.fleet.unread import UnreadBytes
+from router.fleet.wakes import Wakes
 
 CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.1
@@ -77,6 +78,7 @@ class WorkerSession:
         self._on_handoff = on_handoff
         self._on_mismatch = on_mismatch
         self._unread = unread or UnreadBytes()
+        self._wakes = Wakes(world.clock)
         self._state = SessionState.CONNECTING
         self._streams: dict[str, RequestStream] = {}
         self._outgoing: asyncio.Queue[worker_pb2.RouterMessage] = asyncio.Queue()
@@ -130,6 +132,7 @@ class WorkerSession:
             on_close=lambda: self._drop(request_id),
             listener=listener,
             unread=self._unread,
+            wakes=self._wakes,
             clock=self._world.clock,
         )
         self._streams[request_id] = stream
@@ -223,6 +226,7 @@ class WorkerSession:
             stream = self._streams.pop(ended.request_id, None)
             if stream is not None:
                 stream.end(ended)
+        self._wakes.flush()
         for item in frame.handoffs:
             self._on_handoff(WorkerKey(item.worker_id, item.incarnation), item.failed)
         if frame.HasField("load"):

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from cluster.generation import Timing, Usage
 from router.telemetry.class_metrics import ClassMetrics
+from router.telemetry.quick_histogram import QuickHistogram
 
 _TTFT_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _TEXT_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
@@ -57,10 +58,12 @@ class RouterMetrics:
             _TTFT_BUCKETS_S,
             "stage",
         )
-        self.inter_token = self._histogram(
-            "inter_token_seconds", "Time between deliveries of one choice's tokens", _ITL_BUCKETS_S
+        self.inter_token = QuickHistogram(
+            "splitserve_inter_token_seconds",
+            "Time between deliveries of one choice's tokens",
+            _ITL_BUCKETS_S,
+            self.registry,
         )
-
         self.pause = self._histogram(
             "stream_pause_seconds",
             "Between the last token of one decode worker and the next one of another",

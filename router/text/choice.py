@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from cluster.generation import FinishReason, GeneratedToken
 from router.text.choice_count import ChoiceCount
 from router.text.stop_strings import StopAutomaton, StopMatcher
@@ -37,8 +39,7 @@ class ShownToken:
     shown: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
     """What is new in a choice; `num_tokens` is its count so far."""
 
     choice: int
@@ -137,12 +138,15 @@ class ChoiceText:
         text = ""
         last = len(tokens) - 1
         for index, token in enumerate(tokens):
-            self._unsearched_tokens -= self._unsearched_tokens > 0
+            if self._unsearched_tokens:
+                self._unsearched_tokens -= 1
             ends_choice = stops_at_last and index == last
             piece = (
                 "" if ends_choice and not self._includes_stop else self._stream.step(token.token_id)
             )
-            self._remember(token, len(piece), ends_choice)
+            self._arrived_chars += len(piece)
+            if self._keep_tokens:
+                self._remember(token, len(piece), ends_choice)
             text += self._match(piece)
             if self._matcher.matched:
                 self._count.take_back(last - index)
@@ -163,10 +167,7 @@ class ChoiceText:
         return self._matcher.feed(piece)
 
     def _remember(self, token: GeneratedToken, num_chars: int, ends_choice: bool) -> None:
-        start = self._arrived_chars
-        self._arrived_chars += num_chars
-        if not self._keep_tokens:
-            return
+        start = self._arrived_chars - num_chars
         item = _Pending(token, start, self._arrived_chars, ends_choice)
         may_become_text = not num_chars and self._stream.is_holding
         if may_become_text and len(self._unread) < MAX_UNREAD_TOKENS:
@@ -221,10 +222,11 @@ class ChoiceText:
     def _delta(
         self, text: str, items: Sequence[_Pending], reason: FinishReason | None
     ) -> TextDelta:
-        shown = tuple(
-            [ShownToken(item.token, item.start_chars, self._is_shown(item)) for item in items]
-        )
+        shown = tuple([self._shown(item) for item in items]) if items else ()
         return TextDelta(self._choice, text, shown, reason, self._count.num_tokens)
+
+    def _shown(self, item: _Pending) -> ShownToken:
+        return ShownToken(item.token, item.start_chars, self._is_shown(item))
 
     def _is_shown(self, item: _Pending) -> bool:
         """Not what ended the choice, nor what a stop string took back."""

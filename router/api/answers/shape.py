@@ -57,6 +57,26 @@ class AnswerShape(Protocol):
         ...
 
 
+class ChunkFrame:
+    """What stands around every chunk of one answer, encoded once."""
+
+    def __init__(self, envelope: Envelope, object_name: str) -> None:
+        whole = envelope.encode(object_name, [])
+        self._head = whole.removesuffix(b"]}")
+
+    def encode(
+        self, choice: Choice, usage: UsageBody | None | msgspec.UnsetType = msgspec.UNSET
+    ) -> bytes:
+        """As Envelope's `encode` of that choice."""
+        if usage is msgspec.UNSET:
+            return b"%b%b]}" % (self._head, _ENCODER.encode(choice))
+        return b'%b%b],"usage":%b}' % (
+            self._head,
+            _ENCODER.encode(choice),
+            _ENCODER.encode(usage),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """What stands on every answer and chunk of one request."""

@@ -9,7 +9,12 @@ from google.protobuf.message import Message
 
 from cluster.errors import Cancelled, SplitserveError
 from protos import generation_pb2, worker_pb2
-from router.fleet.request_stream import RequestStream, StreamListener, WorkerMessage
+from router.fleet.request_stream import (
+    MAX_JOINED_TOKENS,
+    RequestStream,
+    StreamListener,
+    WorkerMessage,
+)
 from router.fleet.unread import ChoiceTokens, UnreadBytes
 
 PLENTY = 10_000_000
@@ -107,7 +112,7 @@ async def test_when_all_together_leave_too_much_unread_who_has_most_of_it_is_end
 async def test_what_is_closed_with_tokens_unread_gives_all_of_it_back() -> None:
     unread = UnreadBytes()
     bench = Bench(unread)
-    bench.send(3, num_top=5)
+    bench.send(MAX_JOINED_TOKENS + 1, num_top=5)
     await bench.stream.next()
     assert unread.num > 0
     bench.stream.close()

@@ -22,7 +22,7 @@ from cluster.generation import EngineLoad
 from cluster.membership.member import Member
 from cluster.world import World
 from protos import worker_pb2
-from router.fleet.request_stream import RequestStream, WorkerMessage
+from router.fleet.request_stream import Ended, RequestStream, WorkerMessage
 from router.fleet.unread import ChoiceTokens
 from router.fleet.worker_session import WorkerSession
 from tests.router.fake_decode_worker import (
@@ -85,7 +85,7 @@ async def test_frames_for_many_requests_reach_each_its_own() -> None:
         worker.send(ended_frame("a"))
         assert ids(await first.next()) == [1, 2]
         assert ids(await second.next()) == [7]
-        assert isinstance(await first.next(), worker_pb2.Ended)
+        assert isinstance(await first.next(), Ended)
         assert session.num_in_flight == 1
 
 
@@ -155,7 +155,7 @@ async def test_a_broken_stream_ends_every_request_at_once_and_the_session_comes_
         stream = submit(session, "a")
         await until(lambda: len(worker.submitted) == 4)
         worker.send(ended_frame("a"))
-        assert isinstance(await stream.next(), worker_pb2.Ended)
+        assert isinstance(await stream.next(), Ended)
 
 
 async def test_a_closed_session_ends_its_requests_and_stays_closed() -> None:

@@ -74,6 +74,9 @@ class HeldReply:
     async def start_stream(self) -> None:
         pass
 
+    def write_event(self, data: bytes) -> bool:
+        return False
+
     async def send_event(self, data: bytes) -> None:
         self.events.append(data)
 

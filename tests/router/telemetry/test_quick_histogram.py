@@ -1,0 +1,18 @@
+"""What is counted without locks is told as the library's own histogram tells it."""
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+
+from router.telemetry.quick_histogram import QuickHistogram
+
+BUCKETS = (0.002, 0.01, 1, 5)
+
+
+def test_it_tells_what_the_librarys_histogram_tells() -> None:
+    own, theirs = CollectorRegistry(), CollectorRegistry()
+    quick = QuickHistogram("gap_seconds", "Gaps", BUCKETS, own)
+    slow = Histogram("gap_seconds", "Gaps", buckets=BUCKETS, registry=theirs)
+    for value in (0.0, 0.002, 0.0021, 0.5, 1.0, 4.0, 100.0):
+        quick.observe(value)
+        slow.observe(value)
+    told = [line for line in generate_latest(theirs).splitlines() if b"_created" not in line]
+    assert generate_latest(own).splitlines() == told
