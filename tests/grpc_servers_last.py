@@ -25,7 +25,8 @@ def _others_first(loop: asyncio.AbstractEventLoop) -> None:
     others = [task for task in asyncio.all_tasks(loop) if not _is_grpcs(task)]
     for task in others:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
+    if others:  # of nobody it would be a future of some other loop
+        loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
     _cancel_all(loop)
 
 

@@ -41,6 +41,11 @@ class PromptTurns:
         self._turns: list[Turn] = []
         self._first_since_s = 0.0
 
+    @property
+    def num_turns(self) -> int:
+        """Prompts that it was given and has not computed."""
+        return len(self._turns)
+
     def give(self, est_ms: float) -> Turn:
         """A prompt goes there, which it will take so long to compute."""
         if not self._turns:

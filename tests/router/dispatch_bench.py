@@ -71,6 +71,7 @@ def is_idle(plane: FleetPlane) -> bool:
     plane_idle = plane.source._admission.num_running == 0
     return plane_idle and all(
         (item.num_in_flight, item.in_flight_tokens, item.pending_prefill_tokens) == (0, 0, 0)
+        and (item.room.held_seqs, item.room.held_tokens, item.prompts.num_turns) == (0, 0, 0)
         and (item.session is None or item.session.num_in_flight == 0)
         for item in plane.fleet.members
     )
