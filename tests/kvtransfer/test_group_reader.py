@@ -85,6 +85,24 @@ def test_a_job_is_one_result_when_every_rank_has_verified_its_part(scene: Scene)
     assert scene.reader.transport_in_use == "loopback"
 
 
+def test_words_of_ranks_are_looked_for_while_there_is_a_job_and_not_in_every_turn(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    hear = scene.line.hear
+
+    def noted() -> list[tuple[int, bytes]]:
+        looks.append(1)
+        return hear()
+
+    monkeypatch.setattr(scene.line, "hear", noted)
+    assert scene.reader.poll() == [] and not looks
+    scene.reader.submit(scene.job)
+    assert scene.finish() and looks
+    looks.clear()
+    assert scene.reader.poll() == [] and not looks
+
+
 def test_the_request_has_reads_until_the_last_rank_has_let_go(scene: Scene) -> None:
     scene.reader.submit(scene.job)
     assert scene.finish(1) == []  # rank 2 takes no part

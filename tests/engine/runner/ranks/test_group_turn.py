@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +11,8 @@ from cluster.generation import EngineLoad
 from cluster.rank_facts import RankWait
 from engine.contract.messages import ExpertNumbers, Frame
 from engine.model.experts.balance import ExpertBalance
+from engine.model.load_phases import silent
+from engine.runner.ranks.group import REPORTS_INTERVAL_S, RankGroup
 from engine.runner.ranks.group_turn import ConductorTurn
 
 WAITS = [RankWait(rank=rank, num_plans=3, waited_s=0.5) for rank in (0, 1)]
@@ -38,3 +42,18 @@ def test_how_ranks_keep_pace_goes_with_the_engine_s_load_and_no_frame_is_sent_fo
     turn = turn_of()
     assert enriched(turn).is_empty
     assert enriched(turn, EngineLoad()).rank_waits == WAITS
+
+
+def test_losses_are_seen_in_every_turn_and_reports_are_read_some_times_a_second() -> None:
+    now_s, done = [5.0], Counter[str]()
+    roster = SimpleNamespace(
+        take=lambda: done.update(["take"]), check=lambda: done.update(["check"])
+    )
+    ties = cast(Any, SimpleNamespace(roster=roster))
+    group = RankGroup(ties, contextlib.ExitStack(), silent, clock=lambda: now_s[0])
+    for _ in range(3):
+        group.check()
+    assert done == {"take": 1, "check": 3}
+    now_s[0] += REPORTS_INTERVAL_S
+    group.check()
+    assert done == {"take": 2, "check": 4}
