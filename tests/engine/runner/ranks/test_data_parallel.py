@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,14 @@ from engine.step.engine import Engine
 from ranks.collectives.rendezvous import CollectiveKind
 from tests.engine.model.mixture_cards import card_of
 from tests.engine.model.parity import random_prompts
-from tests.engine.runner.ranks.groups import answers_of, greedy_tokens, running, spec_of
+from tests.engine.runner.ranks.groups import (
+    ForkingSpawner,
+    answers_of,
+    greedy_tokens,
+    running,
+    spec_of,
+)
+from tests.engine.runner.ranks.test_lost_ranks import assert_nothing_left, step_until_lost
 
 NUM_TOKENS = 12
 KV_BYTES = 1 << 20
@@ -141,7 +150,23 @@ def test_experts_move_while_ranks_have_sequences_of_their_own(
     spec = spec_in(card, 2, expert_rebalance_interval_s=0.1)
     with running(spec) as replica:
         engine, said = Engine(replica, spec.options), Frame()
-        while said.experts is None or said.experts.num_rebalances < 2:
+        while said.experts is None or said.experts.num_rebalances < 1:
             assert answers_of(engine, prompts, 60) == alone
             replica.group_turn.enrich(said)
         assert said.experts.num_failures == 0
+
+
+def test_a_rank_that_is_lost_without_a_sequence_ends_the_group(tmp_path: Path) -> None:
+    spawner, spec = ForkingSpawner(), spec_in(card_of("v3", tmp_path), 2)
+    with running(spec, spawner) as replica:
+        engine = Engine(replica, spec.options)
+
+        def hurt(number: int) -> None:
+            if number == 5:
+                used = engine.placement.pool.generations.view(2, -1).any(1)
+                assert used.tolist() == [True, False]  # the only request is the conductor's
+                os.kill(spawner.ranks[1].pid, signal.SIGKILL)
+
+        lost = step_until_lost(engine, hurt)
+    assert (lost.ranks, lost.ending) == ((1,), "signal SIGKILL")
+    assert_nothing_left(spawner)
