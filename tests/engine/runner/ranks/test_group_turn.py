@@ -54,6 +54,6 @@ def test_losses_are_seen_in_every_turn_and_reports_are_read_some_times_a_second(
     for _ in range(3):
         group.check()
     assert done == {"take": 1, "check": 3}
-    now_s[0] += REPORTS_INTERVAL_S
+    now_s[0] += 2 * REPORTS_INTERVAL_S
     group.check()
     assert done == {"take": 2, "check": 4}
