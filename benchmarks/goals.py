@@ -25,3 +25,7 @@ ALL_REDUCE_1_ROW_US: Final = 3.0
 """Of two ranks, each on a core of its own, in shared memory."""
 ALL_REDUCE_512_ROWS_FACTOR: Final = 1.25
 """Over copying the same bytes in and out: 80 % of that rate."""
+ROUTER_ADDS_MS: Final = 1.0
+"""To the median request of one client, over asking the worker itself."""
+STREAMED_TOKEN_US: Final = 16.0
+"""Of a core, with 64 streams whose worker is as fast as it can be."""

@@ -1,7 +1,7 @@
 """A decode worker without an engine: a request for one token is answered at once, one for more gets
 a token every STEP_S.
 
-Run as `python -m benchmarks.mock_worker ROUTER_GRPC`. Prints `ready`, then a line
+Run as `python -m benchmarks.mock_worker ROUTER_GRPC [STEP_S]`. Prints `ready`, then a line
 `REQUEST_ID MONOTONIC_NS` when a request arrives: the clock is shared by all processes of a machine.
 """
 
@@ -28,7 +28,7 @@ from cluster.rpc import RpcServer
 from cluster.world import World
 from protos import generation_pb2, worker_pb2, worker_pb2_grpc
 
-STEP_S = 0.01
+STEP_S = float(sys.argv[2]) if len(sys.argv) > 2 else 0.01
 LOAD = EngineLoad(total_blocks=65536, free_blocks=65536, prefill_tokens_per_s=1e5, decode_step_ms=5)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Environments for the engines that `make bench-peers` compares with: install.sh [vllm|openvino|llamacpp]...
+# Environments for the engines that `make bench-peers` compares with: install.sh [vllm|openvino|llamacpp|sglang_router]...
 #
 # One virtual environment each, under $SPLITSERVE_PEERS (default ~/.cache/splitserve-peers), so that
 # none of their packages meets ours. Versions are those of the published tables.
@@ -37,11 +37,13 @@ llamacpp() { # compiled for this machine: ten minutes on two cores
   CMAKE_ARGS="-DGGML_NATIVE=ON" pip_in llamacpp llama-cpp-python==0.3.36
 }
 
+sglang_router() { fresh sglang_router; pip_in sglang_router sglang-router==0.3.2; } # bench-router
+
 for peer in "${@:-vllm openvino llamacpp}"; do
   for one in $peer; do
     case $one in
-      vllm | openvino | llamacpp) "$one" ;;
-      *) echo "unknown engine '$one'; known: vllm, openvino, llamacpp" >&2; exit 2 ;;
+      vllm | openvino | llamacpp | sglang_router) "$one" ;;
+      *) echo "unknown engine '$one'; known: vllm, openvino, llamacpp, sglang_router" >&2; exit 2 ;;
     esac
     echo "$one is in $home/$one"
   done
