@@ -69,11 +69,13 @@ $(ROUTER_VENV)/.installed: $(VENV)/.installed
 demo: install
 	$(BIN)/python -m examples.demo
 
-# A process more than cores, up to four: one is busy with fleets, and the others wait half of their time.
-PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); echo $$((n < 4 ? n + 1 : 4))) --dist load
+# Four, where there are two cores or more: one has all fleets, one all groups of ranks, and both wait
+# for half of their time. Three left a fifth of two cores idle.
+PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); echo $$((n < 2 ? n + 1 : 4))) --dist load
 
 test: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
 test: install $(ROUTER_VENV)/.installed
+	rm -f .pytest_cache/v/cache/lastfailed  # of runs before, whose tests may have other names now
 	$(PYTEST) --durations=10 || { test $$? -eq 1 && $(BIN)/python -m tests.once_more; }
 
 test-gpu: install

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 FEW = 3
-_LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def main() -> int:
     """The exit code: 0 when all of them pass now."""
-    names = list(json.loads(_LAST_FAILED.read_text())) if _LAST_FAILED.exists() else []
+    names = list(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else []
     if not 0 < len(names) <= FEW:
         return 1
     print(f"\n{len(names)} failed beside all others; once more, alone:", *names, sep="\n  ")

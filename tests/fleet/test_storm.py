@@ -35,8 +35,8 @@ from tests.fleet.test_parity import generate
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SEED = 20
 NUM_CLIENTS = 4
-TURNS_OF_A_STRIKE = 12
-"""Requests that begin between a strike and the end of its healing: three of each client."""
+TURNS_OF_A_STRIKE = 8
+"""Requests that begin between a strike and the end of its healing: two of each client."""
 PROMPTS = range(16)
 """Those of up to 512 tokens."""
 LEAST_CROSSED = 5
