@@ -13,7 +13,8 @@ it themselves (`benchmarks/group_steps.py`):
 
     imbalance   what the slower rank computed longer than the faster one, in this very step
     overhead    the step beyond what its slower rank computed: the plan, the sums, the gathered
-                logits, and what that rank waits for the other one
+                logits, and, told as well, what that rank waits for the other one, which is the
+                slower one in single layers
 
 The ranks' own parts at once, without any collective, stand beside that: what a rank computes slower
 because of what the other has left in the caches shows there. Peaks of memory are of processes of
@@ -61,6 +62,7 @@ IN_A_ROW = {"decode": 8, "prefill": 1}
 """Steps that count, after as many that do not."""
 PLAN_GOAL_US, OVERHEAD_GOAL_MS = 50.0, 0.3
 IMBALANCE, OVERHEAD = "imbalance of the computing", "over the slower one's computing"
+WAITED = "of that, its own waits for the other"
 NAMES = ("decode, 1 sequence", "decode, 16 sequences", "prefill, 512 tokens")
 MEASURED = tuple(step for step in STEPS if step.name in NAMES)
 
@@ -109,6 +111,7 @@ def told_apart(replica: Replica, step: Step) -> Work:
         own = {f"computing of rank {rank}": own_ms for rank, own_ms in enumerate(took.own_ms)}
         figures = {"2 ranks, 1 thread each": took.step_ms, **own}
         figures |= {IMBALANCE: took.imbalance_ms, OVERHEAD: took.overhead_ms}
+        figures |= {WAITED: took.slowest_waited_ms}
         return {f"{step.name}: {name}": value for name, value in figures.items()}
 
     return run

@@ -23,6 +23,8 @@ class GroupStep:
     """From the batch to the logits, at the conductor."""
     own_ms: tuple[float, ...]
     """What each rank computed meanwhile: its forward without its collectives."""
+    waited_ms: tuple[float, ...]
+    """What each rank waited for others, in its collectives."""
 
     @property
     def imbalance_ms(self) -> float:
@@ -33,6 +35,11 @@ class GroupStep:
     def overhead_ms(self) -> float:
         """Beyond what the slowest rank computed."""
         return self.step_ms - max(self.own_ms)
+
+    @property
+    def slowest_waited_ms(self) -> float:
+        """Of that, what the slowest rank itself waited: in single layers others are slower."""
+        return self.waited_ms[self.own_ms.index(max(self.own_ms))]
 
 
 class GroupSteps:
@@ -50,8 +57,10 @@ class GroupSteps:
         self._runner.forward(batch)
         step_ms = (time.perf_counter() - began) * 1e3
         after = self._told_since(before)
-        pairs = zip(before, after, strict=True)
-        return GroupStep(step_ms, tuple(_own_ms(early, late) for early, late in pairs))
+        pairs = list(zip(before, after, strict=True))
+        own_ms = tuple(_own_ms(early, late) for early, late in pairs)
+        waited_ms = tuple((late.waited_s - early.waited_s) * 1e3 for early, late in pairs)
+        return GroupStep(step_ms, own_ms, waited_ms)
 
     def _told_since(self, before: list[RankWait]) -> list[RankWait]:
         deadline = Deadline.after(_LIMIT_S)
