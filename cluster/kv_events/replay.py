@@ -38,7 +38,8 @@ async def ask(
         if keys is not None:
             keys.put_on(socket)
         socket.connect(address)
-        await socket.send_multipart((b"", start))
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):  # who was refused already has nowhere to send
+            await socket.send_multipart((b"", start))
         return await _read_answer(socket, share)
     finally:
         socket.close(linger=0)
