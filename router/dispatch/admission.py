@@ -16,20 +16,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S
-from router.dispatch.fleet_room import Wanted
+from router.dispatch.fleet_room import Prospect
 from router.dispatch.outlook import DOUBT, Outlook
 from router.dispatch.pace import Pace
 from router.fairness.line import Line, Ticket
 from router.fairness.shares import Bill, Shares
 from router.fleet.prompt_turns import Turn
-from router.fleet.worker_room import HeldRoom
+from router.fleet.worker_room import HeldRoom, Need
 from router.tenants.priority import NUM_LEVELS, Priority
 
 LOOK_INTERVAL_S = 0.001
@@ -39,7 +39,7 @@ LOOK_INTERVAL_S = 0.001
 class Room(Protocol):
     """What the fleet can hold: FleetRoom."""
 
-    def take(self, wanted: Wanted) -> HeldRoom | None:
+    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
         """A part of it; None: not now."""
         ...
 
@@ -62,9 +62,8 @@ class Asked:
     weight: float = 1.0
     deadline: Deadline
     """Of its first token."""
-    wanted: Wanted = field(default_factory=Wanted)
-    outlook: Callable[[], Outlook | None] = lambda: None
-    """Once it has a place; asked where it has to wait. None: nothing can be foretold."""
+    need: Need
+    prospect: Prospect
 
 
 class AdmissionLease:
@@ -207,14 +206,15 @@ class Admission:
     def _place_for(self, asked: Asked, *, is_new: bool = False) -> AdmissionLease | None:
         if self._num_running >= self._max_running:
             return None
-        if (hold := self._room.take(asked.wanted)) is None:
+        if (hold := self._room.take(asked.need, asked.prospect)) is None:
             return None
         shares = self._line.shares_of(asked.priority.level)
         if is_new:
             shares.came(asked.tenant)
             shares.served(asked.tenant)
         self._num_running += 1
-        return AdmissionLease(self, hold, Bill(shares, asked.tenant, asked.weight))
+        bill = Bill(shares, asked.tenant, asked.weight, asked.need.prompt_tokens)
+        return AdmissionLease(self, hold, bill)
 
     async def _wait(self, asked: Asked) -> AdmissionLease:
         waiter = _Waiter(
@@ -242,7 +242,7 @@ class Admission:
     def _foretold(self, waiter: _Waiter) -> Outlook | None:
         """What it will take once it has a place. Raises Hopeless."""
         wait_s = (self._line.num_before(waiter) + 1) * (self._pace.gap_s or 0.0)
-        outlook = waiter.asked.outlook()
+        outlook = waiter.asked.prospect.outlook()
         behind = (outlook or Outlook()).after(1000 * wait_s)
         retry_after_s = max(DEFAULT_RETRY_AFTER_S, wait_s)
         behind.check(behind.most_ms, waiter.asked.deadline, retry_after_s)

@@ -106,6 +106,8 @@ class Degradation:
 
     def look(self, line_s: float) -> None:
         """The line is so long now."""
+        if not self._steps:
+            return
         before = self._num_in_force
         while self._num_in_force < len(self._steps) and line_s >= self._threshold_s(0):
             self._num_in_force += 1

@@ -4,60 +4,79 @@ at who computes its prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import Protocol
 
 from cluster.identity import Role
+from router.dispatch.outlook import Outlook
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import HeldRoom, Need
 
 
-@dataclass(slots=True, eq=False)
-class Wanted:
-    """What a request needs of the fleet."""
+class Prospect(Protocol):
+    """What would become of a request that waits. Looked into only where it has to."""
 
-    need: Need = field(default_factory=Need)
-    is_cached: Callable[[], bool] = lambda: False
-    """Whether a decode worker has its prompt, so that nobody need compute it. Asked at most once,
-    and only where no turn is free."""
+    def is_local(self) -> bool:
+        """True where nobody but a decode worker would compute the prompt."""
+        ...
+
+    def outlook(self) -> Outlook | None:
+        """Once it has a place; None: nothing can be foretold. Raises what it would be told then."""
+        ...
 
 
 class FleetRoom:
-    """Of one router. All calls from the event loop."""
+    """Of one router. All calls from the event loop. Who takes work is looked up when the fleet has
+    changed, and not for every request."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._decode: list[FleetMember] = []
+        self._prefill: list[FleetMember] = []
         self._num_granted = 0
         """That have a turn, and are not at their workers yet."""
         self.free_in_s: float | None = None
         """After `take` said no: when a turn may come free, if nothing is heard before."""
+        fleet.changes.watch(self._look_up)
 
-    def take(self, wanted: Wanted) -> HeldRoom | None:
+    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
         """Its part of a worker; None: there is no room now. Where no decode worker is there it
         holds nothing: the request waits for one elsewhere."""
         self.free_in_s = None
-        decode = self._fleet.ready(Role.DECODE)
-        found = next((item for item in decode if item.room.has(wanted.need)), None)
-        if decode and (found is None or not self._has_turn(wanted, decode)):
-            return None
-        self._num_granted += 1
-        return HeldRoom(wanted.need, None if found is None else found.room)
+        is_there = False
+        for item in self._decode:
+            if item.takes_work and not item.cooldown.is_resting:
+                is_there = True
+                if item.room.has(need):
+                    return self._granted(need, item) if self._has_turn(prospect) else None
+        return None if is_there else self._granted(need, None)
 
     def is_used(self) -> None:
         """One that was granted is at its workers, or goes nowhere."""
         self._num_granted -= 1
 
-    def _has_turn(self, wanted: Wanted, decode: list[FleetMember]) -> bool:
-        computing = self._fleet.ready(Role.PREFILL) or decode
-        found = [free_in_ms(item) for item in computing]
-        if found.count(0.0) > self._num_granted:
-            return True
-        times_ms = [ms for ms in found if ms]
-        self.free_in_s = min(times_ms) / 1000 if times_ms else None
-        is_cached = wanted.is_cached()
-        wanted.is_cached = lambda: is_cached
-        return is_cached
+    def _granted(self, need: Need, item: FleetMember | None) -> HeldRoom:
+        self._num_granted += 1
+        return HeldRoom(need, None if item is None else item.room)
+
+    def _has_turn(self, prospect: Prospect) -> bool:
+        """Each that is granted takes the turn of one worker that wants a prompt."""
+        computing = [item for item in self._prefill if not item.cooldown.is_resting]
+        num_free, soonest_ms = 0, None
+        for item in computing or self._decode:
+            free_ms = free_in_ms(item)
+            if free_ms == 0.0:
+                num_free += 1
+                if num_free > self._num_granted:
+                    return True
+            elif free_ms is not None and (soonest_ms is None or free_ms < soonest_ms):
+                soonest_ms = free_ms
+        self.free_in_s = None if soonest_ms is None else soonest_ms / 1000
+        return prospect.is_local()
+
+    def _look_up(self) -> None:
+        self._decode = self._fleet.open(Role.DECODE)
+        self._prefill = self._fleet.open(Role.PREFILL)
 
 
 def free_in_ms(item: FleetMember) -> float | None:

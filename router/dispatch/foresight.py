@@ -6,7 +6,6 @@ from functools import cached_property
 
 from cluster.errors import ContextTooLong, NoWorker
 from router.dispatch.admission import Asked
-from router.dispatch.fleet_room import Wanted
 from router.dispatch.outlook import Outlook
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.stream import RoutedRequest
@@ -16,7 +15,7 @@ from router.telemetry.decisions import Decision
 
 
 class Foresight:
-    """Of one request; looked at once, and only where it has to wait."""
+    """A Prospect, by the route that the request would take at the first look."""
 
     def __init__(self, request: RoutedRequest, desk: RoutingDesk, estimates: Estimates) -> None:
         self._request = request
@@ -24,8 +23,7 @@ class Foresight:
         self._estimates = estimates
 
     def is_local(self) -> bool:
-        """True where nobody but a decode worker would compute the prompt, as it has most of it; and
-        where nobody can: it is told so when it has its turn."""
+        """See Prospect; also where nobody can: it is told so when it has its turn."""
         try:
             decision = self._decision
         except (ContextTooLong, NoWorker):
@@ -33,7 +31,7 @@ class Foresight:
         return not decision.route.prefill and bool(decision.view.prefill)
 
     def outlook(self) -> Outlook | None:
-        """See Asked. Raises ContextTooLong."""
+        """See Prospect. Raises ContextTooLong."""
         try:
             return Outlook.of(self._decision, self._estimates)
         except NoWorker:
@@ -48,12 +46,11 @@ def asked_by(request: RoutedRequest, desk: RoutingDesk, estimates: Estimates) ->
     """The request at the door."""
     per_choice = request.expected_tokens or request.sampling.max_tokens
     need = Need(request.num_choices, len(request.token_ids), request.num_choices * per_choice)
-    foresight = Foresight(request, desk, estimates)
     return Asked(
         tenant=request.tenant,
         priority=request.priority,
         weight=request.weight,
         deadline=request.limits.to_first_token,
-        wanted=Wanted(need, foresight.is_local),
-        outlook=foresight.outlook,
+        need=need,
+        prospect=Foresight(request, desk, estimates),
     )

@@ -52,12 +52,14 @@ class Bill:
 
     __slots__ = ("_prompt", "_shares", "_tenant", "_weight")
 
-    def __init__(self, shares: Shares, tenant: str, weight: float) -> None:
+    def __init__(self, shares: Shares, tenant: str, weight: float, prompt_tokens: int) -> None:
+        """All of the prompt, until it is known how much of it is cached: places that come free
+        together do not all go to one tenant."""
         self._shares = shares
         self._tenant = tenant
         self._weight = weight
-        self._prompt = LEAST_CHARGE
-        shares.charge(tenant, LEAST_CHARGE, weight)
+        self._prompt = max(LEAST_CHARGE, prompt_tokens)
+        shares.charge(tenant, self._prompt, weight)
 
     def prompt(self, *, computed: int, cached: int) -> None:
         """The last word counts."""

@@ -10,13 +10,12 @@ worker that has nothing of ours always takes one: what it says of others may be 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from cluster.generation import EngineLoad
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True, gc=False):
     """Of one request."""
 
     num_seqs: int = 1
@@ -78,9 +77,9 @@ class HeldRoom:
     def __init__(self, need: Need, room: WorkerRoom | None) -> None:
         """Without a room it holds nothing until it moves to one."""
         self._need = need
-        self._room: WorkerRoom | None = None
+        self._room = room
         self._is_computed = False
-        self.move(room)
+        self._count(1)
 
     def fits(self, room: WorkerRoom) -> bool:
         """True where it has its part of that one, or could."""
@@ -88,6 +87,8 @@ class HeldRoom:
 
     def move(self, room: WorkerRoom | None) -> None:
         """To the worker that gets the request, whether that has room or not."""
+        if room is self._room and not self._is_computed:
+            return
         self._count(-1)
         self._room, self._is_computed = room, False
         self._count(1)

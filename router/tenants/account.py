@@ -46,7 +46,10 @@ class Account:
         self._on_refusal = on_refusal
         self._limits = tuple(limits)
         self._store = store
-        self._on_entry = self._charges(requests=1)
+        self._of_tokens = [each for each in limits if each.kind is not LimitKind.REQUESTS]
+        self._on_entry: list[Charge] = [
+            (each, each.kind is LimitKind.REQUESTS) for each in self._limits
+        ]
 
     async def enter(self) -> None:
         """Counts a request. Raises RateLimited and BudgetSpent, with the exact wait."""
@@ -54,7 +57,7 @@ class Account:
 
     async def reserve(self, prompt_tokens: int, answer_tokens: int) -> Reservation:
         """Raises RateLimited and BudgetSpent, with the exact wait."""
-        await self._take(self._charges(prompt=prompt_tokens, answer=answer_tokens))
+        await self._take(self._charges(prompt_tokens, answer_tokens))
         return Reservation(self, (prompt_tokens, answer_tokens))
 
     def left(self) -> list[tuple[Limit, Left]]:
@@ -68,21 +71,16 @@ class Account:
             raise _refusal(shortage)
 
     def _settle(self, prompt_tokens: int, answer_tokens: int) -> None:
-        self._store.settle(self._charges(prompt=prompt_tokens, answer=answer_tokens))
+        self._store.settle(self._charges(prompt_tokens, answer_tokens))
 
-    def _charges(self, *, requests: int = 0, prompt: int = 0, answer: int = 0) -> list[Charge]:
-        """Of what a request is asked for as it comes, all limits; else those of tokens."""
+    def _charges(self, prompt: int, answer: int) -> list[Charge]:
+        """Of a request's tokens."""
         amounts = {
-            LimitKind.REQUESTS: requests,
             LimitKind.INPUT: prompt,
             LimitKind.OUTPUT: answer,
             LimitKind.BUDGET: prompt + answer,
         }
-        return [
-            (limit, amounts[limit.kind])
-            for limit in self._limits
-            if requests or limit.kind is not LimitKind.REQUESTS
-        ]
+        return [(limit, amounts[limit.kind]) for limit in self._of_tokens]
 
 
 _UNITS = {

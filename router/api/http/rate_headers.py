@@ -8,31 +8,43 @@ from router.api.http.errors import Headers
 from router.tenants.account import Account
 from router.tenants.limits import Left, Limit, LimitKind
 
+_PARTS = ("limit", "remaining", "reset")
 _TOKENS = "tokens"
 """OpenAI's one name for both ways: of the limit that has less left."""
+_OF_TOKENS = (LimitKind.INPUT, LimitKind.OUTPUT)
+_NAMES = {
+    str(name): tuple(f"x-ratelimit-{part}-{name}".encode() for part in _PARTS)
+    for name in (*LimitKind, _TOKENS)
+}
 
 
 def rate_headers(account: Account) -> Headers:
     """`x-ratelimit-limit-NAME`, `-remaining-NAME` and `-reset-NAME` of each limit."""
-    found = account.left()
-    named = [(str(limit.kind), limit, left) for limit, left in found]
-    of_tokens = [each for each in found if each[0].kind in (LimitKind.INPUT, LimitKind.OUTPUT)]
-    if of_tokens:
-        named.append((_TOKENS, *min(of_tokens, key=lambda each: each[1].amount)))
-    return [header for each in named for header in _headers(*each)]
+    headers: Headers = []
+    scarcest: tuple[float, Limit, Left] | None = None
+    for limit, left in account.left():
+        _tell(headers, limit.kind, limit, left)
+        if limit.kind in _OF_TOKENS and (scarcest is None or left.amount < scarcest[0]):
+            scarcest = left.amount, limit, left
+    if scarcest is not None:
+        _tell(headers, _TOKENS, *scarcest[1:])
+    return headers
 
 
-def _headers(name: str, limit: Limit, left: Left) -> Headers:
-    values = ("limit", f"{limit.size:g}"), ("remaining", str(int(left.amount)))
-    told = (*values, ("reset", _duration(left.reset_s)))
-    return [(f"x-ratelimit-{part}-{name}".encode(), value.encode()) for part, value in told]
+def _tell(headers: Headers, name: str, limit: Limit, left: Left) -> None:
+    size, remaining, reset = _NAMES[name]
+    headers.append((size, b"%d" % limit.size if limit.size >= 1 else b"%g" % limit.size))
+    headers.append((remaining, b"%d" % left.amount))
+    headers.append((reset, _duration(left.reset_s)))
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float) -> bytes:
     """As OpenAI writes it: 20ms, 7s, 6m0s, 23h59m10s."""
     if seconds < 1:
-        return f"{math.ceil(seconds * 1000)}ms"
+        return b"%dms" % math.ceil(seconds * 1000)
     whole = math.ceil(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{head}{whole % 60}s"
+    if whole < 60:
+        return b"%ds" % whole
+    if whole < 3600:
+        return b"%dm%ds" % (whole // 60, whole % 60)
+    return b"%dh%dm%ds" % (whole // 3600, whole // 60 % 60, whole % 60)

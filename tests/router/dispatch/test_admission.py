@@ -2,17 +2,35 @@
 
 import asyncio
 import time
+from dataclasses import dataclass
 
 import pytest
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from router.dispatch.admission import Admission, AdmissionLease, Asked
-from router.dispatch.fleet_room import Wanted
+from router.dispatch.fleet_room import Prospect
 from router.dispatch.outlook import Outlook
-from router.fleet.worker_room import HeldRoom
+from router.fleet.worker_room import HeldRoom, Need
 from tests.manual_clock import ManualClock
 from tests.router.fake_decode_worker import until
+
+
+@dataclass(slots=True)
+class Foretold:
+    """A prospect that is what it is."""
+
+    known: Outlook | None = None
+
+    def is_local(self) -> bool:
+        return False
+
+    def outlook(self) -> Outlook | None:
+        return self.known
+
+
+def asked_until(deadline: Deadline, tenant: str = "", outlook: Outlook | None = None) -> Asked:
+    return Asked(tenant=tenant, deadline=deadline, need=Need(), prospect=Foretold(outlook))
 
 
 class Boundless:
@@ -20,15 +38,15 @@ class Boundless:
 
     free_in_s = None
 
-    def take(self, wanted: Wanted) -> HeldRoom:
-        return HeldRoom(wanted.need, None)
+    def take(self, need: Need, prospect: Prospect) -> HeldRoom:
+        return HeldRoom(need, None)
 
     def is_used(self) -> None:
         """Nothing was counted."""
 
 
 def soon(tenant: str = "", clock: Clock = time.monotonic) -> Asked:
-    return Asked(tenant=tenant, deadline=Deadline.after(30.0, clock))
+    return asked_until(Deadline.after(30.0, clock), tenant)
 
 
 async def waiting(
@@ -82,9 +100,9 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_request_there() -> N
     admission = Admission(1, 10, room=Boundless())
     lease = await admission.admit(soon())
     with pytest.raises(Hopeless, match="waited until its deadline"):
-        await admission.admit(Asked(deadline=Deadline.after(0.02)))
+        await admission.admit(asked_until(Deadline.after(0.02)))
     with pytest.raises(DeadlineExceeded):
-        await admission.admit(Asked(deadline=Deadline.after(-1.0)))
+        await admission.admit(asked_until(Deadline.after(-1.0)))
     assert admission.num_queued == 0
     lease.release()
 
@@ -99,7 +117,7 @@ async def test_a_wait_that_would_outlast_the_deadline_is_refused_at_once() -> No
         lease.release()
         lease = await task
     outlook = Outlook(prefill_ms=3000.0, transfer_ms=500.0)
-    asked = Asked(deadline=Deadline.after(15.0, clock), outlook=lambda: outlook)
+    asked = asked_until(Deadline.after(15.0, clock), outlook=outlook)
     with pytest.raises(Hopeless, match="deadline is in 15000 ms") as caught:
         await admission.admit(asked)
     told = {"queue_ms": 10_000.0, "prefill_ms": 3000.0, "transfer_ms": 500.0}

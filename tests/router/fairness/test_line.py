@@ -28,7 +28,8 @@ def serve(line: Line, tokens: int = 100) -> Ticket:
     found = line.first()
     assert found is not None
     line.serve(found)
-    Bill(line.shares_of(found.level), found.tenant, found.weight).prompt(computed=tokens, cached=0)
+    bill = Bill(line.shares_of(found.level), found.tenant, found.weight, prompt_tokens=1)
+    bill.prompt(computed=tokens, cached=0)
     return found
 
 
@@ -157,8 +158,8 @@ def test_a_cached_prompt_costs_little_and_one_that_was_not_computed_costs_one() 
     counters = MemoryCounters()
     shares = Shares(counters)
     shares.came("a")
-    bill = Bill(shares, "a", 2.0)
-    assert counters.of("a") == 0.5
+    bill = Bill(shares, "a", 2.0, prompt_tokens=300)
+    assert counters.of("a") == 150.0
     bill.prompt(computed=1000, cached=0)
     assert counters.of("a") == 500.0
     bill.prompt(computed=100, cached=900)
