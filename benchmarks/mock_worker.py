@@ -117,15 +117,23 @@ def _pairing(card: ModelCard) -> Pairing:
     )
 
 
-async def _serve(router: str) -> None:
+async def serve(
+    router: str,
+    servicer: worker_pb2_grpc.DecodeWorkerServicer,
+    *,
+    worker_id: str = "mock-0",
+    load: EngineLoad = LOAD,
+    max_num_seqs: int = 0,
+) -> None:
+    """Joins the router as a decode worker; returns when that gives up."""
     card = ModelStore().resolve("smollm2")
     server = RpcServer("127.0.0.1", 0)
     name = "splitserve.worker.v1.DecodeWorker"
-    server.add(worker_pb2_grpc.add_DecodeWorkerServicer_to_server, MockDecode(), name)
+    server.add(worker_pb2_grpc.add_DecodeWorkerServicer_to_server, servicer, name)
     port = await server.start()
     await server.set_ready(True)
     member = Member(
-        worker_id="mock-0",
+        worker_id=worker_id,
         incarnation=new_incarnation(),
         role=Role.DECODE,
         address=f"127.0.0.1:{port}",
@@ -135,11 +143,12 @@ async def _serve(router: str) -> None:
         version=VERSION,
         pid=os.getpid(),
         prefix_cache_off=True,
+        max_num_seqs=max_num_seqs,
     )
-    pulse = Pulse(load=LOAD, draining=False, kv_transport="")
+    pulse = Pulse(load=load, draining=False, kv_transport="")
     print("ready", flush=True)
     await MembershipClient(router, member, lambda: pulse, World()).run()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
+    asyncio.run(serve(sys.argv[1], MockDecode()))
