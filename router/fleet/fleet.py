@@ -128,6 +128,8 @@ class Fleet:
 
     async def wait_for_decode(self, deadline: Deadline) -> None:
         """Returns once some decode worker takes work. Raises NoWorker after a short grace."""
+        if self.why_not_ready() is None:
+            return
         await self.wait_until(lambda: self.why_not_ready() is None, deadline)
         if (reason := self.why_not_ready()) is not None:
             raise NoWorker(f"{reason}; start one, or try again later")

@@ -1,8 +1,8 @@
 """When the readers of one worker's tokens are woken: together, and less often where that is much.
 
     a frame's tokens -> their readers -> flush: all woken at once --> they work --> over
-                                           '- the last time took long: as long later, at most
-                                              MAX_REST_S; frames that come meanwhile join
+                                           '- the last time took long: RESTS times as long later,
+                                              at most MAX_REST_S; frames that come meanwhile join
 
 A loop that has more to write than it can writes more at a time: who is woken later finds tokens of
 several steps, and they leave in one event and one write. One that has time wakes at once.
@@ -17,6 +17,8 @@ from cluster.deadline import Clock
 
 BUSY_S = 0.0005
 """Of work for one flush, from which on the next one waits."""
+RESTS = 3
+"""As long as the work, until the next flush: readers then get a quarter of the loop's time."""
 MAX_REST_S = 0.004
 """A reader sees tokens come by hand from some 20 ms on."""
 
@@ -60,7 +62,7 @@ class Wakes:
         now_s = self._clock()
         took_s = now_s - self._began_s
         if took_s >= BUSY_S:
-            self._rests_until_s = now_s + min(took_s, MAX_REST_S)
+            self._rests_until_s = now_s + min(RESTS * took_s, MAX_REST_S)
 
 
 def wake(waiter: Waiter | None) -> None:
