@@ -28,7 +28,7 @@ from cluster.rpc import RpcServer
 from cluster.world import World
 from protos import generation_pb2, worker_pb2, worker_pb2_grpc
 
-STEP_S = float(sys.argv[2]) if len(sys.argv) > 2 else 0.01
+STEP_S = 0.01
 LOAD = EngineLoad(total_blocks=65536, free_blocks=65536, prefill_tokens_per_s=1e5, decode_step_ms=5)
 
 
@@ -151,4 +151,5 @@ async def serve(
 
 
 if __name__ == "__main__":
+    STEP_S = float(sys.argv[2]) if len(sys.argv) > 2 else STEP_S
     asyncio.run(serve(sys.argv[1], MockDecode()))
