@@ -1,4 +1,8 @@
-"""One connected worker: all of its ranks that are read, and rank 0 for the generations."""
+"""One connected worker: its ranks that are read, and rank 0 for the generations.
+
+Where its ranks share blocks, each sequence is read from one of many: a rank is connected when it is
+first read.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +31,12 @@ class NixlSource:
         local: LocalEnd,
     ) -> None:
         """Raises TransferFailed when one of the ranks cannot be connected."""
+        self._agent, self._incarnation, self._local = agent, incarnation, local
         self.peer, self.fit = source
         self._ranks: dict[int, NixlPeer] = {}
         try:
-            for index in sorted({_GENERATIONS_RANK, *self.fit.ranks}):
-                self._ranks[index] = NixlPeer(agent, incarnation, (*source, index), local)
+            for index in sorted({_GENERATIONS_RANK, *self._ranks_of_all()}):
+                self._connected(index)
         except TransferFailed:
             self.close()
             raise
@@ -41,9 +46,10 @@ class NixlSource:
         self._ranks[_GENERATIONS_RANK].wire_up(row)
 
     def read_blocks(self, remote: Sequence[int], local: Sequence[int]) -> Read:
-        """From every rank that has a part of them."""
-        parts = self.fit.by_rank(remote)
-        return post_all([partial(self._ranks[rank].read_blocks, own, local) for rank, own in parts])
+        """From every rank that has a part of them. Raises TransferFailed for one that is first read
+        and cannot be connected."""
+        ranks = [(self._connected(index), own) for index, own in self.fit.by_rank(remote)]
+        return post_all([partial(rank.read_blocks, own, local) for rank, own in ranks])
 
     def read_generations(self, remote: Sequence[int], rows: Sequence[int]) -> NixlRead:
         """There is one generation for all ranks' parts of a block."""
@@ -67,3 +73,13 @@ class NixlSource:
         for rank in self._ranks.values():
             rank.close()
         self._ranks.clear()
+
+    def _ranks_of_all(self) -> tuple[int, ...]:
+        """Those from which every sequence is read."""
+        return () if self.fit.homes is not None else self.fit.ranks
+
+    def _connected(self, index: int) -> NixlPeer:
+        if index not in self._ranks:
+            source = self.peer, self.fit, index
+            self._ranks[index] = NixlPeer(self._agent, self._incarnation, source, self._local)
+        return self._ranks[index]

@@ -118,7 +118,7 @@ class TcpArrival:
         """See Arrival."""
         own = join(self._launch.rendezvous, self._launch.rank, deadline_s=deadline_s)
         self._closers.callback(own.close)
-        self.plans.lives_while(CallWait(own))
+        self.plans.lives_while(CallWait(own, limit_s=deadline_s))
         return own
 
     def fail(self) -> None:

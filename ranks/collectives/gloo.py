@@ -39,6 +39,8 @@ DIRECT_BYTES = 64 << 10
 """Up to here every rank gets whole rows and adds them; longer ones are added by parts."""
 _LOOK = timedelta(seconds=0.1)
 """While a call waits: whether its group was given up."""
+JOIN_S = 30.0
+"""For all ranks, which are there, to connect; less where a call has less."""
 _GRACE_S = 1.0
 """For those whose call has failed as well to say so."""
 
@@ -55,10 +57,11 @@ class GlooCollective:
         address: str,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        """Returns when all ranks have come. `address`: of this machine, at which they reach it.
+        """Returns when all ranks have come. `address`: of this machine, at which they reach it;
+        `deadline_s`: of each call.
 
-        Raises RankLost when they do not come within `deadline_s`, ConfigError where another process
-        is this rank already.
+        Raises RankLost when they do not come within JOIN_S, or `deadline_s` where that is less,
+        ConfigError where another process is this rank already.
         """
         self._rank, self._generation, self._deadline_s = rank, generation, deadline_s
         self.waited_s = 0.0
@@ -68,11 +71,13 @@ class GlooCollective:
         self._is_aborted = False
         self._gloo: Any = None
         self._store = store
-        with self._within(deadline_s):
+        join_s = min(deadline_s, JOIN_S)
+        with self._within(join_s):
             self._store = claim(store, rank.index, generation)
             self._gloo = ProcessGroupGloo(
-                self._store, rank.index, rank.world_size, _options(address, deadline_s)
+                self._store, rank.index, rank.world_size, _options(address, join_s)
             )
+            self._gloo._set_default_timeout(timedelta(seconds=deadline_s))
 
     @property
     def called_s(self) -> float:

@@ -3,16 +3,28 @@ a handover."""
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.decode_worker.group_handover import decode_side, hand_over_together, prefill_side
+from cluster.errors import RankLost
+from engine.contract.commands import Connect
+from tests.decode_worker.group_handover import (
+    Handover,
+    decode_side,
+    hand_over_together,
+    prefill_side,
+    request_of,
+)
 from tests.engine.model.mixture_cards import card_of
 from tests.engine.model.parity import random_prompts
 from tests.engine.runner.ranks.groups import greedy_tokens, spec_of
+from tests.kvtransfer.kv_blocks import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 NUM_TOKENS = 12
@@ -76,3 +88,39 @@ def test_prompts_wait_for_blocks_of_a_home_and_none_is_lost_on_either_side(tmp_p
             pool = side.engine.placement.pool
             assert [pool.available_at(home) for home in range(2)] == [pool.homes.blocks_each] * 2
             assert side.engine.check_invariants() == []
+
+
+def test_when_the_rank_that_reads_for_its_home_is_stopped_the_group_ends_with_its_name(
+    tmp_path: Path,
+) -> None:
+    """The conductor has a request as well, which nobody reads for: it waits for words alone."""
+    card = card_of("v3", tmp_path)
+    spec = spec_of(card, 1, **LIMITS)
+    with ExitStack() as closers:
+        source = prefill_side(spec, 1, 16, closers)
+        target = decode_side(spec, 2, 16, closers, shares_blocks=True)
+        assert source.extension.peer is not None
+        target.tell(Connect(source.incarnation, source.extension.peer))
+        handovers = [
+            Handover(source, target, structs.replace(request_of(prompt, 3), request_id=f"r{at}"))
+            for at, prompt in enumerate(random_prompts(LENGTHS[:2], card.config.vocab_size))
+        ]
+
+        def turn_target() -> None:
+            heard = target.turn()
+            for handover in handovers:
+                handover.hear_target(heard)
+
+        while not all(handover.block_ids for handover in handovers):
+            turn_target()
+        rank_of = target.engine.placement.pool.homes.rank_of
+        (hurt,) = (each for each in handovers if rank_of(each.block_ids[0]) == 1)
+        os.kill(target.spawner.ranks[1].pid, signal.SIGSTOP)
+        commands = hurt.announced()
+        while not commands:
+            commands = hurt.announced()
+        for command in commands:
+            target.tell(command)
+        with pytest.raises(RankLost, match="rank 1 of generation") as lost:
+            wait_until(lambda: bool(turn_target() or hurt.fetched), "the read's end")
+    assert (lost.value.ranks, lost.value.ending) == ((1,), "stood still")

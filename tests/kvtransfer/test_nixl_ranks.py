@@ -128,6 +128,21 @@ def test_a_sequence_of_one_rank_is_read_from_it_by_all_who_want_a_part(
     assert not torch.equal(scene.pools[0].blocks, scene.wanted[0])
 
 
+def test_a_rank_that_shares_blocks_is_connected_when_it_is_first_read(closers: ExitStack) -> None:
+    caches = [marked_cache(3, seed=home) for home in range(3)]
+    source = ExportingHomes(caches, 16)
+    scene = NixlGroups((3, 1), (16, 16), closers, exported=source.pools, wanted=caches[1])
+    first, second, third = scene.peer.ranks
+    broken = replace(scene.peer, ranks=(first, second, replace(third, agent_metadata=b"garbage")))
+    scene.readers[0].connect("p", broken)
+    spans = [source.span(home, 0, NUM_TOKENS // 16, 1) for home in range(3)]
+    for home, error in ((1, ""), (2, "cannot connect"), (0, ""), (1, "")):
+        scene.span = spans[home]
+        found = scene.read(0).error
+        assert error in found and bool(error) == bool(found)
+    assert torch.equal(scene.pools[0].blocks, scene.wanted[0])
+
+
 def test_a_rank_that_is_gone_fails_the_read_of_those_who_need_it(closers: ExitStack) -> None:
     scene = NixlGroups((3, 3), (16, 16), closers)
     assert scene.read(2).error == ""

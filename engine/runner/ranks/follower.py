@@ -25,7 +25,7 @@ from engine.runner.ranks.loaded_rank import LoadedRank, load_rank
 from engine.runner.ranks.own_card import spec_with_own_card
 from engine.runner.ranks.rank_turns import LoadingTogether, RankTurns
 from engine.runner.replica import LoadedPart
-from ranks.collectives.call_wait import CALL_DEADLINE_S
+from ranks.collectives.call_wait import call_limit_s
 from ranks.collectives.group_collective import GroupCollective, gathered
 from ranks.joining import Arrival, arrive
 from ranks.launch import RankLaunch
@@ -71,7 +71,7 @@ class Follower:
         self._reports.send(Arrived())
         arrival.await_all(_LONGEST_LOAD_S)
         self._progress("join the other ranks", 0.0)
-        collective = arrival.join(CALL_DEADLINE_S)
+        collective = arrival.join(call_limit_s(self._spec.options.step_timeout_s))
         own = self._load(collective)
         self._closers.callback(own.runner.close)
         extension = self._make_extension(self._parts(own.part, collective))

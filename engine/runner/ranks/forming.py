@@ -24,7 +24,7 @@ from engine.model.load_phases import PhaseProgress
 from engine.runner.ranks.group import GroupTies, RankGroup
 from engine.runner.ranks.roster import Roster
 from engine.runner.ranks.watch import RankWatch
-from ranks.collectives.call_wait import CALL_DEADLINE_S
+from ranks.collectives.call_wait import call_limit_s
 from ranks.collectives.rendezvous import choose_kind, join
 from ranks.ground import Ground
 from ranks.launch import CONDUCTOR
@@ -68,12 +68,14 @@ def form_group(needs: GroupNeeds, spawner: Spawner) -> RankGroup:
         )
         _await_arrival(roster, ground, progress)
         progress("join the other ranks", 0.0)
-        collective = join(ground.meeting.rendezvous, CONDUCTOR, deadline_s=CALL_DEADLINE_S)
+        limit_s = call_limit_s(options.step_timeout_s)
+        collective = join(ground.meeting.rendezvous, CONDUCTOR, deadline_s=limit_s)
         closers.callback(collective.close)
         watch.on_loss(collective.abort)
         ties = GroupTies(
             launch=own,
             collective=collective,
+            call_limit_s=limit_s,
             plans=ground.plans,
             roster=roster,
             watch=watch,

@@ -45,6 +45,8 @@ class GroupTies:
     launch: RankLaunch
     """The conductor's own."""
     collective: GroupCollective
+    call_limit_s: float
+    """Of each of its calls."""
     plans: PlanWriter
     roster: Roster
     watch: RankWatch
@@ -115,7 +117,8 @@ class RankGroup:
 
     def on_wait(self, tell: Callable[[], None]) -> None:
         """See OtherRanks."""
-        self._ties.watch.on_wait(CallWait(self._ties.collective), tell)
+        ties = self._ties
+        ties.watch.on_wait(CallWait(ties.collective, limit_s=ties.call_limit_s), tell)
 
     def meet(self) -> None:
         """See LoadedTogether."""

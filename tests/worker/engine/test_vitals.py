@@ -25,6 +25,7 @@ from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Submit
 from engine.contract.messages import AwaitsRanks, Beat, LoadProgress
 from engine.offline.queue import Completion, collect
+from ranks.collectives.call_wait import CallWait
 from tests.cli.run_cli import ROOT, clean_environ
 from tests.engine.process.test_engine_process import make_spec
 from tests.engine.step.engine_scenario import VirtualClock, request
@@ -34,7 +35,7 @@ from worker.engine import engine_child
 from worker.engine.client import EngineClient
 from worker.engine.engine_child import EngineChild
 from worker.engine.scripted_link import scripted_ready
-from worker.engine.vitals import Vitals
+from worker.engine.vitals import LONG_STEP_S, Vitals
 
 DEADLINE_S = 60.0
 
@@ -118,6 +119,61 @@ def test_an_engine_that_is_stopped_after_it_waited_for_a_rank_stands_still(
 ) -> None:
     serving.vitals.heard(AwaitsRanks())
     assert "stood still for 3 s" in str(serving.pass_time(4.0, works=False))
+
+
+class ShortCalls:
+    """A collective of one that waits, works a little, and waits again, until it `stands`."""
+
+    def __init__(self, serving: Watched, *, wait_s: float, work_s: float) -> None:
+        self._serving, self._wait_s, self._work_s = serving, wait_s, work_s
+        self._began_s = serving.clock.now_s
+        self.in_call_since_s: float | None = None
+        self.waited_s = 0.0
+        self.stands = False
+        self._waits = CallWait(self, limit_s=60.0, clock=serving.clock)
+
+    def pass_time(self, seconds: float) -> str | None:
+        """As Watched, beside a watch that tells of waits when it looks."""
+        vitals, silent_s = self._serving.vitals, 0.0
+        for _ in range(round(seconds / vitals.interval_s)):
+            if not self.stands:
+                self._turn()
+            if self._waits():
+                vitals.heard(AwaitsRanks())
+            if (why := self._serving.pass_time(vitals.interval_s, works=False)) is not None:
+                return why
+            silent_s = 0.0 if vitals.is_in_long_step else silent_s + vitals.interval_s
+            assert self.stands or silent_s < 2 * LONG_STEP_S
+        return None
+
+    def _turn(self) -> None:
+        period_s = self._wait_s + self._work_s
+        num_done, phase_s = divmod(self._serving.clock.now_s - self._began_s, period_s)
+        is_waiting = phase_s < self._wait_s
+        self.in_call_since_s = self._began_s + num_done * period_s if is_waiting else None
+        self.waited_s = self._wait_s * (num_done + (not is_waiting))
+        worked_s = self._work_s * num_done + max(0.0, phase_s - self._wait_s)
+        self._serving.signs = SignsOfLife(False, not is_waiting, int(worked_s / 0.01))
+
+
+@pytest.mark.parametrize("wait_s", [0.05, 0.15, 0.3, 0.39, 0.45])
+def test_an_engine_of_many_short_waits_for_ranks_is_in_a_long_step(
+    wait_s: float, serving: Watched
+) -> None:
+    calls = ShortCalls(serving, wait_s=wait_s, work_s=0.005)
+    assert calls.pass_time(50) is None
+    assert "did not end a step in 60 s" in str(calls.pass_time(20))
+
+
+@pytest.mark.parametrize("wait_s", [0.15, 0.3])
+def test_an_engine_that_stands_after_many_short_waits_stands_still(
+    wait_s: float, serving: Watched
+) -> None:
+    calls = ShortCalls(serving, wait_s=wait_s, work_s=0.005)
+    assert calls.pass_time(20) is None
+    calls.stands, calls.in_call_since_s = True, None
+    serving.signs = replace(serving.signs, is_busy=False)
+    assert "stood still for 3 s" in str(calls.pass_time(4.0))
 
 
 def test_a_long_step_is_no_standstill_until_it_is_endless(serving: Watched) -> None:

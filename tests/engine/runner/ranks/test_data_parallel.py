@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec import structs
 
 from cluster.models.card import ModelCard
 from cluster.sampling import SamplingParams
+from engine.contract.commands import Submit
 from engine.contract.messages import Frame
 from engine.contract.spec import EngineSpec
 from engine.model.experts import rebalancer
@@ -20,10 +22,12 @@ from engine.offline.replica import greedy_request
 from engine.runner.ranks import forming
 from engine.runner.replica import load_replica
 from engine.step.engine import Engine
+from ranks.collectives.call_wait import call_limit_s
 from ranks.collectives.rendezvous import CollectiveKind
 from tests.engine.model.mixture_cards import card_of
 from tests.engine.model.parity import random_prompts
 from tests.engine.runner.ranks.groups import (
+    LIMIT_S,
     ForkingSpawner,
     answers_of,
     greedy_tokens,
@@ -154,6 +158,29 @@ def test_experts_move_while_ranks_have_sequences_of_their_own(
             assert answers_of(engine, prompts, 60) == alone
             replica.group_turn.enrich(said)
         assert said.experts.num_failures == 0
+
+
+def test_a_rank_that_is_stopped_while_it_alone_has_a_sequence_ends_the_group(
+    tmp_path: Path,
+) -> None:
+    """The conductor computes a row of padding, and waits for it in the exchange."""
+    spawner, spec = ForkingSpawner(), spec_in(card_of("v3", tmp_path), 2)
+    stopped_s: list[float] = []
+    with running(spec, spawner) as replica:
+        engine = Engine(replica, spec.options)
+        pool = engine.placement.pool
+        engine.apply(Submit(greedy_request("short", [3, 1], 3)))  # the conductor's, for a while
+
+        def hurt(_: int) -> None:
+            used = [pool.homes.blocks_each - pool.available_at(rank) for rank in range(2)]
+            if not stopped_s and used[1] and not used[0]:
+                stopped_s.append(time.monotonic())
+                os.kill(spawner.ranks[1].pid, signal.SIGSTOP)
+
+        lost = step_until_lost(engine, hurt)
+    assert (lost.ranks, lost.ending) == ((1,), "stood still")
+    assert time.monotonic() - stopped_s[0] < LIMIT_S < call_limit_s(spec.options.step_timeout_s)
+    assert_nothing_left(spawner)
 
 
 def test_a_rank_that_is_lost_without_a_sequence_ends_the_group(tmp_path: Path) -> None:

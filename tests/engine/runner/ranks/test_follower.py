@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from cluster.config import EngineOptions
 from cluster.errors import RankLost
 from engine.runner.ranks import follower as module
 from engine.runner.ranks.follower import Follower
@@ -28,6 +30,7 @@ class SeenTies:
         self.seen.append("await all")
 
     def join(self, deadline_s: float) -> None:
+        self.call_limit_s = deadline_s
         self.seen.append("join")
         raise RankLost("nobody is there")
 
@@ -53,10 +56,12 @@ LAUNCH = RankLaunch(
 def test_a_rank_says_that_it_is_there_and_joins_once_all_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ties, no_spec = SeenTies(), Any
+    ties = SeenTies()
+    spec = cast(Any, SimpleNamespace(options=EngineOptions(step_timeout_s=70.0)))
     monkeypatch.setattr(module, "arrive", lambda launch: ties)
     monkeypatch.setattr(module, "ReportSender", lambda *launch: ties)
     with pytest.raises(RankLost, match="nobody is there"):
-        Follower(LAUNCH, no_spec, make_echo).run()  # type: ignore[arg-type]
+        Follower(LAUNCH, spec, make_echo).run()
     began = ["Arrived", "await all", "join the other ranks", "join"]
     assert ties.seen == [*began, "fail", "RankFailed"]
+    assert ties.call_limit_s == 70.0

@@ -7,6 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from cluster.config import EngineOptions
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
 from engine.runner.ranks.heart import (
@@ -17,7 +18,7 @@ from engine.runner.ranks.heart import (
     StartingHeart,
 )
 from engine.runner.ranks.watch import RankWatch
-from ranks.collectives.call_wait import CALL_DEADLINE_S, LONG_S, CallWait
+from ranks.collectives.call_wait import LEAST_CALL_LIMIT_S, LONG_S, CallWait, call_limit_s
 from ranks.plans.plan import RankSign
 from ranks.spawner import RankEnd
 from tests.manual_clock import ManualClock
@@ -256,18 +257,36 @@ class SlowCalls:
     """A collective that the conductor has been in for three seconds."""
 
     in_call_since_s: float | None = 997.0
+    waited_s = 0.0
 
 
 def test_a_long_wait_for_ranks_is_one_while_a_collective_may_take_so_long() -> None:
     clock, calls = ManualClock(), SlowCalls()
-    waits = CallWait(calls, clock=clock)
+    waits = CallWait(calls, limit_s=LIMIT_S, clock=clock)
     assert waits()
-    clock.advance(CALL_DEADLINE_S)
-    assert not waits()
-    calls.in_call_since_s = clock() - LONG_S / 2
+    clock.advance(LIMIT_S)
     assert not waits()
     calls.in_call_since_s = None
     assert not waits()
+
+
+def test_a_short_wait_is_one_where_it_has_come_or_ended_since_the_last_look() -> None:
+    clock, calls = ManualClock(), SlowCalls()
+    calls.in_call_since_s = clock() - LONG_S / 2
+    waits = CallWait(calls, limit_s=LIMIT_S, clock=clock)
+    assert not waits()
+    calls.in_call_since_s, calls.waited_s = None, LONG_S / 2
+    assert waits()
+    assert not waits()
+    clock.advance(LONG_S)
+    calls.in_call_since_s = clock()
+    assert waits()
+    assert not waits()
+
+
+def test_a_call_may_take_as_long_as_another_rank_s_step() -> None:
+    assert call_limit_s(EngineOptions().step_timeout_s) == EngineOptions().step_timeout_s
+    assert call_limit_s(0.1) == LEAST_CALL_LIMIT_S
 
 
 def test_the_watch_tells_of_the_conductor_s_wait_until_a_rank_is_lost(watched: Watched) -> None:
