@@ -104,6 +104,16 @@ class EngineOptions:
         300.0, "a process that makes no progress so long while it starts is ended", low=1
     )
 
+    @property
+    def num_homes(self) -> int:
+        """Ranks that each have sequences of their own: see cluster/block_homes.py."""
+        return self.tensor_parallel_size if self.data_parallel_attention else 1
+
+    @property
+    def num_seats(self) -> int:
+        """Sequences that decode at once: as many at each home, and no more than the option says."""
+        return self.max_num_seqs // self.num_homes * self.num_homes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:

@@ -87,7 +87,7 @@ def member_of(
         version=VERSION,
         pid=pid,
         prefix_cache_off=not spec.options.prefix_cache,
-        max_num_seqs=spec.options.max_num_seqs,
+        max_num_seqs=spec.options.num_seats,
         ranks=tuple(ready.ranks),
     )
 

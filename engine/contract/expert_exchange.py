@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
 from engine.contract.spec import EngineSpec
@@ -72,6 +73,19 @@ def check_attention(spec: EngineSpec) -> None:
     options = spec.options
     if options.data_parallel_attention:
         check_data_parallel(options.expert_exchange, spec.card.config, options.tensor_parallel_size)
+        check_parts(options)
+
+
+def check_parts(options: EngineOptions) -> None:
+    """Raises ConfigError where a step has less than one sequence, or token, for each home."""
+    limits = {"max_num_seqs": options.max_num_seqs, "max_batch_tokens": options.max_batch_tokens}
+    for param, limit in limits.items():
+        if limit < options.num_homes:
+            raise ConfigError(
+                f"{param} is {limit}, and is divided among {options.num_homes} ranks with "
+                f"sequences of their own; use {options.num_homes} or more",
+                param=param,
+            )
 
 
 def check_data_parallel(asked: str, config: DecoderConfig, num_ranks: int) -> None:

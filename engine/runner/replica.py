@@ -224,8 +224,8 @@ class ReplicaSize:
         """See there; of what a step may hold each home has a part."""
         num_homes = self.portion.num_homes
         return WarmUpLimits(
-            max_num_seqs=max(1, self.max_num_seqs // num_homes),
-            max_batch_tokens=max(1, self.max_batch_tokens // num_homes),
+            max_num_seqs=self.max_num_seqs // num_homes,
+            max_batch_tokens=self.max_batch_tokens // num_homes,
             max_context_tokens=self.context_tokens,
             block_size=self.layout.block_size,
             scratch_blocks=tuple(scratch_blocks),

@@ -128,7 +128,7 @@ class StepPlanner:
         ]
 
     def _part_of(self, number: int) -> int:
-        return max(1, number // self._num_homes)
+        return number // self._num_homes
 
     def _schedule(self, views: list[RunningView], budgets: list[Budget]) -> StepPlan:
         cost = budgets[0].cost

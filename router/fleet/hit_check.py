@@ -4,6 +4,9 @@
       -> share that comes true: what is believed of it counts for so much of a price
       -> far from it, either way: the worker is asked for all that it has, and judged anew
 
+It is not asked where ranks have caches of their own (cluster/block_homes.py): a prompt may be
+computed beside its prefix, by a worker whose every word is true.
+
 An event that was lost unseen, or a block that a worker dropped and did not speak of, would
 otherwise draw every prompt of a prefix to a worker that has to compute it.
 """
@@ -43,7 +46,8 @@ class HitCheck:
         if item is None:
             return
         item.hits.compared(expected_tokens, found_tokens)
-        if item.hits.is_doubtful and self._may_ask(key):
+        has_one_cache = not item.load.home_blocks_left
+        if has_one_cache and item.hits.is_doubtful and self._may_ask(key):
             self._next[key] = Deadline.after(MIN_BETWEEN_S, self._clock)
             item.hits = HitTrust()
             self._followers.learn_anew(item)

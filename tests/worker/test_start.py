@@ -138,3 +138,26 @@ def test_the_fleet_is_told_whether_what_a_worker_served_can_be_found_there(
         pid=1,
     )
     assert member.prefix_cache_off is not prefix_cache
+
+
+@pytest.mark.parametrize(("is_divided", "num_seats"), [(True, 8), (False, 10)])
+def test_the_fleet_is_told_the_seats_that_ranks_have_together(
+    is_divided: bool, num_seats: int
+) -> None:
+    spec = spec_on("auto", tiny_card())
+    options = replace(
+        spec.options,
+        max_num_seqs=10,
+        tensor_parallel_size=4,
+        data_parallel_attention=is_divided,
+    )
+    member = member_of(
+        msgspec.structs.replace(spec, options=options),
+        ready_with(WeightFormat.FULL),
+        address="a:1",
+        events=("e", "r"),
+        event_keys=ReaderKeys("k", "s"),
+        model="tiny",
+        pid=1,
+    )
+    assert member.max_num_seqs == num_seats

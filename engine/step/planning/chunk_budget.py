@@ -3,7 +3,8 @@
 Beside decodes     as long as the step then takes at most `max_step_ms`, or STEP_FACTOR slow
                    steps of these decodes; FEWEST tokens until a chunk has been measured
 a prompt ends      what others get of its step is the rest of a SHARE of the token budget, so that
-                   its first token does not wait for theirs
+                   its first token does not wait for theirs; elsewhere as many rows as the longest
+                   home has by then, since the step is so long anyway
 other prompts      the whole token budget: large chunks are the fastest, and a prompt that waits
                    behind a longer one gains nothing from shorter ones
 
@@ -49,6 +50,8 @@ class ChunkBudget:
         """`num_decodes`: of this home; `most_decodes`: of any."""
         self._cost = budget.cost
         self._tokens_left = budget.max_batch_tokens - num_decodes
+        self.num_rows = num_decodes
+        """Of this home in the step, so far."""
         self._share_left = max(FEWEST, budget.max_batch_tokens // SHARE)
         self._scored_left = budget.max_scored_rows
         self._ms_left: float | None = None
@@ -81,6 +84,7 @@ class ChunkBudget:
         num_tokens = self.tokens_for(view)
         self._scored_left -= num_tokens if view.is_scored else 0
         self._tokens_left -= num_tokens
+        self.num_rows += num_tokens
         self._share_left -= num_tokens
         self._floor = 0
         if num_tokens < num_remaining(view):
@@ -89,10 +93,12 @@ class ChunkBudget:
             self._ms_left -= self._cost.chunk_ms(num_tokens, _num_computed(view))
         return Chunk(view.key, num_tokens, _num_computed(view))
 
-    def make_way(self) -> None:
-        """A prompt ends in this step, here or elsewhere: it is not to wait for others."""
+    def make_way(self, most_rows: int) -> None:
+        """A prompt ends in this step, here or elsewhere: it is not to wait for others. `most_rows`:
+        of any home so far, and nobody waits for as many here."""
         if self._ms_left is None:
-            self._shorten(max(0, self._share_left), ChunkLimit.SHARE)
+            free_rows = most_rows - self.num_rows
+            self._shorten(max(0, self._share_left, free_rows), ChunkLimit.SHARE)
 
     def _shorten(self, num_tokens: int, bound: ChunkLimit) -> None:
         if num_tokens < self._tokens_left:

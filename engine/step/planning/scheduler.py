@@ -2,13 +2,17 @@
 
 decodes     oldest first; the youngest sequences give their blocks back when none is left
 prompts     those under way and those that wait, in one order; who waits is admitted with blocks for
-            all its tokens; none in a step that preempts, and none that would leave running
+            all its tokens; none where the step preempts, and none that would leave running
             sequences without a block to grow
 chunks      as long as the token budget allows, and shorter where somebody waits for the step:
             see engine/step/planning/chunk_budget.py
 homes       where ranks share blocks (cluster/block_homes.py) each has a budget of its own, an even
-            part of the step's: its sequences preempt each other only. Who waits gets the one with
-            the most blocks left, among those that can take it now; the queue stays one
+            part of the step's: its sequences preempt each other only, and nobody is admitted there
+            in that step. Who waits gets, among those that can take it now, the home that has
+            half of its prompt cached, or more, unless it is short of room, and else the one with
+            the most blocks left; the queue stays one
+seats       as many as the homes have together. Choices of one prompt share its home, so that they
+            may be more than its part, where one sequence alone waits for a seat of the part
 """
 
 from __future__ import annotations
@@ -29,6 +33,12 @@ from engine.step.planning.plan import (
     WaitingView,
 )
 
+ENOUGH_ROOM = 0.5
+"""A home that keeps so much of the blocks that the emptiest keeps is not short of room. Of what the
+events of 4 and 8 homes say is cached (sessions that come back to prefixes of 10 blocks, 480 blocks
+in all) prompts find 66 and 54 % where blocks alone decide; at 0.75, 0.5 and 0.25 it is 90 and 88,
+99 and 94, 99 and 98 %. The more, the more evenly homes are filled."""
+
 
 def schedule(
     running: Sequence[RunningView], waiting: Iterable[Offers], budgets: Sequence[Budget]
@@ -40,7 +50,7 @@ def schedule(
     """
     draft = _Draft(running, budgets)
     draft.plan_decodes()
-    draft.plan_prompts(() if draft.preempts else waiting)
+    draft.plan_prompts(waiting if draft.admits else ())
     return draft.finish()
 
 
@@ -52,20 +62,21 @@ class _Draft:
             _Home(own, budget)
             for own, budget in zip(_by_home(running, len(budgets)), budgets, strict=True)
         ]
+        self._max_seats = sum(budget.max_num_seqs for budget in budgets)
         self._admitted: dict[SequenceKey, int] = {}
         self._chunks: list[Chunk] = []
         self._limit = ChunkLimit.PROMPTS
         self._is_queue_open = True
 
     @property
-    def preempts(self) -> bool:
-        """True when somebody loses its blocks."""
-        return any(home.preempted for home in self._homes)
+    def admits(self) -> bool:
+        """False when somebody loses its blocks at every home."""
+        return not all(home.preempted for home in self._homes)
 
     def plan_decodes(self) -> None:
         """Of each home."""
         for home in self._homes:
-            home.plan_decodes()
+            home.plan_decodes(self._max_seats)
 
     def plan_prompts(self, waiting: Iterable[Offers]) -> None:
         """Chunks of prompts under way, and admissions until somebody does not fit."""
@@ -113,21 +124,46 @@ class _Draft:
         views = [view for view in offers if not self._homes[view.home].room.lacks_rows(view)]
         if not views:
             return  # those behind it that are not scored go on
-        fitting = [view for view in views if self._homes[view.home].fits(view)]
+        fitting = []
+        if self._has_seats(views[0].seats):
+            fitting = [view for view in views if self._homes[view.home].fits(view)]
         self._is_queue_open = bool(fitting)
         if fitting:
-            view = max(fitting, key=lambda v: self._homes[v.home].room_after(v))
+            view = self._best_of(fitting)
             self._homes[view.home].admit(view)
             self._admitted[view.key] = view.home
             if not view.is_remote:
                 self._take(self._homes[view.home].room, view)
 
+    def _has_seats(self, seats: int) -> bool:
+        """Of all homes together; who needs more than there are comes in alone."""
+        taken = sum(home.seats for home in self._homes)
+        return taken == 0 or taken + seats <= self._max_seats
+
+    def _best_of(self, fitting: list[WaitingView]) -> WaitingView:
+        """The part of a home is kept to where it can be; see `homes` above."""
+        if len(fitting) == 1:
+            return fitting[0]
+        within = [view for view in fitting if self._homes[view.home].has_part_for(view)]
+        if not within:
+            return min(fitting, key=lambda v: self._homes[v.home].seats)
+        room = {view.home: self._homes[view.home].room_after(view) for view in within}
+        enough = max(room.values()) * ENOUGH_ROOM
+
+        def goodness(view: WaitingView) -> tuple[int, int, int]:
+            counts = room[view.home] >= enough and view.num_cached >= view.num_uncached
+            hit_tokens = view.num_cached if counts else 0
+            return hit_tokens, room[view.home], -self._homes[view.home].seats
+
+        return max(within, key=goodness)
+
     def _take(self, room: ChunkBudget, view: RunningView | WaitingView) -> None:
         chunk = room.take(view)
         self._chunks.append(chunk)
         if chunk.num_tokens == num_remaining(view):
+            most_rows = max(home.room.num_rows for home in self._homes)
             for home in self._homes:
-                home.room.make_way()
+                home.room.make_way(most_rows)
 
 
 class _Home:
@@ -139,7 +175,8 @@ class _Home:
         self._running = running
         self._budget = budget
         self._blocks_left = budget.num_available
-        self._seats = budget.seats_taken
+        self.seats = budget.seats_taken
+        """Taken so far."""
         self._room: ChunkBudget | None = None
         self.preempted: dict[SequenceKey, None] = {}
         self.decodes: list[SequenceKey] = []
@@ -155,9 +192,9 @@ class _Home:
         assert self._room is not None, "prompts are planned after all decodes"
         return self._room
 
-    def plan_decodes(self) -> None:
-        """Every decode that has, or can get, room for its token."""
-        limit = min(self._budget.max_num_seqs, self._budget.max_batch_tokens)
+    def plan_decodes(self, max_seats: int) -> None:
+        """Every decode that has, or can get, room for its token. `max_seats`: of all homes."""
+        limit = min(max_seats, self._budget.max_batch_tokens)
         for view in self._running:
             if len(self.decodes) == limit:
                 return
@@ -178,19 +215,25 @@ class _Home:
         return has_part
 
     def fits(self, view: WaitingView) -> bool:
-        """True when a sequence would find its blocks, its seats and its first tokens here."""
+        """True when a sequence would find its blocks and its first tokens here, and a seat of the
+        part if it is one; several may go beyond the part."""
+        if self.preempted or (view.seats == 1 and not self.has_part_for(view)):
+            return False
         has_tokens = view.is_remote or self.room.tokens_for(view) > 0
-        has_seats = self._seats == 0 or self._seats + view.seats <= self._budget.max_num_seqs
         # each sequence that is already in keeps a block to grow
-        return has_tokens and has_seats and view.blocks_wanted + self._seats <= self._blocks_left
+        return has_tokens and view.blocks_wanted + self.seats <= self._blocks_left
 
-    def room_after(self, view: WaitingView) -> tuple[int, int]:
-        """The more, the better a home: blocks left, cached ones counted as had; then few seats."""
-        return self._blocks_left - view.blocks_fresh, -self._seats
+    def has_part_for(self, view: WaitingView) -> bool:
+        """True when its seats are within this home's part."""
+        return self.seats + view.seats <= self._budget.max_num_seqs
+
+    def room_after(self, view: WaitingView) -> int:
+        """Blocks left, cached ones counted as had."""
+        return self._blocks_left - view.blocks_fresh
 
     def admit(self, view: WaitingView) -> None:
         """It has its blocks and seats from now on."""
-        self._seats += view.seats
+        self.seats += view.seats
         self._blocks_left -= view.blocks_wanted
 
     def _find_room(self, view: RunningView) -> bool:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.config import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
-from engine.contract.expert_exchange import ExpertExchange, resolve_exchange
+from engine.contract.expert_exchange import ExpertExchange, check_parts, resolve_exchange
 from tests.cluster.models.configs import DEEPSEEK_V3, SMOLLM2
 
 
@@ -53,3 +54,13 @@ def test_data_parallel_attention_that_cannot_be_had_is_refused(
 def test_an_exchange_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match="choose auto, gather or all-to-all"):
         resolve_exchange("deepep", DEEPSEEK_V3, 2)
+
+
+@pytest.mark.parametrize("param", ["max_num_seqs", "max_batch_tokens"])
+def test_a_limit_that_leaves_a_rank_with_nothing_is_refused(param: str) -> None:
+    group = EngineOptions(tensor_parallel_size=4, data_parallel_attention=True)
+    check_parts(replace(group, **{param: 4}))
+    check_parts(replace(EngineOptions(tensor_parallel_size=4), **{param: 1}))
+    with pytest.raises(ConfigError, match=f"{param} is 3, and is divided among 4") as raised:
+        check_parts(replace(group, **{param: 3}))
+    assert raised.value.param == param

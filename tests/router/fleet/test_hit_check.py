@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CachedBlock
+from cluster.generation import EngineLoad
 from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest
 from router.fleet.hit_trust import GOOD_SHARE, HitTrust
@@ -117,6 +118,22 @@ async def test_it_is_not_asked_again_at_once() -> None:
         for number in range(30):  # it says that it has nothing, and the index believes its answers
             await collect(plane, _asked(number))
             await asyncio.sleep(0)
+        assert _doubts(plane) == 1
+
+
+async def test_one_whose_ranks_have_caches_of_their_own_is_trusted_less_and_not_asked() -> None:
+    worker = FakeDecodeWorker(answer_at_once=True)
+    async with router() as plane, worker:
+        await plane.store.join(worker.member())
+        await until(lambda: plane.why_not_ready() is None)
+        (member,) = plane.fleet.members
+        member.state = replace(member.state, load=EngineLoad(home_blocks_left=(9, 9)))
+        for _ in range(10):
+            plane.fleet.hits.compared(member.key, expected_tokens=1024, found_tokens=0)
+        assert member.hits.is_doubtful and member.hits.share < GOOD_SHARE
+        assert _doubts(plane) == 0
+        member.state = replace(member.state, load=EngineLoad())
+        plane.fleet.hits.compared(member.key, expected_tokens=1024, found_tokens=0)
         assert _doubts(plane) == 1
 
 

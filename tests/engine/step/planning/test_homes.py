@@ -51,6 +51,15 @@ def test_blocks_that_a_home_has_in_its_cache_count_as_had() -> None:
     assert schedule([], [(here, there)], budgets(9, 6)).admissions == {(1, 0): 0}
 
 
+def test_who_finds_half_its_prompt_cached_goes_there_unless_that_home_is_short_of_room() -> None:
+    here, there = anywhere(1)
+    hit = replace(there, blocks_fresh=1, num_uncached=2, num_cached=2)
+    little = replace(there, blocks_fresh=1, num_uncached=3, num_cached=1)
+    assert schedule([], [(here, hit)], budgets(90, 50)).admissions == {(1, 0): 1}
+    assert schedule([], [(here, hit)], budgets(90, 44)).admissions == {(1, 0): 0}
+    assert schedule([], [(here, little)], budgets(90, 50)).admissions == {(1, 0): 0}
+
+
 def test_a_home_that_is_full_holds_up_nobody_who_fits_elsewhere() -> None:
     plan = schedule([], [anywhere(1), anywhere(2)], budgets(0, 9))
     assert plan.admissions == {(1, 0): 1, (2, 0): 1}
@@ -74,7 +83,47 @@ def test_only_sequences_at_a_full_home_are_preempted_for_one_of_it() -> None:
     plan = schedule(running, [anywhere(5)], budgets(0, 9))
     assert plan.preempted == keys(2)
     assert plan.decodes == keys(1, 3, 4)
-    assert plan.admitted == ()
+
+
+def test_nobody_is_admitted_where_somebody_loses_its_blocks_and_elsewhere_they_are() -> None:
+    running = [decode(1, blocks_wanted=1), decode(2, blocks_freed=9), decode(3, home=1)]
+    plan = schedule(running, [anywhere(5)], budgets(0, 5))
+    assert plan.preempted == keys(2)
+    assert plan.admissions == {(5, 0): 1}
+    assert schedule(running, [anywhere(5)], budgets(0, 0)).admitted == ()
+
+
+def test_choices_that_no_part_has_seats_for_go_to_the_home_with_the_fewest() -> None:
+    room = [replace(each, seats_taken=1) for each in budgets(*[1000] * 8, max_num_seqs=8)]
+    room[5] = replace(room[5], seats_taken=0)
+    running = [decode(home, home=home) for home in range(8) if home != 5]
+    queue = [anywhere(100, num_homes=8, seats=16), anywhere(101, num_homes=8)]
+    plan = schedule(running, queue, room)
+    assert plan.admitted == keys(100, 101)
+    assert plan.admissions[100, 0] == 5
+
+
+def test_choices_beyond_a_homes_part_decode_side_by_side() -> None:
+    running = [decode(arrival) for arrival in range(6)]
+    assert len(schedule(running, [], budgets(9, 9, max_num_seqs=3)).decodes) == 6
+
+
+def test_choices_wait_for_the_seats_of_all_homes_and_so_do_those_behind_them() -> None:
+    room = [replace(each, seats_taken=2) for each in budgets(90, 90)]
+    running = [decode(arrival, home=arrival % 2) for arrival in range(4)]
+    queue = [anywhere(100, seats=5), anywhere(101)]
+    assert schedule(running, queue, room).admitted == ()
+    assert schedule(running, queue[1:], room).admitted == keys(101)
+
+
+def test_who_needs_more_seats_than_there_are_is_admitted_alone() -> None:
+    queue = [anywhere(1, seats=9), anywhere(2)]
+    assert schedule([], queue, budgets(90, 90)).admitted == keys(1)
+
+
+def test_one_sequence_waits_for_a_seat_of_a_homes_part() -> None:
+    room = [replace(each, seats_taken=n) for each, n in zip(budgets(90, 0), (4, 0), strict=True)]
+    assert schedule([decode(n) for n in range(4)], [anywhere(9)], room).admitted == ()
 
 
 def test_the_last_sequence_of_a_home_waits_though_others_have_room() -> None:
@@ -103,10 +152,19 @@ def test_a_chunk_at_an_idle_home_is_no_longer_than_decodes_elsewhere_can_spare()
     assert limit_ms - 2 * COST.token_ms < chunk_ms <= limit_ms
 
 
-def test_a_prompt_that_ends_waits_for_little_of_another_homes() -> None:
+@pytest.mark.parametrize(("length", "beside"), [(100, 128), (200, 200)])
+def test_a_prompt_that_ends_waits_for_little_more_of_another_home_than_its_own_rows(
+    length: int, beside: int
+) -> None:
     room = budgets(99, 99, max_batch_tokens=512)
-    running = [prefill(1, 100, due_ms=1.0), prefill(2, 900, home=1, due_ms=2.0)]
-    assert chunk_tokens(schedule(running, [], room)) == {1: 100, 2: 128}
+    running = [prefill(1, length, due_ms=1.0), prefill(2, 900, home=1, due_ms=2.0)]
+    assert chunk_tokens(schedule(running, [], room)) == {1: length, 2: beside}
+
+
+def test_prompts_of_one_length_end_side_by_side() -> None:
+    running = [prefill(home, 200, home=home, due_ms=float(home)) for home in range(4)]
+    plan = schedule(running, [], budgets(99, 99, 99, 99, max_batch_tokens=256))
+    assert set(chunk_tokens(plan).values()) == {200}
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -120,6 +178,9 @@ def test_no_plan_takes_more_than_each_home_has(seed: int) -> None:
         plan = schedule(running, queue, rooms)
         for home, room in enumerate(rooms):
             _check_home(plan, home, room, running, queue)
+        seats = sum(room.seats_taken for room in rooms)
+        admitted = sum(views[0].seats for views in queue if views[0].key in plan.admissions)
+        assert not admitted or not seats or seats + admitted <= sum(r.max_num_seqs for r in rooms)
 
 
 def _running(chance: random.Random, arrival: int, num_homes: int) -> RunningView:
@@ -161,10 +222,9 @@ def _check_home(
     grown = [*decodes, *(own[chunk.key] for chunk in chunks if chunk.key in own)]
     wanted = sum(view.blocks_wanted for view in [*grown, *admitted])
     assert wanted <= room.num_available + sum(view.blocks_freed for view in preempted)
-    assert len(decodes) <= room.max_num_seqs
     assert len(decodes) + sum(chunk.num_tokens for chunk in chunks) <= room.max_batch_tokens
     if preempted:
         assert any(view.is_decode and view.blocks_wanted for view in own.values())
-    if len(admitted) > 1 or (admitted and room.seats_taken):
-        seats = room.seats_taken + sum(view.seats for view in admitted)
-        assert seats <= room.max_num_seqs
+    assert not (admitted and preempted)
+    if any(view.seats == 1 for view in admitted):
+        assert room.seats_taken < room.max_num_seqs
