@@ -56,18 +56,20 @@ class Placement:
         `num_ahead`: tokens after `num_computed` that a step in flight computes.
         """
         lease, index = sequence.blocks, (sequence.num_computed + num_ahead) // self.block_size
-        wanted = index == len(lease) or lease.is_shared(index)
+        block_ids = lease.block_ids  # a step asks for all that run: past the properties
+        wanted = index == len(block_ids) or self.pool.num_holders(block_ids[index]) > 1
         freed = sum(not lease.is_shared(i) for i in range(len(lease))) if is_tight else 0
+        is_decode = sequence.life.state is SequenceState.DECODING
         return RunningView(
-            key=sequence.key,
-            num_remaining=sequence.num_remaining,
-            is_decode=sequence.life.state is SequenceState.DECODING,
+            key=(sequence.arrival, sequence.choice),
+            num_remaining=1 if is_decode else sequence.num_remaining,
+            is_decode=is_decode,
             blocks_wanted=int(wanted),
             blocks_freed=freed,
             is_preemptible=not request.is_export,  # a reader may be at its blocks already
             num_computed=sequence.num_computed,
             due_ms=due_ms,
-            is_scored=sequence.scores_prompt,
+            is_scored=not is_decode and sequence.scores_prompt,
             home=lease.home,
         )
 
