@@ -25,7 +25,7 @@ from benchmarks.expert_rank import CONFIG, STEPS, WAYS, Schedule, Times
 from benchmarks.report import Row, median_row, print_table, write_json
 from cluster.models.card import DecoderConfig, LatentConfig
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import Rank
+from cluster.sharding import Rank, RowSharing
 from kernels.cpu.native_library import NativeUnavailable
 from ranks.collectives.native_calls import load_collectives
 from ranks.collectives.segment import DIRECT_BYTES
@@ -68,13 +68,13 @@ def kv_rows() -> list[Row]:
     ]
 
 
-def _kv_row(name: str, config: DecoderConfig, way: dict[str, bool]) -> Row:
-    split = ModelSplit(config=config, rank=Rank(0, NUM_RANKS), **way)
+def _kv_row(name: str, config: DecoderConfig, way: RowSharing) -> Row:
+    split = ModelSplit(config=config, rank=Rank(0, NUM_RANKS), row_sharing=way)
     own, whole = (
         shape.token_bytes(dtype="bfloat16", kv="auto")
         for shape in (split.kv_shape, config.kv_shape)
     )
-    num_holders = 1 if split.data_parallel_attention else NUM_RANKS
+    num_holders = 1 if way is RowSharing.OWN else NUM_RANKS
     return Row(name, num_holders * own / 1024, "KiB", floor=whole / 1024)
 
 

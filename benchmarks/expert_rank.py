@@ -18,7 +18,7 @@ from cluster.block_homes import BlockHomes
 from cluster.home import kernels_folder
 from cluster.models.card import DecoderConfig, MixtureConfig, RouterScore
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import Rank
+from cluster.sharding import Rank, RowSharing
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
@@ -75,10 +75,10 @@ STEPS = {
 """Sequences and new tokens of each."""
 CONTEXT, BLOCK_SIZE = 512, 16
 MOST_SEQUENCES = max(num_seqs for num_seqs, _ in STEPS.values())
-WAYS: dict[str, dict[str, bool]] = {
-    "gather": {},
-    "all-to-all": {"exchanges_rows": True},
-    "own sequences": {"exchanges_rows": True, "data_parallel_attention": True},
+WAYS = {
+    "gather": RowSharing.ALL,
+    "all-to-all": RowSharing.SPLIT,
+    "own sequences": RowSharing.OWN,
 }
 """How two ranks share the mixture, as ModelSplit has it."""
 WARM_UP, CALLS = 3, 12
@@ -183,7 +183,7 @@ def steps_of(collective: SharedMemoryCollective, rank: Rank) -> dict[str, Callab
     """One step of each kind, in each way."""
     steps: dict[str, Callable[[], object]] = {}
     for name, way in WAYS.items():
-        split = ModelSplit(config=CONFIG, rank=rank, **way)
+        split = ModelSplit(config=CONFIG, rank=rank, row_sharing=way)
         weights = cast(DecoderWeights, RandomMixtureWeights(split))
         with torch.inference_mode():
             decoder = Decoder(
@@ -202,7 +202,7 @@ def runner_of(
     layout = KvLayout.of_part(decoder.split, BLOCK_SIZE, decoder.dtype)
     num_blocks = MOST_SEQUENCES * CONTEXT // BLOCK_SIZE
     own = DecoderRunner(decoder, KvPool(layout, num_blocks + 1, "cpu"))
-    if not decoder.split.data_parallel_attention:
+    if decoder.split.row_sharing is not RowSharing.OWN:
         return own, BlockHomes(1, num_blocks)
     homes = BlockHomes(2, num_blocks)
     sharing = OwnSequences(

@@ -10,6 +10,7 @@ from cluster.errors import ConfigError
 from cluster.models.card import ModelCard
 from cluster.models.column_unit import declared_matrices, fitting_split
 from cluster.models.footprint import Footprint, footprint
+from cluster.models.group_split import no_sequences_of_its_own, rank_split
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank, ranks_of
 
@@ -43,11 +44,7 @@ def group_options(
             data_parallel_attention=data_parallel_attention,
         )
     if data_parallel_attention:
-        raise ConfigError(
-            "--data-parallel-attention gives each rank of a group sequences of its own; say how "
-            "many ranks with --tensor-parallel-size",
-            param="data_parallel_attention",
-        )
+        raise no_sequences_of_its_own()
     if expert_parallel_size is not None:
         raise ConfigError(
             "--expert-parallel-size deals experts out to the ranks of a group; say how many with "
@@ -156,19 +153,8 @@ def _context_of_group(
 
 
 def _splits(card: ModelCard, choice: FormatChoice, group: GroupOptions) -> Iterator[ModelSplit]:
-    from engine.contract.expert_exchange import ExpertExchange, resolve_exchange
-
-    size, is_parallel = group.tensor_parallel_size, group.data_parallel_attention
-    exchange = resolve_exchange(
-        group.expert_exchange, card.config, size, data_parallel_attention=is_parallel
-    )
-    first = ModelSplit(
-        config=card.config,
-        rank=Rank(0, size),
-        expert_parallel_size=group.expert_parallel_size,
-        exchanges_rows=exchange is ExpertExchange.ALL_TO_ALL,
-        data_parallel_attention=is_parallel,
-    )
+    size = group.tensor_parallel_size
+    first = rank_split(group, card.config, Rank(0, size))
     fitted = fitting_split(first, choice.weights, declared_matrices(card))
     return (replace(fitted, rank=rank) for rank in ranks_of(size))
 

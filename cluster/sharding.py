@@ -10,6 +10,7 @@ group. Nobody counts heads per rank.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from cluster.errors import ConfigError
@@ -33,6 +34,23 @@ class Rank:
 
 
 ALONE = Rank(0, 1)
+
+
+class RowSharing(enum.Enum):
+    """Which of a step's rows a rank has, between the products that ranks share."""
+
+    ALL = "all"
+    """Each has all of them; of a single rank, too."""
+    SPLIT = "split"
+    """A run of them: routed experts get theirs by exchange, and shared ones are whole at each."""
+    OWN = "own"
+    """Those of its own sequences (data-parallel attention): nothing but routed experts is shared,
+    and these get theirs by exchange."""
+
+    @property
+    def exchanges_rows(self) -> bool:
+        """Whether each rank sends rows to the experts of others."""
+        return self is not RowSharing.ALL
 
 
 def ranks_of(world_size: int) -> list[Rank]:

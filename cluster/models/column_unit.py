@@ -16,7 +16,7 @@ from cluster.models.card import DecoderConfig, ModelCard
 from cluster.models.model_split import ModelSplit
 from cluster.models.stored_tensor import Share
 from cluster.models.tensors import expected_tensors
-from cluster.sharding import HeadSplit
+from cluster.sharding import HeadSplit, RowSharing
 
 QUANTIZED_GROUP = 32
 """Inputs per scale of what is quantized on load: the groups of GGUF, and of the native kernels."""
@@ -80,7 +80,7 @@ def fitting_split(split: ModelSplit, weights: str, matrices: Iterable[SummedMatr
         unit = column_unit(matrix.group, matrix.inputs, weights)
         if matrix.share is not Share.HEADS:
             units.add(unit)
-        elif split.data_parallel_attention:
+        elif split.row_sharing is RowSharing.OWN:
             continue  # nobody shares heads
         elif not _heads_meet(split.config, matrix.inputs, unit, split.rank.world_size):
             raise _no_fit(matrix, split, unit)

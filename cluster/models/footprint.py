@@ -15,6 +15,7 @@ from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from cluster.models.stored_tensor import Share, StoredTensor
 from cluster.models.tensors import expected_tensors, is_router
+from cluster.sharding import RowSharing
 
 HEADROOM_SHARE = 0.05
 """Of the memory available, not planned with: the process itself, fragmentation."""
@@ -135,7 +136,7 @@ def workspace_bytes(split: ModelSplit, *, dtype: str, max_batch_tokens: int) -> 
 def _logit_values(split: ModelSplit) -> int:
     """Of one row."""
     whole = split.config.vocab_size
-    if split.data_parallel_attention:
+    if split.row_sharing is RowSharing.OWN:
         return 3 * whole
     return whole if split.rank.is_alone else whole + split.vocab_height
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import Rank, ranks_of
+from cluster.sharding import ALONE, Rank, ranks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +19,13 @@ class HeadShare:
     """Of the model."""
 
 
-def head_shares(
-    config: DecoderConfig, world_size: int, *, data_parallel_attention: bool = False
-) -> list[HeadShare]:
-    """Of a group's ranks, in order; all heads of its own blocks at each with data-parallel
-    attention."""
-    if data_parallel_attention:
-        num_heads = config.kv_shape.num_kv_heads
-        return [HeadShare(rank, range(num_heads), num_heads) for rank in range(world_size)]
-    return [_share(config, rank) for rank in ranks_of(world_size)]
+def head_shares(config: DecoderConfig, world_size: int, *, num_homes: int) -> list[HeadShare]:
+    """Of a group's ranks, in order. Where blocks have several homes (cluster/block_homes.py), each
+    rank has all heads of its own."""
+    ranks = ranks_of(world_size)
+    return [_share(config, rank, rank if num_homes == 1 else ALONE) for rank in ranks]
 
 
-def _share(config: DecoderConfig, rank: Rank) -> HeadShare:
-    heads = ModelSplit(config=config, rank=rank).pool_heads
+def _share(config: DecoderConfig, rank: Rank, sharer: Rank) -> HeadShare:
+    heads = ModelSplit(config=config, rank=sharer).pool_heads
     return HeadShare(rank.index, heads, config.kv_shape.num_kv_heads)

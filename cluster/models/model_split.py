@@ -24,7 +24,7 @@ from cluster.models.expert_placement import ExpertPlacement, in_runs
 from cluster.models.stored_tensor import Share, StoredTensor
 from cluster.models.tensor_part import WHOLE, TensorPart, times
 from cluster.models.tensors import expected_tensors
-from cluster.sharding import ALONE, HeadSplit, Rank, columns_of
+from cluster.sharding import ALONE, HeadSplit, Rank, RowSharing, columns_of
 
 _WIDEST_UNIT = 256
 """Columns that are kept together where shares stay even: a block of GGUF's K formats."""
@@ -43,18 +43,11 @@ class ModelSplit:
     as there are experts for. 1: every rank has a part of each expert."""
     column_unit: int = 1
     """Inner columns that stay together: what shares a scale; see `fitting_split`."""
-    exchanges_rows: bool = False
-    """Whether each rank has some of a step's rows and sends them to routed experts: shared ones are
-    then whole at every rank, for its own rows."""
-    data_parallel_attention: bool = False
-    """Whether ranks share routed experts alone: each has all else, for the rows of its own
-    sequences, which it exchanges."""
+    row_sharing: RowSharing = RowSharing.ALL
     placement: ExpertPlacement | None = None
     """Of the routed experts of a layer; None: in runs, as all layers are loaded."""
 
     def __post_init__(self) -> None:
-        if self.data_parallel_attention and not self.exchanges_rows:
-            raise ValueError("ranks with sequences of their own exchange rows")
         _ = self._head_split  # raises where there are too few
         if self.config.mixture is not None:
             _check_groups(self.config.mixture, self.rank, self.expert_groups)
@@ -68,7 +61,7 @@ class ModelSplit:
     @property
     def dense_rank(self) -> Rank:
         """Its part of all that is no routed expert: ALONE where it has the whole of that."""
-        return ALONE if self.data_parallel_attention else self.rank
+        return ALONE if self.row_sharing is RowSharing.OWN else self.rank
 
     @property
     def heads(self) -> range:
@@ -160,7 +153,7 @@ class ModelSplit:
         """Its columns of the shared experts together."""
         mixture = self.config.mixture
         size = 0 if mixture is None else mixture.shared_size
-        return range(size) if self.exchanges_rows else self.columns(size)
+        return range(size) if self.row_sharing.exchanges_rows else self.columns(size)
 
     def part(self, name: str) -> TensorPart | None:
         """Of the tensor of this name (Hugging Face's); None: it is another rank's. Raises KeyError
@@ -181,9 +174,9 @@ class ModelSplit:
 
     def _is_whole(self, share: Share) -> bool:
         """Whether every rank has all of it."""
-        if self.data_parallel_attention:
+        if self.row_sharing is RowSharing.OWN:
             return share is not Share.EXPERT
-        return share is Share.WHOLE or (share is Share.SHARED and self.exchanges_rows)
+        return share is Share.WHOLE or (share is Share.SHARED and self.row_sharing.exchanges_rows)
 
     def _run(self, share: Share, size: int) -> range:
         """Which of `size` rows or columns are this rank's."""

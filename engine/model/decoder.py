@@ -16,7 +16,7 @@ from cluster.home import kernels_folder
 from cluster.models.card import ModelCard
 from cluster.models.expert_placement import ExpertPlacement
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import Rank
+from cluster.sharding import Rank, RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
 from engine.model.layers.build import LayerBuilder
@@ -28,12 +28,12 @@ from engine.model.rank_place import RankPlace
 from engine.model.routed_experts import ExpertSource, RoutedExperts
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.dispatch.kernel_sets import kernels_for, prepare_kernels
-from kernels.tape.collective import Collective
+from kernels.tape.collective import Collective, ExpertCollective
 from kernels.tape.kernel_set import KernelSet
 from kernels.tape.play import player_of
 from kernels.tape.recording import Recording
 from kernels.tape.rows import Rows, VocabularyPart
-from kernels.tape.tape import RowSharing, Tape
+from kernels.tape.tape import Tape
 
 
 class Decoder:
@@ -71,7 +71,7 @@ class Decoder:
         if picks is not None:
             source = ExpertSource(reopen=weights.reopen, kernels=kernels, picks=picks)
         self.experts = RoutedExperts(self.split, builder.experts, source, collective)
-        tape = Tape(self.dtype, collective, row_sharing=_row_sharing(self.split))
+        tape = _tape(self.dtype, self.split, collective)
         self._player = player_of(self._record(tape), kernels)
 
     @classmethod
@@ -185,10 +185,14 @@ class Decoder:
         return tape.all_gather(logits, "gathered logits", width, root=root)
 
 
-def _row_sharing(split: ModelSplit) -> RowSharing:
-    if split.data_parallel_attention:
-        return RowSharing.OWN
-    return RowSharing.SPLIT if split.exchanges_rows else RowSharing.ALL
+def _tape(dtype: torch.dtype, split: ModelSplit, collective: Collective | None) -> Tape:
+    """Raises ValueError for a collective that cannot exchange rows, where they are exchanged."""
+    if collective is None or collective.world_size == 1 or not split.row_sharing.exchanges_rows:
+        return Tape(dtype, collective)
+    if not isinstance(collective, ExpertCollective):
+        raise ValueError(f"{type(collective).__name__} exchanges no rows between ranks")
+    summed = None if split.row_sharing is RowSharing.OWN else collective
+    return Tape(dtype, summed, exchange=collective)
 
 
 def _picks(split: ModelSplit, device: torch.device) -> torch.Tensor | None:

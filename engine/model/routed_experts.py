@@ -75,8 +75,8 @@ class RoutedExperts:
         loaded, zeros in a layer without. All ranks ask between the same two steps, and all get the
         same. Raises ValueError where nothing is counted: of a single rank."""
         picks, collective = self._require_source().picks, self._collective
-        if not self._split.exchanges_rows or collective is None:  # every rank routes all rows
-            return picks.clone()
+        if not self._split.row_sharing.exchanges_rows or collective is None:
+            return picks.clone()  # every rank routes all rows
         of_ranks = collective.all_gather(picks.view(1, -1))
         collective.wait_until_landed()
         return of_ranks.view(collective.world_size, *picks.shape).sum(0)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import structlog
 import torch
 
 from cluster.errors import ConfigError
-from cluster.models.model_split import ModelSplit
+from cluster.models.group_split import rank_split, sharing_of
 from cluster.sharding import Rank
 from cluster.supervisor.devices import visible_gpus
 from engine.contract.environ import TORCH_ENVIRON
-from engine.contract.expert_exchange import check_attention, rows_are_exchanged
 from engine.contract.spec import EngineSpec
+from engine.contract.step_parts import check_parts
 from engine.model.load_phases import PhaseProgress
 from engine.model.weights.open_checkpoint import fitted_split
 from engine.process.threads import use_threads_to_load
@@ -27,14 +28,19 @@ from ranks.processes import ProcessSpawner
 from ranks.ray.ray_spawner import RaySpawner
 from ranks.spawner import Spawner
 
+_LOG = structlog.get_logger()
+
 
 def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica]:
     """A ReplicaLoader; `rank_module` is what its other ranks are started with."""
 
     def load(spec: EngineSpec, progress: PhaseProgress) -> Replica:
-        check_attention(spec)
-        if spec.options.tensor_parallel_size == 1:
+        num_ranks = spec.options.tensor_parallel_size
+        sharing = sharing_of(spec.options, spec.card.config)
+        check_parts(spec.options)
+        if num_ranks == 1:
             return load_replica(spec, progress)
+        _LOG.info("a group of ranks starts", num_ranks=num_ranks, rows_at_a_rank=sharing.value)
         return load_group(spec, progress, spawner_of(spec, rank_module))
 
     return load
@@ -57,14 +63,8 @@ def load_group(spec: EngineSpec, progress: PhaseProgress, spawner: Spawner) -> R
 
 def check_split(spec: EngineSpec, device: torch.device) -> None:
     """Raises ConfigError with the numbers of ranks that fit."""
-    options = spec.options
-    split = ModelSplit(
-        config=spec.card.config,
-        rank=Rank(0, options.tensor_parallel_size),
-        expert_parallel_size=options.expert_parallel_size,
-        exchanges_rows=rows_are_exchanged(spec),
-        data_parallel_attention=options.data_parallel_attention,
-    )
+    first = Rank(0, spec.options.tensor_parallel_size)
+    split = rank_split(spec.options, spec.card.config, first)
     fitted_split(spec.card, split, weights_on(device, spec))
 
 

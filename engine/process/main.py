@@ -104,19 +104,15 @@ def run_engine_process(
 
 
 def _parts(spec: EngineSpec, replica: Replica, engine: Engine) -> EngineParts:
-    options = spec.options
+    num_ranks, num_homes = spec.options.tensor_parallel_size, replica.num_homes
     return EngineParts(
         spec=spec,
         kv=replica.kv,
         generations=engine.placement.pool.generations,
-        shares=head_shares(
-            spec.card.config,
-            options.tensor_parallel_size,
-            data_parallel_attention=options.data_parallel_attention,
-        ),
+        shares=head_shares(spec.card.config, num_ranks, num_homes=num_homes),
         receiving_blocks=engine.receiving_blocks,
         line=replica.others,
-        num_homes=replica.num_homes,
+        num_homes=num_homes,
     )
 
 

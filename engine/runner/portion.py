@@ -9,7 +9,7 @@ import torch
 
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import ALONE, Rank
+from cluster.sharding import ALONE, Rank, RowSharing
 from engine.model.rank_place import RankPlace
 from kernels.tape.collective import Collective
 
@@ -36,10 +36,7 @@ class Portion:
     rank: Rank = ALONE
     expert_parallel_size: int | None = None
     """See ModelSplit."""
-    exchanges_rows: bool = False
-    """See ModelSplit."""
-    data_parallel_attention: bool = False
-    """See ModelSplit."""
+    row_sharing: RowSharing = RowSharing.ALL
     collective: Collective | None = None
     logits_at: int | None = None
     """See RankPlace."""
@@ -53,7 +50,7 @@ class Portion:
     @property
     def num_homes(self) -> int:
         """Ranks that each back blocks of their own; 1: all back all, each by its heads."""
-        return self.rank.world_size if self.data_parallel_attention else 1
+        return self.rank.world_size if self.row_sharing is RowSharing.OWN else 1
 
     def split_of(self, config: DecoderConfig) -> ModelSplit:
         """What it holds of a model, before the checkpoint's groups have a say."""
@@ -61,8 +58,7 @@ class Portion:
             config=config,
             rank=self.rank,
             expert_parallel_size=self.expert_parallel_size,
-            exchanges_rows=self.exchanges_rows,
-            data_parallel_attention=self.data_parallel_attention,
+            row_sharing=self.row_sharing,
         )
 
     def place_of(self, split: ModelSplit) -> RankPlace:

@@ -11,7 +11,7 @@ def why_not_replayed(options: EngineOptions, split: ModelSplit) -> str | None:
     this goes by what they share, the options and how the model is split."""
     if not options.cuda_graphs:
         return "--no-cuda-graphs"
-    if split.exchanges_rows:
+    if split.row_sharing.exchanges_rows:
         return "ranks exchange rows: the host has to know how many, in every layer"
     if _moves_experts(options, split):
         return "experts change their ranks: a recorded step would go on with those that were there"

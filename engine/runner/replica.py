@@ -195,7 +195,7 @@ class ReplicaSize:
     def pads_rows(self) -> bool:
         """Steps have rows of padding, which take one block more: replayed ones, and those of ranks
         without a sequence in them."""
-        return self.is_replayed or self.portion.data_parallel_attention
+        return self.is_replayed or self.portion.num_homes > 1
 
     @property
     def has_gpu_in_group(self) -> bool:

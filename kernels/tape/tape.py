@@ -16,8 +16,6 @@ Or each has a step of its own, and they meet in the exchange alone.
 
 from __future__ import annotations
 
-import enum
-
 import torch
 
 from kernels.gated_mul import GateActivation, gated_width
@@ -29,16 +27,6 @@ from kernels.tape.row_operations import GatherRows, SumOwnRows, TakeOwnRows
 from kernels.tape.rows import QkvHeads, Rows, VocabularyPart
 
 
-class RowSharing(enum.Enum):
-    """Which of a step's rows a rank has, between the products that ranks share."""
-
-    ALL = enum.auto()
-    SPLIT = enum.auto()
-    """A run of them: routed experts get theirs by exchange."""
-    OWN = enum.auto()
-    """Those of its own step, at all times: nothing but routed experts is shared, by exchange."""
-
-
 class Tape:
     """A forward in the making. Raises ValueError for rows that do not fit an operation."""
 
@@ -47,19 +35,17 @@ class Tape:
         dtype: torch.dtype,
         collective: Collective | None = None,
         *,
-        row_sharing: RowSharing = RowSharing.ALL,
+        exchange: ExpertCollective | None = None,
     ) -> None:
-        """`dtype` is that of matrices and activations; `collective`: None for a single rank.
-
-        Raises ValueError for a collective that cannot exchange rows, where they are exchanged.
-        """
+        """`dtype` is that of matrices and activations; `collective`: of the ranks that share
+        matrices, None where each has all of them; `exchange`: of those whose routed experts get
+        rows by exchange. With both the ranks split the rows of a step, with the exchange alone each
+        has a step of its own."""
         self.dtype = dtype
         shares = collective is not None and collective.world_size > 1
-        self._collective = collective if shares and row_sharing is not RowSharing.OWN else None
-        self.exchange: ExpertCollective | None = None
-        if shares and row_sharing is not RowSharing.ALL:
-            self.exchange = _row_collective(collective)
-        self._row_split = self.exchange if row_sharing is RowSharing.SPLIT else None
+        self._collective = collective if shares else None
+        self.exchange = exchange
+        self._row_split = exchange if shares else None
         self._is_wanted = False
         self._places: dict[str, int] = {}
         self._operations: list[ops.Operation] = []
@@ -212,9 +198,3 @@ class Tape:
         return Recording(
             operations=tuple(self._operations), num_places=len(self._places), logits=logits
         )
-
-
-def _row_collective(collective: Collective | None) -> ExpertCollective:
-    if not isinstance(collective, ExpertCollective):
-        raise ValueError(f"{type(collective).__name__} exchanges no rows between ranks")
-    return collective

@@ -59,7 +59,7 @@ class Side:
             shares=head_shares(
                 spec.card.config,
                 spec.options.tensor_parallel_size,
-                data_parallel_attention=spec.options.data_parallel_attention,
+                num_homes=replica.num_homes,
             ),
             receiving_blocks=self.engine.receiving_blocks,
             line=replica.others,

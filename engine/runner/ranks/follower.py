@@ -93,18 +93,14 @@ class Follower:
         return load_rank(self._spec, self._launch, collective, together, self._progress)
 
     def _parts(self, part: LoadedPart, collective: GroupCollective) -> RankParts:
-        rank = Rank(self._launch.rank, self._launch.world_size)
+        rank, num_homes = Rank(self._launch.rank, self._launch.world_size), part.homes.num_ranks
         return RankParts(
             spec=self._spec,
             rank=rank,
             kv=part.pool.tensor[: part.num_blocks],
-            shares=head_shares(
-                self._spec.card.config,
-                rank.world_size,
-                data_parallel_attention=self._spec.options.data_parallel_attention,
-            ),
+            shares=head_shares(self._spec.card.config, rank.world_size, num_homes=num_homes),
             gather=functools.partial(gathered, collective),
-            num_homes=part.homes.num_ranks,
+            num_homes=num_homes,
         )
 
     def _progress(self, phase: str, fraction: float) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.models.group_split import sharing_of
 from cluster.rank_facts import RankFacts
 from cluster.sharding import Rank
-from engine.contract.expert_exchange import rows_are_exchanged
 from engine.contract.spec import EngineSpec
 from engine.model.load_phases import PhaseProgress
 from engine.runner.model_runner import PartRunner
@@ -64,8 +64,7 @@ def _portion(
     return Portion(
         rank=Rank(launch.rank, launch.world_size),
         expert_parallel_size=spec.options.expert_parallel_size,
-        exchanges_rows=rows_are_exchanged(spec),
-        data_parallel_attention=spec.options.data_parallel_attention,
+        row_sharing=sharing_of(spec.options, spec.card.config),
         collective=collective,
         logits_at=CONDUCTOR,
         together=together,

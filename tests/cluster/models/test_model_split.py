@@ -18,7 +18,7 @@ from cluster.models.model_split import ModelSplit, inner_unit
 from cluster.models.stored_tensor import Share
 from cluster.models.tensor_part import WHOLE, TensorPart, inside_units, times, units_of
 from cluster.models.tensors import EMBEDDING, LM_HEAD, expected_shapes, expected_tensors
-from cluster.sharding import HeadSplit, Rank, ranks_of
+from cluster.sharding import HeadSplit, Rank, RowSharing, ranks_of
 from tests.cluster.models.configs import DEEPSEEK_V3, LLAMA_3_70B, SMOLLM2
 
 EVERY_BIAS = replace(
@@ -150,7 +150,7 @@ def test_shared_experts_are_whole_at_ranks_that_send_rows() -> None:
     shared = "model.layers.4.mlp.shared_experts.down_proj.weight"
     for split in splits(FEW_LAYERS, 2, 2):
         assert split.part(shared) != WHOLE
-        assert replace(split, exchanges_rows=True).part(shared) == WHOLE
+        assert replace(split, row_sharing=RowSharing.SPLIT).part(shared) == WHOLE
 
 
 @pytest.mark.parametrize(("num_ranks", "groups"), [(2, 2), (4, 2), (256, None)])
@@ -162,8 +162,7 @@ def test_with_data_parallel_attention_all_but_routed_experts_is_whole(
             config=FEW_LAYERS,
             rank=Rank(index, num_ranks),
             expert_parallel_size=groups,
-            exchanges_rows=True,
-            data_parallel_attention=True,
+            row_sharing=RowSharing.OWN,
         )
         for index in (0, num_ranks - 1)
     ]

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 
 from cluster.models.expert_placement import ExpertPlacement
+from cluster.sharding import RowSharing
 from engine.model.decoder import Decoder
 from ranks.collectives.group_collective import GroupCollective
 from tests.engine.model.folder_card import folder_card
@@ -50,9 +51,9 @@ def moving(decoder: Decoder) -> Decoder:
 
 
 def tokens_of_rank(
-    collective: GroupCollective, folder: str, prompts: list[list[int]], exchanges_rows: bool
+    collective: GroupCollective, folder: str, prompts: list[list[int]], row_sharing: RowSharing
 ) -> list[list[int]]:
     """What a rank in a process of its own decodes, by the model in `folder`, while experts move."""
     card = folder_card(Path(folder))
-    decoder = rank_decoder(card, collective.rank, collective, exchanges_rows=exchanges_rows)
+    decoder = rank_decoder(card, collective.rank, collective, row_sharing=row_sharing)
     return [tokens for tokens, _ in generate(moving(decoder), prompts, 13)]

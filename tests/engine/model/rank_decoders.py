@@ -8,7 +8,7 @@ import torch
 
 from cluster.models.card import ModelCard
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import Rank
+from cluster.sharding import Rank, RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.model.decoder import Decoder
 from engine.model.rank_place import RankPlace
@@ -27,16 +27,14 @@ def rank_split(
     weights: WeightFormat = WeightFormat.FULL,
     expert_parallel_size: int | None = None,
     *,
-    exchanges_rows: bool = False,
-    data_parallel_attention: bool = False,
+    row_sharing: RowSharing = RowSharing.ALL,
 ) -> ModelSplit:
     """As a replica's loader and its memory plan get it."""
     asked = ModelSplit(
         config=card.config,
         rank=rank,
         expert_parallel_size=expert_parallel_size,
-        exchanges_rows=exchanges_rows or data_parallel_attention,
-        data_parallel_attention=data_parallel_attention,
+        row_sharing=row_sharing,
     )
     return fitted_split(card, asked, weights)
 
@@ -46,16 +44,10 @@ def rank_decoder(
     index: int,
     collective: Collective,
     *,
-    exchanges_rows: bool = False,
-    data_parallel_attention: bool = False,
+    row_sharing: RowSharing = RowSharing.ALL,
 ) -> Decoder:
     """That rank's of the collective's, in float32."""
-    split = rank_split(
-        card,
-        Rank(index, collective.world_size),
-        exchanges_rows=exchanges_rows,
-        data_parallel_attention=data_parallel_attention,
-    )
+    split = rank_split(card, Rank(index, collective.world_size), row_sharing=row_sharing)
     place = RankPlace(split=split, collective=collective)
     return Decoder.load(card, torch.float32, "cpu", place=place)
 
@@ -69,7 +61,7 @@ def answers_of_ranks(
     dtype: torch.dtype = torch.float32,
     weights: WeightFormat = WeightFormat.FULL,
     expert_parallel_size: int | None = None,
-    exchanges_rows: bool = False,
+    row_sharing: RowSharing = RowSharing.ALL,
     moved: Callable[[Decoder], Decoder] = lambda decoder: decoder,
 ) -> list[Answers]:
     """Of every rank: each decodes by the logits that it gathered itself, with what `moved` makes of
@@ -77,7 +69,7 @@ def answers_of_ranks(
 
     def work(index: int, collective: ThreadRank) -> Answers:
         rank = Rank(index, num_ranks)
-        split = rank_split(card, rank, weights, expert_parallel_size, exchanges_rows=exchanges_rows)
+        split = rank_split(card, rank, weights, expert_parallel_size, row_sharing=row_sharing)
         place = RankPlace(split=split, collective=collective)
         decoder = Decoder.load(card, dtype, "cpu", weights=weights, place=place)
         return generate(moved(decoder), prompts, chunk_tokens)

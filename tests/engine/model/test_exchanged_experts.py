@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cluster.models.card import ModelCard
+from cluster.sharding import RowSharing
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from kernels.tape.mixture_operations import CountPicks
@@ -69,19 +70,19 @@ def test_ranks_that_exchange_rows_give_the_tokens_of_one_decoder(
         PROMPTS,
         num_ranks,
         expert_parallel_size=expert_parallel_size,
-        exchanges_rows=True,
+        row_sharing=RowSharing.SPLIT,
     )
     assert_one_decoder(ranks, alone)
 
 
-@pytest.mark.parametrize("exchanges_rows", [False, True])
+@pytest.mark.parametrize("row_sharing", [RowSharing.ALL, RowSharing.SPLIT])
 @pytest.mark.parametrize(("num_ranks", "expert_parallel_size"), SIZES)
 @pytest.mark.parametrize("family", ["mixtral", "qwen 3 moe with dense layers", "v3"])
 def test_experts_that_move_in_mid_sequence_change_no_token(
     family: str,
     num_ranks: int,
     expert_parallel_size: int | None,
-    exchanges_rows: bool,
+    row_sharing: RowSharing,
     model_of: Callable[[str], Model],
 ) -> None:
     card, alone = model_of(family)
@@ -90,7 +91,7 @@ def test_experts_that_move_in_mid_sequence_change_no_token(
         PROMPTS,
         num_ranks,
         expert_parallel_size=expert_parallel_size,
-        exchanges_rows=exchanges_rows,
+        row_sharing=row_sharing,
         moved=moving,
     )
     assert_one_decoder(ranks, alone)
@@ -102,8 +103,10 @@ def test_where_rows_are_exchanged_no_bit_depends_on_the_rank_that_has_an_expert(
 ) -> None:
     cpu_set("avx512")  # whose rows have the same bits in every batch
     card = deepseek_card(tmp_path)
-    still = answers_of_ranks(card, PROMPTS, 2, dtype=dtype, exchanges_rows=True)
-    moved = answers_of_ranks(card, PROMPTS, 2, dtype=dtype, exchanges_rows=True, moved=moving)
+    still = answers_of_ranks(card, PROMPTS, 2, dtype=dtype, row_sharing=RowSharing.SPLIT)
+    moved = answers_of_ranks(
+        card, PROMPTS, 2, dtype=dtype, row_sharing=RowSharing.SPLIT, moved=moving
+    )
     for (tokens, logits), (others, expected) in zip(moved[0], still[0], strict=True):
         assert tokens == others
         assert torch.equal(logits, expected)
@@ -123,23 +126,23 @@ def test_rows_whose_logits_are_wanted_may_all_be_of_one_rank(
         return decoder.forward(batch, KvPool(layout, 8, "cpu"))
 
     def work(index: int, collective: ThreadRank) -> torch.Tensor:
-        return logits_of(rank_decoder(card, index, collective, exchanges_rows=True))
+        return logits_of(rank_decoder(card, index, collective, row_sharing=RowSharing.SPLIT))
 
     alone = logits_of(Decoder.load(card, torch.float32, "cpu"))
     for logits in run_ranks(4, work):
         torch.testing.assert_close(logits, alone, **CLOSE)
 
 
-@pytest.mark.parametrize("exchanges_rows", [False, True])
+@pytest.mark.parametrize("row_sharing", [RowSharing.ALL, RowSharing.SPLIT])
 def test_picks_are_counted_once_whoever_routes_the_rows(
-    exchanges_rows: bool, tmp_path: Path
+    row_sharing: RowSharing, tmp_path: Path
 ) -> None:
     card = deepseek_card(tmp_path)
     config = card.config
     assert config.mixture is not None
 
     def work(index: int, collective: ThreadRank) -> torch.Tensor:
-        decoder = rank_decoder(card, index, collective, exchanges_rows=exchanges_rows)
+        decoder = rank_decoder(card, index, collective, row_sharing=row_sharing)
         generate(decoder, PROMPTS[:1], 13)
         return decoder.experts.total_picks()
 
@@ -163,4 +166,4 @@ def test_a_single_rank_counts_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_collective_that_moves_no_rows_is_refused(tmp_path: Path) -> None:
     card = deepseek_card(tmp_path)
     with pytest.raises(ValueError, match="SameEverywhere exchanges no rows"):
-        rank_decoder(card, 0, SameEverywhere(2), exchanges_rows=True)
+        rank_decoder(card, 0, SameEverywhere(2), row_sharing=RowSharing.SPLIT)

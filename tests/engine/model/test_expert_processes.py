@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cluster.sharding import RowSharing
 from engine.model.decoder import Decoder
 from ranks.collectives.rendezvous import CollectiveKind, MeetingPlace
 from tests.engine.model.mixture_cards import PROMPTS, deepseek_card
@@ -28,8 +29,8 @@ def test_ranks_in_processes_give_the_tokens_of_one_decoder_by_both_exchanges(
     alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
     expected = [tokens for tokens, _ in alone]
     with rank_processes(MeetingPlace.open(kind, 2, 1)) as group:
-        for exchanges_rows in (False, True):
+        for row_sharing in (RowSharing.ALL, RowSharing.SPLIT):
             work = partial(
-                tokens_of_rank, folder=str(tmp_path), prompts=PROMPTS, exchanges_rows=exchanges_rows
+                tokens_of_rank, folder=str(tmp_path), prompts=PROMPTS, row_sharing=row_sharing
             )
             assert group.run(work) == [expected, expected]

@@ -14,6 +14,7 @@ import torch
 from cluster.errors import BadCheckpoint, InternalError
 from cluster.models.card import ModelCard
 from cluster.models.expert_placement import in_runs
+from cluster.sharding import RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.model.decoder import Decoder
 from engine.model.weights import decoder_weights
@@ -55,7 +56,7 @@ def test_what_ranks_on_gpus_agree_on_is_read_when_it_is_there(tmp_path: Path) ->
     card = deepseek_card(tmp_path)
 
     def work(index: int, collective: ThreadRank) -> tuple[bool, int]:
-        decoder = rank_decoder(card, index, collective, exchanges_rows=True)
+        decoder = rank_decoder(card, index, collective, row_sharing=RowSharing.SPLIT)
         decoder.experts.stage(LAYER, NEXT).read_all()
         return decoder.place_experts(LAYER, NEXT), int(decoder.experts.total_picks().sum())
 
@@ -162,6 +163,8 @@ def test_many_exchanges_leave_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", [WeightFormat.INT8, WeightFormat.INT4])
 def test_quantized_experts_move_as_plain_ones_do(form: WeightFormat, tmp_path: Path) -> None:
     card = card_of("mixtral", tmp_path)
-    still = answers_of_ranks(card, PROMPTS[:1], 2, weights=form, exchanges_rows=True)
-    moved = answers_of_ranks(card, PROMPTS[:1], 2, weights=form, exchanges_rows=True, moved=moving)
+    still = answers_of_ranks(card, PROMPTS[:1], 2, weights=form, row_sharing=RowSharing.SPLIT)
+    moved = answers_of_ranks(
+        card, PROMPTS[:1], 2, weights=form, row_sharing=RowSharing.SPLIT, moved=moving
+    )
     assert [tokens for tokens, _ in moved[0]] == [tokens for tokens, _ in still[0]]

@@ -9,7 +9,7 @@ import pytest
 from cluster.config import EngineOptions
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import ALONE, ranks_of
+from cluster.sharding import ALONE, RowSharing, ranks_of
 from engine.runner.replayed_steps import why_not_replayed
 from tests.engine.model.family_models import random_model, saved_card
 
@@ -20,9 +20,11 @@ def mixtral(tmp_path_factory: pytest.TempPathFactory) -> DecoderConfig:
     return saved_card(random_model("MixtralForCausalLM", num_local_experts=4), folder).config
 
 
-def reasons(config: DecoderConfig, options: EngineOptions, *, exchanges: bool = False) -> set[str]:
+def reasons(
+    config: DecoderConfig, options: EngineOptions, sharing: RowSharing = RowSharing.ALL
+) -> set[str]:
     """Of both ranks of a group."""
-    splits = [ModelSplit(config=config, rank=r, exchanges_rows=exchanges) for r in ranks_of(2)]
+    splits = [ModelSplit(config=config, rank=r, row_sharing=sharing) for r in ranks_of(2)]
     return {str(why_not_replayed(options, split)) for split in splits}
 
 
@@ -31,8 +33,9 @@ def test_a_group_that_keeps_its_experts_is_replayed(mixtral: DecoderConfig) -> N
 
 
 def test_ranks_that_exchange_rows_are_not(mixtral: DecoderConfig) -> None:
-    (why,) = reasons(mixtral, EngineOptions(), exchanges=True)
-    assert "the host has to know how many" in why
+    for sharing in (RowSharing.SPLIT, RowSharing.OWN):
+        (why,) = reasons(mixtral, EngineOptions(), sharing)
+        assert "the host has to know how many" in why
 
 
 def test_nor_are_ranks_whose_experts_move(mixtral: DecoderConfig) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from cluster.models.card import ModelCard
+from cluster.sharding import RowSharing
 from engine.model.decoder import Decoder
 from engine.model.experts import rebalancer as rebalancer_module
 from engine.model.experts.balancing import Balancing
@@ -72,7 +73,7 @@ class Follower:
 
 
 def serve(
-    card: ModelCard, exchanges_rows: bool, prepare: Callable[[int, Decoder], None]
+    card: ModelCard, row_sharing: RowSharing, prepare: Callable[[int, Decoder], None]
 ) -> tuple[list[Answers], Balancing]:
     """Of both ranks, and the conductor's view."""
     words: Words = SimpleQueue()
@@ -80,7 +81,7 @@ def serve(
     seen: list[Balancing] = []
 
     def work(index: int, collective: ThreadRank) -> Answers:
-        decoder = rank_decoder(card, index, collective, exchanges_rows=exchanges_rows)
+        decoder = rank_decoder(card, index, collective, row_sharing=row_sharing)
         prepare(index, decoder)
         rank: Any = (Follower if index else Conductor)(decoder, words, all_read)
         if isinstance(rank, Conductor):
@@ -100,12 +101,12 @@ def nothing(index: int, decoder: Decoder) -> None:
     """No change."""
 
 
-@pytest.mark.parametrize("exchanges_rows", [False, True])
+@pytest.mark.parametrize("row_sharing", [RowSharing.ALL, RowSharing.SPLIT])
 def test_layers_are_rebalanced_while_sequences_go_on_and_no_token_changes(
-    exchanges_rows: bool, tmp_path: Path
+    row_sharing: RowSharing, tmp_path: Path
 ) -> None:
     card = deepseek_card(tmp_path)
-    ranks, balancing = serve(card, exchanges_rows, nothing)
+    ranks, balancing = serve(card, row_sharing, nothing)
     alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
     assert_one_decoder(ranks, alone)
     assert balancing.balance.num_rebalances >= 2
@@ -124,7 +125,7 @@ def test_a_rank_that_cannot_read_stops_the_rebalance_and_nothing_else(tmp_path: 
         if index == 1 and source is not None:
             decoder.experts._source = replace(source, reopen=unreadable)
 
-    ranks, balancing = serve(card, False, prepare)
+    ranks, balancing = serve(card, RowSharing.ALL, prepare)
     alone = generate(Decoder.load(card, torch.float32, "cpu"), PROMPTS, 13)
     assert_one_decoder(ranks, alone)
     assert balancing.balance.num_rebalances == 0

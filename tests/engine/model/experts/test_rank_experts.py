@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cluster.models.expert_placement import in_runs
+from cluster.sharding import RowSharing
 from engine.model.decoder import Decoder
 from engine.model.experts.rank_experts import RankExperts
 from engine.model.experts.words import Drop, Measure, place, stage
@@ -88,7 +89,7 @@ def test_all_ranks_measure_the_same(folder: Path) -> None:
     card = deepseek_card(folder)
 
     def work(index: int, collective: ThreadRank) -> list[list[int]]:
-        decoder = rank_decoder(card, index, collective, exchanges_rows=True)
+        decoder = rank_decoder(card, index, collective, row_sharing=RowSharing.SPLIT)
         generate(decoder, PROMPTS[:1], 13)
         picks = RankExperts(decoder.experts).follow(Measure()).picks
         assert picks is not None

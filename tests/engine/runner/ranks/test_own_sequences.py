@@ -10,6 +10,7 @@ import torch
 from cluster.block_homes import BlockHomes
 from cluster.errors import InternalError
 from cluster.models.card import ModelCard
+from cluster.sharding import RowSharing
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model.decoder import Decoder
 from engine.runner.model_runner import DecoderRunner
@@ -28,7 +29,7 @@ BLOCKS_EACH = 40
 def runner_of_rank(
     card: ModelCard, index: int, collective: ThreadRank, homes: BlockHomes
 ) -> OwnSequences:
-    decoder = rank_decoder(card, index, collective, data_parallel_attention=True)
+    decoder = rank_decoder(card, index, collective, row_sharing=RowSharing.OWN)
     layout = KvLayout.of_part(decoder.split, BLOCK_SIZE, decoder.dtype)
     return OwnSequences(
         own=DecoderRunner(decoder, KvPool(layout, homes.blocks_each + 1, "cpu")),
