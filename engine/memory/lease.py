@@ -2,7 +2,7 @@
 
 All blocks of a lease are of one home (cluster/block_homes.py): it grows, copies and forks there.
 
-    with lease_blocks(pool, "request", Hold.ACTIVE, num_new=4) as lease: ...
+    with lease_blocks(pool, "request", Hold.ACTIVE, home=0, num_new=4) as lease: ...
 
 Moved explicitly from owner to owner; released once, whoever calls first.
 """
@@ -22,7 +22,7 @@ def lease_blocks(
     owner: str,
     hold: Hold,
     *,
-    home: int = 0,
+    home: int,
     shared: Sequence[int] = (),
     num_new: int = 0,
 ) -> BlockLease | None:

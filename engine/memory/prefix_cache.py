@@ -34,7 +34,7 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._entry_by_block)
 
-    def match(self, names: Sequence[bytes], max_blocks: int, home: int = 0) -> list[int]:
+    def match(self, names: Sequence[bytes], max_blocks: int, *, home: int) -> list[int]:
         """The longest prefix of `names` that is known at `home`, at most `max_blocks`, as block
         ids. Asks only."""
         known, found = self._blocks_by_name[home], []

@@ -87,6 +87,8 @@ class EngineParts:
     generations: torch.Tensor  # int64 [blocks of all homes], in host memory
     shares: Sequence[HeadShare]
     """Of the model's KV heads, of all ranks in order: `kv` has the first."""
+    num_homes: int
+    """See Replica."""
     receiving_blocks: Callable[[str], list[int] | None] = receives_nothing
     """Request id -> the slots of its prompt blocks, index 0 first, that may be written now.
 
@@ -96,8 +98,6 @@ class EngineParts:
     line: RankLine | None = None
     """To the ranks that hold the other heads of every block, or other blocks; None: all are in
     `kv`."""
-    num_homes: int = 1
-    """See Replica."""
 
     @property
     def homes(self) -> BlockHomes:

@@ -93,4 +93,5 @@ def fake_replica(
         vocab_size=vocab_size,
         eos_token_ids=eos_token_ids,
         max_context_tokens=num_blocks * block_size,
+        num_homes=1,
     )

@@ -96,7 +96,7 @@ class Replica:
     eos_token_ids: tuple[int, ...]
     max_context_tokens: int
     """Prompt and completion of one request; never more than a home of blocks holds."""
-    num_homes: int = 1
+    num_homes: int
     """Ranks that each back blocks of their own; 1: all back all, each by its heads."""
     load_phases_ms: dict[str, float] = field(default_factory=dict)
     batch_device: torch.device | None = None

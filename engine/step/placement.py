@@ -144,7 +144,7 @@ class Placement:
         if sequence.num_scored is not None and sequence.scores_prompt:
             num_tokens = sequence.num_scored
         names = sequence.names(self.block_size)
-        return self.cache.match(names, num_tokens // self.block_size, home)
+        return self.cache.match(names, num_tokens // self.block_size, home=home)
 
     def _num_blocks(self, sequence: Sequence) -> int:
         return -(-len(sequence.token_ids) // self.block_size)

@@ -34,6 +34,7 @@ def fake_engine(*, block_size: int = BLOCK_SIZE) -> tuple[Engine, EngineParts]:
         kv=replica.kv,
         generations=engine.placement.pool.generations,
         shares=(),
+        num_homes=1,
         receiving_blocks=engine.receiving_blocks,
     )
     return engine, parts

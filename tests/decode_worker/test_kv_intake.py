@@ -53,6 +53,7 @@ class Scene:
             kv=self.target.blocks,
             generations=self.target.generations,
             shares=(),
+            num_homes=1,
             receiving_blocks=lambda request_id: self.slots if request_id == "a" else None,
         )
         self._exporting = LoopbackTransport(self.source, "source", network=network)

@@ -21,7 +21,9 @@ from prefill_worker.kv_exporter import KvExporter
 def exporter(
     pool: LocalPool, digest: Digest, wait: Callable[[torch.Tensor], None] = wait_until_computed
 ) -> KvExporter:
-    parts = EngineParts(spec=None, kv=pool.blocks, generations=pool.generations, shares=())
+    parts = EngineParts(
+        spec=None, kv=pool.blocks, generations=pool.generations, shares=(), num_homes=1
+    )
     transport = LoopbackTransport(pool, "p", network=LoopbackNetwork())
     return KvExporter(parts, transport, digest, wait=wait)
 

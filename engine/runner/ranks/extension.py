@@ -30,7 +30,7 @@ class RankParts:
     """Of the model's KV heads, of all ranks in order."""
     gather: Gather
     """Called while a word is handled, by all ranks."""
-    num_homes: int = 1
+    num_homes: int
     """Ranks that each back blocks of their own; 1: all back all, each by its heads."""
 
     @property

@@ -29,14 +29,14 @@ class RunningView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     blocks_freed: int
     """Blocks that become available when it is preempted."""
     is_preemptible: bool
+    home: int
+    """Where its blocks are: see cluster/block_homes.py."""
     num_computed: int = 0
     """Tokens with KV."""
     due_ms: float = 0.0
     """Prompts are computed in this order: see engine/step/planning/urgency.py."""
     is_scored: bool = False
     """Its prompt's own tokens get logprobs: of such rows a step has only so many."""
-    home: int = 0
-    """Where its blocks are: see cluster/block_homes.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,7 @@ class WaitingView:
     """Sequences it will be once its prompt is computed."""
     is_remote: bool
     """Its prompt is computed elsewhere: blocks are reserved, nothing is computed."""
+    home: int
     num_cached: int = 0
     """Tokens that the prefix cache has."""
     due_ms: float = 0.0
@@ -60,7 +61,6 @@ class WaitingView:
     """As in RunningView."""
     blocks_fresh: int = 0
     """Of `blocks_wanted`, those that the prefix cache does not have."""
-    home: int = 0
 
 
 Offers = tuple[WaitingView, ...]
@@ -124,7 +124,7 @@ class StepPlan:
 
     preempted: tuple[SequenceKey, ...]
     admitted: tuple[SequenceKey, ...]
-    homes: tuple[int, ...] = ()
+    homes: tuple[int, ...]
     """Of those that are admitted, in their order."""
     decodes: tuple[SequenceKey, ...]
     chunks: tuple[Chunk, ...]

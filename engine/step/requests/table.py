@@ -76,7 +76,7 @@ class RequestTable:
         """Sequences that may compute, oldest request first."""
         return self._in_states(_RUNNING)
 
-    def seats_taken(self, num_homes: int = 1) -> list[int]:
+    def seats_taken(self, num_homes: int) -> list[int]:
         """Sequences that decode, or will when their prompt is there, at each home."""
         seats = [0] * num_homes
         for request, sequence in self._in_states((*_RUNNING, SequenceState.RECEIVING)):

@@ -21,7 +21,7 @@ def make_pool(num_blocks: int = 8, num_homes: int = 1) -> tuple[BlockPool, Prefi
 
 
 def take(pool: BlockPool, num_blocks: int, hold: Hold = Hold.ACTIVE) -> BlockLease:
-    lease = lease_blocks(pool, "test", hold, num_new=num_blocks)
+    lease = lease_blocks(pool, "test", hold, home=0, num_new=num_blocks)
     assert lease is not None
     return lease
 
@@ -29,7 +29,7 @@ def take(pool: BlockPool, num_blocks: int, hold: Hold = Hold.ACTIVE) -> BlockLea
 def test_an_allocation_that_does_not_fit_is_none_and_changes_nothing() -> None:
     pool, _ = make_pool(2)
     held = take(pool, 1)
-    assert lease_blocks(pool, "test", Hold.ACTIVE, num_new=2) is None
+    assert lease_blocks(pool, "test", Hold.ACTIVE, home=0, num_new=2) is None
     assert pool.num_available == 1
     assert pool.leases == {held}
     assert pool.check_invariants() == []
@@ -60,11 +60,11 @@ def test_a_freed_block_keeps_its_prefix_until_it_is_reused() -> None:
     cache.store(block_id, CachedBlock(b"name", None, [1, 2]))
     lease.release()
     assert pool.state(block_id) is BlockState.CACHED
-    assert cache.match([b"name"], 1) == [block_id]
+    assert cache.match([b"name"], 1, home=0) == [block_id]
     other = take(pool, 1)  # the free block goes first
     assert block_id not in other.block_ids
     take(pool, 1)
-    assert cache.match([b"name"], 1) == []
+    assert cache.match([b"name"], 1, home=0) == []
 
 
 def test_the_least_recently_released_prefix_is_reused_first_and_its_tail_before_its_head() -> None:
@@ -98,9 +98,9 @@ def test_a_cached_block_that_is_shared_again_keeps_its_generation() -> None:
     cache.store(0, CachedBlock(b"name", None, [1]))
     lease.release()
     before = int(pool.generations[0])
-    assert lease_blocks(pool, "again", Hold.ACTIVE, shared=[0]) is not None
+    assert lease_blocks(pool, "again", Hold.ACTIVE, home=0, shared=[0]) is not None
     assert int(pool.generations[0]) == before
-    assert cache.match([b"name"], 1) == [0]
+    assert cache.match([b"name"], 1, home=0) == [0]
 
 
 def test_a_shared_block_is_copied_before_a_write_by_all_but_its_last_holder() -> None:
@@ -120,7 +120,7 @@ def test_writing_into_ones_own_named_block_takes_its_name_away() -> None:
     lease = take(pool, 1)
     cache.store(lease.block_ids[0], CachedBlock(b"name", None, [1]))
     assert lease.own(0) is None
-    assert cache.match([b"name"], 1) == []
+    assert cache.match([b"name"], 1, home=0) == []
 
 
 def test_writing_into_ones_own_named_block_makes_it_another_generation() -> None:
@@ -180,7 +180,7 @@ def _random_operation(
 ) -> None:
     action = chance.choice(["take", "take", "fork", "own", "name", "turn", "release", "release"])
     if action == "take":
-        cached = cache.match([bytes([chance.randrange(4)])], 1, home)
+        cached = cache.match([bytes([chance.randrange(4)])], 1, home=home)
         num_new = chance.randrange(1, 4)
         lease = lease_blocks(pool, "test", Hold.ACTIVE, home=home, shared=cached, num_new=num_new)
         leases += [lease] if lease else []

@@ -45,6 +45,7 @@ def tiny_engine(folder: Path) -> Engine:
         vocab_size=card.config.vocab_size,
         eos_token_ids=(),
         max_context_tokens=128,
+        num_homes=1,
     )
     options = EngineOptions(
         block_size_tokens=BLOCK_SIZE, max_batch_tokens=64, max_num_seqs=NUM_SEQS

@@ -17,18 +17,18 @@ def test_a_match_ends_at_the_first_unknown_name_and_at_the_limit() -> None:
     cache = PrefixCache(ONE_HOME)
     for block_id, name in enumerate([b"a", b"b", b"d"]):
         cache.store(block_id, entry(name))
-    assert cache.match([b"a", b"b", b"c", b"d"], 4) == [0, 1]
-    assert cache.match([b"a", b"b"], 1) == [0]
-    assert cache.match([b"x"], 1) == []
+    assert cache.match([b"a", b"b", b"c", b"d"], 4, home=0) == [0, 1]
+    assert cache.match([b"a", b"b"], 1, home=0) == [0]
+    assert cache.match([b"x"], 1, home=0) == []
 
 
 def test_a_name_stays_with_the_first_block_that_had_it() -> None:
     cache = PrefixCache(ONE_HOME)
     cache.store(3, entry(b"a"))
     cache.store(4, entry(b"a"))
-    assert cache.match([b"a"], 1) == [3]
+    assert cache.match([b"a"], 1, home=0) == [3]
     cache.forget(4)
-    assert cache.match([b"a"], 1) == [3]
+    assert cache.match([b"a"], 1, home=0) == [3]
 
 
 def test_a_change_is_told_once_and_net_of_what_was_undone() -> None:
@@ -59,7 +59,7 @@ def test_a_snapshot_names_parents_before_their_children() -> None:
 def test_a_cache_that_is_switched_off_remembers_nothing() -> None:
     cache = PrefixCache(ONE_HOME, enabled=False)
     cache.store(0, entry(b"a"))
-    assert cache.match([b"a"], 1) == []
+    assert cache.match([b"a"], 1, home=0) == []
     assert cache.take_change() is None
     assert len(cache) == 0
 

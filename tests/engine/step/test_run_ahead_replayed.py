@@ -63,6 +63,7 @@ class Runners:
             vocab_size=61,
             eos_token_ids=(2,),
             max_context_tokens=CONTEXT,
+            num_homes=1,
             batch_device=torch.device("cpu"),
         )
         options = EngineOptions(

@@ -17,6 +17,7 @@ def decode(arrival: int, **changes: Any) -> RunningView:
         "blocks_wanted": 0,
         "blocks_freed": 1,
         "is_preemptible": True,
+        "home": 0,
     }
     return RunningView(**(fields | changes))
 
@@ -33,6 +34,7 @@ def waiting(arrival: int, num_uncached: int = 4, **changes: Any) -> Offers:
         "blocks_wanted": 2,
         "seats": 1,
         "is_remote": False,
+        "home": 0,
     }
     return (WaitingView(**(fields | changes)),)
 
@@ -107,7 +109,8 @@ def test_more_decodes_than_seats_take_turns_by_age() -> None:
 def test_the_youngest_gives_its_blocks_to_the_oldest() -> None:
     running = [decode(1, blocks_wanted=1), decode(2), prefill(3, 4)]
     plan = schedule(running, [], budget(num_available=0))
-    assert plan == StepPlan(preempted=keys(3), admitted=(), decodes=keys(1, 2), chunks=())
+    expected = StepPlan(preempted=keys(3), admitted=(), homes=(), decodes=keys(1, 2), chunks=())
+    assert plan == expected
 
 
 def test_a_sequence_without_younger_ones_gives_way_itself() -> None:

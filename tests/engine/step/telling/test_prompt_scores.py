@@ -138,6 +138,7 @@ def test_a_step_has_a_bounded_number_of_scored_rows_and_the_rest_of_it_is_others
             blocks_wanted=0,
             blocks_freed=0,
             is_preemptible=True,
+            home=0,
             is_scored=arrival != 1,
         )
         for arrival in range(4)
