@@ -194,7 +194,7 @@ def tell(folder: Path, name: str) -> None:
         max_batch_tokens=512,
         max_context_tokens=MAX_CONTEXT,
         block_size=BLOCK,
-        scratch_block=NUM_BLOCKS,
+        scratch_blocks=(NUM_BLOCKS,),
         compiles=True,
     )
     warm_up(runner, scratch, lambda *_: None)
