@@ -17,18 +17,17 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S
+from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.fleet_room import Prospect
 from router.dispatch.outlook import DOUBT, Outlook
 from router.dispatch.pace import Pace
 from router.fairness.line import Line, Ticket
 from router.fairness.shares import Bill, Shares
-from router.fleet.prompt_turns import Turn
 from router.fleet.worker_room import HeldRoom, Need
 from router.tenants.priority import NUM_LEVELS, Priority
 
@@ -66,67 +65,6 @@ class Asked:
     prospect: Prospect
 
 
-class AdmissionLease:
-    """One running request's place; released once, by whoever finishes it."""
-
-    __slots__ = ("_admission", "_is_used", "_turn", "bill", "hold")
-
-    def __init__(self, admission: Admission, hold: HeldRoom, bill: Bill) -> None:
-        self._admission: Admission | None = admission
-        self._turn: Turn | None = None
-        self._is_used = False
-        self.hold = hold
-        """Its part of a worker."""
-        self.bill = bill
-        """What its tenant pays."""
-
-    @property
-    def is_held(self) -> bool:
-        """False once it was released."""
-        return self._admission is not None
-
-    def goes_to(self, turn: Turn | None) -> None:
-        """Its prompt has a turn at a worker; again where it goes on elsewhere."""
-        if self._turn is not None:
-            self._turn.over()
-        self._turn = turn
-        self._use()
-
-    def computed(self) -> None:
-        """Its prompt is: another one may be. Idempotent."""
-        self.hold.computed()
-        if self._turn is not None:
-            self._turn.over()
-        if self._admission is not None:
-            self._admission.look()
-
-    def release(self) -> None:
-        """Idempotent."""
-        self._use()
-        admission, self._admission = self._admission, None
-        if admission is not None:
-            self.hold.release()
-            if self._turn is not None:
-                self._turn.over()
-            admission._released()
-
-    def _use(self) -> None:
-        if not self._is_used and self._admission is not None:
-            self._is_used = True
-            self._admission._used()
-
-    def __enter__(self) -> AdmissionLease:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Waiter(Ticket):
     asked: Asked
@@ -152,6 +90,7 @@ class Admission:
         self._next_look: asyncio.TimerHandle | None = None
         self._clock = clock
         self._num_running = 0
+        self._num_unused = 0
         self._pace = Pace(clock)
         self._line = Line(NUM_LEVELS, shares)
 
@@ -159,6 +98,11 @@ class Admission:
     def num_running(self) -> int:
         """Leases that are out."""
         return self._num_running
+
+    @property
+    def num_unused(self) -> int:
+        """Of these, whose requests are not at their workers yet."""
+        return self._num_unused
 
     @property
     def num_queued(self) -> int:
@@ -180,22 +124,47 @@ class Admission:
         if asked.deadline.has_passed:
             raise DeadlineExceeded("the deadline had passed when the request was queued")
         if not self._line.num_waiting:
-            if (lease := self._place_for(asked, is_new=True)) is not None:
-                return lease
+            if (hold := self._room_for(asked)) is not None:
+                return self._served_at_once(asked, hold)
             self._pace.waits()
             self._look_in(self._room.free_in_s)
         return await self._wait(asked)
 
     def look(self) -> None:
-        """There may be room: those whose turn it is get it."""
+        """There may be room: those whose turn it is get it. Raises nothing into whoever made room;
+        what fails is told to the one whose turn it was."""
+        while (waiter := self._first()) is not None:
+            try:
+                if not self._serve(waiter):
+                    return
+            except Exception as error:
+                self._line.remove(waiter)
+                waiter.place.set_exception(error)
+
+    def _first(self) -> _Waiter | None:
+        """Of those who still want a place: who leaves is in line until its next step."""
         while (waiter := self._line.first()) is not None:
             assert isinstance(waiter, _Waiter)
-            if (lease := self._place_for(waiter.asked)) is None:
-                self._look_in(self._room.free_in_s)
-                return
+            if not waiter.place.done():
+                return waiter
+            self._line.remove(waiter)
+        return None
+
+    def _serve(self, waiter: _Waiter) -> bool:
+        """False where there is no room for it now."""
+        if (hold := self._room_for(waiter.asked)) is None:
+            self._look_in(self._room.free_in_s)
+            return False
+        try:
             self._line.serve(waiter)
-            self._pace.granted()
-            waiter.place.set_result(lease)
+            lease = self._lease(waiter.asked, hold)
+        except BaseException:
+            hold.release()
+            self._room.is_used()
+            raise
+        self._pace.granted()
+        waiter.place.set_result(lease)
+        return True
 
     def _look_in(self, seconds: float | None) -> None:
         """Once more, at the soonest time that was asked for."""
@@ -203,18 +172,24 @@ class Admission:
             loop = asyncio.get_running_loop()
             self._next_look = loop.call_later(max(LOOK_INTERVAL_S, seconds), self._look_again)
 
-    def _place_for(self, asked: Asked, *, is_new: bool = False) -> AdmissionLease | None:
+    def _room_for(self, asked: Asked) -> HeldRoom | None:
         if self._num_running >= self._max_running:
             return None
-        if (hold := self._room.take(asked.need, asked.prospect)) is None:
-            return None
+        return self._room.take(asked.need, asked.prospect)
+
+    def _lease(self, asked: Asked, hold: HeldRoom) -> AdmissionLease:
+        """After it was served: its tenant is charged from the level on which that set it."""
         shares = self._line.shares_of(asked.priority.level)
-        if is_new:
-            shares.came(asked.tenant)
-            shares.served(asked.tenant)
-        self._num_running += 1
         bill = Bill(shares, asked.tenant, asked.weight, asked.need.prompt_tokens)
+        self._num_running += 1
+        self._num_unused += 1
         return AdmissionLease(self, hold, bill)
+
+    def _served_at_once(self, asked: Asked, hold: HeldRoom) -> AdmissionLease:
+        shares = self._line.shares_of(asked.priority.level)
+        shares.came(asked.tenant)
+        shares.served(asked.tenant)
+        return self._lease(asked, hold)
 
     async def _wait(self, asked: Asked) -> AdmissionLease:
         waiter = _Waiter(
@@ -228,6 +203,7 @@ class Admission:
         outlook = self._foretold(waiter)
         self._line.add(waiter)
         self._keep_bounded(waiter)
+        self.look()
         service_s = 0.0 if outlook is None else DOUBT * outlook.total_ms / 1000
         try:
             async with Deadline(asked.deadline.at_s - service_s, asked.deadline.clock).bound():
@@ -279,17 +255,22 @@ class Admission:
         return error
 
     def _withdraw(self, waiter: _Waiter) -> None:
-        """Out of the line; a place that was granted in the same moment goes on to the next."""
+        """Out of the line; a place that was granted in the same moment goes on to the next. And who
+        was behind it may find room where it did not."""
         place = waiter.place
         if place.done() and not place.cancelled() and place.exception() is None:
             place.result().release()
         self._line.remove(waiter)
+        self.look()
 
-    def _used(self) -> None:
+    def lease_used(self) -> None:
+        """See PlaceOwner."""
+        self._num_unused -= 1
         self._room.is_used()
         self.look()
 
-    def _released(self) -> None:
+    def lease_released(self) -> None:
+        """See PlaceOwner."""
         self._num_running -= 1
         self.look()
 

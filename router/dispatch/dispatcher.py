@@ -26,7 +26,8 @@ from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.process.loop_share import LoopShare
-from router.dispatch.admission import Admission, AdmissionLease
+from router.dispatch.admission import Admission
+from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation

@@ -15,7 +15,7 @@ from dataclasses import replace
 from cluster.errors import SplitserveError
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
-from router.dispatch.admission import AdmissionLease
+from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import Attempts, MovedOn
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.request_clock import RequestClock

@@ -68,8 +68,8 @@ def outcome(plane: FleetPlane, name: str) -> float:
 
 def is_idle(plane: FleetPlane) -> bool:
     """Nothing of any request is left."""
-    plane_idle = plane.source._admission.num_running == 0
-    return plane_idle and all(
+    admission = plane.source._admission
+    return (admission.num_running, admission.num_unused, admission.num_queued) == (0, 0, 0) and all(
         (item.num_in_flight, item.in_flight_tokens, item.pending_prefill_tokens) == (0, 0, 0)
         and (item.room.held_seqs, item.room.held_tokens, item.prompts.num_turns) == (0, 0, 0)
         and (item.session is None or item.session.num_in_flight == 0)

@@ -8,7 +8,8 @@ import pytest
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
-from router.dispatch.admission import Admission, AdmissionLease, Asked
+from router.dispatch.admission import Admission, Asked
+from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.fleet_room import Prospect
 from router.dispatch.outlook import Outlook
 from router.fleet.worker_room import HeldRoom, Need

@@ -1,0 +1,113 @@
+"""Clients that leave while they wait or run: every place is somebody's, or free."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from cluster.deadline import Deadline
+from router.dispatch.admission import Admission, Asked
+from router.dispatch.fleet_room import Prospect
+from router.dispatch.outlook import Outlook
+from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
+from tests.router.fake_decode_worker import until
+
+NUM_SEATS = 4
+
+
+class OneWorker:
+    """What one worker can hold, and how many places of it nobody has used yet."""
+
+    free_in_s = None
+
+    def __init__(self) -> None:
+        self.room = WorkerRoom(NUM_SEATS, 16)
+        self.num_granted = 0
+
+    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
+        if not self.room.has(need):
+            return None
+        prospect.is_local()
+        self.num_granted += 1
+        return HeldRoom(need, self.room)
+
+    def is_used(self) -> None:
+        self.num_granted -= 1
+
+
+class Unknown:
+    """A prospect of which nothing is known."""
+
+    def is_local(self) -> bool:
+        return False
+
+    def outlook(self) -> Outlook | None:
+        return None
+
+
+class Broken(Unknown):
+    """Whose route cannot be decided, by our fault."""
+
+    def is_local(self) -> bool:
+        raise ValueError("no route")
+
+
+def asked(num_seqs: int = 1, prospect: Prospect | None = None) -> Asked:
+    need = Need(num_seqs, 10, 10)
+    return Asked(deadline=Deadline.after(60.0), need=need, prospect=prospect or Unknown())
+
+
+async def client(admission: Admission, leaves: asyncio.Event) -> None:
+    with await admission.admit(asked()) as lease:
+        lease.goes_to(None)
+        lease.computed()
+        await leaves.wait()
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_clients_that_leave_in_any_order_leave_all_places_to_who_comes_after(
+    seed: int,
+) -> None:
+    chance, room, leaves = Random(seed), OneWorker(), asyncio.Event()
+    admission = Admission(1024, 256, room=room)
+    tasks = [asyncio.create_task(client(admission, leaves)) for _ in range(12)]
+    await until(lambda: (admission.num_running, admission.num_queued) == (NUM_SEATS, 8))
+    order = chance.sample(tasks, chance.randrange(1, 13))
+    for task in order:
+        task.cancel()
+        if chance.random() < 0.3:
+            admission.look()  # a worker beats
+        if chance.random() < 0.2:
+            await asyncio.sleep(0)
+    leaves.set()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(end is None or isinstance(end, asyncio.CancelledError) for end in ends)
+    assert (admission.num_running, admission.num_unused, admission.num_queued) == (0, 0, 0)
+    assert (room.num_granted, room.room.held_seqs, room.room.held_tokens) == (0, 0, 0)
+
+
+async def test_what_fails_for_one_who_waits_is_told_to_it_and_to_nobody_who_made_room() -> None:
+    room = OneWorker()
+    admission = Admission(1024, 256, room=room)
+    lease = await admission.admit(asked(NUM_SEATS))
+    broken = asyncio.create_task(admission.admit(asked(prospect=Broken())))
+    after = asyncio.create_task(admission.admit(asked()))
+    await until(lambda: admission.num_queued == 2)
+    lease.release()
+    with pytest.raises(ValueError, match="no route"):
+        await broken
+    (await after).release()
+    assert (admission.num_running, room.num_granted, room.room.held_seqs) == (0, 0, 0)
+
+
+async def test_who_waits_behind_one_that_leaves_gets_the_room_that_was_too_small_for_it() -> None:
+    admission = Admission(1024, 256, room=OneWorker())
+    lease = await admission.admit(asked(2))
+    large = asyncio.create_task(admission.admit(asked(NUM_SEATS)))
+    small = asyncio.create_task(admission.admit(asked(1)))
+    await until(lambda: admission.num_queued == 2)
+    large.cancel()
+    (await small).release()
+    lease.release()
+    assert large.cancelled()
+    assert admission.num_running == 0
