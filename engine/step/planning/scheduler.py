@@ -198,7 +198,9 @@ class _Home:
         for view in self._running:
             if len(self.decodes) == limit:
                 return
-            if view.is_decode and view.key not in self.preempted and self._find_room(view):
+            if not view.is_decode or view.key in self.preempted:
+                continue
+            if view.blocks_wanted <= self._blocks_left or self._preempt_for(view):
                 self._blocks_left -= view.blocks_wanted
                 self.decodes.append(view.key)
 
@@ -236,7 +238,7 @@ class _Home:
         self.seats += view.seats
         self._blocks_left -= view.blocks_wanted
 
-    def _find_room(self, view: RunningView) -> bool:
+    def _preempt_for(self, view: RunningView) -> bool:
         """Preempts the youngest until `view` can grow; False: it must wait, or was preempted."""
         while self._blocks_left < view.blocks_wanted:
             victim = self._youngest()

@@ -78,8 +78,11 @@ class RequestTable:
 
     def seats_taken(self, num_homes: int) -> list[int]:
         """Sequences that decode, or will when their prompt is there, at each home."""
+        seated = self._in_states((*_RUNNING, SequenceState.RECEIVING))
+        if num_homes == 1:
+            return [sum(request.num_seats for request, _ in seated)]
         seats = [0] * num_homes
-        for request, sequence in self._in_states((*_RUNNING, SequenceState.RECEIVING)):
+        for request, sequence in seated:
             if sequence.lease is not None:
                 seats[sequence.lease.home] += request.num_seats
         return seats
