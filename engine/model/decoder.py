@@ -19,6 +19,7 @@ from cluster.models.model_split import ModelSplit
 from cluster.sharding import Rank, RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvPool
+from engine.model.expert_picks import ExpertPicks
 from engine.model.layers.build import LayerBuilder
 from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.layers.rope_table import RopeTables
@@ -195,13 +196,12 @@ def _tape(dtype: torch.dtype, split: ModelSplit, collective: Collective | None) 
     return Tape(dtype, summed, exchange=collective)
 
 
-def _picks(split: ModelSplit, device: torch.device) -> torch.Tensor | None:
+def _picks(split: ModelSplit, device: torch.device) -> ExpertPicks | None:
     """Where a group's experts are counted; a single rank has nothing to balance."""
     mixture = split.config.mixture
     if mixture is None or split.rank.is_alone:
         return None
-    shape = (split.config.num_layers, mixture.num_experts)
-    return torch.zeros(shape, dtype=torch.int64, device=device)
+    return ExpertPicks.none_yet((split.config.num_layers, mixture.num_experts), device)
 
 
 def _check_ranks(rank: Rank, collective: Collective | None) -> None:

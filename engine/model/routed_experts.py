@@ -9,10 +9,10 @@ What ranks think of a placement is compared before anything changes.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,7 @@ import torch
 from cluster.errors import InternalError
 from cluster.models.expert_placement import ExpertPlacement
 from cluster.models.model_split import ModelSplit
+from engine.model.expert_picks import ExpertPicks
 from engine.model.expert_staging import ExpertStaging
 from engine.model.weights.decoder_weights import DecoderWeights
 from kernels.experts import Experts, HeldExperts
@@ -34,8 +35,8 @@ class ExpertSource:
 
     reopen: Callable[[], DecoderWeights]
     kernels: KernelSet
-    picks: torch.Tensor
-    """int64 [num_layers, num_experts], counted up by every step of this rank."""
+    picks: ExpertPicks
+    """Of all layers, counted up by every step of this rank."""
 
     def reader(self, layer: int, placement: ExpertPlacement) -> Callable[[int], Experts]:
         """Reads and packs an expert that the rank has by that placement. The checkpoint is opened
@@ -74,22 +75,17 @@ class RoutedExperts:
         """int64 [num_layers, num_experts]: how often each expert was chosen since the model was
         loaded, zeros in a layer without. All ranks ask between the same two steps, and all get the
         same. Raises ValueError where nothing is counted: of a single rank."""
-        picks, collective = self._require_source().picks, self._collective
+        picks, collective = self._require_source().picks.counts, self._collective
         if not self._split.row_sharing.exchanges_rows or collective is None:
             return picks.clone()  # every rank routes all rows
         of_ranks = collective.all_gather(picks.view(1, -1))
         collective.wait_until_landed()
         return of_ranks.view(collective.world_size, *picks.shape).sum(0)
 
-    @contextlib.contextmanager
-    def uncounted(self) -> Iterator[None]:
+    def uncounted(self) -> AbstractContextManager[None]:
         """What is computed meanwhile is nobody's: it says nothing of the load of experts. Raises
         ValueError where nothing is counted."""
-        picks = self._require_source().picks
-        before = picks.clone()
-        yield
-        with torch.inference_mode():
-            picks.copy_(before)
+        return self._require_source().picks.uncounted()
 
     def stage(self, layer: int, placement: ExpertPlacement) -> ExpertStaging:
         """What to read before `place`. One layer at a time: what was staged before is dropped.
@@ -137,7 +133,7 @@ class RoutedExperts:
             return is_ready
         table = zlib.crc32(repr(placement.groups).encode())
         own = torch.tensor([[layer, placement.generation, table, int(is_ready)]])
-        device = self._require_source().picks.device
+        device = self._require_source().picks.counts.device
         gathered = self._collective.all_gather(own.to(device)).view(-1, 4)
         self._collective.wait_until_landed()
         told = gathered.tolist()

@@ -53,9 +53,10 @@ class ExchangeExperts(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountPicks(Operation):
-    """Adds to each expert's count how often it was chosen."""
+    """Adds to each expert's count how often it was chosen, times `each`."""
 
     counts: torch.Tensor  # int64 [num_experts]
+    each: torch.Tensor  # int64 [1]
     ids: Rows
 
 

@@ -208,7 +208,7 @@ def _exchange_experts(op: mixture_ops.ExchangeExperts, step: PlayedStep) -> None
 @take.register
 def _count_picks(op: mixture_ops.CountPicks, step: PlayedStep) -> None:
     ids = step[op.ids].flatten()
-    op.counts.scatter_add_(0, ids, torch.ones_like(ids))
+    op.counts.scatter_add_(0, ids, op.each.expand_as(ids))
 
 
 @take.register

@@ -8,6 +8,7 @@ import torch
 
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
+from engine.model.expert_picks import ExpertPicks
 from engine.model.layers.attention import Attention
 from engine.model.layers.decoder_layer import DecoderLayer
 from engine.model.layers.feed_forward import FeedForward, GatedMlp
@@ -33,8 +34,8 @@ class LayerBuilder:
     split: ModelSplit
     kernels: KernelSet
     rope: RopeTables
-    picks: torch.Tensor | None = None
-    """int64 [num_layers, num_experts], to be counted up; None: nobody asks."""
+    picks: ExpertPicks | None = None
+    """Of all layers, to be counted up; None: nobody asks."""
     experts: dict[int, PlacedExperts] = field(default_factory=dict)
     """By layer, those that were built."""
 
@@ -73,7 +74,7 @@ class LayerBuilder:
         if isinstance(weights, MlpWeights):
             return self._mlp(weights)
         assert self.config.mixture is not None
-        split, picks = self.split, None if self.picks is None else self.picks[index]
+        split, picks = self.split, None if self.picks is None else self.picks.of_layer(index)
         groups = ExpertGroups(
             of_experts=torch.tensor(split.expert_placement.groups, device=weights.router.device),
             own=split.expert_group,

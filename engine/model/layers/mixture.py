@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from cluster.models.card import MixtureConfig
+from engine.model.expert_picks import ExpertPicks
 from engine.model.layers.feed_forward import GatedMlp
 from engine.model.weights.mixture_weights import MixtureWeights, RoutedWeights, SharedWeights
 from kernels.experts import GroupRank, RoutingRule, ScoreFunction
@@ -33,7 +34,7 @@ class Mixture:
     router_bias: torch.Tensor | None  # float32 [num_experts]
     rule: RoutingRule
     experts: PlacedExperts
-    picks: torch.Tensor | None  # int64 [num_experts]: how often each is chosen; None: not counted
+    picks: ExpertPicks | None  # of this layer; None: not counted
     shared: GatedMlp | None
 
     @property
@@ -59,7 +60,7 @@ class Mixture:
         weights = tape.rows("expert weights", rule.num_chosen, torch.float32)
         tape.add(RouteExperts(logits=logits, bias=bias, rule=rule, ids=ids, weights=weights))
         if self.picks is not None:
-            tape.add(CountPicks(counts=self.picks, ids=ids))
+            tape.add(CountPicks(counts=self.picks.counts, each=self.picks.each, ids=ids))
         return ids, weights
 
     def _run(self, tape: Tape, x: Rows, ids: Rows, weights: Rows, out: Rows) -> None:
@@ -80,7 +81,7 @@ def build_mixture(
     weights: MixtureWeights,
     config: MixtureConfig,
     experts: PlacedExperts,
-    picks: torch.Tensor | None,
+    picks: ExpertPicks | None,
 ) -> Mixture:
     """Takes the weights over, but for those of routed experts: see `build_experts`."""
     return Mixture(
