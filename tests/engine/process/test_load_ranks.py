@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from structlog.testing import capture_logs
 
 from cluster.errors import ConfigError
 from engine.process import load_ranks
 from ranks.spawner import RankPlaces
-from tests.cluster.models.configs import SMOLLM2, card_of
+from tests.cluster.models.configs import DEEPSEEK_V3, SMOLLM2, card_of
 from tests.engine.runner.ranks.groups import spec_of
 
 
@@ -39,6 +40,19 @@ def test_nobody_asks_cuda_before_the_ranks_have_their_places(
     with pytest.raises(ConfigError, match="full"):
         load_ranks.loader_of("decode_worker.rank_process")(spec, lambda phase, fraction: None)
     assert seen == ["place", "close"]
+
+
+@pytest.mark.parametrize(("has_own", "rows"), [(False, "all"), (True, "own")])
+def test_a_group_says_once_which_rows_a_rank_has(
+    has_own: bool, rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_ranks, "RaySpawner", lambda *at, **by: FullCluster(*at, seen=[]))
+    card = card_of(DEEPSEEK_V3)
+    spec = spec_of(card, 2, rank_launcher="ray", data_parallel_attention=has_own)
+    with capture_logs() as logs, pytest.raises(ConfigError, match="full"):
+        load_ranks.loader_of("decode_worker.rank_process")(spec, lambda phase, fraction: None)
+    said = [log for log in logs if "rows_at_a_rank" in log]
+    assert [(log["num_ranks"], log["rows_at_a_rank"]) for log in said] == [(2, rows)]
 
 
 def test_an_engine_without_ranks_is_told_so() -> None:
