@@ -105,6 +105,12 @@ class ExpertCollective(Collective, Protocol):
         """Sums rows [sum of num_rows, width] over the ranks: each gets its own [num_rows of it,
         width], of the rows in the order of the ranks. Contiguous; unchanged."""
 
-    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+    def all_to_all(
+        self, rows: torch.Tensor, num_rows: Sequence[int], known: torch.Tensor | None = None
+    ) -> ReceivedRows:
         """Rows [sum of num_rows, width] to the ranks that they are for, in that order; contiguous.
-        Ranks may differ in their numbers, not in the width."""
+        Ranks may differ in their numbers, not in the width.
+
+        `known`: int64 [world_size, world_size] on the host, what each rank (first index) has for
+        each, the same at every rank. Without it the ranks ask, and the host waits for the answer.
+        """

@@ -1,22 +1,37 @@
 """Routed experts of ranks that have different rows: numbers, then rows, there and back.
 
+    numbers of both ways --gather------>  all ranks know what each has for each, there and back
     own rows, their ids  --all to all-->  rows of all ranks that chose an expert held here
     weighted sum         <--all to all--  one branch for each pair of such a row and an expert
 
 A row goes to a rank once, however many of its experts are there. Each branch comes back by itself
 and is added up where its row is at home, best expert first, as a single rank does it: the bits do
 not depend on which rank has an expert, but where several share its columns. Weights stay at home.
+
+The host waits for a device once, for the numbers: who sends a row knows what comes back for it, and
+a tensor whose length is known asks the device for nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
-from kernels.placed_experts import PlacedExperts
+from kernels.placed_experts import ExpertGroups, PlacedExperts
 from kernels.reference.weighted_sum import weighted_sum
 from kernels.tape.collective import ExpertCollective, ReceivedRows
+
+
+class _Numbers(NamedTuple):
+    """int64 [world_size, world_size] on the host, both: what each rank (first index) has for each.
+
+    The same at every rank.
+    """
+
+    rows: torch.Tensor
+    branches: torch.Tensor
 
 
 def exchange_experts(
@@ -27,48 +42,70 @@ def exchange_experts(
     weights: torch.Tensor,
 ) -> torch.Tensor:
     """As Experts, of this rank's own rows; all ranks call it at once, each with its own."""
-    groups = placed.groups
+    groups, rank = placed.groups, collective.rank
     chosen = groups.of_experts[ids]  # [num_rows, k]
-    masks = [chosen == group for group in range(collective.world_size // groups.sharers)]
-    received = _send(x, ids, [mask for mask in masks for _ in range(groups.sharers)], collective)
-    back = collective.all_to_all(*_branches(placed, received, x))
-    return _summed(back, masks, groups.sharers, weights).to(x.dtype)
+    wanted = _wanted(chosen, groups, collective.world_size)
+    numbers = _gathered(wanted, collective)
+    received = _send(x, ids, wanted.any(2), numbers.rows, collective)
+    num_branches = numbers.branches[rank].tolist()
+    branches = _branches(placed, received, x, sum(num_branches))
+    back = collective.all_to_all(branches, num_branches, numbers.branches)
+    return _summed(back, chosen, groups.sharers, weights).to(x.dtype)
+
+
+def _wanted(chosen: torch.Tensor, groups: ExpertGroups, world_size: int) -> torch.Tensor:
+    """bool [world_size, num_rows, k]: the pairs of a row and an expert that each rank has."""
+    every = torch.arange(world_size, device=chosen.device) // groups.sharers
+    return chosen == every[:, None, None]
+
+
+def _gathered(wanted: torch.Tensor, collective: ExpertCollective) -> _Numbers:
+    """Those of all ranks, each of which has said what it sends and what it wants back."""
+    ranks = collective.world_size
+    own = torch.cat((wanted.any(2).sum(1), wanted.sum((1, 2))))[None]
+    every = collective.all_gather(own)
+    collective.wait_until_landed()
+    numbers = every.view(ranks, 2, ranks).cpu()
+    return _Numbers(numbers[:, 0], numbers[:, 1].t())
 
 
 def _send(
     x: torch.Tensor,
     ids: torch.Tensor,
-    masks: Sequence[torch.Tensor],
+    masks: torch.Tensor,
+    numbers: torch.Tensor,
     collective: ExpertCollective,
 ) -> ReceivedRows:
-    """To each rank the rows of its mask, each with its ids behind it, as bytes."""
-    rows = [mask.any(1).nonzero()[:, 0] for mask in masks]
+    """To each rank the rows of its mask [world_size, num_rows], each with its ids behind it, as
+    bytes."""
+    num_rows = numbers[collective.rank].tolist()
+    rows = masks.nonzero_static(size=sum(num_rows))[:, 1]
     sent = torch.cat((x.contiguous().view(torch.uint8), ids.contiguous().view(torch.uint8)), dim=1)
-    return collective.all_to_all(sent[torch.cat(rows)], [len(each) for each in rows])
+    return collective.all_to_all(sent[rows], num_rows, numbers)
 
 
 def _branches(
-    placed: PlacedExperts, received: ReceivedRows, x: torch.Tensor
-) -> tuple[torch.Tensor, list[int]]:
-    """One per pair of a row and an expert of this rank, in the order of the rows, and how many
-    there are for each rank. `x` has the width and the dtype."""
+    placed: PlacedExperts, received: ReceivedRows, x: torch.Tensor, num_branches: int
+) -> torch.Tensor:
+    """One per pair of a row and an expert of this rank, in the order of the rows. `x` has the width
+    and the dtype."""
     row_bytes = x.shape[1] * x.element_size()
     rows = received.rows[:, :row_bytes].contiguous().view(x.dtype)
     ids = received.rows[:, row_bytes:].contiguous().view(torch.int64)
     held = placed.groups.of_experts[ids] == placed.groups.own
-    of_pair, places = held.nonzero(as_tuple=True)
+    of_pair, places = held.nonzero_static(size=num_branches).unbind(1)
     pair_ids = ids[of_pair, places][:, None]
     unweighted = torch.ones(pair_ids.shape, dtype=torch.float32, device=x.device)
-    numbers = [int(part.sum()) for part in torch.split(held.sum(1), received.num_rows)]
-    return placed(rows[of_pair], pair_ids, unweighted), numbers
+    return placed(rows[of_pair], pair_ids, unweighted)
 
 
 def _summed(
-    back: ReceivedRows, masks: Sequence[torch.Tensor], sharers: int, weights: torch.Tensor
+    back: ReceivedRows, chosen: torch.Tensor, sharers: int, weights: torch.Tensor
 ) -> torch.Tensor:
+    """The branches come by group, and of each in the order of the pairs `chosen` [num_rows, k]."""
     parts = torch.split(back.rows, back.num_rows)
     branches = [_added(parts[first : first + sharers]) for first in range(0, len(parts), sharers)]
-    pairs = torch.cat([mask.flatten().nonzero()[:, 0] for mask in masks])  # of each branch
+    pairs = chosen.flatten().argsort(stable=True)  # of each branch
     places = torch.empty_like(pairs)
     places[pairs] = torch.arange(len(pairs), device=pairs.device)
     return weighted_sum(torch.cat(branches), places.view(weights.shape), weights)

@@ -27,6 +27,7 @@ from cluster.sharding import Rank, run_of
 from kernels.tape.collective import ReceivedRows
 from ranks.collectives.group_collective import (
     DEADLINE_S,
+    numbers_of_all,
     require_counts,
     require_rows,
     require_widths,
@@ -127,11 +128,11 @@ class GlooCollective:
         ordered_sum(parts, out)
         return out
 
-    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+    def all_to_all(
+        self, rows: torch.Tensor, num_rows: Sequence[int], known: torch.Tensor | None = None
+    ) -> ReceivedRows:
         """See ExpertCollective: the numbers first, then the rows. Raises RankLost."""
-        require_rows(rows)
-        require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
-        numbers = self.all_gather(torch.tensor([list(num_rows)])).view(-1, self.world_size)
+        numbers = numbers_of_all(self, rows, num_rows, known)
         mine: list[int] = numbers[:, self.rank].tolist()
         return ReceivedRows(torch.cat(self._swapped(rows, num_rows, mine)), mine)
 

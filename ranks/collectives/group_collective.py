@@ -67,6 +67,31 @@ def gathered(
     return every
 
 
+def numbers_of_all(
+    collective: GroupCollective,
+    rows: torch.Tensor,
+    num_rows: Sequence[int],
+    known: torch.Tensor | None,
+) -> torch.Tensor:
+    """At the door of an `all_to_all`: how many rows each rank (first index) has for each, on the
+    host, contiguous; asked for where they are not known. Raises ValueError, RankLost."""
+    ranks = collective.world_size
+    require_rows(rows)
+    require_counts("num_rows", num_rows, ranks, rows.shape[0])
+    if known is None:
+        own = torch.tensor([list(num_rows)], device=rows.device)
+        return gathered(collective, own).view(ranks, ranks).cpu()
+    if (
+        known.shape != (ranks, ranks)
+        or known.dtype is not torch.int64
+        or known.device.type != "cpu"
+    ):
+        raise ValueError(f"numbers {known}; needed: int64 [{ranks}, {ranks}] on the host")
+    if known[collective.rank].tolist() != list(num_rows) or int(known.min()) < 0:
+        raise ValueError(f"num_rows {list(num_rows)} of rank {collective.rank}, but {known}")
+    return known.contiguous()
+
+
 def require_rows(rows: torch.Tensor, *, is_summed: bool = False) -> None:
     """At the door of every call. Raises ValueError."""
     if rows.dim() != 2 or not rows.is_contiguous():

@@ -33,6 +33,7 @@ from cluster.sharding import Rank
 from kernels.tape.collective import ReceivedRows
 from ranks.collectives.group_collective import (
     DEADLINE_S,
+    numbers_of_all,
     require_counts,
     require_rows,
     require_widths,
@@ -126,14 +127,11 @@ class NcclCollective:
         self._enqueue(lambda nccl: nccl.reduce_scatter([out], parts))
         return out
 
-    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+    def all_to_all(
+        self, rows: torch.Tensor, num_rows: Sequence[int], known: torch.Tensor | None = None
+    ) -> ReceivedRows:
         """See ExpertCollective: the numbers first, for which the host waits, then the rows."""
-        require_rows(rows)
-        require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
-        sent = torch.tensor([list(num_rows)], device=rows.device)
-        numbers = self.all_gather(sent).view(-1, self.world_size)
-        self.wait_until_landed()
-        mine: list[int] = numbers[:, self.rank].tolist()
+        mine: list[int] = numbers_of_all(self, rows, num_rows, known)[:, self.rank].tolist()
         out = rows.new_empty((sum(mine), rows.shape[1]))
         self._enqueue(lambda nccl: nccl.alltoall_base(out, rows, mine, list(num_rows)))
         return ReceivedRows(out, mine)

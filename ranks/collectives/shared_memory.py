@@ -25,6 +25,7 @@ from kernels.tape.collective import NativeCalls, ReceivedRows
 from ranks.collectives import native_calls
 from ranks.collectives.group_collective import (
     DEADLINE_S,
+    numbers_of_all,
     require_counts,
     require_rows,
     require_widths,
@@ -147,11 +148,11 @@ class SharedMemoryCollective:
         self._call("reduce_scatter", kind, rows.data_ptr(), starts, out.data_ptr())
         return out
 
-    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+    def all_to_all(
+        self, rows: torch.Tensor, num_rows: Sequence[int], known: torch.Tensor | None = None
+    ) -> ReceivedRows:
         """See ExpertCollective: the numbers first, then the rows. Raises RankLost."""
-        require_rows(rows)
-        require_counts("num_rows", num_rows, self.world_size, rows.shape[0])
-        numbers = self.all_gather(torch.tensor([list(num_rows)])).view(-1, self.world_size)
+        numbers = numbers_of_all(self, rows, num_rows, known)
         mine = numbers[:, self.rank].tolist()
         out = rows.new_empty((sum(mine), rows.shape[1]))
         row_bytes = rows.shape[1] * rows.element_size()

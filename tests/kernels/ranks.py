@@ -84,10 +84,13 @@ class ThreadRank:
         """See ExpertCollective."""
         return self._sum(rows).to(rows.dtype).split(list(num_rows))[self._rank].clone()
 
-    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
-        """See ExpertCollective."""
+    def all_to_all(
+        self, rows: torch.Tensor, num_rows: Sequence[int], known: torch.Tensor | None = None
+    ) -> ReceivedRows:
+        """See ExpertCollective; what is said to be known is true."""
         assert sum(num_rows) == len(rows)
         numbers = [part.tolist() for part in self._exchanged(torch.tensor(num_rows))]
+        assert known is None or known.tolist() == numbers
         parts = self._exchanged(rows)
         mine = [part.split(number)[self._rank] for part, number in zip(parts, numbers, strict=True)]
         return ReceivedRows(torch.cat(mine), [number[self._rank] for number in numbers])

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernels.experts import HeldExperts
+from kernels.experts import Experts, HeldExperts
 from kernels.placed_experts import ExpertGroups, PlacedExperts
-from kernels.tape.collective import ExpertCollective
+from kernels.tape.collective import ExpertCollective, ReceivedRows
 from kernels.tape.expert_exchange import exchange_experts
 from kernels.tape.row_operations import rows_of_ranks
 from tests.kernels.kernel_sets import DTYPES, cpu_set, tolerance
-from tests.kernels.ranks import ThreadRank, run_ranks
+from tests.kernels.ranks import LateRank, ThreadRank, run_ranks
 from tests.kernels.test_experts import HIDDEN, NUM_EXPERTS, SIZE, choice, matrices, random
 
 IN_RUNS = (0, 0, 0, 1, 1, 1)
@@ -92,10 +93,12 @@ class Counted:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> object:
+    def all_to_all(
+        self, rows: torch.Tensor, num_rows: Sequence[int], known: torch.Tensor | None = None
+    ) -> object:
         """As the inner one."""
         self.sent.append(sum(num_rows) - num_rows[self._inner.rank])
-        return self._inner.all_to_all(rows, num_rows)
+        return self._inner.all_to_all(rows, num_rows, known)
 
 
 def test_a_row_goes_to_a_rank_once_and_each_of_its_branches_comes_back() -> None:
@@ -110,6 +113,58 @@ def test_a_row_goes_to_a_rank_once_and_each_of_its_branches_comes_back() -> None
         return counted.sent
 
     assert run_ranks(2, work) == [[2, 0], [0, 5]]
+
+
+class Waits(TorchDispatchMode):
+    """Counts what makes the host wait for a device: operations whose result it reads, and looks for
+    what has landed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        if func.overloadpacket in (torch.ops.aten.nonzero, torch.ops.aten._local_scalar_dense):
+            self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class OnDevice(LateRank):
+    """As ranks with a device each: who is not told the numbers gathers them, and waits."""
+
+    num_waits = 0
+
+    def all_to_all(
+        self, rows: torch.Tensor, num_rows: Sequence[int], known: torch.Tensor | None = None
+    ) -> ReceivedRows:
+        """See ExpertCollective."""
+        self.num_waits += known is None
+        return super().all_to_all(rows, num_rows, known)
+
+    def wait_until_landed(self) -> None:
+        """See Collective."""
+        self.num_waits += 1
+        super().wait_until_landed()
+
+
+@pytest.mark.parametrize(("num_ranks", "sharers"), [(2, 1), (6, 2), (8, 1)])
+def test_the_host_waits_for_a_device_once_however_many_ranks_there_are(
+    num_ranks: int, sharers: int
+) -> None:
+    groups = torch.arange(num_ranks).repeat_interleave(2) // sharers
+
+    def work(rank: int, collective: ThreadRank) -> tuple[list[str], int]:
+        table = ExpertGroups(of_experts=groups, own=rank // sharers, sharers=sharers)
+        kept = cast(Experts, lambda x, ids, weights: x.clone())
+        ids = torch.arange(4 * rank).view(-1, 2) % len(groups)
+        x, weights = torch.ones(len(ids), HIDDEN), torch.ones(ids.shape)
+        with Waits() as waits:
+            exchange_experts(PlacedExperts(kept, table), collective, x, ids, weights)
+        return waits.found, cast(OnDevice, collective).num_waits
+
+    assert run_ranks(num_ranks, work, OnDevice) == [([], 1)] * num_ranks
 
 
 def test_a_steps_rows_are_shared_out_in_runs_as_even_as_they_go() -> None:

@@ -49,6 +49,7 @@ def check_swaps(group: RankProcesses, dtype: torch.dtype) -> None:
         square = [row[: len(group)] for row in numbers[: len(group)]]
         work = partial(rank_work.swapped, numbers=square, width=80, dtype=dtype)
         assert all(group.run(work)), square
+        assert all(group.run(partial(work, is_known=True))), square
 
 
 def check_broadcasts(group: RankProcesses, dtype: torch.dtype) -> None:

@@ -88,12 +88,18 @@ def scattered(
 
 
 def swapped(
-    collective: GroupCollective, numbers: list[list[int]], width: int, dtype: torch.dtype
+    collective: GroupCollective,
+    numbers: list[list[int]],
+    width: int,
+    dtype: torch.dtype,
+    is_known: bool = False,
 ) -> bool:
     """numbers[from][to]"""
     rank, ranks = collective.rank, range(collective.world_size)
     given = [rows_of(at, (sum(numbers[at]), width), dtype).split(numbers[at]) for at in ranks]
-    received = collective.all_to_all(torch.cat(given[rank]), numbers[rank])
+    by_destination = torch.tensor(numbers).t().contiguous()
+    known = by_destination.t() if is_known else None  # as a caller may have them: not contiguous
+    received = collective.all_to_all(torch.cat(given[rank]), numbers[rank], known)
     expected = torch.cat([given[at][rank] for at in ranks])
     in_order = received.num_rows == [numbers[at][rank] for at in ranks]
     return in_order and torch.equal(received.rows, expected)

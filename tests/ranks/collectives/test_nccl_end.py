@@ -62,6 +62,9 @@ class SlowToLeave:
     def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> Call:
         return self.called()
 
+    def alltoall_base(self, *arguments: object) -> Call:
+        return self.called()
+
     def abort(self) -> None:
         self.has_been_told.set()
         assert self.graphs_are_gone.wait(LIMIT_S)
@@ -200,6 +203,18 @@ def test_numbers_of_rows_are_read_when_they_have_landed_and_not_after_an_abort(
     monkeypatch.setattr(Step, "is_done", staticmethod(lambda: collective.abort() or True))
     with pytest.raises(RankLost):
         collective.all_to_all(ROWS, [1, 0])
+
+
+def test_where_the_numbers_of_rows_are_known_the_host_waits_for_no_device(
+    nccl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked() -> bool:
+        raise AssertionError("the host has looked whether a call is done")
+
+    collective, _ = collective_of(nccl)
+    monkeypatch.setattr(Step, "is_done", staticmethod(looked))
+    received = collective.all_to_all(ROWS, [1, 0], torch.tensor([[1, 0], [3, 0]]))
+    assert received.num_rows == [1, 3] and received.rows.shape == (4, 4)
 
 
 def test_ranks_that_do_not_connect_are_told_of_in_time_and_of_a_containers_memory(
