@@ -23,7 +23,7 @@ from cluster.home import default_home
 from cluster.join_token import JOIN_TOKEN, fleets_token
 from cluster.launcher.local import LocalLauncher
 from cluster.launcher.protocol import ProcessSpec
-from cluster.locks import check_router, needs_fleet_port
+from cluster.locks import check_router, needs_fleet_port, warning_of_strangers
 from cluster.models.cache.store import ModelStore
 from cluster.process.background import Loss, until_one_ends
 from cluster.supervisor.child import StartFailed
@@ -48,6 +48,8 @@ def serve_fleet(options: ServeOptions) -> ExitCode:
     os.environ[JOIN_TOKEN] = fleets_token()  # for its children, and for itself
     options = with_claimed_ports(options)
     check_router(options.router)
+    if warning := warning_of_strangers(options.router):
+        say(f"warning: {warning}")
     log_dir = _log_dir(options.log_dir)
     with place_of(options) as place:
         return _serve_at(place, log_dir)

@@ -1,10 +1,11 @@
 """Which listeners may open: a stranger finds each of them locked.
 
-    for clients      certificates (--tls-cert), keys (--api-keys)
+    for clients      keys (--api-keys), certificates that they show (--tls-client-ca)
     for the fleet    certificates of its own (SPLITSERVE_FLEET_TLS), the join token
 
 On loopback no lock is needed. Elsewhere a process that has none for one of its ports does not
-start, unless --insecure is said.
+start, unless --insecure is said. With --tls-cert alone a router starts: nobody reads along, and
+anybody may ask, so that it warns of it.
 
 Clients and the fleet do not show each other certificates of one authority: where either has some,
 a router has a port for each.
@@ -35,6 +36,20 @@ def check_router(options: RouterOptions) -> None:
     if not _is_fleet_locked():
         flag = "--grpc-port" if options.fleet_port is None else "--fleet-port"
         raise _open_to_strangers(options.host, {flag: options.workers_port}, _FLEETS_LOCK)
+
+
+def warning_of_strangers(options: RouterOptions) -> str | None:
+    """For its start: what `check_router` lets pass though whoever reaches the router may ask it."""
+    tls = options.tls
+    if options.insecure or is_loopback(options.host) or options.api_keys is not None:
+        return None
+    if tls.tls_cert is None or tls.tls_client_ca is not None:
+        return None
+    return (
+        f"anybody who reaches {options.host} may send requests: --tls-cert encrypts them and asks "
+        "for nothing; ask clients for keys with --api-keys FILE or for certificates with "
+        "--tls-client-ca FILE, or say --insecure where that is meant"
+    )
 
 
 def check_worker(options: WorkerOptions) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from cluster.config import RouterOptions
-from cluster.locks import check_router
+from cluster.locks import check_router, warning_of_strangers
 from cluster.logs import get_logger
 from cluster.process.background import Background
 from cluster.process.freed_memory import FreedMemory
@@ -25,7 +25,6 @@ from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
 from cluster.rpc import RpcServer
 from cluster.tls.clients import clients_certificates
-from cluster.tls.http import ListenerContext
 from cluster.tls.servers import fleet_credentials, server_credentials
 from cluster.tls.watched import WatchedCertificates
 from cluster.world import World
@@ -108,6 +107,8 @@ class RouterProcess:
         world: World,
     ) -> None:
         check_router(options)
+        if warning := warning_of_strangers(options):
+            _log.warning(warning)
         self.stop_requests = stop_requests
         self.addresses: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
         self._options = options
@@ -196,7 +197,7 @@ class RouterProcess:
             self._door.door_limits,
             on_loss=self.stop_requests.on_loss,
             share=self._door.share,
-            tls=None if self._certificates is None else ListenerContext(self._certificates),
+            tls=self._certificates,
         )
 
     async def _follow_readiness(self) -> None:

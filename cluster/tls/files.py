@@ -32,16 +32,12 @@ def server_context(files: CertificateFiles) -> ssl.SSLContext:
     return context
 
 
-def check_usable(files: CertificateFiles) -> None:
-    """Raises ConfigError naming the file at fault."""
-    server_context(files)
+def check_among_peers(name: str) -> Callable[[CertificateFiles], ssl.SSLContext]:
+    """As `server_context`, and a check that processes with these very files would take each other
+    for what they are. Raises ConfigError: a certificate is expired, of another authority, or not
+    good for `name`."""
 
-
-def check_among_peers(name: str) -> Callable[[CertificateFiles], None]:
-    """A check that processes with these very files would take each other for what they are. Raises
-    ConfigError: a certificate is expired, of another authority, or not good for `name`."""
-
-    def check(files: CertificateFiles) -> None:
+    def check(files: CertificateFiles) -> ssl.SSLContext:
         server = server_context(files)
         client = _with_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
         try:
@@ -50,6 +46,7 @@ def check_among_peers(name: str) -> Callable[[CertificateFiles], None]:
             raise ConfigError(
                 f"{files.chain} is of no use among the fleet: {why(fault)}"
             ) from fault
+        return server
 
     return check
 
@@ -58,7 +55,8 @@ def why(fault: ssl.SSLError) -> str:
     """OpenSSL's reason, in its words."""
     if isinstance(fault, ssl.SSLCertVerificationError):
         return fault.verify_message
-    return (fault.reason or str(fault)).lower().replace("_", " ")
+    reason: str | None = getattr(fault, "reason", None)  # errors of our own have none
+    return (reason or str(fault)).lower().replace("_", " ")
 
 
 def _with_chain(context: ssl.SSLContext, files: CertificateFiles) -> ssl.SSLContext:

@@ -2,13 +2,15 @@
 
     LOOKED AT --nothing new--> as they were
         | changed --they pass the trial--> taken
-        '---------they do not--> as they were, told about once
+        |---------they do not--> as they were, told about once
+        '--they change meanwhile--> as they were, until the next look
 
 From any thread.
 """
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from pathlib import Path
 from cluster.deadline import Clock
 from cluster.errors import ConfigError
 from cluster.logs import get_logger
-from cluster.tls.files import CertificateFiles, check_usable
+from cluster.tls.files import CertificateFiles, server_context
 
 LOOK_INTERVAL_S = 1.0
 _log = get_logger("tls")
@@ -31,6 +33,9 @@ class Certificates:
     chain: bytes
     key: bytes = field(repr=False)
     authority: bytes | None
+    context: ssl.SSLContext = field(repr=False)
+    """Of a listener, made of them when they passed the trial; the files may be others by now. For
+    one listener, which sets it up for its connections."""
 
 
 class WatchedCertificates:
@@ -39,7 +44,7 @@ class WatchedCertificates:
     def __init__(
         self,
         files: CertificateFiles,
-        check: Callable[[CertificateFiles], None] = check_usable,
+        check: Callable[[CertificateFiles], ssl.SSLContext] = server_context,
         *,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -72,23 +77,29 @@ class WatchedCertificates:
         stamps = self._look()
         if stamps == self._stamps:
             return
-        self._stamps = stamps
         try:
-            self._current = self._read()
+            read = self._read()
         except ConfigError as fault:
+            self._stamps = stamps
             _log.error("certificates stay as they were", error=fault.message)
             return
+        if self._look() != stamps:
+            return  # what passed the trial may not be what was read
+        self._stamps, self._current = stamps, read
         _log.info("certificates have changed", chain=str(self.files.chain))
 
     def _look(self) -> tuple[object, ...]:
         return tuple(_stamp_of(path) for path in self._paths if path is not None)
 
     def _read(self) -> Certificates:
-        self._check(self.files)
+        context, authority = self._check(self.files), self.files.authority
         try:
-            chain, key = self.files.chain.read_bytes(), self.files.key.read_bytes()
-            authority = self.files.authority
-            return Certificates(chain, key, None if authority is None else authority.read_bytes())
+            return Certificates(
+                self.files.chain.read_bytes(),
+                self.files.key.read_bytes(),
+                None if authority is None else authority.read_bytes(),
+                context,
+            )
         except OSError as fault:
             raise ConfigError(f"certificates cannot be read: {fault}") from fault
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from cluster.common_options import TlsOptions
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.join_token import JOIN_TOKEN
-from cluster.locks import check_router, check_worker
+from cluster.locks import check_router, check_worker, warning_of_strangers
 from cluster.tls.fleet import FLEET_TLS
 
 TOKEN = "of-this-fleet-alone"
@@ -40,6 +41,29 @@ def test_a_router_that_others_reach_asks_clients_for_keys(
     check_router(RouterOptions(host=host, api_keys="keys.json"))
     tls = TlsOptions(tls_cert="cert.pem", tls_key="key.pem")
     check_router(RouterOptions(host=host, tls=tls, fleet_port=50053))
+
+
+@pytest.mark.parametrize(
+    ("lock", "warns"),
+    [
+        ({}, True),
+        ({"api_keys": "keys.json"}, False),
+        ({"insecure": True}, False),
+        ({"host": "127.0.0.1"}, False),
+    ],
+)
+def test_a_router_that_encrypts_and_asks_for_nothing_warns_that_anybody_may_ask(
+    lock: dict[str, object], warns: bool
+) -> None:
+    tls = TlsOptions(tls_cert="cert.pem", tls_key="key.pem")
+    options = RouterOptions(**{"host": "0.0.0.0", "tls": tls, "fleet_port": 50053, **lock})
+    told = warning_of_strangers(options)
+    assert (told is not None) is warns
+    if told is not None:
+        assert "anybody who reaches 0.0.0.0 may send requests" in told
+        assert "--api-keys" in told and "--tls-client-ca" in told
+    asks = replace(tls, tls_client_ca="ca.pem")
+    assert warning_of_strangers(replace(options, tls=asks)) is None
 
 
 @pytest.mark.parametrize(

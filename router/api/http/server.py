@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +14,8 @@ import uvicorn
 from cluster.errors import ConfigError
 from cluster.process.background import Background, OnLoss
 from cluster.process.loop_share import LoopShare
+from cluster.tls.http import ListenerContext
+from cluster.tls.watched import WatchedCertificates
 from router.api.http.asgi import App
 from router.api.http.connection import connections_of
 from router.api.http.protocol import protocol_with
@@ -71,11 +72,14 @@ class HttpServer:
         *,
         on_loss: OnLoss,
         share: LoopShare | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: WatchedCertificates | None = None,
     ) -> None:
         """Listens at once; `on_loss` hears when it ends and nobody has asked it to. `share`: of the
-        loop, with all who work on it. `tls`: of its connections. Raises ConfigError when the port
-        cannot be had."""
+        loop, with all who work on it. `tls`: of its connections, whose handshakes count as
+        connections do. Raises ConfigError when the port cannot be had."""
+        self._max_connections = limits.max_connections + limits.reserved_connections
+        listener = None if tls is None else ListenerContext(tls, self._has_room)
+        self._tls = listener
         self._turns = ReadTurns(share or LoopShare(clock=limits.clock))
         self._socket = listen(host, port)
         config = uvicorn.Config(
@@ -91,7 +95,7 @@ class HttpServer:
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=LAST_ANSWERS_S,
-            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+            ssl_context_factory=None if listener is None else lambda _config, _default: listener,
         )
         self._server = _Server(config)
         self._background = Background(on_loss)
@@ -109,6 +113,11 @@ class HttpServer:
         """Open connections."""
         return len(self._server.server_state.connections)
 
+    @property
+    def num_handshakes(self) -> int:
+        """Of TLS, under way: connections to be."""
+        return 0 if self._tls is None else self._tls.num_handshakes
+
     async def start(self) -> None:
         """Begins to answer; returns once it does."""
         self._has_begun = True
@@ -125,6 +134,9 @@ class HttpServer:
             await self._has_ended.wait()
         await self._background.close()
         self._socket.close()
+
+    def _has_room(self, num_handshakes: int) -> bool:
+        return num_handshakes + self.num_connections < self._max_connections
 
     async def _serve(self) -> None:
         """Returns where nobody has asked for it."""

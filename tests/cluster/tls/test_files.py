@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.tls.files import check_among_peers, check_usable
+from cluster.tls.files import check_among_peers, server_context
 from cluster.tls.fleet import FLEET_NAME
 from tests.cluster.tls.authority import Authority, files_in
 
@@ -46,7 +46,7 @@ def test_a_file_that_is_none_of_tls_is_named(
     Authority().fill(tmp_path)
     (tmp_path / name).unlink() if content is None else (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=f"{name}.* cannot be used for TLS: "):
-        check_usable(files_in(tmp_path))
+        server_context(files_in(tmp_path))
 
 
 def test_a_key_of_another_certificate_is_told(tmp_path: Path) -> None:
@@ -54,4 +54,4 @@ def test_a_key_of_another_certificate_is_told(tmp_path: Path) -> None:
     other = Authority().fill(tmp_path / "theirs")
     (other / "key.pem").replace(tmp_path / "key.pem")
     with pytest.raises(ConfigError, match="key values mismatch"):
-        check_usable(files_in(tmp_path))
+        server_context(files_in(tmp_path))

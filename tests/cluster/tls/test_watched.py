@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
 
 from cluster.errors import ConfigError
 from cluster.tls import watched
-from cluster.tls.files import check_usable
+from cluster.tls.files import CertificateFiles, server_context
 from cluster.tls.watched import LOOK_INTERVAL_S, WatchedCertificates
 from tests.cluster.tls.authority import Authority, files_in
 
@@ -47,7 +48,7 @@ def time() -> Time:
 
 
 def certificates(folder: Path, time: Time) -> WatchedCertificates:
-    return WatchedCertificates(files_in(folder), check_usable, clock=time)
+    return WatchedCertificates(files_in(folder), server_context, clock=time)
 
 
 def test_files_that_have_changed_are_taken_at_the_next_look(
@@ -76,6 +77,28 @@ def test_files_that_are_of_no_use_change_nothing_and_are_told_once(
         time.now_s += LOOK_INTERVAL_S
         assert known.current() is first
     assert told.lines == ["certificates stay as they were"]
+
+
+def test_files_that_change_while_they_are_read_are_taken_at_the_next_look(
+    tmp_path: Path, told: Told, time: Time
+) -> None:
+    ours, others = Authority(), Authority()
+    changes = [lambda: None, lambda: others.fill(tmp_path), lambda: None]
+
+    def check(files: CertificateFiles) -> ssl.SSLContext:
+        context = server_context(files)
+        changes.pop(0)()
+        return context
+
+    ours.fill(tmp_path)
+    known = WatchedCertificates(files_in(tmp_path), check, clock=time)
+    first = known.current()
+    ours.fill(tmp_path)
+    time.now_s += LOOK_INTERVAL_S
+    assert known.current() is first, "what was tried is not what was read"
+    time.now_s += LOOK_INTERVAL_S
+    assert known.current().chain == (tmp_path / "cert.pem").read_bytes() != first.chain
+    assert told.lines == ["certificates have changed"]
 
 
 def test_a_start_without_them_is_an_error(tmp_path: Path, time: Time) -> None:
