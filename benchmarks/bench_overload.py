@@ -1,10 +1,11 @@
 """What a router does when there is too much: a flood beside a quiet tenant, and three times what
 the fleet can do.
 
-`python -m benchmarks.bench_overload [--seconds N] [--json PATH]`. A real router with API keys, four
-workers that take their time (benchmarks/paced_worker.py), clients over HTTP on connections of their
-own, at random moments. Capacity is what the workers' pace allows. Everything in real time; at least
-a minute of overload says something.
+`python -m benchmarks.bench_overload [--seconds N] [--json PATH]`. A real router with API keys that
+reserves what workers can hold (--reserve-room), four workers that take their time
+(benchmarks/paced_worker.py), clients over HTTP on connections of their own, at random moments.
+Capacity is what the workers' pace allows. Everything in real time; at least a minute of overload
+says something.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def _fleet(keys: Path) -> Iterator[int]:
     """The HTTP port of a router with its workers."""
     port, grpc_port = free_port(), free_port()
     router = ["-m", "cli", "router", "--port", str(port), "--grpc-port", str(grpc_port)]
-    commands = [[*router, "--api-keys", str(keys)]]
+    commands = [[*router, "--api-keys", str(keys), "--reserve-room"]]
     for at in range(NUM_WORKERS):
         worker = ["-m", "benchmarks.paced_worker", f"127.0.0.1:{grpc_port}", f"paced-{at}"]
         commands.append(worker)

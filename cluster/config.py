@@ -155,6 +155,11 @@ class RouterOptions:
     )
     max_queued_requests: int = option(256, "requests waiting for a worker, at most", low=1)
     max_running_requests: int = option(1024, "requests dispatched at once, at most", low=1)
+    reserve_room: bool = option(
+        False,
+        "requests wait in the router until workers have seats and KV blocks for them; off: they "
+        "wait at the workers",
+    )
     degrade: str | None = option(
         None,
         "what is given up while requests wait for long, in this order, such as "

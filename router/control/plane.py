@@ -24,7 +24,7 @@ from router.dispatch.admission import Admission
 from router.dispatch.attempts import AttemptRules
 from router.dispatch.degradation import Degradation, steps_of
 from router.dispatch.dispatcher import Dispatcher
-from router.dispatch.fleet_room import FleetRoom
+from router.dispatch.fleet_room import FleetRoom, Unreserved
 from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
 from router.fleet.event_followers import EventFollowers
@@ -128,7 +128,7 @@ class FleetPlane:
     def _new_admission(self, options: RouterOptions, world: World) -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
-        room = FleetRoom(self.fleet)
+        room = FleetRoom(self.fleet) if options.reserve_room else Unreserved()
         admission = Admission(*limits, room=room, clock=world.clock)
         self.fleet.changes.watch(admission.look)
         self.store.watch(lambda change: admission.look())

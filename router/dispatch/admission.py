@@ -24,7 +24,7 @@ from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.fleet_room import Prospect
-from router.dispatch.outlook import DOUBT, Outlook
+from router.dispatch.outlook import Outlook
 from router.dispatch.pace import Pace
 from router.fairness.line import Line, Ticket
 from router.fairness.shares import Bill, Shares
@@ -189,6 +189,7 @@ class Admission:
         shares = self._line.shares_of(asked.priority.level)
         shares.came(asked.tenant)
         shares.served(asked.tenant)
+        self._pace.granted_at_once()
         return self._lease(asked, hold)
 
     async def _wait(self, asked: Asked) -> AdmissionLease:
@@ -200,11 +201,13 @@ class Admission:
             asked=asked,
             place=asyncio.get_running_loop().create_future(),
         )
+        gives_way = self._gives_way_to(waiter)
         outlook = self._foretold(waiter)
+        if gives_way is not None:
+            self._turn_away(gives_way)
         self._line.add(waiter)
-        self._keep_bounded(waiter)
         self.look()
-        service_s = 0.0 if outlook is None else DOUBT * outlook.total_ms / 1000
+        service_s = 0.0 if outlook is None else outlook.most_ms / 1000
         try:
             async with Deadline(asked.deadline.at_s - service_s, asked.deadline.clock).bound():
                 return await waiter.place
@@ -224,17 +227,21 @@ class Admission:
         behind.check(behind.most_ms, waiter.asked.deadline, retry_after_s)
         return outlook
 
-    def _keep_bounded(self, newcomer: _Waiter) -> None:
-        """Raises QueueFull where the newcomer is the one who has to go."""
-        if self._line.num_waiting <= self._max_queued:
-            return
-        last = self._line.last()
-        assert isinstance(last, _Waiter)
-        self._line.remove(last)
+    def _gives_way_to(self, newcomer: _Waiter) -> _Waiter | None:
+        """Who leaves the line for it; None: there is room for all. Raises QueueFull where it would
+        be itself, before anything is computed for it."""
+        if self._line.num_waiting < self._max_queued:
+            return None
+        last = self._line.last(newcomer)
         if last is newcomer:
             raise self._full()
-        if not last.place.done():
-            last.place.set_exception(self._full())
+        assert isinstance(last, _Waiter)
+        return last
+
+    def _turn_away(self, waiter: _Waiter) -> None:
+        self._line.remove(waiter)
+        if not waiter.place.done():
+            waiter.place.set_exception(self._full())
 
     def _full(self) -> QueueFull:
         wait_s = max(DEFAULT_RETRY_AFTER_S, self.wait_s)

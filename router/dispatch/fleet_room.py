@@ -1,5 +1,5 @@
 """Whether the fleet has room for one more request: a seat and blocks at a decode worker, and a turn
-at who computes its prompt.
+at who computes its prompt. Asked with --reserve-room alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from cluster.identity import Role
 from router.dispatch.outlook import Outlook
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
-from router.fleet.worker_room import HeldRoom, Need
+from router.fleet.worker_room import NOTHING, HeldRoom, Need
 
 
 class Prospect(Protocol):
@@ -23,6 +23,19 @@ class Prospect(Protocol):
     def outlook(self) -> Outlook | None:
         """Once it has a place; None: nothing can be foretold. Raises what it would be told then."""
         ...
+
+
+class Unreserved:
+    """A Room that has no end: requests wait at the workers."""
+
+    free_in_s = None
+
+    def take(self, need: Need, prospect: Prospect) -> HeldRoom:
+        """Holds nothing, wherever it moves."""
+        return HeldRoom(NOTHING, None)
+
+    def is_used(self) -> None:
+        """Nothing was counted."""
 
 
 class FleetRoom:

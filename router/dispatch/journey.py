@@ -88,8 +88,10 @@ class Journey:
         self.attempts.sent(decision.route.decode)
         if self._place.is_held:
             self.hold.move(None if worker is None else worker.room)
-            prefill_ms = decision.route.chosen.cost.prefill_ms
-            self._place.goes_to(None if computing is None else computing.prompts.give(prefill_ms))
+            turn = None
+            if computing is not None and self.hold.takes_turns:
+                turn = computing.prompts.give(decision.route.chosen.cost.prefill_ms)
+            self._place.goes_to(turn)
         if self._decision is None:
             computed, cached = decision.expected_work
             self._place.bill.prompt(computed=computed, cached=cached)

@@ -5,21 +5,29 @@ from __future__ import annotations
 from cluster.deadline import Clock
 
 _STEP = 0.05
-"""Weight of the newest gap in the moving average: some twenty places count."""
+"""Weight of the newest gap in the moving average, once so many are known: some twenty count."""
+MAX_FIRST_GAP_S = 5.0
+"""As much of the first gap counts: one bad moment is no pace."""
+MEMORY_S = 60.0
+"""What was measured longer ago says nothing."""
 
 
 class Pace:
-    """Of one line. Gaps in which nobody waited say nothing."""
+    """Of one line. Gaps in which nobody waited are no measure, but a limit."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last_s: float | None = None
-        self._gap_s: float | None = None
+        self._last_s = clock()
+        self._measured_s = self._last_s
+        self._gap_s = 0.0
+        self._num_gaps = 0
 
     @property
     def gap_s(self) -> float | None:
-        """Between two places; None before any was measured."""
-        return self._gap_s
+        """Between two places; None before any was measured, and when the last was long ago."""
+        if self._clock() - self._measured_s > MEMORY_S:
+            self._num_gaps = 0
+        return self._gap_s if self._num_gaps else None
 
     def waits(self) -> None:
         """Somebody begins to wait, where nobody did."""
@@ -27,9 +35,23 @@ class Pace:
 
     def granted(self) -> None:
         """Somebody who waited has a place."""
-        now_s = self._clock()
-        if self._last_s is not None:
-            gap_s = now_s - self._last_s
-            known_s = gap_s if self._gap_s is None else self._gap_s
-            self._gap_s = known_s + _STEP * (gap_s - known_s)
-        self._last_s = now_s
+        gap_s = self._next_gap_s()
+        if self.gap_s is None:
+            gap_s = min(gap_s, MAX_FIRST_GAP_S)
+        self._measured_s = self._last_s
+        self._learn(gap_s)
+
+    def granted_at_once(self) -> None:
+        """Somebody has a place who did not wait: they come at least as often."""
+        gap_s = self._next_gap_s()
+        if (known_s := self.gap_s) is not None:
+            self._learn(min(gap_s, known_s))
+
+    def _next_gap_s(self) -> float:
+        last_s, self._last_s = self._last_s, self._clock()
+        return self._last_s - last_s
+
+    def _learn(self, gap_s: float) -> None:
+        self._num_gaps += 1
+        weight = max(_STEP, 1.0 / self._num_gaps)
+        self._gap_s += weight * (gap_s - self._gap_s)

@@ -75,13 +75,19 @@ class _Class:
             heapq.heappop(heap)
         return heap[0][2]
 
-    def last(self) -> Ticket:
-        """The one due last of whoever has most waiting for its weight."""
-
-        def length(tenant: str) -> float:
-            return self._live[tenant] / self._tenants[tenant][0][2].weight
-
-        return max(self.of(max(self._live, key=length)), key=lambda ticket: ticket.due_s)
+    def last(self, newcomer: Ticket | None) -> Ticket:
+        """The one due last of whoever has most waiting for its weight; a newcomer of this class is
+        counted, and goes where its tenant has as much as any."""
+        lengths = {
+            tenant: num_live / self._tenants[tenant][0][2].weight
+            for tenant, num_live in self._live.items()
+        }
+        longest = max(lengths, key=lambda tenant: lengths[tenant])
+        if newcomer is not None:
+            own = (self._live.get(newcomer.tenant, 0) + 1) / newcomer.weight
+            if longest == newcomer.tenant or own >= lengths[longest]:
+                return newcomer
+        return max(self.of(longest), key=lambda ticket: ticket.due_s)
 
     def of(self, tenant: str) -> list[Ticket]:
         return [entry[2] for entry in self._tenants.get(tenant, ()) if not entry[2].is_gone]
@@ -143,9 +149,14 @@ class Line:
         served.num_passed = 0
         served.shares.served(ticket.tenant)
 
-    def last(self) -> Ticket | None:
-        """Whom to turn away where there is room for all but one."""
-        return next((each.last() for each in reversed(self._classes) if each.num_waiting), None)
+    def last(self, newcomer: Ticket) -> Ticket:
+        """Whom to turn away where there is room for all but one: of the lowest class, and in the
+        newcomer's own nobody of its tenant but itself. It is not added yet."""
+        for level in range(len(self._classes) - 1, newcomer.level, -1):
+            if self._classes[level].num_waiting:
+                return self._classes[level].last(None)
+        own = self._classes[newcomer.level]
+        return own.last(newcomer) if own.num_waiting else newcomer
 
     def num_before(self, ticket: Ticket) -> float:
         """How many will probably be served before one that is not added yet."""

@@ -24,6 +24,10 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     """Over all choices, as long as they will probably get."""
 
 
+NOTHING = Need(num_seqs=0)
+"""Of a request for which nothing is reserved."""
+
+
 class WorkerRoom:
     """Of one process. From the event loop only."""
 
@@ -80,6 +84,11 @@ class HeldRoom:
         self._room = room
         self._is_computed = False
         self._count(1)
+
+    @property
+    def takes_turns(self) -> bool:
+        """False where nothing is reserved: its prompt goes out at once."""
+        return self._need.num_seqs > 0
 
     def fits(self, room: WorkerRoom) -> bool:
         """True where it has its part of that one, or could."""

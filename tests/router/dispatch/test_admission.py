@@ -22,11 +22,13 @@ class Foretold:
     """A prospect that is what it is."""
 
     known: Outlook | None = None
+    num_looks: int = 0
 
     def is_local(self) -> bool:
         return False
 
     def outlook(self) -> Outlook | None:
+        self.num_looks += 1
         return self.known
 
 
@@ -142,3 +144,69 @@ async def test_a_place_that_is_granted_to_somebody_who_leaves_goes_on_to_the_nex
     with pytest.raises(asyncio.CancelledError):
         await other
     assert (admission.num_running, admission.num_queued) == (0, 0)
+
+
+async def test_who_waits_is_not_thrown_out_by_a_newcomer_of_its_tenant_that_is_due_sooner() -> None:
+    admission = Admission(1, 1, room=Boundless())
+    lease = await admission.admit(soon())
+    task = await waiting(admission)
+    sooner = asked_until(Deadline.after(5.0))
+    with pytest.raises(QueueFull):
+        await admission.admit(sooner)
+    assert isinstance(sooner.prospect, Foretold)
+    assert sooner.prospect.num_looks == 0, "its route is not priced for that"
+    lease.release()
+    (await task).release()
+
+
+async def test_a_newcomer_of_another_tenant_has_the_place_in_line_of_who_has_most() -> None:
+    admission = Admission(1, 2, room=Boundless())
+    lease = await admission.admit(soon("busy"))
+    tasks = [await waiting(admission, "busy") for _ in range(2)]
+    calm = asyncio.create_task(admission.admit(soon("calm")))
+    with pytest.raises(QueueFull):
+        await tasks[1]
+    lease.release()
+    (await calm).release()
+    (await tasks[0]).release()
+    assert (admission.num_running, admission.num_queued) == (0, 0)
+
+
+async def test_who_may_wait_by_what_is_foretold_is_not_given_up_at_once() -> None:
+    clock = ManualClock()
+    admission = Admission(1, 10, room=Boundless(), clock=clock)
+    lease = await admission.admit(soon(clock=clock))
+    outlook = Outlook(prefill_ms=9_000.0)
+    task = asyncio.create_task(
+        admission.admit(asked_until(Deadline.after(10.0, clock), outlook=outlook))
+    )
+    await until(lambda: admission.num_queued == 1)
+    lease.release()
+    (await task).release()
+
+
+async def test_a_newcomer_starts_from_the_level_before_the_last_bill_and_not_after_it() -> None:
+    """A light tenant's huge prompt does not set the newcomers behind everybody."""
+    admission, order = Admission(1, 1000, room=Boundless()), list[str]()
+
+    async def ask(tenant: str, weight: float, tokens: int) -> None:
+        asked = Asked(
+            tenant=tenant,
+            weight=weight,
+            deadline=Deadline.after(60.0),
+            need=Need(1, tokens, 10),
+            prospect=Foretold(),
+        )
+        with await admission.admit(asked):
+            order.append(tenant)
+            await asyncio.sleep(0)
+
+    first = await admission.admit(soon("first"))
+    tasks = [asyncio.create_task(ask("a", 0.1, 20_000))]
+    tasks += [asyncio.create_task(ask("b", 1.0, 1000)) for _ in range(100)]
+    await until(lambda: admission.num_queued == 101)
+    first.release()
+    await until(lambda: "a" in order)
+    came = len(order)
+    await asyncio.gather(ask("c", 1.0, 1000), *tasks)
+    assert order.index("c") <= came + 3

@@ -32,7 +32,7 @@ def p95(values: list[float]) -> float:
 
 
 async def victims(flood_per_s: float) -> list[Outcome]:
-    async with simulated_fleet(num_prefill=NUM_PREFILL) as fleet:
+    async with simulated_fleet(num_prefill=NUM_PREFILL, reserve_room=True) as fleet:
         await settle_in(fleet)
         asking = [fleet.ask_at_random("victim", 5.0, SECONDS)]
         if flood_per_s:
@@ -50,7 +50,7 @@ def test_a_flood_of_ten_to_one_with_a_thousand_salts_delays_its_victim_by_half_a
 
 
 async def overloaded() -> list[Outcome]:
-    async with simulated_fleet(num_prefill=NUM_PREFILL) as fleet:
+    async with simulated_fleet(num_prefill=NUM_PREFILL, reserve_room=True) as fleet:
         await settle_in(fleet)
         await fleet.ask_at_random("crowd", 3 * CAPACITY, SECONDS, timeout_s=2.0)
         await fleet.all_over()
@@ -78,7 +78,7 @@ def test_three_times_the_capacity_is_served_as_far_as_it_goes_and_the_rest_refus
 
 async def shared(weights: dict[str, float]) -> Counter[str]:
     """Tokens of the prompts that were served in ten seconds, by tenant."""
-    async with simulated_fleet(num_prefill=NUM_PREFILL) as fleet:
+    async with simulated_fleet(num_prefill=NUM_PREFILL, reserve_room=True) as fleet:
         await settle_in(fleet)
         end_s = asyncio.get_running_loop().time() + SECONDS
         await asyncio.gather(

@@ -113,13 +113,22 @@ def test_every_class_that_waits_is_served_however_many_are_above_it() -> None:
 
 def test_who_is_turned_away_is_of_the_lowest_class_and_of_who_has_most_waiting() -> None:
     line = line_of(*(ticket("flood", due_s=each) for each in range(10)), ticket("victim", due_s=99))
-    last = line.last()
-    assert last is not None and (last.tenant, last.due_s) == ("flood", 9)
+    last = line.last(other := ticket("other", due_s=99))
+    assert (last.tenant, last.due_s) == ("flood", 9)
     line.add(low := ticket("low", level=2))
-    assert line.last() is low
+    assert line.last(other) is low
+    assert line.last(later := ticket("new", level=2)) is later
     heavy = line_of(*(ticket("heavy", weight=10.0) for _ in range(9)), ticket("x"), ticket("x"))
-    assert (last := heavy.last()) is not None and last.tenant == "x"
-    assert Line(3).last() is None
+    assert heavy.last(other).tenant == "x"
+    assert heavy.last(own := ticket("x")) is own
+    assert Line(3).last(own) is own
+
+
+def test_who_waits_makes_no_room_for_a_newcomer_of_its_tenant_that_is_due_sooner() -> None:
+    line = line_of(*(ticket("flood", due_s=10.0 + each) for each in range(4)), ticket("calm"))
+    sooner = ticket("flood", due_s=1.0)
+    assert line.last(sooner) is sooner
+    assert line.last(ticket("calm", due_s=1.0)).tenant == "flood"
 
 
 def test_how_many_come_before_is_told_by_class_share_and_deadline() -> None:

@@ -18,7 +18,7 @@ KEY = WorkerKey("decode-1", "i1")
 
 
 def room(plane: FleetPlane, num_blocks: int) -> None:
-    plane.store.report(KEY, EngineLoad(total_blocks=num_blocks, free_blocks=num_blocks))
+    plane.store.report(KEY, EngineLoad(total_blocks=num_blocks))
 
 
 def test_what_was_written_since_is_at_most_what_there_is_room_for() -> None:
@@ -80,7 +80,7 @@ async def test_requests_that_wait_for_a_small_worker_give_nothing_up() -> None:
     """What is still to come is not there yet: it counts when it is over."""
     worker = FakeDecodeWorker()
     async with router(worker) as plane:
-        room(plane, 60)
+        room(plane, 6)
         names = [f"r{number}" for number in range(5)]
         asked = [asyncio.create_task(collect(plane, request(name))) for name in names]
         await until(lambda: len(worker.submitted) == 5)
