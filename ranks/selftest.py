@@ -98,7 +98,10 @@ def _start(launch: SelftestLaunch, environ: Mapping[str, str]) -> subprocess.Pop
 def _told_by(processes: Sequence[subprocess.Popen[bytes]], limit: Deadline) -> list[Sums]:
     sums = [_told(rank, process, limit) for rank, process in enumerate(processes)]
     if not all(each.are_right for each in sums):
-        raise RankLost("two ranks that sum ones and twos have something else than threes")
+        raise RankLost(
+            "two ranks that sum ones and twos have something else than threes, or other rows than "
+            "were sent to them"
+        )
     return sums
 
 

@@ -12,6 +12,7 @@ import time
 import msgspec
 import torch
 
+from kernels.tape.collective import ExpertCollective
 from ranks.collectives.group_collective import DEADLINE_S, GroupCollective
 from ranks.collectives.rendezvous import Rendezvous, join
 
@@ -54,8 +55,9 @@ def main() -> None:
 
 
 def measured(collective: GroupCollective, rows: torch.Tensor) -> Sums:
-    """How long a sum takes, one after the other, and whether some of them are right."""
+    """How long a sum takes, one after the other; whether some are right, and an exchange is."""
     are_right = all([_is_right(collective, rows) for _ in range(NUM_CHECKED)])
+    are_right &= exchanges_rightly(collective, rows.device)
     rows.zero_()  # sums of sums would run out of range
     times_us = [_timed_us(collective, rows) for _ in range(NUM_CALLS)]
     return Sums(median_us=statistics.median(times_us), are_right=are_right)
@@ -67,6 +69,27 @@ def _is_right(collective: GroupCollective, rows: torch.Tensor) -> bool:
     rows.fill_(collective.rank + 1)
     collective.all_reduce(rows)
     return bool((rows == ranks * (ranks + 1) // 2).all())
+
+
+def exchanges_rightly(collective: ExpertCollective, device: torch.device) -> bool:
+    """Whether columns are gathered where each rank has another number of them, and rows arrive that
+    all ranks but the first send: it is idle, and sends none."""
+    rank, ranks = collective.rank, range(collective.world_size)
+    widths = [each + 1 for each in ranks]
+    own = torch.full((2, widths[rank]), float(rank), device=device)
+    columns = collective.all_gather(own, widths)
+    num_rows = [0 if rank == 0 else each + 1 for each in ranks]
+    sent = torch.full((sum(num_rows), WIDTH), float(rank), device=device)
+    received = collective.all_to_all(sent, num_rows)
+    collective.wait_until_landed()
+    expected = [each for each in ranks for _ in range(widths[each])]
+    came = [0 if each == 0 else rank + 1 for each in ranks]
+    senders = [each for each in ranks for _ in range(came[each])]
+    return (
+        columns.tolist() == [expected, expected]
+        and list(received.num_rows) == came
+        and received.rows.tolist() == [[sender] * WIDTH for sender in senders]
+    )
 
 
 def _timed_us(collective: GroupCollective, rows: torch.Tensor) -> float:

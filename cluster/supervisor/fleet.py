@@ -8,6 +8,7 @@ import math
 from typing import TypeVar
 
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.launcher.protocol import NodeFacts, ProcessSpec
 from cluster.options import command_line
@@ -41,9 +42,13 @@ def plan_fleet(options: ServeOptions, machine: Machine) -> list[list[ProcessSpec
 
     Spare workers are among those of their pool, and planned for as any other. Workers keep their
     names over restarts, and listen at free ports; where: see worker_reach.py.
-    Raises ConfigError for an advertised host that nobody could reach.
+    Raises ConfigError for an advertised host that nobody could reach, and for workers of one rank
+    whose ranks should have sequences of their own.
     """
     check_advertised(options)
+    for pool in pool_sizes(options):
+        if pool.num_workers:
+            _check_attention(options, pool.role)
     members = [
         (pool.role, index) for pool in pool_sizes(options) for index in range(pool.num_workers)
     ]
@@ -133,6 +138,18 @@ def has_data_parallel_attention(options: ServeOptions, role: Role) -> bool:
         role, options.prefill_data_parallel_attention, options.decode_data_parallel_attention
     )
     return options.engine.data_parallel_attention if own is None else own
+
+
+def _check_attention(options: ServeOptions, role: Role) -> None:
+    if not has_data_parallel_attention(options, role) or num_ranks(options, role) > 1:
+        return
+    other = Role.DECODE if role is Role.PREFILL else Role.PREFILL
+    raise ConfigError(
+        "data_parallel_attention gives each rank of a group sequences of its own, and each "
+        f"{role} worker is one rank; use --{role}-tensor-parallel-size 2 or more, or "
+        f"--{other}-data-parallel-attention for the {other} workers alone",
+        param="data_parallel_attention",
+    )
 
 
 def _of_pool(role: Role, prefill: _T, decode: _T) -> _T:

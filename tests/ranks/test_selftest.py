@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +11,12 @@ import torch
 
 from cluster.errors import RankLost
 from kernels.cpu import native_sources
+from kernels.tape.collective import ReceivedRows
 from ranks import selftest
 from ranks.collectives.rendezvous import CollectiveKind
 from ranks.selftest import run_selftest
-from ranks.selftest_rank import SelftestLaunch, Sums
+from ranks.selftest_rank import SelftestLaunch, Sums, exchanges_rightly
+from tests.kernels.ranks import ThreadRank, run_ranks
 
 
 @pytest.mark.long
@@ -66,3 +68,20 @@ def test_each_rank_on_gpus_sees_its_own_alone_as_ranks_that_serve_do(
         ("cuda:0", {"CUDA_VISIBLE_DEVICES": "4"}),
         ("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-8a"}),
     ]
+
+
+class ConfusedRank(ThreadRank):
+    """Rows come in another order than that of the ranks."""
+
+    def all_to_all(self, rows: torch.Tensor, num_rows: Sequence[int]) -> ReceivedRows:
+        """See ExpertCollective."""
+        received = super().all_to_all(rows, num_rows)
+        return ReceivedRows(received.rows.flip(0), received.num_rows)
+
+
+@pytest.mark.parametrize(("kind", "is_right"), [(ThreadRank, True), (ConfusedRank, False)])
+def test_rows_that_come_from_another_rank_than_they_should_are_noticed(
+    kind: type[ThreadRank], is_right: bool
+) -> None:
+    found = run_ranks(3, lambda _, group: exchanges_rightly(group, torch.device("cpu")), kind)
+    assert found == [is_right] * 3

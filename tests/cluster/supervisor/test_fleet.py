@@ -87,6 +87,14 @@ def test_each_pool_may_have_attention_of_its_own() -> None:
     assert "--data-parallel-attention" not in words["prefill-0"]
 
 
+def test_workers_of_one_rank_have_no_attention_by_rank_and_are_told_how_others_have_it() -> None:
+    ranks = {"decode_tensor_parallel_size": "8"}
+    with pytest.raises(ConfigError, match="prefill worker is one rank.*--decode-data-parallel-att"):
+        planned(data_parallel_attention="true", **ranks)
+    assert planned(decode_data_parallel_attention="true", **ranks)
+    assert planned(data_parallel_attention="true", prefill="0", **ranks)
+
+
 def test_a_pool_may_have_ranks_and_blocks_of_its_own() -> None:
     words = planned(
         tensor_parallel_size="2",

@@ -17,6 +17,7 @@ from engine.contract.spec import EngineSpec
 from engine.offline.replica import greedy_request
 from engine.step.engine import Engine
 from tests.engine.model.family_models import random_model, saved_card
+from tests.engine.model.mixture_cards import card_of
 from tests.engine.model.parity import random_prompts
 from tests.engine.runner.ranks.groups import SeenSpawner, answers_of, running, spec_of
 
@@ -28,8 +29,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["LlamaForCausalLM", "MixtralForCausalLM"])
+@pytest.fixture(params=["LlamaForCausalLM", "MixtralForCausalLM", "v3"])
 def card(request: pytest.FixtureRequest, tmp_path: Path) -> ModelCard:
+    if request.param == "v3":
+        return card_of("v3", tmp_path)
     return saved_card(random_model(request.param), tmp_path)
 
 
@@ -47,14 +50,22 @@ def on_gpus(card: ModelCard, num_ranks: int, **options: Any) -> EngineSpec:
 
 
 @pytest.mark.parametrize("cuda_graphs", [True, False])
+@pytest.mark.parametrize("data_parallel_attention", [False, True])
 def test_two_gpus_answer_as_one_does(
-    card: ModelCard, spawner: SeenSpawner, cuda_graphs: bool
+    card: ModelCard, spawner: SeenSpawner, cuda_graphs: bool, data_parallel_attention: bool
 ) -> None:
+    if data_parallel_attention and card.config.mixture is None:
+        pytest.skip("for models with routed experts")
     prompts = random_prompts((5, 17, 40), card.config.vocab_size)
     alone = on_gpus(card, 1)
     with running(alone) as replica:
         expected = answers_of(Engine(replica, alone.options), prompts, 24)
-    spec = on_gpus(card, NUM_RANKS, cuda_graphs=cuda_graphs)
+    spec = on_gpus(
+        card,
+        NUM_RANKS,
+        cuda_graphs=cuda_graphs,
+        data_parallel_attention=data_parallel_attention,
+    )
     with running(spec, spawner) as replica:
         assert answers_of(Engine(replica, spec.options), prompts, 24) == expected
 
