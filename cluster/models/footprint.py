@@ -126,11 +126,32 @@ def workspace_bytes(split: ModelSplit, *, dtype: str, max_batch_tokens: int) -> 
     with what is made of it; logits are wanted for at most one row per sequence, and for a few of
     a prompt whose own tokens are scored. Of several ranks each has its own logits and all of them;
     where each has sequences of its own, the rank that samples has these once more, in their order.
+    All else is then of its part of `max_batch_tokens`, but what arrives for routed experts.
     """
     config, rows = split.config, LOGIT_ROWS + SCORED_ROWS
-    widest = max(3 * _widest_feed_forward(split), _widest_attention(split))
-    per_token = 4 * config.hidden_size + ITEM_BYTES[dtype] * (2 * config.hidden_size + widest)
-    return max_batch_tokens * per_token + rows * _logit_values(split) * 4
+    own_tokens, item = _own_tokens(split, max_batch_tokens), ITEM_BYTES[dtype]
+    widest = own_tokens * max(3 * _widest_feed_forward(split), _widest_attention(split))
+    if split.row_sharing is RowSharing.OWN:
+        widest = max(widest, _arriving_values(split, max_batch_tokens, own_tokens))
+    per_token = (4 + 2 * item) * config.hidden_size
+    return own_tokens * per_token + widest * item + rows * _logit_values(split) * 4
+
+
+def _own_tokens(split: ModelSplit, max_batch_tokens: int) -> int:
+    """Of a step, those whose sequences are this rank's."""
+    num_homes = split.rank.world_size if split.row_sharing is RowSharing.OWN else 1
+    return max(1, max_batch_tokens // num_homes)
+
+
+def _arriving_values(split: ModelSplit, max_batch_tokens: int, own_tokens: int) -> int:
+    """At once, where rows are exchanged: those of all ranks, each once, what the experts here make
+    of them, and the branches of the own rows that come back. A GPU measures what more it takes."""
+    mixture, hidden = split.config.mixture, split.config.hidden_size
+    if mixture is None:
+        return 0
+    num_chosen = mixture.num_experts_per_token
+    made = 3 * num_chosen * len(split.expert_columns)
+    return max_batch_tokens * (hidden + made) + own_tokens * num_chosen * hidden
 
 
 def _logit_values(split: ModelSplit) -> int:
@@ -186,9 +207,13 @@ def _widest_attention(split: ModelSplit) -> int:
 
 
 def _widest_feed_forward(split: ModelSplit) -> int:
-    """Intermediate values of a token at once; all the experts it chose may be of one rank."""
+    """Intermediate values of one of its own tokens at once; all the experts that it chose may be of
+    one rank."""
     mixture, dense = split.config.mixture, len(split.columns(split.config.intermediate_size))
     if mixture is None:
         return dense
+    shared = len(split.shared_columns)
+    if split.row_sharing is RowSharing.OWN:  # routed ones have rows of all ranks
+        return max(dense, shared)
     routed = mixture.num_experts_per_token * len(split.expert_columns)
-    return max(dense, len(split.shared_columns), routed)
+    return max(dense, shared, routed)

@@ -71,6 +71,13 @@ class RoutedExperts:
         """Of each layer that has experts."""
         return self._placements
 
+    def compute_alone(self, x: torch.Tensor) -> None:
+        """Every layer's, of rows [num_rows, hidden] that all chose the first expert held here. No
+        other rank takes part, nothing is counted, and nobody gets what comes out."""
+        for placed in self._layers.values():
+            ids = torch.full((len(x), 1), placed.held.ids[0], device=x.device)
+            placed(x, ids, torch.ones(ids.shape, device=x.device))
+
     def total_picks(self) -> torch.Tensor:
         """int64 [num_layers, num_experts]: how often each expert was chosen since the model was
         loaded, zeros in a layer without. All ranks ask between the same two steps, and all get the

@@ -2,7 +2,8 @@
 
 Triton compiles a kernel for each of its variants when one is first launched: up to three seconds in
 somebody's step. Which variants there are depends on numbers of tokens and sequences, and on what is
-sampled; each is run here once. Keys and values go to a block that nobody reads.
+sampled; each is run here once. Keys and values go to a block that nobody reads. How many rows the
+others send to a rank's experts depends on what they choose: each rank runs its own for that.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from itertools import product
 import torch
 
 from cluster.sampling import SamplingParams
+from engine.model.decoder import Decoder
 from engine.model.load_phases import PhaseProgress
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.model_runner import LaunchingRunner, ModelRunner
 from engine.sampling.device_draw import draw_on_device
 from engine.sampling.logits import SamplingRow
+from kernels.triton.expert_tiles import pair_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,23 @@ def warm_up(runner: ModelRunner, limits: WarmUpLimits, progress: PhaseProgress) 
     if limits.compiles:
         _sample(runner, limits)
     progress("warm up", 1.0)
+
+
+def warm_up_experts(decoder: Decoder, max_batch_tokens: int) -> None:
+    """Where kernels are compiled and ranks exchange rows, by every rank alone, before `warm_up`:
+    experts with every number of pairs that needs a kernel of its own. `max_batch_tokens` are of
+    all ranks, and may all choose the experts of one."""
+    mixture = decoder.config.mixture
+    if mixture is None or not decoder.split.row_sharing.exchanges_rows:
+        return
+    num_held = len(decoder.split.experts)
+    most = max_batch_tokens * min(num_held, mixture.num_experts_per_token)
+    counts = pair_counts(num_held, most)
+    x = torch.zeros(counts[-1], decoder.config.hidden_size, dtype=decoder.dtype)
+    x = x.to(decoder.device)
+    with torch.inference_mode():
+        for count in counts:
+            decoder.experts.compute_alone(x[:count])
 
 
 def longest_prompt(limits: WarmUpLimits) -> RaggedBatch:
@@ -100,7 +120,7 @@ def _sample(runner: ModelRunner, limits: WarmUpLimits) -> None:
     for params, count in product(ways, _powers_of_2(limits.max_num_seqs)):
         rows = [
             SamplingRow(logit_row=row, params=params, choice=0, token_ids=[0], num_prompt=1)
-            for row in range(count)
+            for row in range(count * len(limits.scratch_blocks))
         ]
         if isinstance(runner, LaunchingRunner):
             runner.launch(_batch(count, 0, limits), rows, [None] * count)

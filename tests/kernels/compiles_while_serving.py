@@ -11,6 +11,7 @@ would have had to wait for. Each has a fork of its own, in which nothing has bee
 from __future__ import annotations
 
 import multiprocessing
+import queue
 import random
 import sys
 from dataclasses import dataclass, replace
@@ -23,25 +24,34 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from cluster.block_homes import BlockHomes
+from cluster.models.card import ModelCard
 from cluster.sampling import SamplingParams
+from cluster.sharding import RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.kv_pool import KvLayout, KvPool
 from engine.model import decoder as decoder_module
 from engine.model.decoder import Decoder
 from engine.model.ragged_batch import RaggedBatch
 from engine.runner.cuda_runner import CudaRunner, GraphLimits
-from engine.runner.model_runner import LaunchingRunner, ModelRunner
-from engine.runner.warm_up import WarmUpLimits, warm_up
+from engine.runner.model_runner import DecoderRunner, LaunchingRunner, ModelRunner
+from engine.runner.ranks.own_sequences import OwnSequences
+from engine.runner.warm_up import WarmUpLimits, warm_up, warm_up_experts
 from engine.sampling import device_draw
 from engine.sampling.logits import SamplingRow
 from kernels.dispatch.kernel_sets import triton_set
 from kernels.triton.sample import sample as triton_sample
 from tests.engine.model.family_models import random_model, saved_card
 from tests.engine.model.layers.test_latent_families import LATENT
+from tests.engine.model.rank_decoders import rank_decoder
 from tests.engine.model.tiny_llama import ragged_batch
 from tests.engine.runner.rerun_graphs import RerunGraphs
+from tests.kernels.leading_rank import LeadingRunner, Routes
+from tests.kernels.ranks import ThreadRank, run_ranks
 
 MAX_SEQS, MAX_CONTEXT, BLOCK, NUM_BLOCKS = 19, 256, 16, 400
+MAX_TOKENS = 512
+NUM_STEPS = 200
 VOCAB = 20_000
 """Several splits of sampling."""
 
@@ -93,22 +103,24 @@ def note_compiles(noted: list[str]) -> None:
 
 
 class Steps:
-    """Random batches: prompts, decodes, both; each sequence has blocks of its own."""
+    """Random batches: prompts, decodes, both; each sequence has blocks of one home, the next."""
 
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+    def __init__(self, seed: int, homes: BlockHomes) -> None:
+        self.chance, self.homes = random.Random(seed), homes
 
     def batch(self, num_decodes: int, num_prompts: int) -> RaggedBatch:
-        chunks = [self._chunk(1) for _ in range(num_decodes)]
-        chunks += [self._chunk(self.chance.choice([2, 5, 17, 64, 100])) for _ in range(num_prompts)]
+        chunks = [self._chunk(at, 1) for at in range(num_decodes)]
+        lengths = [2, 5, 17, 64, 100]
+        chunks += [self._chunk(at, self.chance.choice(lengths)) for at in range(num_prompts)]
         whole = ragged_batch(chunks, block_size=BLOCK)
         wanted = whole.query_starts[1:].long() - 1
         return replace(whole, logit_rows=wanted)
 
-    def _chunk(self, num_tokens: int) -> tuple[list[int], int, list[int]]:
+    def _chunk(self, at: int, num_tokens: int) -> tuple[list[int], int, list[int]]:
         before = self.chance.randrange(MAX_CONTEXT - num_tokens)
         num_blocks = -(-(before + num_tokens) // BLOCK)
-        blocks = [self.chance.randrange(NUM_BLOCKS) for _ in range(num_blocks)]
+        ids = self.homes.ids_of(at % self.homes.num_ranks)
+        blocks = [self.chance.choice(ids) for _ in range(num_blocks)]
         return [self.chance.randrange(VOCAB) for _ in range(num_tokens)], before, blocks
 
     def rows(self, count: int) -> list[SamplingRow]:
@@ -138,10 +150,10 @@ class WaitingRunner:
         self.copy_blocks, self.forward = runner.copy_blocks, runner.forward
 
 
-def serve(runner: ModelRunner, steps: Steps, num_steps: int) -> None:
+def serve(runner: ModelRunner, steps: Steps, max_seqs: int, num_steps: int) -> None:
     """Prompts alone, decodes launched, or sampled once they are there, and not, both together."""
     for _ in range(num_steps):
-        kind, count = steps.chance.randrange(4), steps.chance.randint(1, MAX_SEQS)
+        kind, count = steps.chance.randrange(4), steps.chance.randint(1, max_seqs)
         if kind == 0 and isinstance(runner, LaunchingRunner):
             runner.launch(steps.batch(count, 0), steps.rows(count), [None] * count)
         elif kind == 0:
@@ -163,6 +175,8 @@ class Family:
     kv: torch.dtype = torch.float16
     in_group: bool = False
     """As a group's conductor computes it."""
+    num_homes: int = 1
+    """Ranks with sequences of their own."""
 
 
 FAMILIES = {
@@ -171,6 +185,7 @@ FAMILIES = {
     "qwen3 in int8": Family("Qwen3ForCausalLM", {}, "int8", torch.int8),
     "llama in int4": Family("LlamaForCausalLM", {"intermediate_size": 128}, "int4"),
     "mixtral": Family("MixtralForCausalLM", {"num_local_experts": 4}),
+    "mixtral, own sequences": Family("MixtralForCausalLM", {"num_local_experts": 4}, num_homes=2),
     "deepseek v3": Family("DeepseekV3ForCausalLM", {**LATENT, "n_group": 4, "topk_group": 2}),
 }
 
@@ -184,23 +199,76 @@ def tell(folder: Path, name: str) -> None:
     device_draw.sample = triton_sample
     changes = {"vocab_size": VOCAB, "max_position_embeddings": MAX_CONTEXT, **family.changes}
     card = saved_card(random_model(family.architecture, **changes), folder)
+    homes = BlockHomes(family.num_homes, NUM_BLOCKS // family.num_homes)
+    in_ranks = serve_in_ranks if family.num_homes > 1 else serve_alone
+    at_load = in_ranks(card, family, homes, noted)
+    print(f"{name}: {at_load}", *noted[at_load:], sep="\n", flush=True)
+
+
+def limits_of(homes: BlockHomes, scratch_blocks: tuple[int, ...]) -> WarmUpLimits:
+    """Of each home."""
+    return WarmUpLimits(
+        max_num_seqs=MAX_SEQS // homes.num_ranks,
+        max_batch_tokens=MAX_TOKENS // homes.num_ranks,
+        max_context_tokens=MAX_CONTEXT,
+        block_size=BLOCK,
+        scratch_blocks=scratch_blocks,
+        compiles=True,
+    )
+
+
+def serve_alone(card: ModelCard, family: Family, homes: BlockHomes, noted: list[str]) -> int:
+    """Loads and serves; how many compiles there were in between."""
     decoder = Decoder.load(card, torch.float16, "cpu", weights=WeightFormat(family.weights))
     pool = KvPool(KvLayout.of(card.config, BLOCK, family.kv), NUM_BLOCKS + 1, "cpu")
     limits = GraphLimits(max_num_seqs=MAX_SEQS, max_context_tokens=MAX_CONTEXT)
     made = CudaRunner(decoder, pool, limits=limits, backend=RerunGraphs(), progress=lambda *_: None)
     runner = WaitingRunner(made) if family.in_group else made
-    scratch = WarmUpLimits(
-        max_num_seqs=MAX_SEQS,
-        max_batch_tokens=512,
-        max_context_tokens=MAX_CONTEXT,
-        block_size=BLOCK,
-        scratch_blocks=(NUM_BLOCKS,),
-        compiles=True,
-    )
-    warm_up(runner, scratch, lambda *_: None)
+    warm_up(runner, limits_of(homes, (NUM_BLOCKS,)), lambda *_: None)
     at_load = len(noted)
-    serve(runner, Steps(1), 200)
-    print(f"{name}: {at_load}", *noted[at_load:], sep="\n", flush=True)
+    serve(runner, Steps(1, homes), MAX_SEQS, NUM_STEPS)
+    return at_load
+
+
+def serve_in_ranks(card: ModelCard, family: Family, homes: BlockHomes, noted: list[str]) -> int:
+    """As `serve_alone`, by two ranks on threads. What one of them compiles the other has."""
+    routes, steps = Routes(), queue.Queue[RaggedBatch | None]()
+    decoder_module.kernels_for = lambda *_: replace(triton_set(), route_experts=routes)
+
+    def work(rank: int, collective: ThreadRank) -> int:
+        own = _own_sequences(card, homes, rank, collective)
+        if rank > 0:
+            for batch in iter(steps.get, None):
+                own.forward(batch)
+            return 0
+        runner, scratch = LeadingRunner(own, steps), tuple(homes.ids_of(r).start for r in range(2))
+        try:
+            warm_up(runner, limits_of(homes, scratch), lambda *_: None)
+            at_load, routes.are_random = len(noted), True
+            serve(runner, Steps(1, homes), MAX_SEQS // 2 * 2, NUM_STEPS)
+        finally:
+            steps.put(None)
+        return at_load
+
+    return max(run_ranks(homes.num_ranks, work))
+
+
+def _own_sequences(
+    card: ModelCard, homes: BlockHomes, rank: int, collective: ThreadRank
+) -> OwnSequences:
+    """As a rank loads them."""
+    decoder = rank_decoder(card, rank, collective, dtype=torch.float16, row_sharing=RowSharing.OWN)
+    layout = KvLayout.of_part(decoder.split, BLOCK, decoder.dtype)
+    warm_up_experts(decoder, MAX_TOKENS)
+    collective.all_gather(torch.zeros(1, 1))  # all have
+    return OwnSequences(
+        own=DecoderRunner(decoder, KvPool(layout, homes.blocks_each + 1, "cpu")),
+        homes=homes,
+        block_size=BLOCK,
+        experts=decoder.experts,
+        collective=collective,
+        logits_at=0,
+    )
 
 
 def main(folder: Path, names: list[str]) -> int:

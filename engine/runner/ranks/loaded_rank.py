@@ -14,6 +14,7 @@ from engine.runner.portion import LoadedTogether, Portion
 from engine.runner.ranks.loaded_facts import loaded_facts
 from engine.runner.ranks.own_sequences import OwnSequences
 from engine.runner.replica import LoadedPart, load_part, memory_errors, runner_of
+from engine.runner.warm_up import warm_up_experts
 from kernels.tape.collective import ExpertCollective
 from ranks.launch import CONDUCTOR, RankLaunch
 
@@ -39,6 +40,8 @@ def load_rank(
     with memory_errors():
         part = load_part(spec, progress, _portion(spec, launch, collective, together))
         runner = _runner_of(part, collective, progress)
+        if part.size.device.type == "cuda":
+            warm_up_experts(part.decoder, part.size.max_batch_tokens)
     return LoadedRank(part=part, runner=runner, facts=loaded_facts(part, launch))
 
 

@@ -9,9 +9,9 @@ import torch
 
 from cluster.errors import ConfigError, OutOfBlocks
 from cluster.kv_shape import KvShape
-from cluster.models.footprint import weight_bytes
+from cluster.models.footprint import weight_bytes, workspace_bytes
 from cluster.models.model_split import ModelSplit
-from cluster.sharding import Rank
+from cluster.sharding import Rank, RowSharing
 from engine.contract.weight_format import WeightFormat
 from engine.memory.budget import plan_memory, shared_bytes
 from engine.memory.kv_pool import QUANTIZED_DTYPES, KvLayout, KvPool
@@ -244,3 +244,19 @@ def test_a_pool_leaves_room_for_a_layer_of_experts_that_is_made_anew() -> None:
 
 def test_a_model_without_experts_needs_nothing_for_their_exchange() -> None:
     assert plan_memory(replace(request(), num_moves=16), 64 * GIB).exchange_bytes == 0
+
+
+def workspace_of(max_batch_tokens: int) -> int:
+    split = ModelSplit(config=DEEPSEEK_V3, rank=Rank(0, 8), row_sharing=RowSharing.OWN)
+    return workspace_bytes(split, dtype="bfloat16", max_batch_tokens=max_batch_tokens)
+
+
+def test_ranks_with_sequences_of_their_own_have_the_attention_of_these_alone() -> None:
+    """And rows of all for their experts: once, and never those that one rank alone would have."""
+    whole = ModelSplit(config=DEEPSEEK_V3)
+    alone = workspace_bytes(whole, dtype="bfloat16", max_batch_tokens=65536)
+    found = workspace_of(65536)
+    arriving = 65536 * (7168 + 3 * 8 * 2048) * 2
+    assert alone > 24 * GIB
+    assert arriving < found < 9 * GIB
+    assert workspace_of(1) > 0

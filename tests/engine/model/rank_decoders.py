@@ -44,12 +44,13 @@ def rank_decoder(
     index: int,
     collective: Collective,
     *,
+    dtype: torch.dtype = torch.float32,
     row_sharing: RowSharing = RowSharing.ALL,
 ) -> Decoder:
-    """That rank's of the collective's, in float32."""
+    """That rank's of the collective's."""
     split = rank_split(card, Rank(index, collective.world_size), row_sharing=row_sharing)
     place = RankPlace(split=split, collective=collective)
-    return Decoder.load(card, torch.float32, "cpu", place=place)
+    return Decoder.load(card, dtype, "cpu", place=place)
 
 
 def answers_of_ranks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -46,6 +47,19 @@ def test_where_nothing_is_compiled_one_block_is_enough() -> None:
     runner = NotedRunner()
     warm_up(runner, limits(compiles=False), lambda phase, fraction: None)
     assert runner.shapes == [(0, 4)]
+
+
+def test_rows_of_every_home_are_sampled_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def draw(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
+        assert [row.logit_row for row in rows] == list(range(len(logits)))
+        drawn.append(len(rows))
+
+    monkeypatch.setattr(warm_up_module, "draw_on_device", draw)
+    both = replace(limits(compiles=True), scratch_blocks=(9, 19))
+    warm_up(NotedRunner(), both, lambda phase, fraction: None)
+    assert set(drawn) == {2, 4, 8, 10}
 
 
 def test_a_group_on_gpus_runs_every_shape_and_every_way_to_sample(

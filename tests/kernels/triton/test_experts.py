@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,9 +11,12 @@ from kernels.experts import GroupRank, HeldExperts, RoutingRule, ScoreFunction
 from kernels.fp8 import quantize_fp8
 from kernels.reference.experts import ReferenceExperts
 from kernels.reference.route_experts import route_experts as reference_route
-from kernels.triton.align_pairs import align_pairs
+from kernels.triton.align_pairs import PairTiles, align_pairs
+from kernels.triton.expert_pairs import PairAssignment
+from kernels.triton.expert_tiles import FEW_ROWS, expert_tiles, pair_counts
 from kernels.triton.experts import TritonExperts
 from kernels.triton.route_experts import route_experts
+from kernels.triton.stacked_weights import stack
 from kernels.weights import Fp8Weight, GroupedWeight, Weight
 from tests.kernels.kernel_sets import random
 from tests.kernels.triton_places import DEVICES, PLACES, Place
@@ -224,3 +229,32 @@ def test_weights_are_asked_for_once_each() -> None:
 
     TritonExperts(Lazy(gate_up), down)
     assert asked == [0, 1, 2]
+
+
+def kernel_of(num_pairs: int, num_experts: int, *, has_others: bool) -> tuple[Any, ...]:
+    """What it is compiled for."""
+    ids = torch.zeros(num_pairs, 1, dtype=torch.int64)
+    tiles = expert_tiles(num_pairs, num_pairs, num_experts)
+    none = torch.empty(0)
+    work = PairAssignment(
+        ids=ids,
+        tiles=tiles,
+        sorted=None if num_pairs <= FEW_ROWS else PairTiles(none, none),
+        num_experts=num_experts,
+        has_others=has_others,
+    )
+    constants = work.constants(stack([torch.zeros(16, 16)]))
+    return tuple(sorted(constants.items()))
+
+
+@pytest.mark.parametrize("num_experts", [1, 2, 5, 32])
+@pytest.mark.parametrize("has_others", [False, True])
+def test_a_few_numbers_of_pairs_need_every_kernel_that_any_number_does(
+    num_experts: int, has_others: bool
+) -> None:
+    most = 130 * num_experts
+    needed = {kernel_of(n, num_experts, has_others=has_others) for n in range(1, most + 1)}
+    counts = pair_counts(num_experts, most)
+    assert {kernel_of(n, num_experts, has_others=has_others) for n in counts} == needed
+    assert len(counts) <= 12
+    assert pair_counts(num_experts, 3) == [1, 2, 3]
