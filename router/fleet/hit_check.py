@@ -46,8 +46,7 @@ class HitCheck:
         if item is None:
             return
         item.hits.compared(expected_tokens, found_tokens)
-        has_one_cache = not item.load.home_blocks_left
-        if has_one_cache and item.hits.is_doubtful and self._may_ask(key):
+        if _is_doubtful(item) and self._may_ask(key):
             self._next[key] = Deadline.after(MIN_BETWEEN_S, self._clock)
             item.hits = HitTrust()
             self._followers.learn_anew(item)
@@ -59,3 +58,11 @@ class HitCheck:
     def _may_ask(self, key: WorkerKey) -> bool:
         asked = self._next.get(key)
         return asked is None or asked.has_passed
+
+
+def _is_doubtful(item: FleetMember) -> bool:
+    """Of a worker without events, what others had it compute is unknown here by rights."""
+    if item.load.home_blocks_left:
+        return False
+    hears_all = item.follower is not None
+    return item.hits.believes_too_much or (hears_all and item.hits.knows_too_little)

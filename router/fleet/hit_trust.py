@@ -49,9 +49,14 @@ class HitTrust:
         return 1.0 if share >= GOOD_SHARE else share
 
     @property
-    def is_doubtful(self) -> bool:
-        """True when much that was expected was not there, or much was there unexpected."""
-        return min(self._came_true.value, self._was_known.value) < DOUBTFUL_SHARE
+    def believes_too_much(self) -> bool:
+        """True when much that was expected was not there."""
+        return self._came_true.value < DOUBTFUL_SHARE
+
+    @property
+    def knows_too_little(self) -> bool:
+        """True when much was there that nobody had expected."""
+        return self._was_known.value < DOUBTFUL_SHARE
 
     def compared(self, expected_tokens: int, found_tokens: int) -> None:
         """One prompt that was computed there. Where both are 0 it says nothing."""

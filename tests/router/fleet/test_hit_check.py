@@ -10,7 +10,7 @@ from router.control.plane import FleetPlane
 from router.dispatch.stream import RoutedRequest
 from router.fleet.hit_trust import GOOD_SHARE, HitTrust
 from tests.router.dispatch_bench import collect, request, router
-from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.fake_decode_worker import FakeDecodeWorker, ended_frame, tokens_frame, until
 from tests.router.planes import PAIRING
 
 SIZE = PAIRING.block_size_tokens
@@ -24,7 +24,7 @@ def test_a_worker_is_believed_as_it_is_until_it_is_wrong_more_than_once() -> Non
         trust.compared(1024, 1024)
     assert trust.share == 1.0
     trust.compared(1024, 0)
-    assert trust.share == 1.0 and not trust.is_doubtful
+    assert trust.share == 1.0 and not trust.believes_too_much
     for _ in range(4):
         trust.compared(1024, 0)
     assert trust.share < GOOD_SHARE
@@ -33,17 +33,17 @@ def test_a_worker_is_believed_as_it_is_until_it_is_wrong_more_than_once() -> Non
 def test_one_that_was_never_right_is_doubtful_after_a_few_prompts_and_not_after_one() -> None:
     trust = HitTrust()
     trust.compared(1024, 0)
-    assert not trust.is_doubtful
+    assert not trust.believes_too_much
     for _ in range(4):
         trust.compared(1024, 0)
-    assert trust.is_doubtful
+    assert trust.believes_too_much and not trust.knows_too_little
 
 
 def test_one_that_has_what_nobody_expected_is_doubtful_and_loses_no_trust() -> None:
     trust = HitTrust()
     for _ in range(8):
         trust.compared(0, 1024)
-    assert trust.is_doubtful and trust.share == 1.0
+    assert trust.knows_too_little and trust.share == 1.0
 
 
 def test_prompts_that_are_new_say_nothing_and_a_last_block_that_is_computed_is_no_error() -> None:
@@ -51,7 +51,8 @@ def test_prompts_that_are_new_say_nothing_and_a_last_block_that_is_computed_is_n
     for _ in range(50):
         trust.compared(0, 0)
         trust.compared(1024, 960)
-    assert trust.share == 1.0 and not trust.is_doubtful
+    assert trust.share == 1.0
+    assert not trust.believes_too_much and not trust.knows_too_little
 
 
 def test_trust_comes_back_with_beliefs_that_come_true() -> None:
@@ -130,7 +131,7 @@ async def test_one_whose_ranks_have_caches_of_their_own_is_trusted_less_and_not_
         member.state = replace(member.state, load=EngineLoad(home_blocks_left=(9, 9)))
         for _ in range(10):
             plane.fleet.hits.compared(member.key, expected_tokens=1024, found_tokens=0)
-        assert member.hits.is_doubtful and member.hits.share < GOOD_SHARE
+        assert member.hits.believes_too_much and member.hits.share < GOOD_SHARE
         assert _doubts(plane) == 0
         member.state = replace(member.state, load=EngineLoad())
         plane.fleet.hits.compared(member.key, expected_tokens=1024, found_tokens=0)
@@ -139,3 +140,18 @@ async def test_one_whose_ranks_have_caches_of_their_own_is_trusted_less_and_not_
 
 def _doubts(plane: FleetPlane) -> float:
     return plane.registry.get_sample_value("splitserve_prefix_doubts_total") or 0.0
+
+
+async def test_one_without_events_is_believed_whatever_others_have_had_it_compute() -> None:
+    """Another router's prompts are in its cache as well; nobody tells this one of them."""
+    worker = FakeDecodeWorker()
+    async with router(worker) as plane:
+        for number in range(12):
+            asked = asyncio.create_task(collect(plane, _asked(number)))
+            await until(lambda number=number: len(worker.submitted) == number + 1)
+            worker.send(tokens_frame(f"r{number}", 5, 6, last=True))
+            worker.send(ended_frame(f"r{number}", prompt=len(PREFIX) + 1, made=2, cached=796))
+            await asked
+            plane.fleet.members[0].guesses.wrote(10_000, room_blocks=1)  # it forgets each
+        assert plane.fleet.members[0].hits.knows_too_little
+        assert _doubts(plane) == 0
