@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from structlog.testing import capture_logs
+from structlog.testing import CapturingLogger
 
 from cluster.errors import ConfigError
 from engine.process import load_ranks
@@ -47,12 +47,13 @@ def test_a_group_says_once_which_rows_a_rank_has(
     has_own: bool, rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_ranks, "RaySpawner", lambda *at, **by: FullCluster(*at, seen=[]))
+    log = CapturingLogger()
+    monkeypatch.setattr(load_ranks, "_LOG", log)
     card = card_of(DEEPSEEK_V3)
     spec = spec_of(card, 2, rank_launcher="ray", data_parallel_attention=has_own)
-    with capture_logs() as logs, pytest.raises(ConfigError, match="full"):
+    with pytest.raises(ConfigError, match="full"):
         load_ranks.loader_of("decode_worker.rank_process")(spec, lambda phase, fraction: None)
-    said = [log for log in logs if "rows_at_a_rank" in log]
-    assert [(log["num_ranks"], log["rows_at_a_rank"]) for log in said] == [(2, rows)]
+    assert [call.kwargs for call in log.calls] == [{"num_ranks": 2, "rows_at_a_rank": rows}]
 
 
 def test_an_engine_without_ranks_is_told_so() -> None:
