@@ -161,8 +161,8 @@ def batch_of(num_seqs: int, query_len: int, homes: BlockHomes) -> RaggedBatch:
     num_tokens, blocks = num_seqs * query_len, CONTEXT // BLOCK_SIZE
     positions = torch.arange(CONTEXT - query_len, CONTEXT).repeat(num_seqs)
     seqs = torch.arange(num_seqs)
-    blocks_before = seqs // homes.num_ranks * blocks
-    begin = seqs % homes.num_ranks * homes.blocks_each + blocks_before  # [num_seqs]
+    blocks_before = seqs // homes.num_homes * blocks
+    begin = seqs % homes.num_homes * homes.blocks_each + blocks_before  # [num_seqs]
     first = begin.repeat_interleave(query_len) * BLOCK_SIZE
     tables = (begin[:, None] + torch.arange(blocks)).to(torch.int32)
     return RaggedBatch(

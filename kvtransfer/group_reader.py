@@ -184,9 +184,9 @@ class GroupReader:
 
     def _readers(self, job: ReadJob) -> range:
         """Every rank, or the home of the job's blocks."""
-        if self._homes.num_ranks == 1:
+        if not self._homes.are_several:
             return range(self._world_size)
-        homes = {self._homes.rank_of(block) for block in job.local_block_ids} or {CONDUCTOR}
+        homes = {self._homes.home_of(block) for block in job.local_block_ids} or {CONDUCTOR}
         assert len(homes) == 1, f"blocks of ranks {sorted(homes)} are one sequence's"
         (home,) = homes
         return range(home, home + 1)

@@ -112,7 +112,7 @@ class LocalPool:
         )
         return KvPeer(
             transport=transport,
-            shares_blocks=self.homes.num_ranks > 1,
+            shares_blocks=self.homes.are_several,
             blocks_each=self.num_blocks,
             block_size_tokens=self.block_size,
             generations_address=self.generations.data_ptr(),

@@ -81,7 +81,7 @@ class Resharding:
     def ranks(self) -> tuple[int, ...]:
         """Who may be read, in order."""
         if self.homes is not None:
-            return tuple(range(self.homes.num_ranks))
+            return tuple(range(self.homes.num_homes))
         return tuple(sorted({run.rank for run in self.runs}))
 
     @property

@@ -68,9 +68,9 @@ class SharedPool:
     def _held(self, block_ids: Sequence[int]) -> list[range]:
         """The heads of these blocks that each rank has."""
         homes = self.pool.homes
-        if homes.num_ranks == 1:
+        if not homes.are_several:
             return [share.heads for share in self.shares]
-        asked = {homes.rank_of(block) for block in block_ids}
+        asked = {homes.home_of(block) for block in block_ids}
         if len(asked) > 1:
             raise RuntimeError(f"blocks of ranks {sorted(asked)} are announced as one sequence's")
         return [share.heads if share.rank in asked else range(0) for share in self.shares]

@@ -79,7 +79,7 @@ class BlockPool:
         self.generations = torch.zeros(num_blocks, dtype=torch.int64)
         self._cache = cache
         self._unused: list[OrderedDict[int, None]] = [
-            OrderedDict.fromkeys(homes.ids_of(home)) for home in range(homes.num_ranks)
+            OrderedDict.fromkeys(homes.ids_of(home)) for home in range(homes.num_homes)
         ]
         self._states = [BlockState.FREE] * num_blocks
         self._num_held = {hold: array("i", bytes(4 * num_blocks)) for hold in Hold}
@@ -116,7 +116,7 @@ class BlockPool:
 
     def is_unused(self, block_id: int) -> bool:
         """True when no lease holds the block."""
-        return block_id in self._unused[self.homes.rank_of(block_id)]
+        return block_id in self._unused[self.homes.home_of(block_id)]
 
     def take(self, num_blocks: int, hold: Hold, *, home: int) -> list[int] | None:
         """For leases: fresh blocks of one home, oldest first, their names forgotten; None: not
@@ -194,7 +194,7 @@ class BlockPool:
         for lease in self._leases:
             for block_id in lease.block_ids:
                 holders[lease.hold][block_id] += 1
-                if self.homes.rank_of(block_id) != lease.home:
+                if self.homes.home_of(block_id) != lease.home:
                     found.append(f"block {block_id} is held by a lease at home {lease.home}")
         for hold, counts in holders.items():
             if counts != list(self._num_held[hold]):
@@ -205,7 +205,7 @@ class BlockPool:
             if (self.num_holders(block_id) == 0) is not self.is_unused(block_id):
                 found.append(f"block {block_id} is neither held nor unused, or both")
         if any(
-            self.homes.rank_of(block_id) != home
+            self.homes.home_of(block_id) != home
             for home, unused in enumerate(self._unused)
             for block_id in unused
         ):

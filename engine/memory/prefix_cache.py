@@ -23,7 +23,7 @@ class PrefixCache:
     def __init__(self, homes: BlockHomes, *, enabled: bool = True) -> None:
         self._homes = homes
         self._enabled = enabled
-        self._blocks_by_name: list[dict[bytes, int]] = [{} for _ in range(homes.num_ranks)]
+        self._blocks_by_name: list[dict[bytes, int]] = [{} for _ in range(homes.num_homes)]
         self._entry_by_block: dict[int, CachedBlock] = {}
         self._stored: dict[bytes, CachedBlock] = {}
         self._removed: dict[bytes, None] = {}
@@ -95,13 +95,13 @@ class PrefixCache:
             f"prefix cache: block {block} is known at home {home}, which is not its own"
             for home, names in enumerate(self._blocks_by_name)
             for block in names.values()
-            if self._homes.rank_of(block) != home
+            if self._homes.home_of(block) != home
         ]
         return found
 
     def _names_beside(self, block_id: int) -> dict[bytes, int]:
         """Those of its home."""
-        return self._blocks_by_name[self._homes.rank_of(block_id)]
+        return self._blocks_by_name[self._homes.home_of(block_id)]
 
     def _is_known(self, name: bytes) -> bool:
         return any(name in names for names in self._blocks_by_name)

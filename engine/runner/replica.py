@@ -130,16 +130,16 @@ def finish_replica(
         vocab_size=spec.card.config.vocab_size,
         eos_token_ids=spec.card.eos_token_ids,
         max_context_tokens=min(size.context_tokens, num_blocks * size.layout.block_size),
-        num_homes=part.homes.num_ranks,
+        num_homes=part.homes.num_homes,
         load_phases_ms=phases.finish(),
     )
 
 
 def _scratch_blocks(part: LoadedPart) -> list[int]:
     """One of each home, by the numbers of the runner's steps. No request has any yet."""
-    if part.homes.num_ranks == 1:
+    if not part.homes.are_several:
         return [part.pool.num_blocks - 1]
-    return [part.homes.ids_of(rank).start for rank in range(part.homes.num_ranks)]
+    return [part.homes.ids_of(rank).start for rank in range(part.homes.num_homes)]
 
 
 def _loaded(decoder: Decoder, weights: WeightFormat) -> Loaded:

@@ -189,7 +189,7 @@ class Engine:
         plan = self._planner.plan()
         work = self._planner.carry_out(plan)
         is_launched = self._ahead is not None and self._has_launched(self._ahead, work)
-        slowest = work.slowest_share() if self.placement.homes.num_ranks > 1 else plan.share
+        slowest = work.slowest_share() if self.placement.homes.are_several else plan.share
         if work.spans and not is_launched:
             self._computation.compute(work)
         self._is_stalled = plan.is_empty

@@ -31,7 +31,7 @@ class Placement:
         """Tokens of the leader that the cache lacks now, where it has most of them."""
         leader = request.leader
         matched = max(
-            len(self._match(request, leader, home)) for home in range(self.homes.num_ranks)
+            len(self._match(request, leader, home)) for home in range(self.homes.num_homes)
         )
         return len(leader.token_ids) - matched * self.block_size
 
@@ -39,7 +39,7 @@ class Placement:
         """What admitting the sequence would cost now at each home. Changes nothing."""
         return tuple(
             self._waiting_view(request, sequence, due_ms=due_ms, home=home)
-            for home in range(self.homes.num_ranks)
+            for home in range(self.homes.num_homes)
         )
 
     def running_view(

@@ -46,7 +46,7 @@ class StepPlanner:
         self._placement = placement
         self._writer = writer
         self._costs = costs
-        self._num_homes = placement.homes.num_ranks
+        self._num_homes = placement.homes.num_homes
 
     def plan(self) -> StepPlan:
         """The next step, when no other is under way."""

@@ -67,7 +67,7 @@ def test_prompts_go_from_every_home_to_every_home_and_go_on_as_at_one_rank(
             (target, ranks[1], shared[1], [each.block_ids for each in handovers]),
         ):
             homes = side.engine.placement.pool.homes
-            found = [{homes.rank_of(block) for block in block_ids} for block_ids in used]
+            found = [{homes.home_of(block) for block in block_ids} for block_ids in used]
             assert all(len(each) == 1 for each in found)
             assert set.union(*found) == set(range(num_ranks if shares_blocks else 1))
             assert side.engine.check_invariants() == []

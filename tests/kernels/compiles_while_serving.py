@@ -119,7 +119,7 @@ class Steps:
     def _chunk(self, at: int, num_tokens: int) -> tuple[list[int], int, list[int]]:
         before = self.chance.randrange(MAX_CONTEXT - num_tokens)
         num_blocks = -(-(before + num_tokens) // BLOCK)
-        ids = self.homes.ids_of(at % self.homes.num_ranks)
+        ids = self.homes.ids_of(at % self.homes.num_homes)
         blocks = [self.chance.choice(ids) for _ in range(num_blocks)]
         return [self.chance.randrange(VOCAB) for _ in range(num_tokens)], before, blocks
 
@@ -208,8 +208,8 @@ def tell(folder: Path, name: str) -> None:
 def limits_of(homes: BlockHomes, scratch_blocks: tuple[int, ...]) -> WarmUpLimits:
     """Of each home."""
     return WarmUpLimits(
-        max_num_seqs=MAX_SEQS // homes.num_ranks,
-        max_batch_tokens=MAX_TOKENS // homes.num_ranks,
+        max_num_seqs=MAX_SEQS // homes.num_homes,
+        max_batch_tokens=MAX_TOKENS // homes.num_homes,
         max_context_tokens=MAX_CONTEXT,
         block_size=BLOCK,
         scratch_blocks=scratch_blocks,
@@ -250,7 +250,7 @@ def serve_in_ranks(card: ModelCard, family: Family, homes: BlockHomes, noted: li
             steps.put(None)
         return at_load
 
-    return max(run_ranks(homes.num_ranks, work))
+    return max(run_ranks(homes.num_homes, work))
 
 
 def _own_sequences(

@@ -128,4 +128,4 @@ class ReadingGroup:
 
     def readers(self, home: int) -> list[DecodeRank]:
         """Who has a part of that home's blocks."""
-        return [self.ranks[home]] if self.homes.num_ranks > 1 else self.ranks
+        return [self.ranks[home]] if self.homes.are_several else self.ranks

@@ -87,7 +87,7 @@ class Scene:
                 spec=None,
                 kv=self.pools[0].blocks,
                 generations=self.pools[0].generations,
-                num_homes=self.pools[0].homes.num_ranks,
+                num_homes=self.pools[0].homes.num_homes,
                 shares=shares,
             ),
             transports[0],

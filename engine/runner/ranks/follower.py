@@ -93,7 +93,7 @@ class Follower:
         return load_rank(self._spec, self._launch, collective, together, self._progress)
 
     def _parts(self, part: LoadedPart, collective: GroupCollective) -> RankParts:
-        rank, num_homes = Rank(self._launch.rank, self._launch.world_size), part.homes.num_ranks
+        rank, num_homes = Rank(self._launch.rank, self._launch.world_size), part.homes.num_homes
         return RankParts(
             spec=self._spec,
             rank=rank,

@@ -49,7 +49,7 @@ def _runner_of(
     part: LoadedPart, collective: ExpertCollective, progress: PhaseProgress
 ) -> PartRunner:
     runner = runner_of(part, progress)
-    if part.homes.num_ranks == 1:
+    if not part.homes.are_several:
         return runner
     return OwnSequences(
         own=runner,

@@ -64,5 +64,5 @@ class LoadReport:
 
     def _blocks_left(self) -> tuple[int, ...]:
         """Of each home, where there are several."""
-        num_homes = self._pool.homes.num_ranks
+        num_homes = self._pool.homes.num_homes
         return tuple(map(self._pool.available_at, range(num_homes))) if num_homes > 1 else ()

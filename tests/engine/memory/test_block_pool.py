@@ -207,7 +207,7 @@ def test_a_lease_grows_copies_and_forks_at_its_own_home() -> None:
     assert lease is not None and lease.extend()
     fork = lease.fork("fork")
     assert fork.own(2) is not None
-    assert {pool.homes.rank_of(block_id) for block_id in [*lease.block_ids, *fork.block_ids]} == {1}
+    assert {pool.homes.home_of(block_id) for block_id in [*lease.block_ids, *fork.block_ids]} == {1}
     assert [pool.available_at(home) for home in range(3)] == [4, 0, 4]
     assert pool.check_invariants() == []
 

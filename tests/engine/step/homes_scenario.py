@@ -31,7 +31,7 @@ class HomesRunner:
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         """See ModelRunner."""
-        rows = [0] * self._homes.num_ranks
+        rows = [0] * self._homes.num_homes
         lengths = batch.query_starts.diff().tolist()
         contexts = batch.context_lens.tolist()
         tables = batch.block_tables.tolist()
@@ -51,7 +51,7 @@ def homes_replica(homes: BlockHomes) -> tuple[Replica, HomesRunner, torch.Tensor
         whole,
         runner=runner,
         kv=whole.kv[: homes.blocks_each],
-        num_homes=homes.num_ranks,
+        num_homes=homes.num_homes,
         max_context_tokens=homes.blocks_each * BLOCK_SIZE,
     )
     return replica, runner, whole.kv

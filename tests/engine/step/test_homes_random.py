@@ -52,7 +52,7 @@ def test_the_random_worlds_preempt_and_copy_at_full_homes_beside_free_ones() -> 
         for _ in range(120):
             world.live(1)
             pool = world.decode.placement.pool
-            left = [pool.available_at(home) for home in range(pool.homes.num_ranks)]
+            left = [pool.available_at(home) for home in range(pool.homes.num_homes)]
             uneven += min(left) == 0 and max(left) > 1
         preempted += world.decode.load.now().num_preemptions
     assert preempted >= 2
@@ -62,7 +62,7 @@ def test_the_random_worlds_preempt_and_copy_at_full_homes_beside_free_ones() -> 
 def _assert_conserved(engine: Engine) -> None:
     """Of each home's blocks every one is held by a lease there, or unused there."""
     pool = engine.placement.pool
-    for home in range(pool.homes.num_ranks):
+    for home in range(pool.homes.num_homes):
         held = {b for lease in pool.leases for b in lease.block_ids if lease.home == home}
         assert held <= set(pool.homes.ids_of(home))
         assert len(held) + pool.available_at(home) == pool.homes.blocks_each

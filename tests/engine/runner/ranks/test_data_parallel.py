@@ -60,7 +60,7 @@ def test_tokens_are_those_of_one_rank_alone_and_sixteen_at_once(
     spec = spec_in(card, num_ranks, expert_parallel_size=groups)
     with running(spec) as replica:
         engine = Engine(replica, spec.options)
-        assert replica.homes.num_ranks == num_ranks
+        assert replica.homes.num_homes == num_ranks
         assert answers_of(engine, prompts, NUM_TOKENS) == expected
         for prompt, answer in list(zip(prompts, expected, strict=True))[:4]:
             assert answers_of(engine, [prompt], NUM_TOKENS) == [answer]
@@ -70,7 +70,7 @@ def test_tokens_are_those_of_one_rank_alone_and_sixteen_at_once(
 
 def every_rank_had_sequences(engine: Engine) -> bool:
     pool = engine.placement.pool
-    homes = [pool.homes.ids_of(rank) for rank in range(pool.homes.num_ranks)]
+    homes = [pool.homes.ids_of(rank) for rank in range(pool.homes.num_homes)]
     return all(bool(pool.generations[home.start : home.stop].any()) for home in homes)
 
 

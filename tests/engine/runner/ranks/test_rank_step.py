@@ -12,7 +12,7 @@ from engine.model.ragged_batch import RaggedBatch
 from engine.runner.ranks.rank_step import StepHomes, part_of_rank, row_of_padding
 from tests.engine.model.tiny_llama import BLOCK_SIZE, ragged_batch
 
-HOMES = BlockHomes(num_ranks=3, blocks_each=7)
+HOMES = BlockHomes(num_homes=3, blocks_each=7)
 
 
 def random_step(rng: random.Random) -> RaggedBatch:
