@@ -99,8 +99,9 @@ def run(scene: Coroutine[None, None, None]) -> None:
 
 
 def test_silent_handshakes_take_no_more_than_the_port_s_places_and_give_them_back(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server_module, "HANDSHAKE_TIMEOUT_S", DEADLINE_S)
     run(a_crowd_leaves(Authority().fill(tmp_path, NAME)))
 
 
