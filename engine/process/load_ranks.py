@@ -40,7 +40,13 @@ def loader_of(rank_module: str) -> Callable[[EngineSpec, PhaseProgress], Replica
         check_parts(spec.options)
         if num_ranks == 1:
             return load_replica(spec, progress)
-        _LOG.info("a group of ranks starts", num_ranks=num_ranks, rows_at_a_rank=sharing.value)
+        _LOG.info(
+            "a group of ranks starts",
+            num_ranks=num_ranks,
+            rows_at_a_rank=sharing.value,
+            max_num_seqs_at_a_rank=spec.options.max_num_seqs // spec.options.num_homes,
+            max_batch_tokens_at_a_rank=spec.options.max_batch_tokens // spec.options.num_homes,
+        )
         return load_group(spec, progress, spawner_of(spec, rank_module))
 
     return load

@@ -53,7 +53,11 @@ def test_a_group_says_once_which_rows_a_rank_has(
     spec = spec_of(card, 2, rank_launcher="ray", data_parallel_attention=has_own)
     with pytest.raises(ConfigError, match="full"):
         load_ranks.loader_of("decode_worker.rank_process")(spec, lambda phase, fraction: None)
-    assert [call.kwargs for call in log.calls] == [{"num_ranks": 2, "rows_at_a_rank": rows}]
+    (told,) = (call.kwargs for call in log.calls)
+    assert (told["num_ranks"], told["rows_at_a_rank"]) == (2, rows)
+    homes = 2 if has_own else 1
+    assert told["max_num_seqs_at_a_rank"] * homes == spec.options.max_num_seqs
+    assert told["max_batch_tokens_at_a_rank"] * homes == spec.options.max_batch_tokens
 
 
 def test_an_engine_without_ranks_is_told_so() -> None:
