@@ -113,8 +113,8 @@ def test_when_the_rank_that_reads_for_its_home_is_stopped_the_group_ends_with_it
 
         while not all(handover.block_ids for handover in handovers):
             turn_target()
-        rank_of = target.engine.placement.pool.homes.rank_of
-        (hurt,) = (each for each in handovers if rank_of(each.block_ids[0]) == 1)
+        home_of = target.engine.placement.pool.homes.home_of
+        (hurt,) = (each for each in handovers if home_of(each.block_ids[0]) == 1)
         os.kill(target.spawner.ranks[1].pid, signal.SIGSTOP)
         commands = hurt.announced()
         while not commands:

@@ -26,7 +26,7 @@ class HomesRunner:
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner."""
         for pair in pairs:
-            assert len(set(map(self._homes.rank_of, pair))) == 1, f"{pair} is copied between homes"
+            assert len(set(map(self._homes.home_of, pair))) == 1, f"{pair} is copied between homes"
         self._runner.copy_blocks(pairs)
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
@@ -37,7 +37,7 @@ class HomesRunner:
         tables = batch.block_tables.tolist()
         for table, context, length in zip(tables, contexts, lengths, strict=True):
             blocks = table[: -(-context // BLOCK_SIZE)]
-            (home,) = set(map(self._homes.rank_of, blocks))
+            (home,) = set(map(self._homes.home_of, blocks))
             rows[home] += length
         self.rows.append(rows)
         return self._runner.forward(batch)

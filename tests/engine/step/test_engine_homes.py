@@ -58,7 +58,7 @@ def test_a_prompt_goes_where_its_beginning_is_cached_and_is_cached_at_both_in_ti
     names = chain_names(pack_tokens([1, 2, 3, 4]), parent=ROOT, block_size_tokens=BLOCK_SIZE)
     cache = engine.placement.cache
     found = [cache.match(names, 2, home=home) for home in range(2)]
-    assert [HOMES.rank_of(block) for blocks in found for block in blocks] == [0, 0, 1, 1]
+    assert [HOMES.home_of(block) for blocks in found for block in blocks] == [0, 0, 1, 1]
 
 
 def test_a_full_home_takes_blocks_from_its_own_sequences_while_the_other_has_some() -> None:

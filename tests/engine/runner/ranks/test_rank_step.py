@@ -22,7 +22,7 @@ def random_step(rng: random.Random) -> RaggedBatch:
     chunks = []
     for length in lengths:
         before = rng.randint(0, 3 * BLOCK_SIZE)
-        ids = list(HOMES.ids_of(rng.randrange(HOMES.num_ranks)))
+        ids = list(HOMES.ids_of(rng.randrange(HOMES.num_homes)))
         blocks = rng.sample(ids, -(-(before + length) // BLOCK_SIZE))
         chunks.append(([rng.randrange(61) for _ in range(length)], before, blocks))
     return ragged_batch(chunks)
@@ -49,7 +49,7 @@ def test_the_parts_of_all_ranks_are_the_step(seed: int) -> None:
     step = StepHomes.of(batch, HOMES)
     made: list[tuple[int, ...]] = []
     num_decodes = 0
-    for rank in range(HOMES.num_ranks):
+    for rank in range(HOMES.num_homes):
         own = HOMES.ids_of(rank)
         part = part_of_rank(batch, step, own, rank=rank, block_size=BLOCK_SIZE)
         if part is None:
