@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -34,6 +35,7 @@ from router.fleet.sessions import Sessions
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.telemetry.decisions import DecisionLog
+from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
 
 
@@ -65,6 +67,7 @@ class FleetPlane:
         estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
+        self.metrics.watch_states(self._standings)
         admission = self._new_admission(options, world)
         self.degradation = Degradation(steps_of(options.degrade or ""), world.clock)
         retries = RetryBudget(lambda: admission.num_running, world.clock)
@@ -151,6 +154,11 @@ class FleetPlane:
 
     def _num_members(self, role: Role) -> int:
         return len(self.fleet.with_role(role))
+
+    def _standings(self) -> Iterator[MemberStanding]:
+        for item in self.fleet.members:
+            role, window = item.member.role.value, item.slow_start.window
+            yield MemberStanding(item.key.worker_id, role, self.fleet.state_of(item), window)
 
     async def start(self) -> None:
         """Begins to remove workers that fall silent."""

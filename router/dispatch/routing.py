@@ -81,7 +81,7 @@ class RoutingDesk:
             for item in self._fleet.ready(Role.PREFILL)
             if item.capacity_tokens >= request.num_known_tokens and item.key not in excluded
         ]
-        return able if hold is None else [i for i in able if free_in_ms(i) == 0.0] or able
+        return _warm(able if hold is None else [i for i in able if free_in_ms(i) == 0.0] or able)
 
     def _decode_members(
         self, request: RoutedRequest, excluded: frozenset[WorkerKey], hold: HeldRoom | None

@@ -8,10 +8,20 @@ trusted --failed--> resting for 0.5 s, 1 s, 2 s ... 30 s --> half open: one requ
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from cluster.deadline import Clock
 
 FIRST_REST_S = 0.5
 LONGEST_REST_S = 30.0
+
+
+class Trust(StrEnum):
+    """Whether a worker gets work, by how its work went: a circuit breaker's states."""
+
+    TRUSTED = "trusted"
+    RESTING = "resting"
+    HALF_OPEN = "half_open"
 
 
 class Cooldown:
@@ -22,6 +32,13 @@ class Cooldown:
         self._num_failures = 0
         self._until_s: float | None = None
         self._is_probed = False
+
+    @property
+    def trust(self) -> Trust:
+        """As it is now: a rest ends by itself."""
+        if self.is_trusted:
+            return Trust.TRUSTED
+        return Trust.RESTING if self.is_resting else Trust.HALF_OPEN
 
     @property
     def is_trusted(self) -> bool:

@@ -115,7 +115,7 @@ class Fleet:
             return "connecting"
         if self._is_silent(item):
             return "silent"
-        return "resting" if item.cooldown.is_resting else "ready"
+        return "ready" if item.cooldown.is_trusted else item.cooldown.trust.value
 
     def why_not_ready(self) -> str | None:
         """None when a request that came now could be served; else what is missing, in words."""

@@ -72,7 +72,7 @@ class FleetMember:
     cooldown: Cooldown = field(default_factory=lambda: Cooldown(time.monotonic))
     """Whether its work fails: requests at a decode worker, handoffs at a prefill worker."""
     slow_start: SlowStart = field(default_factory=SlowStart)
-    """Of a decode worker."""
+    """How many requests it may have while it is cold."""
     standstill: Standstill | None = None
     """Of a decode worker."""
     hits: HitTrust = field(default_factory=HitTrust)

@@ -13,12 +13,18 @@ OPEN_AT = 64
 
 
 class SlowStart:
-    """Of one process. A success is a token of its own, which has gone through its whole engine, or
-    the good end of a request that asked for none of them."""
+    """Of one process. A success of a decode worker is a token of its own, which has gone through
+    its whole engine, or the good end of a request that asked for none of them; of a prefill worker
+    a prompt whose blocks somebody has read."""
 
     def __init__(self) -> None:
         self._window = FIRST_WINDOW
         self._is_proven = False
+
+    @property
+    def window(self) -> int:
+        """Requests that it may have at once; OPEN_AT: there is no limit."""
+        return self._window
 
     @property
     def is_proven(self) -> bool:

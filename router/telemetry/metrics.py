@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from cluster.generation import Timing, Usage
 from router.telemetry.class_metrics import ClassMetrics
+from router.telemetry.member_metrics import MemberMetrics, MemberStanding
 from router.telemetry.quick_histogram import QuickHistogram
 
 _TTFT_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
@@ -116,6 +117,10 @@ class RouterMetrics:
                 "splitserve_members", "Workers in the fleet", ["role"], registry=self.registry
             )
         self._members.labels(role).set_function(num_members)
+
+    def watch_states(self, states: Callable[[], Iterable[MemberStanding]]) -> None:
+        """Called once; each scrape asks."""
+        self.registry.register(MemberMetrics(states))
 
     def finished(self, usage: Usage, timing: Timing) -> None:
         """A request ended well."""

@@ -215,7 +215,7 @@ def test_the_blocks_that_each_rank_has_left_are_shown_where_ranks_share_blocks(
     assert member["load"]["home_blocks_left"] == [12, 7]
 
 
-@pytest.mark.parametrize("state", ["resting", "silent", "connecting"])
+@pytest.mark.parametrize("state", ["resting", "half_open", "silent", "connecting"])
 def test_what_the_router_thinks_of_a_worker_is_shown_beside_its_own_word(
     fleet: FakeFleet, state: str
 ) -> None:

@@ -36,6 +36,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     metrics.watch_index(int)
     metrics.watch_retries(float)
     metrics.watch_members("decode", int)
+    metrics.watch_states(list)
     metrics.classes.watch(lambda priority: 0, int)
     LimitMetrics(metrics.registry)
     TextMetrics(metrics.registry).watch_waiting("text-worker", int)

@@ -6,7 +6,7 @@ from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from protos import worker_pb2
 from router.fleet.blame import Blame
-from router.fleet.cooldown import LONGEST_REST_S, Cooldown
+from router.fleet.cooldown import LONGEST_REST_S, Cooldown, Trust
 from tests.router.dispatch_bench import collect, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, Frame, until
 from tests.router.planes import prefill_member
@@ -84,6 +84,33 @@ def test_after_a_rest_one_request_at_a_time_tries_until_one_succeeds() -> None:
     assert cooldown.sent()
     cooldown.succeeded()
     assert cooldown.admits and not cooldown.sent()
+
+
+def test_trust_goes_from_state_to_state_by_failures_time_and_successes() -> None:
+    clock = HandClock()
+    cooldown = Cooldown(clock)
+    assert cooldown.trust is Trust.TRUSTED
+    cooldown.failed()
+    assert cooldown.trust is Trust.RESTING
+    clock.now_s += 0.5
+    assert cooldown.trust is Trust.HALF_OPEN
+    cooldown.sent()
+    assert cooldown.trust is Trust.HALF_OPEN  # it is being tried
+    cooldown.failed()
+    cooldown.given_back()
+    assert cooldown.trust is Trust.RESTING
+    clock.now_s += 1.0
+    cooldown.ended_well()  # one of two failures: not enough
+    assert cooldown.trust is Trust.HALF_OPEN
+    cooldown.succeeded()
+    assert cooldown.trust is Trust.TRUSTED
+
+
+def test_a_success_that_comes_during_a_rest_ends_it() -> None:
+    cooldown = Cooldown(HandClock())
+    cooldown.failed()
+    cooldown.succeeded()
+    assert cooldown.trust is Trust.TRUSTED and cooldown.admits
 
 
 def test_a_late_word_of_an_old_trial_does_not_end_the_rest_that_came_after_it() -> None:
