@@ -13,7 +13,7 @@ from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
 from router.fleet.member import Assignment, FleetMember
 from router.fleet.standstill import Standstill
-from router.fleet.worker_session import WorkerSession
+from router.fleet.worker_link import WorkerLink
 from router.pricing.route import Route, RoutingView
 
 
@@ -44,7 +44,7 @@ class ChosenWorkers:
     """Of one request at one decode worker."""
 
     decode: FleetMember
-    session: WorkerSession
+    session: WorkerLink
     standstill: Standstill
     """Both are the decode worker's."""
     prefill: list[FleetMember]

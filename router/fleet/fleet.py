@@ -33,6 +33,7 @@ from router.fleet.mismatches import Mismatches
 from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
+from router.fleet.worker_link import LinkEvents
 from router.pricing.estimates import Estimates
 
 NO_WORKER_GRACE_S = 3.0
@@ -248,13 +249,15 @@ class Fleet:
         self._members[member.key] = item
         self._learn_of_cache(item)
         if item.is_decode:
-            item.session = self._sessions.open(
-                member,
-                on_load=partial(self._store.report, member.key),
-                on_open=self.changes.announce,
-                on_handoff=partial(self.note_handoff, reader=member.key),
-                on_mismatch=lambda error: self._turn_away(member.key, error),
-            )
+            item.session = self._sessions.open(member, self._events_of(member.key))
+
+    def _events_of(self, key: WorkerKey) -> LinkEvents:
+        return LinkEvents(
+            on_load=partial(self._store.report, key),
+            on_open=self.changes.announce,
+            on_handoff=partial(self.note_handoff, reader=key),
+            on_mismatch=lambda error: self._turn_away(key, error),
+        )
 
     def _learn_of_cache(self, item: FleetMember) -> None:
         """By its events, else by what it serves. One that keeps nothing is unknown to the index,

@@ -17,8 +17,8 @@ from router.fleet.hit_trust import HitTrust
 from router.fleet.prompt_turns import PromptTurns
 from router.fleet.slow_start import SlowStart
 from router.fleet.standstill import GivenRequest, Standstill
+from router.fleet.worker_link import WorkerLink
 from router.fleet.worker_room import WorkerRoom
-from router.fleet.worker_session import WorkerSession
 
 
 class Assignment:
@@ -64,7 +64,7 @@ class FleetMember:
 
     state: MemberState
     """The store's record, always its latest."""
-    session: WorkerSession | None = None
+    session: WorkerLink | None = None
     follower: asyncio.Task[None] | None = None
     """Follows the worker's KV events."""
     guesses: GuessedCache | None = None
