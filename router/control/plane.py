@@ -75,7 +75,7 @@ class FleetPlane:
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
-        self._desk = RoutingDesk(
+        self.desk = RoutingDesk(
             self.fleet,
             self._index,
             estimates,
@@ -102,7 +102,7 @@ class FleetPlane:
     def register(self, server: RpcServer, reader: PromptReader) -> None:
         """Adds the services for workers and operators; before the server starts. They answer while
         no worker is there: the first one could not join otherwise."""
-        prices = RoutePrices(self._desk, self.fleet, reader, self._world)
+        prices = RoutePrices(self.desk, self.fleet, reader, self._world)
         server.add(
             membership_pb2_grpc.add_MembershipServicer_to_server,
             self._service,
@@ -147,7 +147,7 @@ class FleetPlane:
             estimates,
             self.metrics,
             self.decisions,
-            desk=self._desk,
+            desk=self.desk,
             rules=rules,
             degradation=self.degradation,
         )

@@ -79,14 +79,17 @@ class ChosenWorkers:
 
     def assign(self, request: RoutedRequest) -> Assignments:
         """Counts the request at the decode worker and at who computes its prompt, or nowhere."""
-        num_prompt = request.num_known_tokens
+        request_id, num_prompt = request.request_id, request.num_known_tokens
         total = num_prompt + request.max_answer_tokens
         uncached = self._uncached(self.computing, request.num_tokens_to_compute)
         if self.is_local:
-            return Assignments(self.decode.assign(num_tokens=total, prefill_tokens=uncached), None)
-        decode = self.decode.assign(num_tokens=total, prefill_tokens=None)
+            alone = self.decode.assign(request_id, num_tokens=total, prefill_tokens=uncached)
+            return Assignments(alone, None)
+        decode = self.decode.assign(request_id, num_tokens=total, prefill_tokens=None)
         try:
-            prefill = self.computing.assign(num_tokens=num_prompt, prefill_tokens=uncached)
+            prefill = self.computing.assign(
+                request_id, num_tokens=num_prompt, prefill_tokens=uncached
+            )
         except BaseException:
             decode.release()
             raise

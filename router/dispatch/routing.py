@@ -148,6 +148,7 @@ class RoutingDesk:
         link: float | None,
     ) -> WorkerView:
         load, block_size = item.load, item.member.pairing.block_size_tokens
+        others = item.elsewhere
         found = matches[item.pairing_key, block_size]
         return WorkerView(
             key=item.key,
@@ -155,10 +156,12 @@ class RoutingDesk:
             speed=self._estimates.prefill.speed_of(item.key),
             matched_tokens=found.of(item.key) * block_size,
             hit_share=item.hits.share,
-            waiting_tokens=max(load.waiting_prefill_tokens, item.pending_prefill_tokens),
-            waiting_prompts=max(load.waiting_prompts, item.pending_prompts),
-            in_flight_tokens=item.in_flight_tokens,
-            num_running=max(load.num_running, item.num_in_flight),
+            waiting_tokens=max(
+                load.waiting_prefill_tokens, item.pending_prefill_tokens + others.prefill_tokens
+            ),
+            waiting_prompts=max(load.waiting_prompts, item.pending_prompts + others.num_prompts),
+            in_flight_tokens=item.in_flight_tokens + others.num_tokens,
+            num_running=max(load.num_running, item.num_in_flight + others.num_requests),
             decode_step_ms=load.decode_step_ms or DEFAULT_DECODE_STEP_MS,
             decode_row_ms=load.decode_row_ms or None,
             free_tokens=item.free_tokens,

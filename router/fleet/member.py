@@ -15,6 +15,7 @@ from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
 from router.fleet.hit_trust import HitTrust
 from router.fleet.prompt_turns import PromptTurns
+from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere, RequestShare
 from router.fleet.slow_start import SlowStart
 from router.fleet.standstill import GivenRequest, Standstill
 from router.fleet.worker_link import WorkerLink
@@ -24,16 +25,24 @@ from router.fleet.worker_room import WorkerRoom
 class Assignment:
     """A request's share of a worker: counted until released, once."""
 
-    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens", "_turn")
+    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens", "_request_id", "_turn")
 
-    def __init__(self, member: FleetMember, num_tokens: int, prefill_tokens: int | None) -> None:
+    def __init__(
+        self, member: FleetMember, request_id: str, num_tokens: int, prefill_tokens: int | None
+    ) -> None:
         self._member: FleetMember | None = member
+        self._request_id = request_id
         self._num_tokens = num_tokens
         self._prefill_tokens = prefill_tokens or 0
         self._is_probe = member.cooldown.sent()
         self._turn: GivenRequest | None = None
         if member.standstill is not None:
             self._turn = member.standstill.given(is_elsewhere=prefill_tokens is None)
+
+    @property
+    def asked(self) -> RequestShare:
+        """What is left of it."""
+        return RequestShare(self._num_tokens, self._prefill_tokens)
 
     def prefilled(self, left_tokens: int = 0) -> None:
         """The prompt is computed, but for so many tokens at most; idempotent."""
@@ -54,6 +63,8 @@ class Assignment:
         if member is not None:
             member.num_in_flight -= 1
             member.in_flight_tokens -= self._num_tokens
+            if member.given.get(self._request_id) is self:
+                del member.given[self._request_id]
             if self._is_probe:
                 member.cooldown.given_back()
 
@@ -82,6 +93,10 @@ class FleetMember:
     pending_prefill_tokens: int = 0
     pending_prompts: int = 0
     """Whose tokens these are."""
+    given: dict[str, Assignment] = field(default_factory=dict)
+    """By request id: all that these numbers are of."""
+    elsewhere: GivenElsewhere = NOTHING_ELSEWHERE
+    """What other routers have given it; kept by `router.sharing`, where there are others."""
     prompts: PromptTurns = field(default_factory=lambda: PromptTurns(time.monotonic))
     """That it was given to compute."""
     room: WorkerRoom = field(init=False)
@@ -155,7 +170,7 @@ class FleetMember:
             room_tokens = self._pool_tokens or self.member.max_context_tokens
             self.guesses.wrote(ceil(num_tokens / size), room_blocks=room_tokens // size)
 
-    def assign(self, *, num_tokens: int, prefill_tokens: int | None) -> Assignment:
+    def assign(self, request_id: str, *, num_tokens: int, prefill_tokens: int | None) -> Assignment:
         """Counts a request; `prefill_tokens` of its prompt are to be computed here, and None of
         them, at a decode worker, where others were named who compute it."""
         self.num_in_flight += 1
@@ -163,7 +178,8 @@ class FleetMember:
         if prefill_tokens is not None:
             self.pending_prefill_tokens += prefill_tokens
             self.pending_prompts += prefill_tokens > 0
-        return Assignment(self, num_tokens, prefill_tokens)
+        self.given[request_id] = given = Assignment(self, request_id, num_tokens, prefill_tokens)
+        return given
 
     @property
     def _pool_tokens(self) -> int:

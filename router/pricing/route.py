@@ -42,7 +42,7 @@ class WorkerView:
     waiting_prompts: int = 0
     """Prompts that they are of."""
     in_flight_tokens: int = 0
-    """Prompt and completion tokens of this router's requests here."""
+    """Prompt and completion tokens of this router's requests here, and of others' as they say."""
     num_running: int = 0
     """Sequences that decode here."""
     decode_step_ms: float = 0.0

@@ -1,0 +1,43 @@
+"""What requests ask of a worker: as one router has given them, and as all the others together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+
+class RequestShare(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One request at one worker."""
+
+    num_tokens: int
+    """Of KV that it may need there: prompt and longest answer, or the prompt alone."""
+    prefill_tokens: int
+    """Of its prompt, that are still to be computed there."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenElsewhere:
+    """To one worker by the other routers, as far as this one has heard."""
+
+    num_requests: int = 0
+    num_tokens: int = 0
+    prefill_tokens: int = 0
+    num_prompts: int = 0
+    """Whose tokens these are."""
+
+    @classmethod
+    def sum_of(cls, requests: Iterable[RequestShare]) -> GivenElsewhere:
+        """Each of them counts once."""
+        num_requests = num_tokens = prefill_tokens = num_prompts = 0
+        for request in requests:
+            num_requests += 1
+            num_tokens += request.num_tokens
+            prefill_tokens += request.prefill_tokens
+            num_prompts += request.prefill_tokens > 0
+        return cls(num_requests, num_tokens, prefill_tokens, num_prompts)
+
+
+NOTHING_ELSEWHERE = GivenElsewhere()
+"""Of a worker to which no other router has given anything, and of a router that is alone."""

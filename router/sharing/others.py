@@ -1,0 +1,93 @@
+"""The other routers of the fleet, as this one has heard them.
+
+    heard -> there -> heard again ... -> silent for SILENT_S, while the store answers -> gone
+               '- the store is away -> still counted as there; after LEASE_S nothing of what they
+                                       had said of their requests is believed any more
+
+A store that was emptied has all words again within a tick or two: nobody is gone for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cluster.identity import WorkerKey
+from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere, RequestShare
+from router.sharing.word import RouterWord, WorkerWord, word_of
+
+LEASE_S = 10.0
+"""How long a router's word holds in the store, and here while there is no store."""
+SILENT_S = 1.0
+"""More than a store that was emptied takes to be filled again."""
+
+
+@dataclass(slots=True)
+class _Other:
+    packed: bytes
+    word: RouterWord | None
+    heard_s: float
+
+
+class OtherRouters:
+    """Of one router; from the event loop only. Who is heard is bounded by who asks the store."""
+
+    def __init__(self) -> None:
+        self._others: dict[str, _Other] = {}
+        self._given: dict[WorkerKey, dict[str, RequestShare]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Those that are there, in order."""
+        return sorted(self._others)
+
+    @property
+    def num_alive(self) -> int:
+        """Routers of the fleet, with this one: at least 1. Limits are shared by so many while the
+        store is away; then it is as many as were there before."""
+        return 1 + len(self._others)
+
+    def heard(self, words: Mapping[str, bytes], now_s: float) -> None:
+        """What the store has of the others, by name."""
+        is_news = False
+        for name, packed in words.items():
+            other = self._others.get(name)
+            if other is None or other.packed != packed:
+                self._others[name] = _Other(packed, word_of(packed), now_s)
+                is_news = True
+            else:
+                other.heard_s = now_s
+        silent = [n for n, other in self._others.items() if now_s - other.heard_s > SILENT_S]
+        for name in silent:
+            del self._others[name]
+        if is_news or silent:
+            self._sum_up()
+
+    def unheard(self, now_s: float) -> None:
+        """The store has not answered: what is as old as a lease is not believed any more."""
+        old = [o for o in self._others.values() if o.word and now_s - o.heard_s > LEASE_S]
+        for other in old:
+            other.packed, other.word = b"", None
+        if old:
+            self._sum_up()
+
+    def given_to(self, worker: WorkerKey, own: Mapping[str, object]) -> GivenElsewhere:
+        """What they have given it, but for requests that are this router's `own` by now."""
+        requests = self._given.get(worker)
+        if not requests:
+            return NOTHING_ELSEWHERE
+        return GivenElsewhere.sum_of(
+            asked for request_id, asked in requests.items() if request_id not in own
+        )
+
+    def words(self) -> Iterator[tuple[str, WorkerWord]]:
+        """Each router's of each worker."""
+        for name, other in self._others.items():
+            for word in other.word.workers if other.word else ():
+                yield name, word
+
+    def _sum_up(self) -> None:
+        self._given = {}
+        for _, word in self.words():
+            if word.requests:
+                self._given.setdefault(word.key, {}).update(word.requests)

@@ -1,0 +1,72 @@
+"""A router's word: all that it has given its workers, and what it believes of their caches.
+
+It is whole each time: who says it twice changes nothing, and who is not heard any more has said
+nothing. Requests have their ids, so that one which two routers name (it went on at another one)
+counts once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cluster.identity import WorkerKey
+from router.fleet.request_share import RequestShare
+
+VERSION = 1
+"""Words of another one are passed over: their routers are seen, and what they say is not."""
+MAX_WORD_BYTES = 4 * 1024 * 1024
+"""A request takes some 50 bytes: 80,000 of them. A longer word is not said."""
+
+
+class CacheMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a router believes that a worker has cached, at one point of its events."""
+
+    sequence: int
+    """Of the last message of its events."""
+    digest: int
+    """The same in every router that believes the same."""
+    num_blocks: int
+
+
+class WorkerWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Of one worker process."""
+
+    worker_id: str
+    incarnation: str
+    requests: dict[str, RequestShare]
+    """By request id."""
+    cache: CacheMark | None = None
+    """None: its events have not been heard yet, or it has none."""
+
+    @property
+    def key(self) -> WorkerKey:
+        """The process."""
+        return WorkerKey(self.worker_id, self.incarnation)
+
+
+class RouterWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Of one router."""
+
+    version: int
+    workers: list[WorkerWord]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(RouterWord)
+
+
+def packed_word(workers: list[WorkerWord]) -> bytes:
+    """As it goes to the store; without its requests where they are too many."""
+    packed = _encoder.encode(RouterWord(VERSION, workers))
+    if len(packed) <= MAX_WORD_BYTES:
+        return packed
+    return _encoder.encode(RouterWord(VERSION, []))
+
+
+def word_of(packed: bytes) -> RouterWord | None:
+    """None for what is no word, or none that is understood here."""
+    try:
+        word = _decoder.decode(packed)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    return word if word.version == VERSION else None

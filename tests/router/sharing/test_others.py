@@ -1,0 +1,72 @@
+"""What is believed of other routers, and for how long."""
+
+from cluster.identity import WorkerKey
+from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere, RequestShare
+from router.sharing.others import LEASE_S, SILENT_S, OtherRouters
+from router.sharing.word import MAX_WORD_BYTES, WorkerWord, packed_word, word_of
+
+WORKER = WorkerKey("prefill-1", "i1")
+
+
+def word(**requests: RequestShare) -> bytes:
+    return packed_word([WorkerWord(WORKER.worker_id, WORKER.incarnation, requests)])
+
+
+def test_what_others_have_given_a_worker_is_summed_up_and_each_request_counts_once() -> None:
+    others = OtherRouters()
+    moved = RequestShare(50, 50)
+    others.heard({"b": word(r1=RequestShare(100, 40), r2=moved), "c": word(r2=moved)}, 0.0)
+    others.heard({"b": word(r1=RequestShare(100, 0), r2=moved), "c": word(r2=moved)}, 0.1)
+    assert others.given_to(WORKER, own={}) == GivenElsewhere(2, 150, 50, 1)
+    assert others.given_to(WORKER, own={"r2": object()}) == GivenElsewhere(1, 100, 0, 0)
+    assert others.given_to(WorkerKey("prefill-1", "i2"), own={}) == NOTHING_ELSEWHERE
+
+
+def test_what_a_dead_router_had_said_falls_with_it() -> None:
+    others = OtherRouters()
+    others.heard({"b": word(r1=RequestShare(100, 40)), "c": word()}, 0.0)
+    assert others.num_alive == 3
+    others.heard({"c": word()}, SILENT_S + 0.1)
+    assert others.names == ["c"]
+    assert others.given_to(WORKER, own={}) == NOTHING_ELSEWHERE
+
+
+def test_a_store_that_was_emptied_costs_nobody_its_place() -> None:
+    others = OtherRouters()
+    said = word(r1=RequestShare(100, 40))
+    others.heard({"b": said}, 0.0)
+    others.heard({}, SILENT_S / 2)
+    assert others.num_alive == 2
+    others.heard({"b": said}, SILENT_S)
+    others.heard({}, SILENT_S * 1.9)
+    assert others.num_alive == 2
+
+
+def test_without_a_store_the_number_of_routers_stays_and_what_they_had_said_ends_with_a_lease() -> (
+    None
+):
+    others = OtherRouters()
+    said = word(r1=RequestShare(100, 40))
+    others.heard({"b": said}, 0.0)
+    others.unheard(LEASE_S - 1)
+    assert others.given_to(WORKER, own={}).num_requests == 1
+    others.unheard(LEASE_S + 1)
+    assert others.given_to(WORKER, own={}) == NOTHING_ELSEWHERE
+    assert others.num_alive == 2
+    others.heard({"b": said}, LEASE_S + 2)
+    assert others.given_to(WORKER, own={}).num_requests == 1
+
+
+def test_a_word_that_nobody_understands_is_a_router_that_says_nothing() -> None:
+    others = OtherRouters()
+    others.heard({"b": b"\xff\x00", "c": b"\x92\x02\x90"}, 0.0)
+    assert others.num_alive == 3
+    assert list(others.words()) == []
+
+
+def test_a_word_that_would_be_too_long_names_no_requests() -> None:
+    many = {f"request-{n:060d}": RequestShare(n, n) for n in range(MAX_WORD_BYTES // 60)}
+    packed = packed_word([WorkerWord("w", "i", many)])
+    assert len(packed) < 100
+    said = word_of(packed)
+    assert said is not None and said.workers == []
