@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -31,6 +32,13 @@ def step_back(niceness: int, *, autogroup: Path = _AUTOGROUP) -> None:
     own = os.nice(niceness)
     if niceness and os.getsid(0) == os.getpid() and autogroup.exists():
         _set_autogroup(own, autogroup)
+
+
+def step_up_to_parent() -> None:
+    """Gives the calling thread, and what it starts from then on, the priority of this process's
+    parent, where the kernel lets it: root, or CAP_SYS_NICE."""
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, os.getppid()))
 
 
 def _set_autogroup(niceness: int, autogroup: Path) -> None:

@@ -26,6 +26,7 @@ from cluster.launcher.ray.machine import HostFacts, own_facts
 from cluster.launcher.ray.outbox import HostedNews, Outbox
 from cluster.options import without_options
 from cluster.process.background import Background, nothing_needed
+from cluster.process.priority import step_up_to_parent
 
 GATHER_S = 0.02
 """From the first piece of news on others are waited for: each fetch is a call of an actor."""
@@ -48,7 +49,9 @@ class HostedProcess:
         self._background = Background(nothing_needed)
 
     async def facts(self) -> HostFacts:
-        """Answered as soon as the actor runs."""
+        """Answered once the actor runs, at its raylet's priority where it may: workers of Ray step
+        back for everything else on their node, and a rank would hold up its group."""
+        step_up_to_parent()
         return own_facts(ray_library())
 
     async def start(self, spec: ProcessSpec, environ: Mapping[str, str]) -> int:

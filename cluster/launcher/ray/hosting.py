@@ -24,6 +24,7 @@ from cluster.launcher.ray.machine import (
 )
 from cluster.launcher.ray.placing import PlacedGroup
 from cluster.launcher.ray.session import RaySession
+from cluster.logs import get_logger
 from cluster.options import without_options
 from cluster.process.signs_of_life import SignsOfLife
 
@@ -34,6 +35,7 @@ _SHARED = (
     *("OMP_", "MKL_", "KMP_", "PYTORCH_", "THP_"),
 )
 """Variables of ours that go with a process to another node, which may have its own."""
+_log = get_logger("ray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def begin_hosts(
         for actor in actors:
             session.ray.kill(actor, no_restart=True)
         raise ConfigError(_not_begun(list(places), timeout_s, cause)) from cause
+    _tell_who_steps_back(facts)
     return [Host(actor, fact) for actor, fact in zip(actors, facts, strict=True)]
 
 
@@ -127,6 +130,16 @@ def is_stopped(pid: int) -> bool:
     """By SIGSTOP, or by a debugger; of a process of this machine."""
     signs = SignsOfLife.of_main_thread(pid)
     return signs is not None and signs.is_stopped
+
+
+def _tell_who_steps_back(facts: Sequence[HostFacts]) -> None:
+    nodes = {fact.address: fact.niceness for fact in facts if fact.niceness > 0}
+    if nodes:
+        _log.warning(
+            "busy cores serve all other processes of these nodes first; start their raylets with "
+            "RAY_worker_niceness=0",
+            niceness=nodes,
+        )
 
 
 def environ_to_share() -> dict[str, str]:

@@ -35,6 +35,8 @@ class HostFacts:
     """Of the user that it runs as."""
     born: int
     """When, as `birth_of` gives it: by then its pid may be another's."""
+    niceness: int
+    """Of the thread that was asked, and so of the processes that it starts."""
     node: NodeFacts
 
     @property
@@ -54,6 +56,7 @@ def own_facts(ray: Any) -> HostFacts:
         pid=os.getpid(),
         uid=os.getuid(),
         born=birth_of(os.getpid()) or 0,
+        niceness=os.getpriority(os.PRIO_PROCESS, 0),
         node=NodeFacts(
             address=address,
             num_cores=available_cores(),

@@ -38,6 +38,11 @@ _ANSWER_TIMEOUT_S = 5.0
 _STORE_BYTES = 80 * 2**20
 """Ray's least is 75 MiB; what goes through it here are log lines."""
 
+_OF_OUR_OWN = {
+    "memory_monitor_refresh_ms": 0,  # the kernel judges
+    "worker_niceness": 0,  # ranks would wait for whatever else runs here
+}
+
 _log = get_logger("ray")
 
 
@@ -100,7 +105,7 @@ class RaySession:
                 include_dashboard=False,
                 object_store_memory=_STORE_BYTES,
                 _temp_dir=str(folder.path),
-                _system_config={"memory_monitor_refresh_ms": 0},  # the kernel judges
+                _system_config=_OF_OUR_OWN,
             )
         except ConfigError:
             folder.remove()

@@ -61,3 +61,21 @@ def test_no_niceness_changes_nothing(tmp_path: Path) -> None:
 
     assert os.nice(0) == before
     assert autogroup.read_text() == ""
+
+
+AS_ITS_PARENT = """
+import os
+from cluster.process.priority import step_up_to_parent
+os.nice(9)
+step_up_to_parent()
+print(os.nice(0), flush=True)
+os.execvp("nice", ["nice"])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the kernel lets root alone")
+def test_who_was_set_back_takes_its_parents_priority_and_what_it_starts_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ITS_PARENT], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.split() == [str(os.nice(0))] * 2

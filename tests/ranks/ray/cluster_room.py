@@ -47,6 +47,17 @@ def room_held(
 
 
 @contextmanager
+def group_named(session: RaySession, name: str) -> Iterator[Any]:
+    """Somebody has made one of two bundles on one node, and removes it."""
+    group = session.ray.util.placement_group([ONE] * 2, name=name, strategy="PACK")
+    try:
+        assert group.wait(DEADLINE_S)
+        yield group
+    finally:
+        session.ray.util.remove_placement_group(group)
+
+
+@contextmanager
 def another_node(raylets: Any) -> Iterator[Any]:
     """A third raylet, which may be lost meanwhile."""
     node = raylets.add_node(**NODE)

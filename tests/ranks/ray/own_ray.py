@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 import psutil
@@ -25,6 +26,7 @@ def main() -> None:
     told = {
         "rank": rank.pid,
         "hosts": list(placement.nodes),
+        "niceness": os.getpriority(os.PRIO_PROCESS, rank.pid) - os.nice(0),
         "processes": [child.pid for child in psutil.Process().children(recursive=True)],
         "keeps_its_handler": signal.getsignal(signal.SIGTERM) == before,
     }

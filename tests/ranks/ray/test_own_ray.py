@@ -33,5 +33,5 @@ def test_a_ray_of_our_own_and_all_its_actors_host_die_with_an_engine_that_is_kil
             os.killpg(engine.pid, signal.SIGKILL)  # as its server does with one that stands still
             engine.wait()
     assert told["rank"] in told["processes"] and len(set(told["hosts"])) == 1
-    assert told["keeps_its_handler"]
+    assert told["keeps_its_handler"] and told["niceness"] == 0
     assert_gone(*processes)

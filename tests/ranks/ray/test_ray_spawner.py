@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -17,6 +18,7 @@ from tests.ranks.ray.cluster_room import (
     RANKS_PER_NODE,
     another_node,
     assert_gone,
+    group_named,
     groups_that_stand,
     room_held,
 )
@@ -126,31 +128,27 @@ def test_a_node_that_is_lost_takes_its_ranks_along_and_is_named(
 def test_a_process_that_has_room_for_its_ranks_takes_that_and_gives_nothing_back(
     spawner: MakeSpawner, session: RaySession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = session.ray.util.placement_group([{"splitserve_rank": 1}] * 2, name="given")
-    assert given.wait(10)
     monkeypatch.setenv(PLACEMENT_GROUP, "given")
-    ranks = spawner()
-    ranks.place(2)
-    assert set(ranks.hosts) == {1}  # the conductor's bundle is taken already
-    ranks.close()
-    assert [row["name"] for row in groups_that_stand(session)] == ["given"]
-    session.ray.util.remove_placement_group(given)
+    with group_named(session, "given"):
+        ranks = spawner()
+        ranks.place(2)
+        assert set(ranks.hosts) == {1}  # the conductor's bundle is taken already
+        ranks.close()
+        assert [row["name"] for row in groups_that_stand(session)] == ["given"]
 
 
+@pytest.mark.parametrize("place", [place_two, place_two_in_a_child])
 def test_a_task_of_ray_s_that_has_a_placement_group_puts_its_ranks_there(
-    session: RaySession,
+    session: RaySession, place: Callable[[], tuple[tuple[str, ...], list[int]]]
 ) -> None:
     ray = session.ray
-    group = ray.util.placement_group([ONE] * 2, name="of-a-task", strategy="PACK")
-    assert group.wait(10)
-    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
-    for place in (place_two, place_two_in_a_child):
+    with group_named(session, "of-a-task") as group:
+        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
         task = ray.remote(place).options(num_cpus=0, resources=ONE, scheduling_strategy=strategy)
         nodes, ranks = ray.get(task.remote(), timeout=DEADLINE_S)
         assert nodes == (socket.gethostname(),) * 2
         assert ranks == [1]  # the task itself is in the first bundle
-    assert [row["name"] for row in groups_that_stand(session)] == ["of-a-task"]
-    ray.util.remove_placement_group(group)
+        assert [row["name"] for row in groups_that_stand(session)] == ["of-a-task"]
 
 
 def test_after_the_end_of_a_group_nothing_of_it_is_left(

@@ -21,8 +21,10 @@ SOON_SEEN = {
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 5000,
     "health_check_failure_threshold": 3,
+    "worker_niceness": 0,
 }
-"""A node that is gone is no room any more: within seconds, and not half a minute."""
+"""A node that is gone is no room any more: within seconds, and not half a minute. Tasks and actors
+get their turn on busy cores."""
 
 
 class TwoRaylets:

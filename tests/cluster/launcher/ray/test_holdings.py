@@ -25,6 +25,7 @@ ELSEWHERE = HostFacts(
     pid=1,
     uid=0,
     born=0,
+    niceness=0,
     node=NodeFacts(address="10.0.0.9", num_cores=1, free_memory_share=1.0),
 )
 

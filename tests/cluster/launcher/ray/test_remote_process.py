@@ -40,6 +40,7 @@ def lost_host(pid: int, *, born: int | None = None) -> Host:
         pid=pid,
         uid=os.getuid(),
         born=born if born is not None else birth_of(pid) or 0,
+        niceness=0,
         node=NodeFacts(address="10.0.0.1", num_cores=1, free_memory_share=1.0),
     )
     return Host(SimpleNamespace(news=SimpleNamespace(remote=news)), facts)
