@@ -20,6 +20,8 @@
     |  |- PlaceLost                the cluster below a fleet does not answer
     |  '- Draining
     |- DeadlineExceeded            504
+    |- NotResumable                404: the rest of an answer that is not kept here
+    |- ResumedElsewhere            409: another connection gets the rest of this answer
     |- Cancelled                   the client left: 499
     |- WorkerLost                  the decode worker died: 502
     |  |- RequestGivenUp           and so did another: it may be the request's doing
@@ -45,19 +47,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-class SplitserveError(Exception):
-    """The root. `param` names the field at fault; `retry_after_s` is set where waiting helps,
-    `details` where a client is told numbers beside the message."""
-
-    def __init__(
-        self, message: str, *, param: str | None = None, retry_after_s: float | None = None
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.param = param
-        self.retry_after_s = retry_after_s
-        self.details: dict[str, float] | None = None
+from cluster.error_root import SplitserveError as SplitserveError
 
 
 class InvalidRequest(SplitserveError):
@@ -134,6 +124,14 @@ class Draining(NotReady):
 
 class DeadlineExceeded(SplitserveError):
     """The request's deadline passed."""
+
+
+class NotResumable(SplitserveError):
+    """Nobody here knows the answer that a client wants the rest of, or that client may not."""
+
+
+class ResumedElsewhere(SplitserveError):
+    """Another connection has asked for the rest of this answer, and gets it."""
 
 
 class Cancelled(SplitserveError):
@@ -263,6 +261,8 @@ _TABLE: dict[type[SplitserveError], ErrorStatus] = {
     NoWorker: ErrorStatus("no_worker", 503, "UNAVAILABLE", "server_error"),
     Draining: ErrorStatus("draining", 503, "UNAVAILABLE", "server_error"),
     DeadlineExceeded: ErrorStatus("deadline_exceeded", 504, "DEADLINE_EXCEEDED", "server_error"),
+    NotResumable: ErrorStatus("not_resumable", 404, "NOT_FOUND", _CLIENTS),
+    ResumedElsewhere: ErrorStatus("resumed_elsewhere", 409, "ABORTED", _CLIENTS),
     Cancelled: ErrorStatus("cancelled", 499, "CANCELLED", "server_error"),
     WorkerLost: ErrorStatus("worker_lost", 502, "UNAVAILABLE", "server_error"),
     RequestGivenUp: ErrorStatus("request_given_up", 502, "INTERNAL", "server_error"),

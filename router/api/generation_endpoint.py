@@ -22,7 +22,8 @@ from router.front.body_account import HeldBody
 from router.front.doors import DoorContext
 from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
-from router.front.pipeline import PreparedGeneration, check_scored
+from router.front.pipeline import check_scored
+from router.front.prepared_generation import PreparedGeneration
 from router.front.text_work import LARGE_BODY_BYTES, NotHere
 
 TIMINGS_HEADER = b"x-splitserve-timings"

@@ -28,7 +28,7 @@ from cluster.identity import Role, WorkerKey
 from cluster.pairing import RESUME_VERSION
 from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.room import with_as_much_room
-from router.dispatch.stream import RoutedRequest
+from router.dispatch.stream import FirstPart, RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
@@ -81,14 +81,16 @@ _FINAL = RetryRule(1)
 class Attempts:
     """Of one request: the same worker twice only where its session was lost."""
 
-    def __init__(self, fleet: Fleet, rules: AttemptRules) -> None:
+    def __init__(
+        self, fleet: Fleet, rules: AttemptRules, first_part: FirstPart | None = None
+    ) -> None:
         self._fleet = fleet
         self._budget, self._continues = rules.budget, rules.continues
         self._budget.begun()
         self._tried: frozenset[WorkerKey] = frozenset()
         self._current: FleetMember | None = None
         self._last_error: SplitserveError | None = None
-        self._pairing_key: str | None = None
+        self._pairing_key = None if first_part is None else first_part.pairing_key
         """Of the worker that the client's first tokens are from; None: it has none."""
         self._num_failed = self._num_refused = self._num_lost = self._num_moves = 0
         self._is_judged = False
@@ -102,6 +104,11 @@ class Attempts:
             return self._tried
         members = self._fleet.with_role(Role.DECODE)
         return self._tried | {item.key for item in members if not self._fits(item)}
+
+    @property
+    def pairing_key(self) -> str | None:
+        """Of workers that would go on with what the client has; None: it has nothing."""
+        return self._pairing_key
 
     @property
     def last_error(self) -> SplitserveError | None:

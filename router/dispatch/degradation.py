@@ -129,7 +129,9 @@ class Degradation:
                 raise _turned_away(f"requests of class {priority} are not taken now", line_s)
 
     def shortened(self, request: RoutedRequest) -> RoutedRequest:
-        """With an answer no longer than it may be now."""
+        """With an answer no longer than it may be now; one that goes on keeps its length."""
+        if request.resume:
+            return request
         for step in self._in_force():
             sampling = request.sampling
             limit = max(step.max_tokens, sampling.min_tokens)

@@ -142,8 +142,8 @@ class Dispatcher:
             on_gap=self._metrics.inter_token.observe,
             on_pause=lambda pause_s: self._note_pause(journey, pause_s),
         )
-        choices = RunningChoices(counts or new_counts(request.sampling.n))
-        attempts = Attempts(self._fleet, self._rules)
+        choices = RunningChoices(counts or new_counts(request.sampling.n), request.resume)
+        attempts = Attempts(self._fleet, self._rules, request.first_part)
         journey = Journey(request, choices, attempts, clock, place, self._evacuation)
         try:
             yield journey
@@ -278,8 +278,7 @@ class Dispatcher:
     def _ended_well(
         self, decision: Decision, journey: Journey, usage: Usage, worker: Timing
     ) -> Completed:
-        longest_tokens = journey.choices.longest_tokens
-        timing = journey.clock.complete(worker, longest_tokens=longest_tokens)
+        timing = journey.clock.complete(worker, longest_tokens=journey.longest_tokens)
         self._metrics.finished(usage, timing)
         self._metrics.classes.finished(journey.request.priority, usage, timing)
         self._decisions.finished(decision.request_id, usage, timing)

@@ -21,7 +21,13 @@ from router.dispatch.evacuation import Evacuation
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import RunningRequest
-from router.dispatch.stream import ChoiceTokens, PromptCost, PromptTokens, RoutedRequest
+from router.dispatch.stream import (
+    ChoiceTokens,
+    FirstPart,
+    PromptCost,
+    PromptTokens,
+    RoutedRequest,
+)
 from router.dispatch.time_limits import NothingCame
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import HeldRoom
@@ -48,6 +54,8 @@ class Journey:
         self._place = place
         self._evacuation = evacuation
         self._limits = request.limits
+        self._first_sent = request
+        """As its first worker had it."""
         self._run: RunningRequest | None = None
         self._sent = request
         """As the worker has it that has it now."""
@@ -74,6 +82,11 @@ class Journey:
     def has_moved(self) -> bool:
         """True once another worker goes on with what the client has."""
         return bool(self.request.resume)
+
+    @property
+    def longest_tokens(self) -> int:
+        """Of its longest choice, that came here."""
+        return self.choices.longest_tokens - self._first_sent.num_begun_tokens
 
     @property
     def hold(self) -> HeldRoom:
@@ -115,7 +128,7 @@ class Journey:
         """See RunFollower."""
         self._cost = self._cost or cost
         num_cached = self._cost.cached_tokens
-        num_computed = len(self.request.token_ids) - num_cached
+        num_computed = self._first_sent.num_known_tokens - num_cached
         self._place.bill.prompt(computed=num_computed, cached=num_cached)
 
     def has_tokens(self) -> None:
@@ -178,11 +191,21 @@ class Journey:
     def _note_tokens(self, choice: int, num_tokens: int) -> None:
         if not self.clock.has_token:
             self.attempts.begun()
+            self._tell_keeper()
         self.clock.tokens(choice, num_tokens)
         self._place.bill.produced(num_tokens)
         if not self._has_token_here:
             self._has_token_here = True
             self._evacuation.stays(self)
+
+    def _tell_keeper(self) -> None:
+        """Of an answer that has begun here. Its length is what its worker has room for, if nobody
+        asked for another."""
+        keeper, pairing_key = self.request.keeper, self.attempts.pairing_key
+        if keeper is not None and pairing_key is not None and self.request.first_part is None:
+            num_cached = 0 if self._cost is None else self._cost.cached_tokens
+            first_part = FirstPart(pairing_key, num_cached)
+            keeper.begun(first_part, self._sent.sampling.max_tokens)
 
     def _resume(self, worker: WorkerKey, cause: str) -> None:
         """A length that nobody asked for is what the first worker had room for."""
@@ -203,7 +226,12 @@ class Journey:
             prefill_worker=first.prefill_worker,
             kv_visible_ms=0.0,
         )
-        return replace(usage, cached_tokens=self._cost.cached_tokens), timing
+        return replace(usage, cached_tokens=self._num_cached_tokens(self._cost)), timing
+
+    def _num_cached_tokens(self, cost: PromptCost) -> int:
+        """As the client was told, or would have been, when the answer began."""
+        first_part = self._first_sent.first_part
+        return cost.cached_tokens if first_part is None else first_part.cached_tokens
 
 
 def _moved() -> MovedOn:

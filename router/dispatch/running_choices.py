@@ -27,10 +27,13 @@ class RunningChoices:
     """One per request; a request that is sent again keeps it. What is relayed is told to the
     choices' counts, and kept: with it another worker can go on."""
 
-    def __init__(self, counts: Sequence[ChoiceCount]) -> None:
+    def __init__(self, counts: Sequence[ChoiceCount], begun: Sequence[BegunChoice] = ()) -> None:
+        """`begun`: of an answer that goes on, the choices that are not over; empty: it begins."""
         self._counts = counts
         self._token_ids = [array("I") for _ in counts]
-        self._open = set(range(len(counts)))
+        self._open = {item.choice for item in begun} or set(range(len(counts)))
+        for item in begun:
+            self._token_ids[item.choice].extend(item.token_ids)
         self._runner: ChoiceRunner | None = None
         for choice, count in enumerate(counts):
             count.listen(partial(self._stop, choice))

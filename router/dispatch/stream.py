@@ -15,6 +15,30 @@ from router.tenants.priority import Priority
 from router.text.choice_count import ChoiceCount
 
 
+@dataclass(frozen=True, slots=True)
+class FirstPart:
+    """Of an answer that goes on for another connection: where its first tokens came from."""
+
+    pairing_key: str
+    """Only workers of this one would go on with the same tokens."""
+    cached_tokens: int
+    """Of the prompt, as the client is told."""
+
+
+class AnswerKeeper(Protocol):
+    """Keeps what another connection needs to go on with an answer. All calls from the loop."""
+
+    def begun(self, first_part: FirstPart, max_tokens: int) -> None:
+        """The first token comes next, of an answer that its worker lets be so long. Once."""
+
+    def relayed(self, event: ChoiceTokens) -> None:
+        """These are about to be told. Raises ResumedElsewhere where somebody else goes on with the
+        answer: then its client here gets no more of it."""
+
+    def completed(self, end: Completed) -> None:
+        """All is told, but for this."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedRequest:
     """A checked, tokenized request: `sampling.seed` and `sampling.max_tokens` are resolved."""
@@ -37,6 +61,10 @@ class RoutedRequest:
     limits: TimeLimits
     resume: tuple[BegunChoice, ...] = ()
     """Of an answer that goes on: the choices that are not over, and the tokens that they have."""
+    first_part: FirstPart | None = None
+    """Of an answer that goes on for another connection."""
+    keeper: AnswerKeeper | None = field(default=None, compare=False, repr=False)
+    """Of an answer that another connection may go on with."""
     packed: bytes = field(init=False, repr=False, compare=False)
     """The prompt, and the answer that goes on if it is one, as the index and the names of blocks
     are made from."""

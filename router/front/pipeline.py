@@ -11,69 +11,47 @@ cancels the request on its workers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 from cluster.deadline import Deadline
 from cluster.errors import (
     ContextTooLong,
-    InternalError,
     InvalidRequest,
     SplitserveError,
 )
 from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams, in_words
 from router.dispatch.stream import (
-    ChoiceTokens,
     Completed,
-    PromptTokens,
     RoutedRequest,
     TokenSource,
 )
 from router.front.caller import Caller
 from router.front.events import TextEvent
-from router.front.gathered_prompt import GatheredPrompt
 from router.front.generation_request import (
     SEED_BITS,
     GenerationRequest,
     Prompt,
-    TextOptions,
     Wishes,
 )
+from router.front.prepared_generation import PreparedGeneration
 from router.front.prompt_encoder import PromptEncoder, in_time
 from router.front.refusals import internal_error
 from router.front.request_log import RequestLog
+from router.front.running_answer import RunningAnswer
 from router.front.served_model import ServedModel
 from router.front.spending import reserved, settle
 from router.front.text_work import Door, ReadBody, TextWork
 from router.pricing.answer_lengths import AnswerLengths
-from router.tenants.account import Account
 from router.tenants.tenant import combined_salt
-from router.text.choice import ChoiceText, SilentChoice, TextDelta
-from router.text.choice_count import ChoiceCount, new_counts, num_tokens_of
-from router.text.stop_strings import StopStrings
+from router.text.choice_count import num_tokens_of
 
-PROMPT_TAIL_TOKENS = 8
-"""What a detokenizer needs to know whether a space belongs between prompt and answer."""
 MAX_PROMPT_LOGPROBS = 1 << 16
 """In one answer: about 4 MB of it, and 15 ms to encode at its end."""
 SMALLEST_TOP_P = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedGeneration:
-    """A request that passed every check and is ready for the dispatcher."""
-
-    routed: RoutedRequest
-    stops: StopStrings
-    keep_tokens: bool
-    account: Account | None = None
-    """Of the key that asks; None: nothing is counted."""
-    text: TextOptions = TextOptions()
-    is_silent: bool = False
-    """Nothing is generated, as far as the client can tell."""
 
 
 class CompletionPipeline:
@@ -144,12 +122,12 @@ class CompletionPipeline:
 
     async def stream(self, prepared: PreparedGeneration) -> AsyncGenerator[TextEvent, None]:
         """Deltas as they come, then one Completed. Raises SplitserveError only."""
-        run = _Run(prepared, self._model)
+        run = RunningAnswer(prepared, self._model, self.share)
         log = RequestLog(prepared.routed)
         log.accepted()
         reservation, failure = None, None
         try:
-            reservation = await reserved(prepared.account, prepared.routed)
+            reservation = await reserved(prepared)
             async with aclosing(run.events(self._source)) as events:
                 async for event in events:
                     if isinstance(event, Completed):
@@ -167,7 +145,7 @@ class CompletionPipeline:
             log.crashed(num_tokens_of(run.counts))
             raise internal_error() from cause
         finally:
-            settle(reservation, prepared.routed, num_tokens_of(run.counts), failure)
+            settle(reservation, prepared, run.num_new_tokens, failure)
 
     async def encode(self, prompt: Prompt, deadline: Deadline, caller: Caller) -> list[int]:
         """Token ids. Raises InvalidRequest and its kin, DeadlineExceeded."""
@@ -227,62 +205,3 @@ def check_scored(sampling: SamplingParams, num_prompt_tokens: int) -> None:
             "ask for fewer, or send less",
             param="prompt_logprobs",
         )
-
-
-class _Run:
-    """The choices of one request while it runs."""
-
-    def __init__(self, prepared: PreparedGeneration, model: ServedModel) -> None:
-        self._prepared = prepared
-        self._model = model
-        self._routed = prepared.routed
-        self.counts = new_counts(prepared.routed.sampling.n)
-        self._prompt = GatheredPrompt(prepared.routed)
-        self._choices: list[ChoiceText | SilentChoice] = []
-        """Made with the first tokens: who waits for a place, or gets none, has cost nothing."""
-
-    async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
-        async with aclosing(source.generate(self._routed, self.counts)) as stream:
-            async for event in stream:
-                if isinstance(event, Completed):
-                    self._check_that_all_ended()
-                    yield event
-                    return
-                if isinstance(event, PromptTokens):
-                    self._prompt.take(event)
-                    continue
-                deltas = self._push(event)
-                if (scored := self._prompt.whole()) is not None:
-                    yield scored
-                for delta in deltas:
-                    yield delta
-        raise InternalError("the generation ended without a result")
-
-    def _new_choice(self, index: int, count: ChoiceCount) -> ChoiceText | SilentChoice:
-        prepared = self._prepared
-        if prepared.is_silent:
-            return SilentChoice(index, count)
-        return ChoiceText(
-            index,
-            count,
-            self._model.tokenizer.new_stream(
-                prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:],
-                shows_special=prepared.text.shows_special,
-            ),
-            prepared.stops.automaton,
-            min_tokens=prepared.routed.sampling.min_tokens,
-            keep_tokens=prepared.keep_tokens,
-            includes_stop=prepared.text.includes_stop,
-        )
-
-    def _push(self, event: ChoiceTokens) -> Iterable[TextDelta]:
-        if not self._choices:
-            self._choices = [self._new_choice(*each) for each in enumerate(self.counts)]
-        if not 0 <= event.choice < len(self._choices):
-            raise InternalError(f"tokens came for choice {event.choice} of {len(self._choices)}")
-        choice = self._choices[event.choice]  # a stop ends it at its source at once
-        return choice.push(event.tokens, event.finish_reason)
-
-    def _check_that_all_ended(self) -> None:
-        if not self._choices or any(each.finish_reason is None for each in self._choices):
-            raise InternalError("the generation ended before all of its choices did")

@@ -1,0 +1,27 @@
+"""A request between its checks and its dispatch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from router.dispatch.stream import RoutedRequest
+from router.front.generation_request import TextOptions
+from router.resume.past_answer import PastAnswer
+from router.tenants.account import Account
+from router.text.stop_strings import StopStrings
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGeneration:
+    """A request that passed every check and is ready for the dispatcher."""
+
+    routed: RoutedRequest
+    stops: StopStrings
+    keep_tokens: bool
+    account: Account | None = None
+    """Of the key that asks; None: nothing is counted."""
+    text: TextOptions = TextOptions()
+    is_silent: bool = False
+    """Nothing is generated, as far as the client can tell."""
+    past: PastAnswer | None = None
+    """Of an answer that goes on: what an earlier connection was told. None: it begins."""

@@ -1,0 +1,142 @@
+"""The choices of one request while it runs: from its workers' tokens to what its client is told.
+
+told before -> told again (an earlier connection's part) -> ChoiceText per choice -> TextDelta*
+tokens come -> kept, where another connection may go on -----^                       Completed
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+
+from cluster.errors import InternalError
+from cluster.generation import BegunChoice, Timing, Usage
+from cluster.process.loop_share import LoopShare
+from router.dispatch.stream import (
+    ChoiceTokens,
+    Completed,
+    PromptTokens,
+    RoutedRequest,
+    TokenSource,
+)
+from router.front.events import TextEvent
+from router.front.gathered_prompt import GatheredPrompt
+from router.front.prepared_generation import PreparedGeneration
+from router.front.served_model import ServedModel
+from router.text.choice import ChoiceText, SilentChoice, TextDelta
+from router.text.choice_count import ChoiceCount, new_counts, num_tokens_of
+
+PROMPT_TAIL_TOKENS = 8
+"""What a detokenizer needs to know whether a space belongs between prompt and answer."""
+
+
+class RunningAnswer:
+    """One for each time that a request runs."""
+
+    def __init__(self, prepared: PreparedGeneration, model: ServedModel, share: LoopShare) -> None:
+        self._prepared = prepared
+        self._model = model
+        self._share = share
+        self._routed = prepared.routed
+        self.counts = new_counts(prepared.routed.sampling.n)
+        self._prompt = GatheredPrompt(prepared.routed)
+        self._choices: list[ChoiceText | SilentChoice] = []
+        """Made with the first tokens: who waits for a place, or gets none, has cost nothing."""
+        self._num_old_tokens = 0
+
+    @property
+    def num_new_tokens(self) -> int:
+        """That count, over all choices, without those that an earlier connection was told."""
+        return num_tokens_of(self.counts) - self._num_old_tokens
+
+    async def events(self, source: TokenSource) -> AsyncGenerator[TextEvent, None]:
+        async for delta in self._told_again():
+            yield delta
+        if (end := self._end_of_past()) is not None:
+            yield end
+            return
+        async with aclosing(source.generate(self._rest(), self.counts)) as stream:
+            async for event in stream:
+                if isinstance(event, Completed):
+                    self._check_that_all_ended()
+                    self._keep_end(event)
+                    yield event
+                    return
+                if isinstance(event, PromptTokens):
+                    self._prompt.take(event)
+                    continue
+                self._keep(event)
+                deltas = self._push(event)
+                if (scored := self._prompt.whole()) is not None:
+                    yield scored
+                for delta in deltas:
+                    yield delta
+        raise InternalError("the generation ended without a result")
+
+    def _keep(self, event: ChoiceTokens) -> None:
+        if self._routed.keeper is not None:
+            self._routed.keeper.relayed(event)
+
+    def _keep_end(self, event: Completed) -> None:
+        if self._routed.keeper is not None:
+            self._routed.keeper.completed(event)
+
+    async def _told_again(self) -> AsyncGenerator[TextDelta, None]:
+        """What an earlier connection was told."""
+        past = self._prepared.past
+        for told in () if past is None else past.told:
+            self.counts[told.choice].gave(len(told.tokens))
+            for delta in self._push(told):
+                yield delta
+            await self._share.breathe()
+        self._num_old_tokens = num_tokens_of(self.counts)
+
+    def _end_of_past(self) -> Completed | None:
+        """Where nothing is left to generate."""
+        past = self._prepared.past
+        if past is None or not past.told or self._open_choices():
+            return None
+        first_part = self._routed.first_part
+        num_cached = 0 if first_part is None else first_part.cached_tokens
+        usage = Usage(len(self._routed.token_ids), num_tokens_of(self.counts), num_cached)
+        return past.end or Completed(usage, Timing())
+
+    def _rest(self) -> RoutedRequest:
+        """What is left to generate, from the tokens that were told."""
+        past = self._prepared.past
+        if past is None or not past.told:
+            return self._routed
+        begun = [BegunChoice(index, past.token_ids_of(index)) for index in self._open_choices()]
+        return self._routed.going_on(begun, self._routed.limits)
+
+    def _open_choices(self) -> list[int]:
+        return [index for index, each in enumerate(self._choices) if each.finish_reason is None]
+
+    def _new_choice(self, index: int, count: ChoiceCount) -> ChoiceText | SilentChoice:
+        prepared = self._prepared
+        if prepared.is_silent:
+            return SilentChoice(index, count)
+        return ChoiceText(
+            index,
+            count,
+            self._model.tokenizer.new_stream(
+                prepared.routed.token_ids[-PROMPT_TAIL_TOKENS:],
+                shows_special=prepared.text.shows_special,
+            ),
+            prepared.stops.automaton,
+            min_tokens=prepared.routed.sampling.min_tokens,
+            keep_tokens=prepared.keep_tokens,
+            includes_stop=prepared.text.includes_stop,
+        )
+
+    def _push(self, event: ChoiceTokens) -> Iterable[TextDelta]:
+        if not self._choices:
+            self._choices = [self._new_choice(*each) for each in enumerate(self.counts)]
+        if not 0 <= event.choice < len(self._choices):
+            raise InternalError(f"tokens came for choice {event.choice} of {len(self._choices)}")
+        choice = self._choices[event.choice]  # a stop ends it at its source at once
+        return choice.push(event.tokens, event.finish_reason)
+
+    def _check_that_all_ended(self) -> None:
+        if not self._choices or any(each.finish_reason is None for each in self._choices):
+            raise InternalError("the generation ended before all of its choices did")

@@ -1,0 +1,1 @@
+"""Answers that another connection goes on with."""
