@@ -29,7 +29,7 @@ endif
 
 SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang_router/bin/python
 
-.PHONY: help install demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router peers proto clean
+.PHONY: help install redis-server demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
@@ -66,6 +66,10 @@ $(ROUTER_VENV)/.installed: $(VENV)/.installed
 	$(ROUTER_VENV)/bin/python -m pip install -q -c constraints.txt -e .
 	touch $@
 
+# Tests of what several routers share start one of their own.
+redis-server:
+	command -v redis-server >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends redis-server; }
+
 demo: install
 	$(BIN)/python -m examples.demo
 
@@ -74,14 +78,14 @@ demo: install
 PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); echo $$((n < 2 ? n + 1 : 4))) --dist load
 
 test: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
-test: install $(ROUTER_VENV)/.installed
+test: install redis-server $(ROUTER_VENV)/.installed
 	rm -f .pytest_cache/v/cache/lastfailed  # of runs before, whose tests may have other names now
 	$(PYTEST) --durations=10 || { test $$? -eq 1 && $(BIN)/python -m tests.once_more; }
 
 test-gpu: install
 	$(BIN)/python -m pytest -m gpu
 
-quick: install
+quick: install redis-server
 	$(PYTEST) -m "not slow and not compiles and not long"
 
 check: install

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 
 from cli.option_flags import default_in_words
-from cluster.common_options import ModelOptions, PeerOptions, TlsOptions
-from cluster.config import EngineOptions, RouterOptions, ServeOptions, WorkerOptions
+from cluster.common_options import ModelOptions, PeerOptions, StoreOptions, TlsOptions
+from cluster.config import RouterOptions, ServeOptions, WorkerOptions
+from cluster.engine_options import EngineOptions
 from cluster.option_value import OptionSpec
 from cluster.options import option_specs
 
@@ -23,6 +24,7 @@ _SECTIONS: dict[str, type] = {
     "Workers among each other: `serve` and workers": PeerOptions,
     "`splitserve prefill-worker` and `decode-worker`": WorkerOptions,
     "`splitserve router`, and `serve`": RouterOptions,
+    "What several routers share: `router` and `serve`": StoreOptions,
     "TLS for clients: `router` and `serve`": TlsOptions,
     "`splitserve serve`": ServeOptions,
 }

@@ -62,6 +62,20 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """What several routers of a fleet share."""
+
+    store: str | None = option(
+        None,
+        "Redis that all routers of the fleet share: redis://[USER:PASSWORD@]HOST[:PORT][/DB], or "
+        "rediss:// for TLS; default: this router is the only one",
+    )
+    store_namespace: str = option(
+        "splitserve", "what all names in the store begin with: one for each operator's fleets"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerOptions:
     """How workers reach each other: the same for all that one machine starts."""
 

@@ -21,6 +21,9 @@ from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
 from router.front.readiness import ContextLimit
 from router.router_process import RouterProcess
+from router.store.names import StoreNames
+from router.store.opened import open_store
+from router.store.shared_store import SharedStore
 from router.telemetry.metrics import TextMetrics
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import Setup
@@ -46,6 +49,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
     with listen_for_signals(stop_requests):
         own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
         world = World()
+        store = _store_of(options, card, world)
         workers = FleetPlane(options, own, world, on_loss=stop_requests.on_loss)
         limit = ContextLimit(
             card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
@@ -58,7 +62,17 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         texts = TextWorkers(
             setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
         )
-        return await RouterProcess(options, model, workers, texts, stop_requests, world).run()
+        router = RouterProcess(options, model, workers, texts, stop_requests, world, store=store)
+        return await router.run()
+
+
+def _store_of(options: RouterOptions, card: ModelCard, world: World) -> SharedStore | None:
+    """Raises ConfigError for an address that is none."""
+    url = options.store.store
+    if url is None:
+        return None
+    names = StoreNames(options.store.store_namespace, options.model.served_name or card.name)
+    return open_store(url, names, world)
 
 
 def longest_request_tokens(workers: FleetPlane) -> int | None:

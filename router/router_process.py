@@ -43,7 +43,9 @@ from router.front.served_model import ServedModel
 from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.public_port import PublicPort
+from router.store.shared_store import SharedStore
 from router.telemetry.class_metrics import LimitMetrics
+from router.telemetry.store_metrics import watch_store
 from router.tenants.keyring import FileKeyring, Keyring, OpenDoor
 
 STOP_GRACE_S = 1.0
@@ -105,7 +107,10 @@ class RouterProcess:
         texts: TextWork,
         stop_requests: StopRequests,
         world: World,
+        *,
+        store: SharedStore | None = None,
     ) -> None:
+        """`store`: None where this router shares nothing with others."""
         check_router(options)
         if warning := warning_of_strangers(options):
             _log.warning(warning)
@@ -120,6 +125,7 @@ class RouterProcess:
             self._in_flight, workers.why_not_ready, texts.why_not_ready
         )
         self._texts = texts
+        self._store = store
         limited = LimitMetrics(workers.registry)
         self._keyring = _keyring_of(options, world, limited)
         self._certificates = clients_certificates(options.tls)
@@ -129,11 +135,7 @@ class RouterProcess:
             pipeline=CompletionPipeline(model, workers.source, texts, chance=world.chance),
             in_flight=self._in_flight,
             door_limits=_limits_of(options, world, descriptors),
-            bodies=BodyAccount(
-                max(options.max_bodies_bytes, options.max_body_bytes),
-                within_s=options.header_timeout_s,
-                clock=world.clock,
-            ),
+            bodies=_bodies_of(options, world),
             times=DefaultTimes(
                 first_token_s=options.default_timeout_s,
                 between_tokens_s=options.stream_timeout_s,
@@ -182,6 +184,9 @@ class RouterProcess:
         )
         closers.push_async_callback(background.close)
         background.need("grpc-readiness", self._follow_readiness())
+        if self._store is not None:
+            watch_store(self._store, self._workers.registry)
+            background.keep("shared store", self._store.run)
         background.need("signs of life", report_life(self._world.sleep))
         if isinstance(self._keyring, FileKeyring):
             background.keep("API keys", self._keyring.follow)
@@ -254,6 +259,14 @@ def _keyring_of(options: RouterOptions, world: World, limited: LimitMetrics) -> 
     path = Path(options.api_keys).expanduser()
     on_refusal = limited.refused
     return FileKeyring(path, clock=world.clock, sleep=world.sleep, on_refusal=on_refusal)
+
+
+def _bodies_of(options: RouterOptions, world: World) -> BodyAccount:
+    return BodyAccount(
+        max(options.max_bodies_bytes, options.max_body_bytes),
+        within_s=options.header_timeout_s,
+        clock=world.clock,
+    )
 
 
 def _limits_of(options: RouterOptions, world: World, descriptors: Descriptors) -> DoorLimits:

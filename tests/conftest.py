@@ -2,6 +2,8 @@
 
 import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -12,6 +14,7 @@ from kernels.cpu.team import TEAM
 from tests.certificates import read_certificates_once
 from tests.grpc_servers_last import cancel_grpc_servers_last
 from tests.hidden_gpus import hide_gpus
+from tests.redis_server import RedisServer
 from tests.schedule import FilesInTheirOrder, is_long, put_in_order
 
 gc.disable()  # until all modules are there: a fifth of their imports' time is the collector's
@@ -51,3 +54,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesInTh
     """Asked by xdist where tests are shared between processes."""
     config.option.loadscopereorder = False  # not by their number: by their place
     return FilesInTheirOrder(config, log)
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real one, for this test alone."""
+    with RedisServer(tmp_path) as server:
+        yield server

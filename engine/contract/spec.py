@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.models.card import ModelCard

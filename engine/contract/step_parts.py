@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.identity import Role
 from cluster.models.cache.store import ModelStore
 from cluster.sampling import SamplingParams

@@ -14,7 +14,7 @@ import structlog
 import torch
 
 from cluster.block_homes import BlockHomes
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.home import kernels_folder
 from cluster.models.card import DecoderConfig

@@ -16,8 +16,8 @@ import time
 
 import structlog
 
-from cluster.config import EngineOptions
 from cluster.deadline import Clock, deadline_passed
+from cluster.engine_options import EngineOptions
 from engine.contract.commands import Command, Inspect, Submit
 from engine.contract.messages import Frame, Inspection
 from engine.runner.model_runner import LaunchingRunner, Replica

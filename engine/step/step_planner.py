@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from operator import itemgetter
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.models.footprint import SCORED_ROWS
 from engine.step import split_prompt
 from engine.step.batch.step_work import Span, StepWork

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from engine.contract.commands import Command, Stop
 from engine.contract.messages import EngineMessage, Frame, Loaded, LoadProgress, Ready, Stepped
 from engine.contract.weight_format import WeightFormat

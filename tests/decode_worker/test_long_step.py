@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.generation import EngineLoad
 from cluster.process.signs_of_life import SignsOfLife
 from decode_worker.handoff_plan import LEAST_PATIENCE_S

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from engine.contract.commands import Submit
 from engine.contract.messages import Stepped
 from engine.process.channel import MemoryChannel

@@ -9,8 +9,12 @@ from prometheus_client import CollectorRegistry
 
 from cluster.identity import Role
 from cluster.process.loop_lag import LoopLag
+from cluster.world import World
+from router.store.names import StoreNames
+from router.store.opened import open_store
 from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.metrics import RouterMetrics, TextMetrics
+from router.telemetry.store_metrics import watch_store
 from worker.metrics import WorkerMetrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
@@ -41,6 +45,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     LimitMetrics(metrics.registry)
     TextMetrics(metrics.registry).watch_waiting("text-worker", int)
     LoopLag().publish(metrics.registry)
+    watch_store(open_store("redis://here", StoreNames("all", "tiny"), World()), metrics.registry)
     assert listed("| metric of the router |", "") == shown(metrics.registry, "")
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cluster.common_options import ModelOptions
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import PairingMismatch
 from cluster.identity import Role, WorkerKey
 from cluster.kv_events.keys import ReaderKeys

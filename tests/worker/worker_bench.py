@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from cluster.common_options import ModelOptions, PeerOptions
-from cluster.config import EngineOptions, WorkerOptions
+from cluster.config import WorkerOptions
+from cluster.engine_options import EngineOptions
 from cluster.identity import Role
 from cluster.models.card import CheckpointFormat, DecoderConfig, ModelCard
 from cluster.rpc import RpcServer

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import time
 
-from cluster.config import EngineOptions
 from cluster.deadline import Clock
+from cluster.engine_options import EngineOptions
 from cluster.process.own_lateness import SeenTime
 from cluster.process.silence import Silence
 from cluster.process.work_seen import Look, WorkSeen

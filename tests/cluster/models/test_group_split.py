@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.models.card import DecoderConfig
 from cluster.models.group_split import rank_split, sharing_of

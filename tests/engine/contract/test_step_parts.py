@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from engine.contract.step_parts import check_parts
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from engine.contract.commands import Submit
 from engine.contract.messages import Loaded
 from engine.contract.weight_format import WeightFormat

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 import torch
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.sampling import SamplingParams

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.identity import Role
 from cluster.models.card import ModelCard
 from cluster.sampling import SamplingParams

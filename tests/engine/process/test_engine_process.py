@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import ConfigError, InternalError, WorkerLost
 from cluster.identity import Role
 from cluster.models.card import CheckpointFormat, DecoderConfig, ModelCard

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.models.card import DecoderConfig
 from cluster.models.model_split import ModelSplit
 from cluster.sharding import ALONE, RowSharing, ranks_of

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cluster.block_hash import cache_root
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.kv_shape import KvShape
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest, PrefillMode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.identity import Role
 from cluster.sampling import SamplingParams
 from engine.contract.commands import GenerateRequest

@@ -19,7 +19,7 @@ import msgspec
 import psutil
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import InternalError
 from cluster.process.signs_of_life import SignsOfLife
 from engine.contract.commands import Submit

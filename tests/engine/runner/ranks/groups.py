@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.identity import Role
 from cluster.models.card import ModelCard
 from engine.contract.spec import EngineSpec

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import RankLost
 from engine.runner.ranks import follower as module
 from engine.runner.ranks.follower import Follower

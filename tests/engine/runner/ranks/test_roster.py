@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import RankLost
 from engine.runner.ranks import roster as roster_module
 from engine.runner.ranks.roster import Roster

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from cluster.config import EngineOptions
+from cluster.engine_options import EngineOptions
 from cluster.errors import RankLost
 from cluster.process.signs_of_life import SignsOfLife
 from engine.runner.ranks.heart import (

@@ -1,0 +1,1 @@
+"""What several routers of one fleet keep together: a Redis, and how this router reaches it."""

@@ -1,0 +1,75 @@
+"""Calls that wait for the store, and those that are under way.
+
+put -> waits -> taken with all others that wait -> answered, once; or failed with all others
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from router.store.errors import StoreAway
+from router.store.link import StoreCommand, StoreRefusal, StoreReply
+
+MAX_WAITING = 4096
+"""Calls that are not sent yet; one more is answered as if the store were away."""
+MAX_TOGETHER = 256
+"""Calls that go out together."""
+
+StoreAnswer = asyncio.Future[list[StoreReply | StoreRefusal]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    commands: Sequence[StoreCommand]
+    answer: StoreAnswer
+    """Done before it is answered: nobody waits for it any more."""
+
+
+class StoreCalls:
+    """Of one connection."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Call] = []
+        self._under_way: list[_Call] = []
+        self._has_some = asyncio.Event()
+
+    def put(self, commands: Sequence[StoreCommand]) -> StoreAnswer:
+        """To be awaited, or cancelled. Raises StoreAway where too many wait."""
+        if len(self._waiting) >= MAX_WAITING:
+            raise StoreAway(f"{MAX_WAITING} calls wait for the shared store")
+        answer: StoreAnswer = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Call(commands, answer))
+        self._has_some.set()
+        return answer
+
+    async def take(self, within_s: float) -> list[StoreCommand]:
+        """All commands of those that go out now; none after `within_s` without a call."""
+        if not self._waiting:
+            self._has_some.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._has_some.wait()
+        calls, self._waiting = self._waiting[:MAX_TOGETHER], self._waiting[MAX_TOGETHER:]
+        self._under_way = [call for call in calls if not call.answer.done()]
+        return [command for call in self._under_way for command in call.commands]
+
+    def answer(self, replies: Sequence[StoreReply | StoreRefusal]) -> None:
+        """Those that are under way, in their order."""
+        calls, self._under_way = self._under_way, []
+        at = 0
+        for call in calls:
+            end = at + len(call.commands)
+            if not call.answer.done():
+                call.answer.set_result(list(replies[at:end]))
+            at = end
+
+    def fail(self) -> None:
+        """All of them: raises StoreAway where they wait."""
+        calls = [*self._under_way, *self._waiting]
+        self._under_way, self._waiting = [], []
+        for call in calls:
+            if not call.answer.done():
+                call.answer.set_exception(StoreAway("the shared store has gone"))

@@ -1,0 +1,177 @@
+"""The Redis that all routers of a fleet share: what is asked of it, and whether it is there.
+
+    away --(connected; it knows our scripts, and has written a word in time)--> there
+    there --(it broke off, stood still, was late again and again, or will not write)--> away
+
+Calls that come while others are under way go out together, with the next write: one connection, one
+round trip at a time. Nobody waits longer than the call allows, and while the store is away nobody
+waits at all. `run` belongs to the process and looks for the store, each time later, until it is
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from cluster.deadline import Clock, Sleep
+from cluster.logs import get_logger
+from cluster.process.backoff import Backoff
+from router.store.calls import StoreCalls
+from router.store.errors import LinkLost, StoreAway, StoreLate
+from router.store.link import StoreCommand, StoreLink, StoreRefusal, StoreReply
+from router.store.names import StoreNames
+from router.store.patience import Patience, Stall
+from router.store.script import StoreScript
+
+LATE_IN_A_ROW = 8
+"""Round trips: after so many the store is away, though it answers."""
+IDLE_S = 1.0
+"""Without a call for so long, the store is asked whether it is there."""
+_log = get_logger("router.store")
+
+
+class SharedStore:
+    """Of one router. From the event loop only."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        names: StoreNames,
+        *,
+        patience: Patience | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.names = names
+        self._link = link
+        self._patience = patience or Patience()
+        self._clock = clock
+        self._sleep = sleep
+        self._calls = StoreCalls()
+        self._scripts: list[StoreScript] = []
+        self._watchers: list[Callable[[bool], None]] = []
+        self._is_there: bool | None = None
+        """None: nobody has looked yet."""
+        self._given_up: str | None = None
+        """Why we have closed the connection ourselves."""
+        self._num_late = 0
+
+    @property
+    def is_there(self) -> bool:
+        """True while it answers, as far as is known."""
+        return bool(self._is_there)
+
+    def watch(self, on_change: Callable[[bool], None]) -> None:
+        """`on_change` hears at once when the store comes (True) and goes."""
+        self._watchers.append(on_change)
+
+    def teach(self, script: StoreScript) -> None:
+        """Before `run`: the store is told of it whenever it comes."""
+        self._scripts.append(script)
+
+    async def ask(self, *commands: StoreCommand, within_s: float | None = None) -> list[StoreReply]:
+        """A reply for each, in one round trip; others' commands may come between. `within_s`:
+        default Patience.call_s. Raises StoreAway where there is none for all of them; what was
+        asked may be done all the same."""
+        if not self._is_there:
+            raise StoreAway("the shared store is away")
+        answer = self._calls.put(commands)
+        try:
+            async with asyncio.timeout(self._patience.call_s if within_s is None else within_s):
+                replies = await answer
+        except TimeoutError:
+            raise StoreLate("the shared store has not answered in time") from None
+        _check(replies, StoreAway)
+        return replies
+
+    async def run(self) -> None:
+        """Never returns."""
+        backoff = Backoff(self._patience.first_retry_s, self._patience.longest_retry_s)
+        while True:
+            came_s = self._clock()
+            try:
+                await self._reach()
+                came_s = self._clock()
+                await self._serve()
+            except LinkLost as loss:
+                self._change(False, self._given_up or str(loss))
+            finally:
+                self._leave()
+            await self._sleep(backoff.next_delay_s(healthy_s=self._clock() - came_s))
+
+    async def _reach(self) -> None:
+        """Raises LinkLost."""
+        try:
+            async with asyncio.timeout(self._patience.connect_s):
+                await self._greet()
+        except TimeoutError:
+            raise LinkLost("no answer to a new connection") from None
+        self._change(True)
+
+    async def _greet(self) -> None:
+        """It can write, or there would be no use in it. Raises LinkLost."""
+        written: StoreCommand = ("SET", self.names.of_all("probe"), 1, "PX", 1000)
+        await self._link.connect()
+        taught: list[StoreCommand] = [("SCRIPT", "LOAD", script.text) for script in self._scripts]
+        _check(await self._link.exchange([*taught, written]), LinkLost)
+        began_s = self._clock()
+        _check(await self._link.exchange([written]), LinkLost)
+        if self._clock() - began_s > self._patience.call_s:
+            raise LinkLost("it answers too late")
+
+    async def _serve(self) -> None:
+        """Until the connection is lost: raises LinkLost."""
+        while True:
+            commands = await self._calls.take(IDLE_S)
+            replies = await self._exchange(commands or [("PING",)])
+            self._calls.answer(replies if commands else ())
+            _check([each for each in replies if _is_of_all(each)], LinkLost)
+
+    async def _exchange(self, commands: Sequence[StoreCommand]) -> list[StoreReply | StoreRefusal]:
+        began_s = self._clock()
+        stall = Stall(self._patience.stall_s, self._give_up)
+        try:
+            replies = await self._link.exchange(commands)
+        finally:
+            stall.over()
+        is_late = self._clock() - began_s > self._patience.call_s
+        self._num_late = self._num_late + 1 if is_late else 0
+        if self._num_late >= LATE_IN_A_ROW:
+            raise LinkLost("it answers too late, again and again")
+        return replies
+
+    def _give_up(self) -> None:
+        self._given_up = f"no answer for {self._patience.stall_s:g} s"
+        self._link.close()
+
+    def _leave(self) -> None:
+        """Nobody waits for a connection that is no more."""
+        self._is_there = False
+        self._given_up = None
+        self._num_late = 0
+        self._link.close()
+        self._calls.fail()
+
+    def _change(self, is_there: bool, cause: str = "") -> None:
+        if is_there is self._is_there:
+            return
+        self._is_there = is_there
+        if is_there:
+            _log.info("the shared store is there")
+        else:
+            _log.warning("the shared store is away: this router goes by what it knows", cause=cause)
+        for on_change in self._watchers:
+            on_change(is_there)
+
+
+def _check(replies: Sequence[StoreReply | StoreRefusal], error: type[Exception]) -> None:
+    """Raises `error` with the first refusal among them."""
+    for reply in replies:
+        if isinstance(reply, StoreRefusal):
+            raise error(f"the store refuses: {reply.message}")
+
+
+def _is_of_all(reply: StoreReply | StoreRefusal) -> bool:
+    return isinstance(reply, StoreRefusal) and reply.is_of_all

@@ -1,0 +1,89 @@
+"""A real redis-server on a port of its own, and what may happen to one."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import IO
+
+READY = "Ready to accept connections"
+
+
+class RedisServer:
+    """Runs while its block does; keeps nothing on disk, so that a killed one comes back empty."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._folder = folder
+        self._options = options
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+
+    def __enter__(self) -> RedisServer:
+        self.port = self.port or _free_port()
+        self.start()
+        return self
+
+    def __exit__(self, *cause: object) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Returns once it takes connections; at the port that it had."""
+        program = shutil.which("redis-server")
+        assert program, "these tests start a redis-server: apt-get install redis-server"
+        terms = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]
+        self._process = subprocess.Popen(
+            [program, *terms, "--dir", str(self._folder), *self._options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        _read_until_ready(self._process.stdout)
+
+    def kill(self) -> None:
+        """As if its machine were gone; idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def stall(self) -> None:
+        """It keeps its connections and answers nobody."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """After `stall`."""
+        self._signal(signal.SIGCONT)
+
+    def do(self, *words: str) -> bytes:
+        """One command, as an operator would send it; the beginning of its reply as it is."""
+        packed = "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+            connection.sendall(f"*{len(words)}\r\n{packed}".encode())
+            return connection.recv(65_536)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+def _read_until_ready(lines: IO[str]) -> None:
+    said: list[str] = []
+    for line in lines:
+        said.append(line)
+        if READY in line:
+            return
+    raise AssertionError(f"redis-server has ended: {''.join(said)}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
