@@ -66,6 +66,12 @@ class RouterOptions:
         "requests wait in the router until workers have seats and KV blocks for them; off: they "
         "wait at the workers",
     )
+    max_preemptions: int = option(
+        1,
+        "times that a request gives its place to one of a higher class, while its client has "
+        "nothing; 0: never",
+        low=0,
+    )
     degrade: str | None = option(
         None,
         "what is given up while requests wait for long, in this order, such as "

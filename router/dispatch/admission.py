@@ -17,15 +17,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
 from cluster.retry_after import DEFAULT_RETRY_AFTER_S
 from router.dispatch.admission_lease import AdmissionLease
-from router.dispatch.fleet_room import Prospect
+from router.dispatch.fleet_room import Prospect, Room
 from router.dispatch.outlook import Outlook
 from router.dispatch.pace import Pace
+from router.dispatch.preemption import Preemption, is_soon
 from router.fairness.line import Line, Ticket
 from router.fairness.shares import Bill, Shares
 from router.fleet.worker_room import HeldRoom, Need
@@ -33,23 +33,6 @@ from router.tenants.priority import NUM_LEVELS, Priority
 
 LOOK_INTERVAL_S = 0.001
 """At least, between two looks that nothing was heard before."""
-
-
-class Room(Protocol):
-    """What the fleet can hold: FleetRoom."""
-
-    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
-        """A part of it; None: not now."""
-        ...
-
-    @property
-    def free_in_s(self) -> float | None:
-        """After a no: when there may be room, if nothing is heard before."""
-        ...
-
-    def is_used(self) -> None:
-        """Once for each part: its request is at its workers, or goes nowhere."""
-        ...
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -63,6 +46,9 @@ class Asked:
     """Of its first token."""
     need: Need
     prospect: Prospect
+    bill: Bill | None = None
+    """Of one that had a place before, and gave it up: it comes into the line whether that is full
+    or not, and is not turned away at once."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -93,6 +79,9 @@ class Admission:
         self._num_unused = 0
         self._pace = Pace(clock)
         self._line = Line(NUM_LEVELS, shares)
+        self._is_looking = False
+        self.preemption = Preemption()
+        """Of those who have places."""
 
     @property
     def num_running(self) -> int:
@@ -133,6 +122,14 @@ class Admission:
     def look(self) -> None:
         """There may be room: those whose turn it is get it. Raises nothing into whoever made room;
         what fails is told to the one whose turn it was."""
+        if not self._is_looking:  # who gives way in here makes room in here
+            self._is_looking = True
+            try:
+                self._look()
+            finally:
+                self._is_looking = False
+
+    def _look(self) -> None:
         while (waiter := self._first()) is not None:
             try:
                 if not self._serve(waiter):
@@ -152,7 +149,7 @@ class Admission:
 
     def _serve(self, waiter: _Waiter) -> bool:
         """False where there is no room for it now."""
-        if (hold := self._room_for(waiter.asked)) is None:
+        if (hold := self._room_made_for(waiter.asked)) is None:
             self._look_in(self._room.free_in_s)
             return False
         try:
@@ -177,10 +174,19 @@ class Admission:
             return None
         return self._room.take(asked.need, asked.prospect)
 
+    def _room_made_for(self, asked: Asked) -> HeldRoom | None:
+        """Also by others who give way."""
+        hold, is_full = self._room_for(asked), self._num_running >= self._max_running
+        if hold is not None or (not is_full and is_soon(self._room.free_in_s)):
+            return hold
+        return self.preemption.room_for(
+            asked.priority, asked.need, is_full=is_full, look=lambda: self._room_for(asked)
+        )
+
     def _lease(self, asked: Asked, hold: HeldRoom) -> AdmissionLease:
         """After it was served: its tenant is charged from the level on which that set it."""
         shares = self._line.shares_of(asked.priority.level)
-        bill = Bill(shares, asked.tenant, asked.weight, asked.need.prompt_tokens)
+        bill = asked.bill or Bill(shares, asked.tenant, asked.weight, asked.need.prompt_tokens)
         self._num_running += 1
         self._num_unused += 1
         return AdmissionLease(self, hold, bill)
@@ -222,6 +228,8 @@ class Admission:
         """What it will take once it has a place. Raises Hopeless."""
         wait_s = (self._line.num_before(waiter) + 1) * (self._pace.gap_s or 0.0)
         outlook = waiter.asked.prospect.outlook()
+        if waiter.asked.bill is not None:
+            return outlook
         behind = (outlook or Outlook()).after(1000 * wait_s)
         retry_after_s = max(DEFAULT_RETRY_AFTER_S, wait_s)
         behind.check(behind.most_ms, waiter.asked.deadline, retry_after_s)
@@ -230,7 +238,7 @@ class Admission:
     def _gives_way_to(self, newcomer: _Waiter) -> _Waiter | None:
         """Who leaves the line for it; None: there is room for all. Raises QueueFull where it would
         be itself, before anything is computed for it."""
-        if self._line.num_waiting < self._max_queued:
+        if self._line.num_waiting < self._max_queued or newcomer.asked.bill is not None:
             return None
         last = self._line.last(newcomer)
         if last is newcomer:

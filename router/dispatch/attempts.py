@@ -58,6 +58,8 @@ class AttemptRules:
     budget: RetryBudget
     continues: bool = True
     """Answers go on with another worker when theirs is lost, stands or stops."""
+    max_given_way: int = 1
+    """How often a request leaves its workers for one of a higher class."""
 
 
 class MovedOn(Draining):
@@ -86,6 +88,8 @@ class Attempts:
     ) -> None:
         self._fleet = fleet
         self._budget, self._continues = rules.budget, rules.continues
+        self._max_given_way = rules.max_given_way
+        self._num_given_way = 0
         self._budget.begun()
         self._tried: frozenset[WorkerKey] = frozenset()
         self._current: FleetMember | None = None
@@ -146,6 +150,16 @@ class Attempts:
         else:
             self._num_failed += 1
             self._num_lost += isinstance(error, WorkerLost)
+
+    @property
+    def may_give_way(self) -> bool:
+        """True while it has not given its place up as often as it may."""
+        return self._num_given_way < self._max_given_way
+
+    def gave_way(self, worker: WorkerKey) -> None:
+        """It left a worker that is well, which may get it again."""
+        self._num_given_way += 1
+        self._tried -= {worker}
 
     def judge(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The error has come, read or not: a worker whose fault it is rests from now on."""

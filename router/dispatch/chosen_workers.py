@@ -98,7 +98,7 @@ class ChosenWorkers:
     def submission(self, request: RoutedRequest) -> worker_pb2.Submit:
         """What the decode worker is sent."""
         return worker_pb2.Submit(
-            request_id=request.request_id,
+            request_id=request.attempt_id,
             token_ids=request.token_ids,
             sampling=sampling_to_wire(request.sampling),
             prefill=[

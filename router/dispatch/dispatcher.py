@@ -24,16 +24,17 @@ from cluster.errors import (
 )
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
-from cluster.logs import get_logger
 from cluster.process.loop_share import LoopShare
 from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import AttemptRules, Attempts
+from router.dispatch.chronicle import Chronicle
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
-from router.dispatch.journey import Journey
+from router.dispatch.journey import Journey, Others
 from router.dispatch.outlook import Outlook
+from router.dispatch.preemption import GaveWay
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.running_choices import RunningChoices
@@ -45,6 +46,7 @@ from router.dispatch.stream import (
     RoutedRequest,
     StreamEvent,
 )
+from router.fairness.shares import Bill
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
@@ -52,8 +54,6 @@ from router.telemetry.decisions import Decision, DecisionLog
 from router.telemetry.metrics import RouterMetrics
 from router.tenants.priority import Priority
 from router.text.choice_count import ChoiceCount, new_counts
-
-_log = get_logger("dispatcher")
 
 
 class Dispatcher:
@@ -81,6 +81,7 @@ class Dispatcher:
         self._desk = desk
         self._rules = rules
         self._degradation = degradation
+        self._chronicle = Chronicle(metrics)
         self._share = LoopShare()
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
@@ -118,7 +119,13 @@ class Dispatcher:
         line_s = self._admission.wait_s
         self._degradation.look(line_s)
         self._degradation.check(request.priority, line_s)
-        return await self._admission.admit(asked_by(request, self._desk, self._estimates))
+        return await self._placed(request)
+
+    async def _placed(self, request: RoutedRequest, bill: Bill | None = None) -> AdmissionLease:
+        """`bill`: of one that comes again. Raises as above."""
+        asked = asked_by(request, self._desk, self._estimates)
+        asked.bill = bill
+        return await self._admission.admit(asked)
 
     @contextmanager
     def _counted(self, priority: Priority) -> Iterator[None]:
@@ -140,11 +147,12 @@ class Dispatcher:
             request.limits.arrived_s,
             clock=request.limits.clock,
             on_gap=self._metrics.inter_token.observe,
-            on_pause=lambda pause_s: self._note_pause(journey, pause_s),
+            on_pause=lambda pause_s: self._chronicle.pause(journey, pause_s),
         )
         choices = RunningChoices(counts or new_counts(request.sampling.n), request.resume)
         attempts = Attempts(self._fleet, self._rules, request.first_part)
-        journey = Journey(request, choices, attempts, clock, place, self._evacuation)
+        others = Others(self._evacuation, self._admission.preemption)
+        journey = Journey(request, choices, attempts, clock, place, others)
         try:
             yield journey
         finally:
@@ -188,51 +196,28 @@ class Dispatcher:
 
     async def _go_on(self, journey: Journey, tried: WorkerKey, error: SplitserveError) -> Decision:
         """Where it goes on. Raises what the client is told where that is nowhere."""
+        if isinstance(error, GaveWay):
+            return await self._come_again(journey, error)
         cause = journey.attempts.cause_of(error)
         journey.go_on(tried, error)
         if journey.attempts.waits_for_others:
             await self._wait_for_another(journey)
         await self._share.breathe()  # a worker that is lost lets go of many at once
         decision = await self._decide(journey)
-        self._note_gone_on(journey, tried, cause, error)
+        self._chronicle.gone_on(journey, tried, cause, error)
         return decision
+
+    async def _come_again(self, journey: Journey, error: GaveWay) -> Decision:
+        """It waits for another place. Raises Hopeless where there is none in time."""
+        self._chronicle.gave_way(journey, error)
+        journey.comes_again(await self._placed(journey.request, journey.bill))
+        return await self._decide(journey)
 
     async def _wait_for_another(self, journey: Journey) -> None:
         request = journey.request
         await self._fleet.wait_until(
             lambda: self._desk.has_place(request, journey.attempts.excluded),
             request.limits.to_first_token,
-        )
-
-    def _note_gone_on(
-        self, journey: Journey, tried: WorkerKey, cause: str, error: SplitserveError
-    ) -> None:
-        facts = {
-            "request_id": journey.request_id,
-            "worker_id": tried.worker_id,
-            "code": cause,
-            "error": error.message,
-        }
-        if journey.has_moved:
-            self._metrics.continued.labels(cause).inc()
-            num_tokens = journey.request.num_begun_tokens
-            _log.warning("an answer goes on with another worker", num_tokens=num_tokens, **facts)
-        else:
-            self._metrics.retries.inc()
-            _log.warning(
-                "a worker failed before the first token; the request goes to another worker",
-                **facts,
-            )
-
-    def _note_pause(self, journey: Journey, pause_s: float) -> None:
-        self._metrics.pause.observe(pause_s)
-        worker = journey.worker
-        _log.info(
-            "an answer has gone on",
-            request_id=journey.request_id,
-            worker_id=worker.worker_id if worker is not None else None,
-            num_tokens=journey.request.num_begun_tokens,
-            pause_ms=round(pause_s * 1000, 1),
         )
 
     def _complete(
@@ -266,12 +251,7 @@ class Dispatcher:
         self, decision: Decision, journey: Journey, error: SplitserveError
     ) -> Completed:
         """The text is complete and its worker lost, or late: what is known here has to do."""
-        _log.warning(
-            "the answer is complete, but without its worker's usage and timing",
-            request_id=decision.request_id,
-            code=status_of(error).code,
-            error=error.message,
-        )
+        self._chronicle.unheard(journey, error)
         usage, worker = journey.summed_up_alone(decision.route.decode.worker_id)
         return self._ended_well(decision, journey, usage, worker)
 

@@ -25,6 +25,23 @@ class Prospect(Protocol):
         ...
 
 
+class Room(Protocol):
+    """What the fleet can hold."""
+
+    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
+        """A part of it; None: not now."""
+        ...
+
+    @property
+    def free_in_s(self) -> float | None:
+        """After a no: when there may be room, if nothing is heard before."""
+        ...
+
+    def is_used(self) -> None:
+        """Once for each part: its request is at its workers, or goes nowhere."""
+        ...
+
+
 class Unreserved:
     """A Room that has no end: requests wait at the workers."""
 

@@ -10,7 +10,7 @@ are the router's own and notice nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cluster.errors import SplitserveError
 from cluster.generation import Timing, Usage
@@ -18,6 +18,7 @@ from cluster.identity import WorkerKey
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import Attempts, MovedOn
 from router.dispatch.evacuation import Evacuation
+from router.dispatch.preemption import GaveWay, Preemption
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import RunningRequest
@@ -29,9 +30,19 @@ from router.dispatch.stream import (
     RoutedRequest,
 )
 from router.dispatch.time_limits import NothingCame
+from router.fairness.shares import Bill
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import HeldRoom
 from router.telemetry.decisions import Decision
+from router.tenants.priority import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Who else may have a request leave its workers; of a router."""
+
+    evacuation: Evacuation
+    preemption: Preemption
 
 
 class Journey:
@@ -44,7 +55,7 @@ class Journey:
         attempts: Attempts,
         clock: RequestClock,
         place: AdmissionLease,
-        evacuation: Evacuation,
+        others: Others,
     ) -> None:
         self.request = request
         """As the next worker gets it."""
@@ -52,13 +63,16 @@ class Journey:
         self.attempts = attempts
         self.clock = clock
         self._place = place
-        self._evacuation = evacuation
+        self._evacuation = others.evacuation
+        self._preemption = others.preemption
         self._limits = request.limits
         self._first_sent = request
         """As its first worker had it."""
         self._run: RunningRequest | None = None
         self._sent = request
         """As the worker has it that has it now."""
+        self._has_come = False
+        """Its first tokens have, read or not."""
         self._has_token_here = False
         """Of that worker, read by the client."""
         self._cost: PromptCost | None = None
@@ -72,6 +86,16 @@ class Journey:
     def request_id(self) -> str:
         """The router's."""
         return self.request.request_id
+
+    @property
+    def priority(self) -> Priority:
+        """Its class."""
+        return self.request.priority
+
+    @property
+    def bill(self) -> Bill:
+        """What its tenant pays, for all of its places."""
+        return self._place.bill
 
     @property
     def worker(self) -> WorkerKey | None:
@@ -111,21 +135,21 @@ class Journey:
         self._decision = decision
 
     def over(self) -> None:
-        """Nobody asks for it any more. A prompt that was not computed to its end is charged as far
-        as it can have been; idempotent."""
+        """Nobody asks for it any more; idempotent."""
         self._evacuation.forget(self)
-        if self._cost is None and self._decision is not None and not self.clock.has_token:
-            computed, cached = self._decision.work_in(self.clock.since_dispatch_ms)
-            self._place.bill.prompt(computed=computed, cached=cached)
-            self._decision = None
+        self._preemption.remove(self)
+        self._place.release()
+        self._bill_what_was_done()
 
     def run_by(self, run: RunningRequest, request: RoutedRequest) -> None:
         """A worker has it, as `request` says."""
         self._run, self._sent, self._has_token_here = run, request, False
         self.choices.run_by(run)
+        self._preemption.add(self)
 
     def computed(self, cost: PromptCost) -> None:
         """See RunFollower."""
+        self._has_come = True
         self._cost = self._cost or cost
         num_cached = self._cost.cached_tokens
         num_computed = self._first_sent.num_known_tokens - num_cached
@@ -133,11 +157,14 @@ class Journey:
 
     def has_tokens(self) -> None:
         """See RunFollower."""
+        self._has_come = True
+        self._preemption.remove(self)
         self._evacuation.has_arrived(self)
         self._place.computed()
 
     def ended(self, error: SplitserveError | None) -> None:
         """See RunFollower. What goes on elsewhere keeps its place in the router."""
+        self._preemption.remove(self)
         if error is not None and not self.choices.are_over and self._run is not None:
             self.attempts.judge(self._run.decode, error)
         if error is None or self.choices.are_over or not self.attempts.may_go_on(error):
@@ -164,6 +191,30 @@ class Journey:
         if self._run is not None:
             self._run.leave(_moved())
 
+    def may_give_way(self) -> bool:
+        """See Preemptible. Scores of the prompt come before the first token."""
+        if self._run is None or self._has_come or not self._place.is_held:
+            return False
+        if self.choices.have_begun or self.request.sampling.prompt_logprobs is not None:
+            return False
+        return self.attempts.may_give_way
+
+    def give_way(self, to: Priority) -> None:
+        """See Preemptible."""
+        assert self._run is not None
+        worker, waited_ms = self._run.decode.worker_id, self.clock.since_dispatch_ms
+        note = f"gave its place at {worker} to class {to} after {waited_ms:.0f} ms"
+        self.notes += (note,)
+        self._bill_what_was_done()
+        self.attempts.gave_way(self._run.decode)
+        self._run.leave(GaveWay(note))
+        self._place.release()
+
+    def comes_again(self, place: AdmissionLease) -> None:
+        """It has another place, after it gave way."""
+        self._place = place
+        self.request = replace(self.request, attempt=self.request.attempt + 1)
+
     def go_on(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The next worker gets what is left of it. Raises why there is none."""
         goes_on = self._place.is_held and self.attempts.may_go_on(error)
@@ -187,6 +238,13 @@ class Journey:
         """The same where that worker's word will not come."""
         usage = Usage(len(self.request.token_ids), self.choices.num_tokens, cached_tokens=0)
         return self._with_first_cost(usage, Timing(decode_worker=decode_worker))
+
+    def _bill_what_was_done(self) -> None:
+        """A prompt that was not computed to its end is charged as far as it can have been."""
+        if self._cost is None and self._decision is not None and not self.clock.has_token:
+            computed, cached = self._decision.work_in(self.clock.since_dispatch_ms)
+            self.bill.prompt(computed=computed, cached=cached)
+            self._decision = None
 
     def _note_tokens(self, choice: int, num_tokens: int) -> None:
         if not self.clock.has_token:

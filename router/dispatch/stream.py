@@ -59,6 +59,8 @@ class RoutedRequest:
     tenant_salt: str = ""
     """The tenant and the client's own salt; keeps prefix caches apart, and does nothing else."""
     limits: TimeLimits
+    attempt: int = 1
+    """Counted where a worker may have it twice: each has a name of its own there."""
     resume: tuple[BegunChoice, ...] = ()
     """Of an answer that goes on: the choices that are not over, and the tokens that they have."""
     first_part: FirstPart | None = None
@@ -74,6 +76,11 @@ class RoutedRequest:
         if len(self.resume) == 1:
             known = known + self.resume[0].token_ids
         object.__setattr__(self, "packed", pack_tokens(known))
+
+    @property
+    def attempt_id(self) -> str:
+        """What workers know it by. No other request is called so: ids have no tilde."""
+        return self.request_id if self.attempt == 1 else f"{self.request_id}~{self.attempt}"
 
     @property
     def num_choices(self) -> int:

@@ -94,6 +94,15 @@ class HeldRoom:
         """True where it has its part of that one, or could."""
         return self._room is room or room.has(self._need)
 
+    def makes_room_for(self, need: Need) -> bool:
+        """True where that fits at its worker once this is released."""
+        if self._room is None:
+            return False
+        self._count(-1)
+        fits = self._room.has(need)
+        self._count(1)
+        return fits
+
     def move(self, room: WorkerRoom | None) -> None:
         """To the worker that gets the request, whether that has room or not."""
         if room is self._room and not self._is_computed:

@@ -26,6 +26,12 @@ class ClassMetrics:
             ["class", "reason"],
             registry=registry,
         )
+        self._gave_way = Counter(
+            "splitserve_preempted_requests",
+            "Requests that gave their place to a higher class before their first token, by class",
+            ["class"],
+            registry=registry,
+        )
         ttft = Histogram(
             "splitserve_class_ttft_seconds",
             "Arrival at the router until the first token left it, by class",
@@ -65,6 +71,10 @@ class ClassMetrics:
         self._prompt[priority].inc(usage.prompt_tokens)
         self._cached[priority].inc(usage.cached_tokens)
         self._completion[priority].inc(usage.completion_tokens)
+
+    def gave_way(self, priority: Priority) -> None:
+        """A request left its workers for one of a higher class."""
+        self._gave_way.labels(priority).inc()
 
     def refused(self, priority: Priority, error: NotReady) -> None:
         """By the router, before anything was spent."""

@@ -34,6 +34,7 @@ from tests.router.planes import PAIRING, member_of
 
 TOKEN_MS = 0.1
 """Of a prompt."""
+CHUNK_TOKENS = 512
 STEP_MS = 20.0
 HANDOFF_MS = 5.0
 NUM_SEATS = 16
@@ -60,7 +61,9 @@ class SimulatedPrefill:
             self.wakes.clear()
             while self.waiting:
                 num_tokens, done = self.waiting[0]
-                await asyncio.sleep(num_tokens * TOKEN_MS / 1000)
+                while num_tokens > 0 and not done.done():  # it is let be when nobody wants it
+                    await asyncio.sleep(min(CHUNK_TOKENS, num_tokens) * TOKEN_MS / 1000)
+                    num_tokens -= CHUNK_TOKENS
                 self.waiting.popleft()
                 if not done.done():
                     done.set_result(None)
