@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
-import zmq
 import zmq.asyncio
-from zmq.utils.monitor import parse_monitor_message
 
 from cluster.cache_change import CacheChange
 from cluster.deadline import Deadline
 from cluster.kv_events.keys import ReaderKeys
 from cluster.kv_events.replay import ReplayMessage, ask
+from cluster.kv_events.subscription import Subscription
 from cluster.kv_events.wire import (
     END,
     MAX_MESSAGE_BYTES,
@@ -37,7 +36,6 @@ from cluster.process.loop_share import LoopShare
 
 RETRY_S = 1.0
 RECEIVE_QUEUE_MESSAGES = 100_000
-_CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _MALFORMED = (ValueError, OverflowError, msgspec.DecodeError)
 
 _log = get_logger("kv_events")
@@ -107,40 +105,26 @@ class KvEventSubscriber:
     async def run(self, context: zmq.asyncio.Context) -> None:
         """Follows until cancelled; an unreachable worker is tried again and again. The sockets are
         closed at the end, the context is the caller's."""
-        sub: zmq.asyncio.Socket = context.socket(zmq.SUB)
-        monitor: zmq.asyncio.Socket | None = None
-        try:
-            sub.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-            sub.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MESSAGES)
-            sub.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            monitor = sub.get_monitor_socket(_CONNECTED)
-            sub.setsockopt_string(zmq.SUBSCRIBE, self._addresses.topic)
-            if self._addresses.keys is not None:
-                self._addresses.keys.put_on(sub)
-            sub.connect(self._addresses.pub)
-            await self._follow(context, sub, monitor)
-        finally:
-            sub.disable_monitor()
-            sub.close(linger=0)
-            if monitor is not None:
-                monitor.close(linger=0)
+        told = self._addresses
+        with Subscription.open(
+            context,
+            told.pub,
+            told.topic,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_unread_messages=RECEIVE_QUEUE_MESSAGES,
+            keys=told.keys,
+        ) as subscription:
+            await self._follow(context, subscription)
 
-    async def _follow(
-        self, context: zmq.asyncio.Context, sub: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket
-    ) -> None:
-        poller = zmq.asyncio.Poller()
-        poller.register(sub, zmq.POLLIN)
-        poller.register(monitor, zmq.POLLIN)
+    async def _follow(self, context: zmq.asyncio.Context, subscription: Subscription) -> None:
         self._next_resync = Deadline.after(self._retry_s)
         while True:
             is_behind = self._state is FollowState.BEHIND
-            ready = dict(await poller.poll(self._next_resync.remaining_ms if is_behind else None))
-            if monitor in ready:
-                parse_monitor_message(await monitor.recv_multipart())
-            if monitor in ready or (is_behind and self._next_resync.has_passed):
+            heard = await subscription.wait(self._next_resync if is_behind else Deadline.never())
+            if heard.connected or (is_behind and self._next_resync.has_passed):
                 await self._resync(context)
-            if sub in ready:
-                await self._take(context, await sub.recv_multipart())
+            if heard.has_message:
+                await self._take(context, await subscription.receive())
 
     async def _take(self, context: zmq.asyncio.Context, frames: list[bytes]) -> None:
         if self._state is FollowState.BEHIND:

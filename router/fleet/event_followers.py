@@ -20,6 +20,8 @@ from cluster.membership.member import Member
 from cluster.membership.memory import MAX_MEMBERS
 from cluster.process.background import Background, Work, cancel
 from cluster.process.loop_share import LoopShare
+from router.engine_events.follower import EngineEventFollower
+from router.engine_events.source import EngineEventSource
 from router.fleet.guessed_cache import GuessedCache
 from router.fleet.member import FleetMember
 from router.index.prefix_index import PrefixIndex
@@ -32,7 +34,7 @@ _log = get_logger("fleet")
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """An EventListener: one worker's events into the index."""
+    """An EngineEventListener: one worker's events into the index."""
 
     worker: WorkerKey
     index: PrefixIndex
@@ -50,6 +52,9 @@ class _Listener:
     def note_resync(self) -> None:
         self.metrics.event_resyncs.inc()
 
+    def note_left_out(self, why: str, num_blocks: int) -> None:
+        self.metrics.events_left_out.labels(why).inc(num_blocks)
+
 
 class EventFollowers:
     """All calls from the event loop; `close` at the end."""
@@ -61,6 +66,8 @@ class EventFollowers:
         self._share = LoopShare()
         self._context: zmq.asyncio.Context | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._engines: dict[WorkerKey, EngineEventSource] = {}
+        """Of members that are engines of another kind."""
         self._sweeper: asyncio.Task[None] | None = None
         self._has_departed = asyncio.Event()
 
@@ -69,6 +76,11 @@ class EventFollowers:
         follower that fails starts again, and learns everything anew."""
         self._index.add_worker(member.key, member.pairing.block_size_tokens)
         return self._start(member)
+
+    def follow_engine(self, member: Member, source: EngineEventSource) -> asyncio.Task[None]:
+        """As `follow`, where the member stands for an engine of another kind."""
+        self._engines[member.key] = source
+        return self.follow(member)
 
     def guess(self, member: Member) -> GuessedCache:
         """A worker that has a cache and no events: what it serves is all that the index learns."""
@@ -91,6 +103,7 @@ class EventFollowers:
 
     def forget(self, worker: WorkerKey) -> None:
         """The index knows nothing more of a worker; the room of its blocks comes in slices."""
+        self._engines.pop(worker, None)
         self._index.remove_worker(worker)
         self._start_sweep()
 
@@ -135,10 +148,11 @@ class EventFollowers:
     async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
         listener = _Listener(member.key, self._index, self._metrics, self._start_sweep)
         listener.apply(CacheChange(cleared=True))  # whatever one before this one had believed
-        addresses = EventAddresses(
-            member.kv_events_address, member.kv_replay_address, keys=_keys_of(member)
-        )
-        await KvEventSubscriber(addresses, listener, share=self._share).run(context)
+        source = self._engines.get(member.key)
+        if source is None:
+            await KvEventSubscriber(_addresses_of(member), listener, share=self._share).run(context)
+        else:
+            await EngineEventFollower(source, listener, share=self._share).run(context)
 
     def _open_context(self) -> zmq.asyncio.Context:
         if self._context is None:
@@ -147,7 +161,8 @@ class EventFollowers:
         return self._context
 
 
-def _keys_of(member: Member) -> ReaderKeys | None:
-    if not (member.kv_events_key and member.kv_reader_secret):
-        return None
-    return ReaderKeys(member.kv_events_key, member.kv_reader_secret)
+def _addresses_of(member: Member) -> EventAddresses:
+    keys = None
+    if member.kv_events_key and member.kv_reader_secret:
+        keys = ReaderKeys(member.kv_events_key, member.kv_reader_secret)
+    return EventAddresses(member.kv_events_address, member.kv_replay_address, keys=keys)

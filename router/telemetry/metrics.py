@@ -92,6 +92,11 @@ class RouterMetrics:
         self.event_orphans = self._counter(
             "kv_event_orphan_blocks", "Stored blocks that fitted nothing the index knows"
         )
+        self.events_left_out = self._counter(
+            "kv_event_left_out_blocks",
+            "Blocks in other engines' KV events that the index is not told of, by reason",
+            "reason",
+        )
 
     def watch_queue(self, num_queued: Callable[[], int], num_running: Callable[[], int]) -> None:
         """Requests waiting and running."""

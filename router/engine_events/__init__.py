@@ -1,0 +1,1 @@
+"""KV events of other engines, in words of our own index."""
