@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -40,13 +40,12 @@ from router.front.operator_prompts import OperatorPrompts
 from router.front.pipeline import CompletionPipeline
 from router.front.readiness import FrontReadiness
 from router.front.served_model import ServedModel
+from router.front.tenancy import Tenancy
 from router.front.text_work import TextWork
 from router.grpc_front.grpc_door import GrpcDoor, GrpcPort
 from router.grpc_front.public_port import PublicPort
 from router.store.shared_store import SharedStore
-from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.store_metrics import watch_store
-from router.tenants.keyring import FileKeyring, Keyring, OpenDoor
 
 STOP_GRACE_S = 1.0
 """For streams whose last message is being written."""
@@ -109,8 +108,10 @@ class RouterProcess:
         world: World,
         *,
         store: SharedStore | None = None,
+        num_routers: Callable[[], int] = lambda: 1,
     ) -> None:
-        """`store`: None where this router shares nothing with others."""
+        """`store`: None where this router shares nothing with others. `num_routers`: how many there
+        are, with this one."""
         check_router(options)
         if warning := warning_of_strangers(options):
             _log.warning(warning)
@@ -126,8 +127,7 @@ class RouterProcess:
         )
         self._texts = texts
         self._store = store
-        limited = LimitMetrics(workers.registry)
-        self._keyring = _keyring_of(options, world, limited)
+        self._tenancy = Tenancy(options, world, workers.registry, store, num_routers)
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         self._door = DoorContext(
@@ -141,7 +141,7 @@ class RouterProcess:
                 between_tokens_s=options.stream_timeout_s,
                 clock=world.clock,
             ),
-            keyring=self._keyring,
+            keyring=self._tenancy.keyring,
             ignores_unknown=options.ignores_unknown_fields,
             chance=world.chance,
         )
@@ -188,8 +188,7 @@ class RouterProcess:
             watch_store(self._store, self._workers.registry)
             background.keep("shared store", self._store.run)
         background.need("signs of life", report_life(self._world.sleep))
-        if isinstance(self._keyring, FileKeyring):
-            background.keep("API keys", self._keyring.follow)
+        self._tenancy.start(background)
         background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
@@ -250,15 +249,6 @@ def _port_of(options: RouterOptions, descriptors: Descriptors) -> PublicPort:
         max_streams=descriptors.http,
         max_connections=descriptors.grpc // (1 if options.fleet_port is None else 2),
     )
-
-
-def _keyring_of(options: RouterOptions, world: World, limited: LimitMetrics) -> Keyring:
-    """Raises ConfigError for a file of keys that cannot be read."""
-    if options.api_keys is None:
-        return OpenDoor()
-    path = Path(options.api_keys).expanduser()
-    on_refusal = limited.refused
-    return FileKeyring(path, clock=world.clock, sleep=world.sleep, on_refusal=on_refusal)
 
 
 def _bodies_of(options: RouterOptions, world: World) -> BodyAccount:

@@ -92,6 +92,16 @@ class LimitMetrics:
             registry=registry,
         )
 
+        self._alone = Counter(
+            "splitserve_limits_alone",
+            "Requests that counted at this router alone: the store that routers share was away",
+            registry=registry,
+        )
+
+    def counted_alone(self) -> None:
+        """By the router's own part of the limits."""
+        self._alone.inc()
+
     def refused(self, priority: Priority, kind: LimitKind) -> None:
         """Before anything was spent."""
         self._refusals.labels(priority, kind).inc()

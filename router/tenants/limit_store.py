@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,12 +39,29 @@ class LimitStore(Protocol):
         ...
 
 
-class MemoryLimits:
-    """The LimitStore of one router: four numbers a key, for as long as the router runs."""
+MAX_STATES = 65_536
+"""Over so many those that are over are dropped: a rate's once all is due, a budget's period."""
 
-    def __init__(self, clock: Clock) -> None:
+
+class MemoryLimits:
+    """The LimitStore of one router."""
+
+    def __init__(self, clock: Clock, states: Mapping[str, State] | None = None) -> None:
+        """`states`: to begin with, by the limits' keys."""
         self._clock = clock
-        self._states: dict[str, State] = {}
+        self._states = dict(states or {})
+
+    @property
+    def states(self) -> Mapping[str, State]:
+        """By the limits' keys, on its clock."""
+        return self._states
+
+    def hear(self, states: Mapping[str, State]) -> None:
+        """These count from now on."""
+        self._states.update(states)
+        if len(self._states) > MAX_STATES:
+            now_s = self._clock()
+            self._states = {key: each for key, each in self._states.items() if each[0] > now_s}
 
     async def take(self, charges: Sequence[Charge]) -> Shortage | None:
         """See LimitStore."""
@@ -61,10 +78,13 @@ class MemoryLimits:
     def settle(self, charges: Sequence[Charge]) -> None:
         """See LimitStore."""
         now_s, states = self._clock(), self._states
-        for limit, amount in charges:
-            if amount:
-                before = states.get(limit.key, UNTOUCHED)
-                states[limit.key] = limit.taken(before, amount, now_s)
+        self.hear(
+            {
+                limit.key: limit.taken(states.get(limit.key, UNTOUCHED), amount, now_s)
+                for limit, amount in charges
+                if amount
+            }
+        )
 
     def left(self, limit: Limit) -> Left:
         """See LimitStore."""
