@@ -131,7 +131,7 @@ class FleetPlane:
     def _new_admission(self, options: RouterOptions, world: World) -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
-        room = FleetRoom(self.fleet) if options.reserve_room else Unreserved()
+        room = FleetRoom(self.fleet, world.clock) if options.reserve_room else Unreserved()
         admission = Admission(*limits, room=room, clock=world.clock)
         self.fleet.changes.watch(admission.look)
         self.store.watch(lambda change: admission.look())

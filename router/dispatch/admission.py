@@ -7,8 +7,9 @@
                 |--> QueueFull         no room in line, or it made room for another one
                 '--> cancelled         the client left
 
-A place is one of the router's, and a part of what the fleet can hold. So the queue is here, where
-tenants have shares, and not in engines.
+A place is one of the router's, and a part of what the fleet can hold. Who needs more of it than
+there is has a worker kept for it (router/dispatch/kept_worker.py), and others pass. So the queue is
+here, where tenants have shares, and not in engines.
 """
 
 from __future__ import annotations
@@ -16,45 +17,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cluster.deadline import Clock, Deadline
-from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
-from cluster.retry_after import DEFAULT_RETRY_AFTER_S
+from cluster.errors import DeadlineExceeded
 from router.dispatch.admission_lease import AdmissionLease
-from router.dispatch.fleet_room import Prospect, Room
-from router.dispatch.outlook import Outlook
+from router.dispatch.asked import Asked
+from router.dispatch.fleet_room import Lack, Room
+from router.dispatch.in_line import InLine
 from router.dispatch.pace import Pace
 from router.dispatch.preemption import Preemption, is_soon
-from router.fairness.line import Line, Ticket
+from router.dispatch.turned_away import queue_full, too_late
+from router.fairness.line import Line
 from router.fairness.shares import Bill, Shares
 from router.fleet.worker_room import HeldRoom, Need
 from router.tenants.priority import NUM_LEVELS, Priority
 
 LOOK_INTERVAL_S = 0.001
 """At least, between two looks that nothing was heard before."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Asked:
-    """A request at the door."""
-
-    tenant: str = ""
-    priority: Priority = Priority.STANDARD
-    weight: float = 1.0
-    deadline: Deadline
-    """Of its first token."""
-    need: Need
-    prospect: Prospect
-    bill: Bill | None = None
-    """Of one that had a place before, and gave it up: it comes into the line whether that is full
-    or not, and is not turned away at once."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Waiter(Ticket):
-    asked: Asked
-    place: asyncio.Future[AdmissionLease]
+MAX_BEHIND = 32
+"""That are asked at a look whether they fit where the first in line does not: some 2 us each."""
 
 
 class Admission:
@@ -131,25 +112,60 @@ class Admission:
 
     def _look(self) -> None:
         while (waiter := self._first()) is not None:
-            try:
-                if not self._serve(waiter):
-                    return
-            except Exception as error:
-                self._line.remove(waiter)
-                waiter.place.set_exception(error)
+            if not self._is_served(waiter, self._room_made_for):
+                self._let_pass(waiter)
+                return
 
-    def _first(self) -> _Waiter | None:
+    def _is_served(self, waiter: InLine, room_for: Callable[[Asked], HeldRoom | None]) -> bool:
+        """True also for one that failed."""
+        try:
+            return self._serve(waiter, room_for(waiter.asked))
+        except Exception as error:
+            self._remove(waiter)
+            waiter.place.set_exception(error)
+            return True
+
+    def _let_pass(self, first: InLine) -> None:
+        """It needs more than there is, and less is there: who needs less has it, if that does not
+        delay the first."""
+        if not self._lacks_room_for(first.asked.need):
+            return
+        self._room.keep_for(first.asked)
+        too_large = [first.asked.need]
+        for waiter in self._line.in_order(MAX_BEHIND):
+            assert isinstance(waiter, InLine)
+            need = waiter.asked.need
+            if waiter.place.done() or any(need.exceeds(each) for each in too_large):
+                continue
+            if not self._is_served(waiter, self._room_for):
+                if not self._lacks_room_for(need):
+                    return
+                too_large.append(need)
+
+    def _lacks_room_for(self, need: Need) -> bool:
+        """True where a smaller one may have room."""
+        if self._num_running >= self._max_running:
+            return False
+        lacks = self._room.lacks
+        return lacks in (Lack.BLOCKS, Lack.KEPT) or (lacks is Lack.SEATS and need.num_seqs > 1)
+
+    def _first(self) -> InLine | None:
         """Of those who still want a place: who leaves is in line until its next step."""
         while (waiter := self._line.first()) is not None:
-            assert isinstance(waiter, _Waiter)
+            assert isinstance(waiter, InLine)
             if not waiter.place.done():
                 return waiter
-            self._line.remove(waiter)
+            self._remove(waiter)
         return None
 
-    def _serve(self, waiter: _Waiter) -> bool:
+    def _remove(self, waiter: InLine) -> None:
+        """Out of the line, out of turn; idempotent."""
+        self._line.remove(waiter)
+        self._room.let_go(waiter.asked)
+
+    def _serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
         """False where there is no room for it now."""
-        if (hold := self._room_made_for(waiter.asked)) is None:
+        if hold is None:
             self._look_in(self._room.free_in_s)
             return False
         try:
@@ -159,6 +175,7 @@ class Admission:
             hold.release()
             self._room.is_used()
             raise
+        self._room.let_go(waiter.asked)
         self._pace.granted()
         waiter.place.set_result(lease)
         return True
@@ -172,12 +189,13 @@ class Admission:
     def _room_for(self, asked: Asked) -> HeldRoom | None:
         if self._num_running >= self._max_running:
             return None
-        return self._room.take(asked.need, asked.prospect)
+        return self._room.take(asked)
 
     def _room_made_for(self, asked: Asked) -> HeldRoom | None:
         """Also by others who give way."""
         hold, is_full = self._room_for(asked), self._num_running >= self._max_running
-        if hold is not None or (not is_full and is_soon(self._room.free_in_s)):
+        is_near = is_soon(self._room.free_in_s) or self._room.lacks is Lack.KEPT
+        if hold is not None or (is_near and not is_full):
             return hold
         return self.preemption.room_for(
             asked.priority, asked.need, is_full=is_full, look=lambda: self._room_for(asked)
@@ -199,16 +217,10 @@ class Admission:
         return self._lease(asked, hold)
 
     async def _wait(self, asked: Asked) -> AdmissionLease:
-        waiter = _Waiter(
-            tenant=asked.tenant,
-            level=asked.priority.level,
-            weight=asked.weight,
-            due_s=asked.deadline.at_s,
-            asked=asked,
-            place=asyncio.get_running_loop().create_future(),
-        )
+        waiter = InLine.of(asked)
         gives_way = self._gives_way_to(waiter)
-        outlook = self._foretold(waiter)
+        gap_s = self._pace.gap_s or 0.0
+        outlook = waiter.foretold((self._line.num_before(waiter) + 1) * gap_s)
         if gives_way is not None:
             self._turn_away(gives_way)
         self._line.add(waiter)
@@ -219,63 +231,44 @@ class Admission:
                 return await waiter.place
         except TimeoutError:
             self._withdraw(waiter)
-            raise self._too_late(outlook) from None
+            raise too_late(self.wait_s, outlook) from None
         except BaseException:
             self._withdraw(waiter)
             raise
 
-    def _foretold(self, waiter: _Waiter) -> Outlook | None:
-        """What it will take once it has a place. Raises Hopeless."""
-        wait_s = (self._line.num_before(waiter) + 1) * (self._pace.gap_s or 0.0)
-        outlook = waiter.asked.prospect.outlook()
-        if waiter.asked.bill is not None:
-            return outlook
-        behind = (outlook or Outlook()).after(1000 * wait_s)
-        retry_after_s = max(DEFAULT_RETRY_AFTER_S, wait_s)
-        behind.check(behind.most_ms, waiter.asked.deadline, retry_after_s)
-        return outlook
-
-    def _gives_way_to(self, newcomer: _Waiter) -> _Waiter | None:
+    def _gives_way_to(self, newcomer: InLine) -> InLine | None:
         """Who leaves the line for it; None: there is room for all. Raises QueueFull where it would
         be itself, before anything is computed for it."""
-        if self._line.num_waiting < self._max_queued or newcomer.asked.bill is not None:
+        if newcomer.asked.bill is not None:
+            return None
+        if self._line.num_waiting < self._max_queued or self._has_spare:
             return None
         last = self._line.last(newcomer)
         if last is newcomer:
-            raise self._full()
-        assert isinstance(last, _Waiter)
+            raise queue_full(self._line.num_waiting, self.wait_s)
+        assert isinstance(last, InLine)
         return last
 
-    def _turn_away(self, waiter: _Waiter) -> None:
-        self._line.remove(waiter)
+    @property
+    def _has_spare(self) -> bool:
+        """True where those above the limit wait for their turn alone, and not for seats."""
+        num_above = self._line.num_waiting - self._max_queued
+        num_places = self._max_running - self._num_running
+        num_seats = self._room.num_spare
+        return num_above < (num_places if num_seats is None else min(num_places, num_seats))
+
+    def _turn_away(self, waiter: InLine) -> None:
+        self._remove(waiter)
         if not waiter.place.done():
-            waiter.place.set_exception(self._full())
+            waiter.place.set_exception(queue_full(self._line.num_waiting, self.wait_s))
 
-    def _full(self) -> QueueFull:
-        wait_s = max(DEFAULT_RETRY_AFTER_S, self.wait_s)
-        return QueueFull(
-            f"{self._line.num_waiting} requests wait, which is the limit; try again in "
-            f"{wait_s:.0f} s, or raise --max-queued-requests",
-            retry_after_s=wait_s,
-        )
-
-    def _too_late(self, outlook: Outlook | None) -> Hopeless:
-        """It waited until there was no time left for the rest of it."""
-        error = Hopeless(
-            "the request has waited until its deadline was too near for the rest of it: come again "
-            "later, allow more time, or add workers",
-            retry_after_s=max(DEFAULT_RETRY_AFTER_S, self.wait_s),
-        )
-        error.details = None if outlook is None else outlook.details
-        return error
-
-    def _withdraw(self, waiter: _Waiter) -> None:
+    def _withdraw(self, waiter: InLine) -> None:
         """Out of the line; a place that was granted in the same moment goes on to the next. And who
         was behind it may find room where it did not."""
         place = waiter.place
         if place.done() and not place.cancelled() and place.exception() is None:
             place.result().release()
-        self._line.remove(waiter)
+        self._remove(waiter)
         self.look()
 
     def lease_used(self) -> None:

@@ -1,55 +1,78 @@
 """Whether the fleet has room for one more request: a seat and blocks at a decode worker, and a turn
-at who computes its prompt. Asked with --reserve-room alone.
+at who computes its prompt. Asked unless --no-reserve-room is said.
 """
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable
 from typing import Protocol
 
+from cluster.deadline import Clock
 from cluster.identity import Role
-from router.dispatch.outlook import Outlook
+from router.dispatch.asked import Asked
+from router.dispatch.kept_worker import KeptWorker
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import NOTHING, HeldRoom, Need
 
 
-class Prospect(Protocol):
-    """What would become of a request that waits. Looked into only where it has to."""
+class Lack(enum.StrEnum):
+    """Why a request waits."""
 
-    def is_local(self) -> bool:
-        """True where nobody but a decode worker would compute the prompt."""
-        ...
-
-    def outlook(self) -> Outlook | None:
-        """Once it has a place; None: nothing can be foretold. Raises what it would be told then."""
-        ...
+    PLACES = "as many requests run as --max-running-requests allows"
+    SEATS = "no decode worker has a seat for it"
+    BLOCKS = "no decode worker with a seat has the KV blocks for it"
+    KEPT = "the worker that has room is kept for a request that needs more"
+    TURN = "whoever could compute its prompt has others to compute"
 
 
 class Room(Protocol):
     """What the fleet can hold."""
 
-    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
+    lacks: Lack
+    """After a no."""
+    free_in_s: float | None
+    """After a no: when there may be room, if nothing is heard before."""
+
+    def take(self, asked: Asked) -> HeldRoom | None:
         """A part of it; None: not now."""
         ...
 
-    @property
-    def free_in_s(self) -> float | None:
-        """After a no: when there may be room, if nothing is heard before."""
+    def keep_for(self, asked: Asked) -> None:
+        """It is first in line and lacks room: those that pass it do not delay it."""
+        ...
+
+    def let_go(self, asked: Asked) -> None:
+        """It waits no longer; for each that waited, once."""
         ...
 
     def is_used(self) -> None:
         """Once for each part: its request is at its workers, or goes nowhere."""
         ...
 
+    @property
+    def num_spare(self) -> int | None:
+        """Seats that nobody has; None: there is no end of them."""
+        ...
+
 
 class Unreserved:
     """A Room that has no end: requests wait at the workers."""
 
-    free_in_s = None
+    lacks = Lack.PLACES
+    free_in_s: float | None = None
+    num_spare: int | None = 0
 
-    def take(self, need: Need, prospect: Prospect) -> HeldRoom:
+    def take(self, asked: Asked) -> HeldRoom:
         """Holds nothing, wherever it moves."""
         return HeldRoom(NOTHING, None)
+
+    def keep_for(self, asked: Asked) -> None:
+        """Nobody lacks room."""
+
+    def let_go(self, asked: Asked) -> None:
+        """Nothing was kept."""
 
     def is_used(self) -> None:
         """Nothing was counted."""
@@ -59,37 +82,90 @@ class FleetRoom:
     """Of one router. All calls from the event loop. Who takes work is looked up when the fleet has
     changed, and not for every request."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock) -> None:
         self._fleet = fleet
+        self._clock = clock
         self._decode: list[FleetMember] = []
         self._prefill: list[FleetMember] = []
         self._num_granted = 0
         """That have a turn, and are not at their workers yet."""
+        self._kept: KeptWorker | None = None
+        """For one of those who wait."""
+        self.lacks = Lack.PLACES
         self.free_in_s: float | None = None
-        """After `take` said no: when a turn may come free, if nothing is heard before."""
         fleet.changes.watch(self._look_up)
 
-    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
-        """Its part of a worker; None: there is no room now. Where no decode worker is there it
-        holds nothing: the request waits for one elsewhere."""
+    @property
+    def num_spare(self) -> int | None:
+        """See Room."""
+        seats = [item.room.free_seats for item in self._decode]
+        known = [num for num in seats if num is not None]
+        return sum(known) if len(known) == len(seats) else None
+
+    def take(self, asked: Asked) -> HeldRoom | None:
+        """See Room. Where all rest, they are judged as if none did; where no decode worker is there
+        it holds nothing: the request waits for one elsewhere."""
         self.free_in_s = None
-        is_there = False
-        for item in self._decode:
-            if item.takes_work and not item.cooldown.is_resting:
-                is_there = True
-                if item.room.has(need):
-                    return self._granted(need, item) if self._has_turn(prospect) else None
-        return None if is_there else self._granted(need, None)
+        self.lacks = Lack.PLACES
+        trusted = (item for item in self._decode if item.takes_work and item.cooldown.admits)
+        hold = self._part_of(trusted, asked)
+        if hold is None and self.lacks is Lack.PLACES:  # nobody was there
+            hold = self._part_of((item for item in self._decode if item.takes_work), asked)
+        if hold is None and self.lacks is Lack.PLACES:
+            hold = self._granted(asked.need, None)
+        return hold
+
+    def keep_for(self, asked: Asked) -> None:
+        """See Room. Whose worker is kept already has it until it waits no longer."""
+        if self._kept is None:
+            items = [item for item in self._decode if item.takes_work]
+            self._kept = KeptWorker.of(asked, items, self._clock)
+
+    def let_go(self, asked: Asked) -> None:
+        """See Room."""
+        if self._kept is not None and self._kept.asked is asked:
+            self._kept = None
 
     def is_used(self) -> None:
-        """One that was granted is at its workers, or goes nowhere."""
+        """See Room."""
         self._num_granted -= 1
 
-    def _granted(self, need: Need, item: FleetMember | None) -> HeldRoom:
-        self._num_granted += 1
-        return HeldRoom(need, None if item is None else item.room)
+    def _part_of(self, items: Iterable[FleetMember], asked: Asked) -> HeldRoom | None:
+        """Of the first that has room; None: says what they lack, or nothing where none is there."""
+        need = asked.need
+        for item in items:
+            if not item.room.has_seats(need):
+                self._lacks_at_least(Lack.SEATS)
+                continue
+            if self._kept is not None and not self._kept.admits(asked, item):
+                self._lacks_at_least(Lack.KEPT)
+                continue
+            if item.room.has(need):
+                return self._in_turn(asked, item, 0)
+            cached_tokens = asked.prospect.cached_tokens(item.key)
+            if cached_tokens and item.room.has(need, cached_tokens):
+                return self._in_turn(asked, item, cached_tokens)
+            self.lacks = Lack.BLOCKS
+        return None
 
-    def _has_turn(self, prospect: Prospect) -> bool:
+    def _lacks_at_least(self, lack: Lack) -> None:
+        """Unless it is known of another worker that it has a seat."""
+        if self.lacks in (Lack.PLACES, Lack.SEATS):
+            self.lacks = lack
+
+    def _in_turn(self, asked: Asked, item: FleetMember, cached_tokens: int) -> HeldRoom | None:
+        if not self._has_turn(asked):
+            self.lacks = Lack.TURN
+            return None
+        if self._kept is not None:
+            self._kept.passed(item)
+        return self._granted(asked.need, item, cached_tokens)
+
+    def _granted(self, need: Need, item: FleetMember | None, cached_tokens: int = 0) -> HeldRoom:
+        self._num_granted += 1
+        return HeldRoom(need, None if item is None else item.room, cached_tokens)
+
+    def _has_turn(self, asked: Asked) -> bool:
         """Each that is granted takes the turn of one worker that wants a prompt."""
         computing = [item for item in self._prefill if not item.cooldown.is_resting]
         num_free, soonest_ms = 0, None
@@ -102,7 +178,7 @@ class FleetRoom:
             elif free_ms is not None and (soonest_ms is None or free_ms < soonest_ms):
                 soonest_ms = free_ms
         self.free_in_s = None if soonest_ms is None else soonest_ms / 1000
-        return prospect.is_local()
+        return asked.prospect.is_local()
 
     def _look_up(self) -> None:
         self._decode = self._fleet.open(Role.DECODE)

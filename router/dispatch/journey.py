@@ -63,6 +63,7 @@ class Journey:
         self.attempts = attempts
         self.clock = clock
         self._place = place
+        place.hold.makes(lambda: choices.num_relayed_tokens)
         self._evacuation = others.evacuation
         self._preemption = others.preemption
         self._limits = request.limits
@@ -124,7 +125,8 @@ class Journey:
         expected to be computed, where it is the first time."""
         self.attempts.sent(decision.route.decode)
         if self._place.is_held:
-            self.hold.move(None if worker is None else worker.room)
+            cached_tokens = decision.cached_at(decision.route.decode)
+            self.hold.move(None if worker is None else worker.room, cached_tokens)
             turn = None
             if computing is not None and self.hold.takes_turns:
                 turn = computing.prompts.give(decision.route.chosen.cost.prefill_ms)

@@ -59,6 +59,11 @@ class RunningChoices:
         return max((len(self._token_ids[choice]) for choice in self._open), default=0)
 
     @property
+    def num_relayed_tokens(self) -> int:
+        """Over all choices, counted or not."""
+        return sum(map(len, self._token_ids))
+
+    @property
     def num_tokens(self) -> int:
         """Tokens that count, over all choices."""
         return num_tokens_of(self._counts)

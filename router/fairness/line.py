@@ -11,9 +11,11 @@ Pure: places, clocks and futures are its owner's.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from heapq import nsmallest
+from itertools import chain, count, islice, zip_longest
+from operator import attrgetter
 
 from router.fairness.shares import Shares
 
@@ -34,6 +36,7 @@ class Ticket:
     is_gone: bool = field(default=False, init=False)
 
 
+_due_s = attrgetter("due_s")
 _Entry = tuple[float, int, Ticket]
 
 
@@ -74,6 +77,13 @@ class _Class:
         while heap[0][2].is_gone:
             heapq.heappop(heap)
         return heap[0][2]
+
+    def in_order(self, most: int) -> Iterator[Ticket]:
+        """So many of each tenant, tenants in turns."""
+        tenants = self.shares.in_order(self._live)
+        soonest = [nsmallest(most, self.of(tenant), key=_due_s) for tenant in tenants]
+        for turn in zip_longest(*soonest):
+            yield from (ticket for ticket in turn if ticket is not None)
 
     def last(self, newcomer: Ticket | None) -> Ticket:
         """The one due last of whoever has most waiting for its weight; a newcomer of this class is
@@ -139,6 +149,12 @@ class Line:
             return None
         level = self._next_level()
         return None if level is None else self._classes[level].first()
+
+    def in_order(self, most: int) -> list[Ticket]:
+        """So many, about as they will be served: those that pass the first are served as others
+        are."""
+        waiting = chain.from_iterable(each.in_order(most) for each in self._classes)
+        return list(islice(waiting, most))
 
     def serve(self, ticket: Ticket) -> None:
         """It has a place; classes below it have been passed over."""

@@ -37,6 +37,10 @@ class Shares:
         """Whose turn it is; of equals the first. There is at least one."""
         return min(waiting, key=self._counters.of)
 
+    def in_order(self, waiting: Iterable[str]) -> list[str]:
+        """Whose turn it would be, one after the other."""
+        return sorted(waiting, key=self._counters.of)
+
     def served(self, tenant: str) -> None:
         """One of its requests begins."""
         self._level = max(self._level, self._counters.of(tenant))

@@ -3,12 +3,16 @@
     held     by requests of this router, from before their prompts are computed until they end
     others'  what the worker said it has beside those: another router's, or ours that it still ends
 
-Blocks of a prompt that is computed are in the worker's own count; what is held of it then is its
-answer. Where the worker's ranks share its blocks, a request has to fit at one of them as well. A
-worker that has nothing of ours always takes one: what it says of others may be old.
+Nothing counts twice. A prompt that is computed, or is being read, is in the worker's own count, and
+so is each token of an answer that was made: held is what is still to come. What the worker has
+cached of a prompt is taken off it. Where the worker's ranks share its blocks, a request has to fit
+at one of them as well. A worker that has nothing of ours always takes one: what it says of others
+may be old.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -23,6 +27,20 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     answer_tokens: int = 0
     """Over all choices, as long as they will probably get."""
 
+    @property
+    def num_tokens(self) -> int:
+        """Of both."""
+        return self.prompt_tokens + self.answer_tokens
+
+    @property
+    def num_steps(self) -> float:
+        """That decode its answer: its choices go on together."""
+        return self.answer_tokens / max(1, self.num_seqs)
+
+    def exceeds(self, other: Need) -> bool:
+        """True where there is no room for it if there is none for the other one."""
+        return self.num_seqs >= other.num_seqs and self.num_tokens >= other.num_tokens
+
 
 NOTHING = Need(num_seqs=0)
 """Of a request for which nothing is reserved."""
@@ -34,9 +52,13 @@ class WorkerRoom:
     __slots__ = (
         "_block_tokens",
         "_free_tokens",
+        "_holds",
+        "_is_settled",
         "_max_seqs",
         "_others",
+        "_receiving_tokens",
         "_roomiest_tokens",
+        "held_prompt_tokens",
         "held_seqs",
         "held_tokens",
     )
@@ -49,46 +71,147 @@ class WorkerRoom:
         """That fit, evictable blocks included; None before its first word."""
         self._roomiest_tokens = 0
         """Of these, at the rank with the most; all of them where ranks share heads."""
+        self._receiving_tokens = 0
+        """Of prompts that it is reading: not free, and perhaps held as well."""
         self._others = 0
+        self._holds: set[HeldRoom] = set()
+        self._is_settled = True
+        """False where answers may have grown since they were counted."""
         self.held_seqs = 0
         self.held_tokens = 0
+        """Of prompts and answers, that are still to come."""
+        self.held_prompt_tokens = 0
+        """Of these, of prompts."""
+
+    @property
+    def holds(self) -> frozenset[HeldRoom]:
+        """The parts of it that requests of this router have."""
+        return frozenset(self._holds)
+
+    @property
+    def free_seats(self) -> int | None:
+        """Sequences that it would decode beside those there; None: it has not said how many."""
+        return max(0, self._max_seqs - self.held_seqs - self._others) if self._max_seqs else None
 
     def heard(self, load: EngineLoad) -> None:
         """Its word."""
         self._others = max(0, load.num_running + load.num_waiting - self.held_seqs)
+        self._is_settled = False
         if load.total_blocks:
             self._free_tokens = (load.free_blocks + load.cached_blocks) * self._block_tokens
             self._roomiest_tokens = load.room_blocks * self._block_tokens
+            self._receiving_tokens = load.receiving_blocks * self._block_tokens
 
-    def has(self, need: Need) -> bool:
-        """True where one more with that need is not too many."""
+    def has(self, need: Need, cached_tokens: int = 0) -> bool:
+        """True where one more with that need is not too many, so many tokens of its prompt being
+        there."""
         if not self.held_seqs:
             return True
-        if self._max_seqs and self.held_seqs + self._others + need.num_seqs > self._max_seqs:
+        return self.has_seats(need) and self._has_tokens(need, cached_tokens)
+
+    def has_seats(self, need: Need) -> bool:
+        """True where it is not too many sequences, whatever their length."""
+        num_seqs = self.held_seqs + self._others + need.num_seqs
+        return not self._max_seqs or not self.held_seqs or num_seqs <= self._max_seqs
+
+    def would_have(self, need: Need, ended: Need) -> bool:
+        """True where it would have room for that need, had as much of ours ended."""
+        if ended.num_seqs >= self.held_seqs:
+            return True
+        num_seqs = self.held_seqs + self._others - ended.num_seqs + need.num_seqs
+        if self._max_seqs and num_seqs > self._max_seqs:
             return False
+        free_tokens = (self._free_tokens or 0) + ended.num_tokens - self.held_tokens
+        return self._free_tokens is None or need.num_tokens <= free_tokens
+
+    def add(self, hold: HeldRoom) -> None:
+        """By the part itself, once; `remove` takes it away."""
+        self._holds.add(hold)
+        self._count(hold, 1)
+
+    def remove(self, hold: HeldRoom) -> None:
+        """By the part itself."""
+        self._holds.remove(hold)
+        self._count(hold, -1)
+
+    def recount(self, hold: HeldRoom) -> None:
+        """What is still to come of it has changed."""
+        self._count(hold, -1)
+        hold.settle()
+        self._count(hold, 1)
+
+    def _count(self, hold: HeldRoom, sign: int) -> None:
+        self.held_seqs += sign * hold.num_seqs
+        self.held_tokens += sign * (hold.prompt_tokens + hold.answer_tokens)
+        self.held_prompt_tokens += sign * hold.prompt_tokens
+
+    def _has_tokens(self, need: Need, cached_tokens: int) -> bool:
         if self._free_tokens is None:
             return True
-        tokens = need.prompt_tokens + need.answer_tokens
-        fits_beside_others = self.held_tokens + tokens <= self._free_tokens
-        return fits_beside_others and tokens <= self._roomiest_tokens
+        tokens = need.prompt_tokens - cached_tokens + need.answer_tokens
+        return tokens <= self._roomiest_tokens and tokens <= self._unpromised_tokens(tokens)
+
+    def _unpromised_tokens(self, enough: int) -> int:
+        """Made tokens are looked up only where it matters: once for each of its words."""
+        assert self._free_tokens is not None
+        free_tokens = self._free_tokens + min(self._receiving_tokens, self.held_prompt_tokens)
+        if free_tokens - self.held_tokens < enough and not self._is_settled:
+            self._is_settled = True
+            for hold in self._holds:
+                self.recount(hold)
+        return free_tokens - self.held_tokens
 
 
 class HeldRoom:
     """A request's part of a worker's room; it moves with the request, and is released once."""
 
-    __slots__ = ("_is_computed", "_need", "_room")
+    __slots__ = (
+        "_cached_tokens",
+        "_is_computed",
+        "_made",
+        "_need",
+        "_room",
+        "answer_tokens",
+        "prompt_tokens",
+    )
 
-    def __init__(self, need: Need, room: WorkerRoom | None) -> None:
+    def __init__(self, need: Need, room: WorkerRoom | None, cached_tokens: int = 0) -> None:
         """Without a room it holds nothing until it moves to one."""
         self._need = need
-        self._room = room
+        self._made: Callable[[], int] = _none
         self._is_computed = False
-        self._count(1)
+        self._room: WorkerRoom | None = None
+        self._cached_tokens = 0
+        self.prompt_tokens = 0
+        """To be computed or read there, before the next token."""
+        self.answer_tokens = 0
+        """To be made, as last counted."""
+        self._enter(room, cached_tokens)
+
+    @property
+    def num_seqs(self) -> int:
+        """That it has seats for."""
+        return self._need.num_seqs
+
+    @property
+    def rest(self) -> Need:
+        """Of it, as last counted: to be computed and made."""
+        return Need(self.num_seqs, self.prompt_tokens, self.answer_tokens)
+
+    @property
+    def whole(self) -> Need:
+        """That the worker has back when it ends."""
+        tokens = max(self._need.answer_tokens, self._made())
+        return Need(self.num_seqs, self._need.prompt_tokens - self._cached_tokens, tokens)
 
     @property
     def takes_turns(self) -> bool:
         """False where nothing is reserved: its prompt goes out at once."""
         return self._need.num_seqs > 0
+
+    def makes(self, made: Callable[[], int]) -> None:
+        """`made`: tokens of its answer, over all choices; asked now and then."""
+        self._made = made
 
     def fits(self, room: WorkerRoom) -> bool:
         """True where it has its part of that one, or could."""
@@ -96,34 +219,47 @@ class HeldRoom:
 
     def makes_room_for(self, need: Need) -> bool:
         """True where that fits at its worker once this is released."""
-        if self._room is None:
+        if (room := self._room) is None:
             return False
-        self._count(-1)
-        fits = self._room.has(need)
-        self._count(1)
+        room.remove(self)
+        fits = room.has(need)
+        room.add(self)
         return fits
 
-    def move(self, room: WorkerRoom | None) -> None:
-        """To the worker that gets the request, whether that has room or not."""
-        if room is self._room and not self._is_computed:
+    def move(self, room: WorkerRoom | None, cached_tokens: int = 0) -> None:
+        """To the worker that gets the request, whether that has room or not; so many tokens of
+        its prompt are there."""
+        if room is self._room and cached_tokens == self._cached_tokens and not self._is_computed:
             return
-        self._count(-1)
-        self._room, self._is_computed = room, False
-        self._count(1)
+        if self._room is not None:
+            self._room.remove(self)
+        self._enter(room, cached_tokens)
 
     def computed(self) -> None:
         """Its prompt is in the worker's own count from now on."""
         if not self._is_computed and self._room is not None:
             self._is_computed = True
-            self._room.held_tokens -= self._need.prompt_tokens
+            self._room.recount(self)
 
     def release(self) -> None:
         """Idempotent."""
         self.move(None)
+        self._made = _none
 
-    def _count(self, sign: int) -> None:
+    def settle(self) -> None:
+        """By its room: counts what is still to come."""
+        need, num_made = self._need, self._made()
+        ahead_tokens = max(0, need.prompt_tokens - self._cached_tokens) + num_made
+        self.prompt_tokens = 0 if self._is_computed else ahead_tokens
+        self.answer_tokens = max(0, need.answer_tokens - num_made)
+
+    def _enter(self, room: WorkerRoom | None, cached_tokens: int) -> None:
+        self._room = room if self.takes_turns else None
+        self._is_computed, self._cached_tokens = False, cached_tokens
         if self._room is not None:
-            need = self._need
-            prompt_tokens = 0 if self._is_computed else need.prompt_tokens
-            self._room.held_seqs += sign * need.num_seqs
-            self._room.held_tokens += sign * (prompt_tokens + need.answer_tokens)
+            self.settle()
+            self._room.add(self)
+
+
+def _none() -> int:
+    return 0

@@ -49,6 +49,10 @@ class Decision:
         speed = next(item.speed for item in workers if item.key == self.computing)
         return min(computed, int(elapsed_ms / max(speed.ms_per_token, 1e-6))), cached
 
+    def cached_at(self, key: WorkerKey) -> int:
+        """Of the prompt, that a decode worker has as far as is believed."""
+        return next((item.trusted_tokens for item in self.view.decode if item.key == key), 0)
+
     @property
     def computing(self) -> WorkerKey:
         """The worker that is to compute the prompt."""

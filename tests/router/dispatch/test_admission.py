@@ -8,11 +8,13 @@ import pytest
 
 from cluster.deadline import Clock, Deadline
 from cluster.errors import DeadlineExceeded, Hopeless, QueueFull
-from router.dispatch.admission import Admission, Asked
+from cluster.identity import WorkerKey
+from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
-from router.dispatch.fleet_room import Prospect
+from router.dispatch.asked import Asked
+from router.dispatch.fleet_room import Unreserved
 from router.dispatch.outlook import Outlook
-from router.fleet.worker_room import HeldRoom, Need
+from router.fleet.worker_room import Need
 from tests.manual_clock import ManualClock
 from tests.router.fake_decode_worker import until
 
@@ -27,6 +29,9 @@ class Foretold:
     def is_local(self) -> bool:
         return False
 
+    def cached_tokens(self, key: WorkerKey) -> int:
+        return 0
+
     def outlook(self) -> Outlook | None:
         self.num_looks += 1
         return self.known
@@ -36,16 +41,8 @@ def asked_until(deadline: Deadline, tenant: str = "", outlook: Outlook | None = 
     return Asked(tenant=tenant, deadline=deadline, need=Need(), prospect=Foretold(outlook))
 
 
-class Boundless:
+class Boundless(Unreserved):
     """A fleet that has room for everybody."""
-
-    free_in_s = None
-
-    def take(self, need: Need, prospect: Prospect) -> HeldRoom:
-        return HeldRoom(need, None)
-
-    def is_used(self) -> None:
-        """Nothing was counted."""
 
 
 def soon(tenant: str = "", clock: Clock = time.monotonic) -> Asked:

@@ -6,8 +6,10 @@ from random import Random
 import pytest
 
 from cluster.deadline import Deadline
-from router.dispatch.admission import Admission, Asked
-from router.dispatch.fleet_room import Prospect
+from cluster.identity import WorkerKey
+from router.dispatch.admission import Admission
+from router.dispatch.asked import Asked, Prospect
+from router.dispatch.fleet_room import Lack, Unreserved
 from router.dispatch.outlook import Outlook
 from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
 from tests.router.fake_decode_worker import until
@@ -15,21 +17,21 @@ from tests.router.fake_decode_worker import until
 NUM_SEATS = 4
 
 
-class OneWorker:
-    """What one worker can hold, and how many places of it nobody has used yet."""
+class OneWorker(Unreserved):
+    """What one worker can hold, and how many places of it nobody has used yet. Nobody passes."""
 
-    free_in_s = None
+    lacks = Lack.TURN
 
     def __init__(self) -> None:
         self.room = WorkerRoom(NUM_SEATS, 16)
         self.num_granted = 0
 
-    def take(self, need: Need, prospect: Prospect) -> HeldRoom | None:
-        if not self.room.has(need):
+    def take(self, asked: Asked) -> HeldRoom | None:  # type: ignore[override]
+        if not self.room.has(asked.need):
             return None
-        prospect.is_local()
+        asked.prospect.is_local()
         self.num_granted += 1
-        return HeldRoom(need, self.room)
+        return HeldRoom(asked.need, self.room)
 
     def is_used(self) -> None:
         self.num_granted -= 1
@@ -40,6 +42,9 @@ class Unknown:
 
     def is_local(self) -> bool:
         return False
+
+    def cached_tokens(self, key: WorkerKey) -> int:
+        return 0
 
     def outlook(self) -> Outlook | None:
         return None

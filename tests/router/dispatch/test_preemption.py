@@ -10,8 +10,9 @@ import pytest
 from cluster.deadline import Deadline
 from cluster.generation import Usage
 from router.control.plane import FleetPlane
-from router.dispatch.admission import Admission, Asked
+from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
+from router.dispatch.asked import Asked
 from router.dispatch.preemption import is_soon
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.fairness.shares import ANSWER_WEIGHT

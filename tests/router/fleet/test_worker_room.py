@@ -94,3 +94,52 @@ def test_whatever_becomes_of_requests_nothing_is_held_when_all_are_over() -> Non
     for hold in holds:
         hold.release()
     assert [(room.held_seqs, room.held_tokens) for room in rooms] == [(0, 0)] * 3
+
+
+def test_tokens_that_were_made_are_in_the_workers_count_and_not_kept_for_any_more() -> None:
+    room, num_made = WorkerRoom(0, BLOCK), 0
+    room.heard(load(free=1000))
+    hold = HeldRoom(Need(answer_tokens=100 * BLOCK), room)
+    hold.makes(lambda: num_made)
+    hold.computed()
+    large = Need(answer_tokens=900 * BLOCK)
+    assert room.has(large) and not room.has(replace_tokens(large, BLOCK))
+    num_made = 60 * BLOCK
+    room.heard(load(free=940))
+    assert room.has(large) and not room.has(replace_tokens(large, BLOCK))
+    num_made = 200 * BLOCK
+    room.heard(load(free=800))
+    assert room.has(Need(answer_tokens=800 * BLOCK)), "longer than was expected"
+    hold.release()
+    assert room.held_tokens == 0
+
+
+def replace_tokens(need: Need, more: int) -> Need:
+    return Need(need.num_seqs, need.prompt_tokens, need.answer_tokens + more)
+
+
+def test_a_prompt_that_is_being_read_counts_once() -> None:
+    room = WorkerRoom(0, BLOCK)
+    room.heard(load(free=100))
+    hold = HeldRoom(Need(prompt_tokens=50 * BLOCK), room)
+    assert room.has(Need(prompt_tokens=50 * BLOCK))
+    room.heard(replace(load(free=50), receiving_blocks=50))
+    assert room.has(Need(prompt_tokens=50 * BLOCK))
+    room.heard(replace(load(free=20), receiving_blocks=80))
+    assert room.has(Need(prompt_tokens=20 * BLOCK)), "what others read is not free"
+    assert not room.has(Need(prompt_tokens=20 * BLOCK + 1))
+    hold.computed()
+    room.heard(load(free=50))
+    assert room.has(Need(prompt_tokens=50 * BLOCK))
+
+
+def test_what_moves_to_another_worker_is_kept_there_with_what_was_made() -> None:
+    first, second = WorkerRoom(0, BLOCK), WorkerRoom(0, BLOCK)
+    hold = HeldRoom(Need(prompt_tokens=100, answer_tokens=50), first)
+    hold.makes(lambda: 20)
+    hold.computed()
+    assert first.held_tokens == 30
+    hold.move(second, 64)
+    assert (first.held_tokens, second.held_tokens) == (0, 100 - 64 + 50)
+    hold.release()
+    assert (second.held_tokens, second.held_prompt_tokens) == (0, 0)

@@ -1,0 +1,45 @@
+"""A request at the door, and what can be known of it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.deadline import Deadline
+from cluster.identity import WorkerKey
+from router.dispatch.outlook import Outlook
+from router.fairness.shares import Bill
+from router.fleet.worker_room import Need
+from router.tenants.priority import Priority
+
+
+class Prospect(Protocol):
+    """What would become of a request that waits. Looked into only where it has to."""
+
+    def is_local(self) -> bool:
+        """True where nobody but a decode worker would compute the prompt."""
+        ...
+
+    def cached_tokens(self, key: WorkerKey) -> int:
+        """Of its prompt, that a decode worker is believed to have."""
+        ...
+
+    def outlook(self) -> Outlook | None:
+        """Once it has a place; None: nothing can be foretold. Raises what it would be told then."""
+        ...
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Asked:
+    """A request at the door."""
+
+    tenant: str = ""
+    priority: Priority = Priority.STANDARD
+    weight: float = 1.0
+    deadline: Deadline
+    """Of its first token."""
+    need: Need
+    prospect: Prospect
+    bill: Bill | None = None
+    """Of one that had a place before, and gave it up: it comes into the line whether that is full
+    or not, and is not turned away at once."""

@@ -1,0 +1,74 @@
+"""The worker that is kept for a request whose turn it is, and which fits nowhere yet.
+
+    first in line, no room -> the worker where it will fit first is kept -> it has its place
+                              |                                            '- or is gone
+                              '- who is behind it passes: at other workers, and at this one where
+                                 it will be over by then, MAX_PASSED times
+
+The moment is foretold once and never put off: a request that needs much waits no longer for those
+that pass (EASY backfilling, Lifka 1995).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+
+from cluster.deadline import Clock
+from router.dispatch.asked import Asked
+from router.fleet.member import FleetMember
+from router.fleet.worker_room import Need
+
+MAX_PASSED = 16
+"""At the kept worker: they may take longer than they were expected to."""
+
+
+class KeptWorker:
+    """For one request. From the event loop only."""
+
+    def __init__(self, asked: Asked, item: FleetMember, clock: Clock) -> None:
+        self.asked = asked
+        """Whom it is kept for."""
+        self._item = item
+        self._clock = clock
+        self._start_s = clock() + free_in_ms(item, asked.need) / 1000
+        self._num_passed = 0
+
+    @classmethod
+    def of(cls, asked: Asked, items: Iterable[FleetMember], clock: Clock) -> KeptWorker | None:
+        """The one that will have room first; None: nobody can ever hold it."""
+        able = [item for item in items if item.capacity_tokens >= asked.need.num_tokens]
+        if not able:
+            return None
+        return cls(asked, min(able, key=lambda item: free_in_ms(item, asked.need)), clock)
+
+    def admits(self, asked: Asked, item: FleetMember) -> bool:
+        """True where one more at that worker does not keep it from whom it is kept for."""
+        if item is not self._item or asked is self.asked:
+            return True
+        if self._num_passed >= MAX_PASSED:
+            return False
+        return self._clock() + _takes_ms(item, asked.need) / 1000 <= self._start_s
+
+    def passed(self, item: FleetMember) -> None:
+        """Another one has its place at a worker."""
+        self._num_passed += item is self._item
+
+
+def free_in_ms(item: FleetMember, need: Need) -> float:
+    """Until it has room for that need, by what is expected of its answers."""
+    ended_ms, ended = 0.0, Need(num_seqs=0)
+    rests = [(_takes_ms(item, hold.rest), hold.whole) for hold in item.room.holds]
+    for rest_ms, whole in sorted(rests, key=itemgetter(0)):
+        if item.room.would_have(need, ended):
+            break
+        ended_ms = rest_ms
+        ended = Need(
+            ended.num_seqs + whole.num_seqs, answer_tokens=ended.num_tokens + whole.num_tokens
+        )
+    return ended_ms
+
+
+def _takes_ms(item: FleetMember, need: Need) -> float:
+    load = item.load
+    return need.prompt_tokens * load.prefill_token_ms + need.num_steps * load.decode_step_ms
