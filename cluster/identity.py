@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import uuid
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ UniqueHex = Callable[[], str]
 
 def unique_hex() -> str:
     """By chance: two are never the same in practice."""
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 class Role(enum.StrEnum):

@@ -91,7 +91,9 @@ class RunningChoices:
     def summed_up(self, told: tuple[Usage, Timing]) -> tuple[Usage, Timing]:
         """The worker's last word, without the tokens that do not count."""
         usage, timing = told
-        return replace(usage, completion_tokens=self.num_tokens), timing
+        if usage.completion_tokens != (num_tokens := self.num_tokens):
+            usage = replace(usage, completion_tokens=num_tokens)
+        return usage, timing
 
     def _stop(self, choice: int) -> None:
         if choice in self._open and self._runner is not None:

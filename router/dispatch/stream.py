@@ -90,7 +90,9 @@ class RoutedRequest:
     @property
     def num_begun_tokens(self) -> int:
         """Of the longest choice that goes on."""
-        return max((len(begun.token_ids) for begun in self.resume), default=0)
+        if not self.resume:
+            return 0
+        return max(len(begun.token_ids) for begun in self.resume)
 
     @property
     def num_known_tokens(self) -> int:

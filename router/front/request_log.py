@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from operator import attrgetter
+from typing import Any
 
 from cluster.errors import SplitserveError, status_of
 from cluster.generation import Timing, Usage
@@ -13,6 +14,7 @@ from router.dispatch.stream import Completed, RoutedRequest
 _log = get_logger("router.front")
 _USAGE, _TIMING = (tuple(item.name for item in fields(of)) for of in (Usage, Timing))
 _usage_values, _timing_values = attrgetter(*_USAGE), attrgetter(*_TIMING)  # asdict takes 40 us
+_MEASURED_MS = tuple(name for name in _TIMING if name.endswith("_ms"))
 
 
 class RequestLog:
@@ -34,9 +36,10 @@ class RequestLog:
 
     def completed(self, end: Completed) -> None:
         """Every choice is over."""
-        facts = dict(zip(_USAGE, _usage_values(end.usage), strict=True))
-        for name, value in zip(_TIMING, _timing_values(end.timing), strict=True):
-            facts[name] = round(value, 3) if isinstance(value, float) else value
+        facts: dict[str, Any] = dict(zip(_USAGE, _usage_values(end.usage), strict=True))
+        facts |= zip(_TIMING, _timing_values(end.timing), strict=True)
+        for name in _MEASURED_MS:
+            facts[name] = round(facts[name], 3)
         self._ended("completed", **facts)
 
     def cancelled(self, num_tokens: int) -> None:

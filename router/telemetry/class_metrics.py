@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cluster.errors import NotReady, status_of
 from cluster.generation import Timing, Usage
+from router.telemetry.quick_counter import QuickCounters
+from router.telemetry.quick_histogram import QuickHistograms
 from router.tenants.limits import LimitKind
 from router.tenants.priority import Priority
 
+_KINDS = ("prompt", "cached", "completion")
 _TTFT_BUCKETS_S = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 
@@ -32,18 +35,20 @@ class ClassMetrics:
             ["class"],
             registry=registry,
         )
-        ttft = Histogram(
+        ttft = QuickHistograms(
             "splitserve_class_ttft_seconds",
             "Arrival at the router until the first token left it, by class",
-            ["class"],
-            buckets=_TTFT_BUCKETS_S,
-            registry=registry,
+            _TTFT_BUCKETS_S,
+            registry,
+            label="class",
+            values=Priority,
         )
-        tokens = Counter(
+        tokens = QuickCounters(
             "splitserve_class_tokens",
             "Tokens of finished requests, by class: prompt, cached of these, completion",
-            ["class", "kind"],
-            registry=registry,
+            registry,
+            labels=("class", "kind"),
+            rows=((each, kind) for each in Priority for kind in _KINDS),
         )
         self._queued = Gauge(
             "splitserve_class_queued_requests",
@@ -54,10 +59,10 @@ class ClassMetrics:
         self._degradation = Gauge(
             "splitserve_degradation_steps", "Of --degrade, that are in force", registry=registry
         )
-        self._ttft = {each: ttft.labels(each) for each in Priority}
-        self._prompt = {each: tokens.labels(each, "prompt") for each in Priority}
-        self._cached = {each: tokens.labels(each, "cached") for each in Priority}
-        self._completion = {each: tokens.labels(each, "completion") for each in Priority}
+        self._ttft = ttft.of
+        self._prompt, self._cached, self._completion = (
+            {each: tokens.of[each, kind] for each in Priority} for kind in _KINDS
+        )
 
     def watch(self, num_queued: Callable[[Priority], int], num_steps: Callable[[], int]) -> None:
         """Called once."""

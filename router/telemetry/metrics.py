@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from cluster.generation import Timing, Usage
 from router.telemetry.class_metrics import ClassMetrics
 from router.telemetry.member_metrics import MemberMetrics, MemberStanding
-from router.telemetry.quick_histogram import QuickHistogram
+from router.telemetry.quick_counter import Count, QuickCounters
+from router.telemetry.quick_histogram import QuickHistogram, QuickHistograms
 
 _TTFT_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _TEXT_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
+_STAGES = ("queue", "prefill", "kv", "decode")
+_stages_ms = attrgetter(*(f"{stage}_ms" for stage in _STAGES))
 _ITL_BUCKETS_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5)
 
 
@@ -24,6 +28,7 @@ class RouterMetrics:
         self.requests = self._counter(
             "requests", "Requests by how they ended: ok, cancelled, or an error's code", "outcome"
         )
+        self._ended_well = self.requests.labels("ok")
         self.routes = self._counter("routes", "Routing decisions", "reason")
         self.retries = self._counter(
             "retries", "Requests sent to another worker after one failed before any token"
@@ -50,15 +55,21 @@ class RouterMetrics:
         self._count_events()
 
     def _time_tokens(self) -> None:
-        self.ttft = self._histogram(
-            "ttft_seconds", "Arrival at the router until the first token left it", _TTFT_BUCKETS_S
+        self._ttft = QuickHistogram(
+            "splitserve_ttft_seconds",
+            "Arrival at the router until the first token left it",
+            _TTFT_BUCKETS_S,
+            self.registry,
         )
-        self.ttft_stage = self._histogram(
-            "ttft_stage_seconds",
+        stages = QuickHistograms(
+            "splitserve_ttft_stage_seconds",
             "Parts of the time to first token; they add up to it",
             _TTFT_BUCKETS_S,
-            "stage",
+            self.registry,
+            label="stage",
+            values=_STAGES,
         )
+        self._stages = tuple(stages.of[stage] for stage in _STAGES)
         self.inter_token = QuickHistogram(
             "splitserve_inter_token_seconds",
             "Time between deliveries of one choice's tokens",
@@ -72,15 +83,15 @@ class RouterMetrics:
         )
 
     def _count_tokens(self) -> None:
-        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of finished requests")
-        self.cached_tokens = self._counter(
+        self._prompt_tokens = self._count("prompt_tokens", "Prompt tokens of finished requests")
+        self._cached_tokens = self._count(
             "prefix_hit_tokens", "Prompt tokens whose KV was not computed again"
         )
-        self.expected_tokens = self._counter(
+        self.expected_tokens = self._count(
             "prefix_expected_tokens",
             "Prompt tokens that the index had expected to be cached where they were computed",
         )
-        self.completion_tokens = self._counter("completion_tokens", "Tokens generated")
+        self._completion_tokens = self._count("completion_tokens", "Tokens generated")
 
     def _count_events(self) -> None:
         self.event_gaps = self._counter("kv_event_gaps", "Gaps found in workers' KV events")
@@ -129,16 +140,19 @@ class RouterMetrics:
 
     def finished(self, usage: Usage, timing: Timing) -> None:
         """A request ended well."""
-        self.requests.labels("ok").inc()
-        self.prompt_tokens.inc(usage.prompt_tokens)
-        self.cached_tokens.inc(usage.cached_tokens)
-        self.completion_tokens.inc(usage.completion_tokens)
-        self.ttft.observe(timing.ttft_ms / 1000)
-        for stage in ("queue", "prefill", "kv", "decode"):
-            self.ttft_stage.labels(stage).observe(getattr(timing, f"{stage}_ms") / 1000)
+        self._ended_well.inc()
+        self._prompt_tokens.inc(usage.prompt_tokens)
+        self._cached_tokens.inc(usage.cached_tokens)
+        self._completion_tokens.inc(usage.completion_tokens)
+        self._ttft.observe(timing.ttft_ms / 1000)
+        for stage, took_ms in zip(self._stages, _stages_ms(timing), strict=True):
+            stage.observe(took_ms / 1000)
 
     def _counter(self, name: str, help: str, *labels: str) -> Counter:
         return Counter(f"splitserve_{name}", help, labels, registry=self.registry)
+
+    def _count(self, name: str, help: str) -> Count:
+        return QuickCounters(f"splitserve_{name}", help, self.registry).of[()]
 
     def _histogram(
         self, name: str, help: str, buckets: tuple[float, ...], *labels: str

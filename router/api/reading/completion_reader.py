@@ -40,7 +40,8 @@ class CompletionReader:
         prompts = self._prompts(request)
         if request.echo and has_many_ids(prompts):
             raise NotHere
-        return replace(self._plan(request, prompts), ignored=ignored)
+        plan = self._plan(request, prompts)
+        return replace(plan, ignored=ignored) if ignored else plan
 
     def split(self, body: bytes) -> SplitBody:
         """See BodyReader."""

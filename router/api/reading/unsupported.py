@@ -3,13 +3,15 @@ answer. What changes no answer is only declared (`schema.py`) and has no effect.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from cluster.errors import InvalidRequest
 from router.api.reading.schema import ChatMessage, ChatRequest, CompletionRequest, SamplingFields
 
-_EVERYWHERE: dict[str, tuple[Any, ...]] = {
-    # field -> values that mean "not used"
+_Fields = dict[str, tuple[Any, ...]]
+"""By a field's name: its values that mean "not used"; None always does."""
+_EVERYWHERE: _Fields = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -33,7 +35,7 @@ _EVERYWHERE: dict[str, tuple[Any, ...]] = {
     "vllm_xargs": ({},),
     "repetition_detection": (),
 }
-_CHAT: dict[str, tuple[Any, ...]] = {
+_CHAT: _Fields = {
     "echo": (False,),
     "documents": ([],),
     "chat_template": (),
@@ -45,8 +47,8 @@ _CHAT: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-_COMPLETION: dict[str, tuple[Any, ...]] = {"suffix": ("",), "prompt_embeds": ()}
-_MESSAGE: dict[str, tuple[Any, ...]] = {
+_COMPLETION: _Fields = {"suffix": ("",), "prompt_embeds": ()}
+_MESSAGE: _Fields = {
     "annotations": ([],),
     "audio": (),
     "function_call": (),
@@ -56,16 +58,42 @@ _MESSAGE: dict[str, tuple[Any, ...]] = {
 }
 
 
+class _Unsupported:
+    """The fields of one kind of record that it must not use."""
+
+    def __init__(self, fields: _Fields) -> None:
+        self._fields = fields
+        self._values_of = attrgetter(*fields)  # all at once: one by one took 6 us of a request
+        self._unused = (None,) * len(fields)
+
+    def refuse(self, owner: SamplingFields | ChatMessage, prefix: str = "") -> None:
+        """Raises InvalidRequest for the first field that is used."""
+        values = self._values_of(owner)
+        if values == self._unused:
+            return
+        for (name, harmless), value in zip(self._fields.items(), values, strict=True):
+            if value is not None and value not in harmless:
+                raise InvalidRequest(
+                    f"{prefix}{name} is not supported by this server; leave it out",
+                    param=f"{prefix}{name}",
+                )
+
+
+_OF_CHATS = _Unsupported({**_EVERYWHERE, **_CHAT})
+_OF_COMPLETIONS = _Unsupported({**_EVERYWHERE, **_COMPLETION})
+_OF_MESSAGES = _Unsupported(_MESSAGE)
+
+
 def check_chat(request: ChatRequest) -> None:
     """Raises InvalidRequest for the first parameter that cannot be honoured."""
-    _refuse(request, {**_EVERYWHERE, **_CHAT})
+    _OF_CHATS.refuse(request)
     for index, message in enumerate(request.messages):
-        _refuse(message, _MESSAGE, prefix=f"messages[{index}].")
+        _OF_MESSAGES.refuse(message, prefix=f"messages[{index}].")
 
 
 def check_completion(request: CompletionRequest) -> None:
     """Raises InvalidRequest for the first parameter that cannot be honoured."""
-    _refuse(request, {**_EVERYWHERE, **_COMPLETION})
+    _OF_COMPLETIONS.refuse(request)
     if request.best_of is not None and request.best_of != (request.n or 1):
         raise InvalidRequest(
             f"best_of is {request.best_of} and n is {request.n or 1}; they must be equal",
@@ -76,15 +104,3 @@ def check_completion(request: CompletionRequest) -> None:
             "echo tells the whole prompt; leave out one of echo and truncate_prompt_tokens",
             param="truncate_prompt_tokens",
         )
-
-
-def _refuse(
-    owner: SamplingFields | ChatMessage, fields: dict[str, tuple[Any, ...]], prefix: str = ""
-) -> None:
-    for name, harmless in fields.items():
-        value = getattr(owner, name)
-        if value is not None and value not in harmless:
-            raise InvalidRequest(
-                f"{prefix}{name} is not supported by this server; leave it out",
-                param=f"{prefix}{name}",
-            )

@@ -125,9 +125,11 @@ async def test_too_many_messages_are_counted_and_not_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[str] = []
-    refuse, role = unsupported._refuse, request_reading.checked_role
+    refuse, role = unsupported._Unsupported.refuse, request_reading.checked_role
     monkeypatch.setattr(
-        unsupported, "_refuse", lambda *args, **kw: (looks.append("http"), refuse(*args, **kw))
+        unsupported._OF_MESSAGES.__class__,
+        "refuse",
+        lambda *args, **kw: (looks.append("http"), refuse(*args, **kw)),
     )
     monkeypatch.setattr(
         request_reading, "checked_role", lambda *args: (looks.append("grpc"), role(*args))[1]

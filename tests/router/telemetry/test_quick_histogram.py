@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from router.telemetry.quick_histogram import QuickHistogram
+from router.telemetry.quick_histogram import QuickHistogram, QuickHistograms
 
 BUCKETS = (0.002, 0.01, 1, 5)
 
@@ -14,5 +14,18 @@ def test_it_tells_what_the_librarys_histogram_tells() -> None:
     for value in (0.0, 0.002, 0.0021, 0.5, 1.0, 4.0, 100.0):
         quick.observe(value)
         slow.observe(value)
+    told = [line for line in generate_latest(theirs).splitlines() if b"_created" not in line]
+    assert generate_latest(own).splitlines() == told
+
+
+def test_series_of_a_label_read_like_the_librarys() -> None:
+    own, theirs = CollectorRegistry(), CollectorRegistry()
+    quick = QuickHistograms(
+        "part_seconds", "Parts", BUCKETS, own, label="stage", values=("queue", "kv")
+    )
+    plain = Histogram("part_seconds", "Parts", ["stage"], buckets=BUCKETS, registry=theirs)
+    for stage in ("queue", "kv"):
+        quick.of[stage].observe(0.015)
+        plain.labels(stage).observe(0.015)
     told = [line for line in generate_latest(theirs).splitlines() if b"_created" not in line]
     assert generate_latest(own).splitlines() == told
