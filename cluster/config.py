@@ -35,7 +35,9 @@ class WorkerOptions:
         0, "ZMQ port of event replay and snapshot; 0 takes a free one"
     )
     router: str | None = option(
-        None, "host:port of the router's gRPC, or several, with commas; none: stand alone"
+        None,
+        "host:port of the router's gRPC, or several, with commas; dns+host:port: at each address "
+        "of a name, which is looked up again and again; none: stand alone",
     )
     insecure: bool = insecure_option()
     drain_timeout_s: float = option(30.0, "SIGTERM: how long running requests may take", low=0)

@@ -15,6 +15,7 @@ from random import Random
 from cluster.deadline import Clock, Sleep
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
+from cluster.dial.names import Lookup, addresses_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,4 +26,5 @@ class World:
     clock: Clock = time.monotonic
     sleep: Sleep = asyncio.sleep
     """Returns once so many seconds have passed on `clock`."""
+    lookup: Lookup = addresses_of
     chance: Random = field(default_factory=Random)

@@ -79,6 +79,8 @@ class ScriptedRouter(MembershipLink):
     async def beat(
         self, request: membership_pb2.BeatRequest, *, timeout_s: float
     ) -> membership_pb2.BeatResponse:
+        if not self.is_there:
+            raise WorkerLost("connection refused")
         self.num_beats += 1
         return membership_pb2.BeatResponse(known=True)
 

@@ -22,6 +22,7 @@ from cluster.process.lifespan import Lifespan, ProcessState
 from cluster.rpc import RpcServer
 from cluster.world import World
 from worker.engine_view import EngineView
+from worker.router_names import RouterNames
 
 
 class OwnPlace:
@@ -42,8 +43,8 @@ class OwnPlace:
         self._world = world
         self._offered: tuple[Member, EngineView] | None = None
         self._routers = () if options.router is None else RouterPlace.parse_all(options.router)
-        self._clients: list[MembershipClient] = []
-        self._beating: list[asyncio.Task[None]] = []
+        self._clients: dict[RouterPlace, MembershipClient] = {}
+        self._tasks: dict[RouterPlace, asyncio.Task[None]] = {}
         self._refusing: set[RouterPlace] = set()
 
     async def offer(self, member: Member, engine: EngineView) -> None:
@@ -68,26 +69,47 @@ class OwnPlace:
 
     def beat_soon(self) -> None:
         """Something changed that routers should know at once, such as a drain."""
-        for client in self._clients:
+        for client in self._clients.values():
             client.beat_soon()
 
     async def leave(self) -> None:
         """Says goodbye to all at once. Idempotent."""
-        clients, self._clients = self._clients, []
-        await cancel(self._beating)
-        await asyncio.gather(*(client.leave() for client in clients))
+        await cancel(self._tasks.values())
+        clients, self._clients = self._clients, {}
+        await asyncio.gather(*(client.leave() for client in clients.values()))
 
     def _join(self, member: Member, engine: EngineView) -> None:
+        names = [router for router in self._routers if router.is_each_address]
         for router in self._routers:
-            client = MembershipClient(
-                str(router),
-                member,
-                lambda: self._pulse(engine),
-                self._world,
-                on_refusal=partial(self._take_refusal, router),
-            )
-            self._clients.append(client)
-            self._beating.append(self._background.keep(f"membership {router}", client.run))
+            if not router.is_each_address:
+                self._join_at(router, member, engine)
+        if names:
+            follow = partial(RouterNames(names, self._world).follow, self._take_found)
+            self._tasks[names[0]] = self._background.keep("routers of a name", follow)
+
+    def _take_found(self, found: frozenset[RouterPlace]) -> None:
+        """One that has gone from its name may still have requests here: it is left once it does
+        not answer any more."""
+        assert self._offered is not None
+        for router in found - self._clients.keys():
+            self._join_at(router, *self._offered)
+        named = found.union(self._routers)
+        for router, client in list(self._clients.items()):
+            if router not in named and not client.is_in_touch:
+                del self._clients[router]
+                self._refusing.discard(router)
+                ending = _end(client, self._tasks.pop(router))
+                self._background.once(f"end of membership {router}", ending)
+
+    def _join_at(self, router: RouterPlace, member: Member, engine: EngineView) -> None:
+        client = self._clients[router] = MembershipClient(
+            str(router),
+            member,
+            lambda: self._pulse(engine),
+            self._world,
+            on_refusal=partial(self._take_refusal, router),
+        )
+        self._tasks[router] = self._background.keep(f"membership {router}", client.run)
 
     def _pulse(self, engine: EngineView) -> Pulse:
         return Pulse(
@@ -103,5 +125,10 @@ class OwnPlace:
         else:
             self._refusing.discard(router)
         if not self._lifespan.is_draining:
-            is_wanted = len(self._refusing) < len(self._routers)
+            is_wanted = len(self._refusing) < max(1, len(self._clients))
             self._background.once("health", self._server.set_ready(is_wanted))
+
+
+async def _end(client: MembershipClient, beating: asyncio.Task[None]) -> None:
+    await cancel([beating])
+    await client.leave()

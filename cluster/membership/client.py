@@ -79,6 +79,11 @@ class MembershipClient:
         self._beat_interval_s = 1.0
         self._soon = asyncio.Event()
 
+    @property
+    def is_in_touch(self) -> bool:
+        """The router has taken this worker in, and answered the last time."""
+        return self._joined and self._trouble is None
+
     def beat_soon(self) -> None:
         """Something changed that the router should know at once, such as a drain."""
         self._soon.set()

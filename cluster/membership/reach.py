@@ -20,6 +20,8 @@ import psutil
 
 from cluster.errors import ConfigError
 
+_EACH_ADDRESS = "dns+"
+
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -46,19 +48,22 @@ class RouterPlace:
 
     host: str
     port: int
+    is_each_address: bool = False
+    """A router at every address that the name has, and they may change: a headless Service."""
 
     @classmethod
     def parse(cls, router: str) -> RouterPlace:
-        """From host:port. Raises ConfigError for what never names a place that a worker reaches."""
-        host, _, port = router.rpartition(":")
+        """From host:port, or dns+host:port for a router at each address of the name. Raises
+        ConfigError for what never names a place that a worker reaches."""
+        host, _, port = router.removeprefix(_EACH_ADDRESS).rpartition(":")
         is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65_536
         if not _may_be_known(host) or not is_port:
             raise ConfigError(
                 f"the router's address is {router!r}; write host:port, with an IPv4 address or a "
-                "name of one",
+                "name of one, or dns+host:port for a router at each address of a name",
                 param="router",
             )
-        return cls(host, int(port))
+        return cls(host, int(port), router.startswith(_EACH_ADDRESS))
 
     @classmethod
     def parse_all(cls, routers: str) -> tuple[RouterPlace, ...]:
@@ -69,7 +74,8 @@ class RouterPlace:
         return places
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        prefix = _EACH_ADDRESS if self.is_each_address else ""
+        return f"{prefix}{self.host}:{self.port}"
 
 
 def address_towards(

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from cluster.dial.names import addresses_of
 from cluster.errors import ConfigError, PairingMismatch
 from cluster.identity import Role
 from cluster.membership.client import LAST_RETRY_S, REFUSED_S
@@ -19,6 +20,7 @@ from tests.scripted_dialer import ScriptedDialer, ScriptedRouter
 from tests.virtual_time import VirtualTime
 from tests.worker.test_worker_process import SERVING, health
 from tests.worker.worker_bench import noting_router, options_for, running_worker
+from worker.router_names import LOOK_EVERY_S
 
 NAMES = ("one:1", "two:2", "three:3")
 
@@ -87,9 +89,77 @@ async def test_it_is_not_ready_when_all_of_them_refuse_it_until_one_does_not() -
 
 
 def test_routers_are_named_with_commas_and_each_once() -> None:
-    places = RouterPlace.parse_all("a:1, b:2")
-    assert [str(place) for place in places] == ["a:1", "b:2"]
-    for wrong in ("a:1,a:1", "a:1,", "a:1,b", ","):
+    places = RouterPlace.parse_all("a:1, dns+b:2")
+    assert [str(place) for place in places] == ["a:1", "dns+b:2"]
+    assert [place.is_each_address for place in places] == [False, True]
+    for wrong in ("dns+:1", "a:1,a:1", "a:1,", "a:1,b", ","):
         with pytest.raises(ConfigError) as raised:
             RouterPlace.parse_all(wrong)
         assert raised.value.param == "router"
+
+
+class NameServer:
+    """Knows one name, or does not answer."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses: frozenset[str] | None = frozenset(addresses)
+
+    async def __call__(self, name: str) -> frozenset[str]:
+        if self.addresses is None or name != "routers":
+            raise OSError("no such name")
+        return self.addresses
+
+
+@asynccontextmanager
+async def worker_by_name(
+    names: NameServer,
+) -> AsyncIterator[tuple[VirtualTime, list[ScriptedRouter]]]:
+    """At addresses 10.0.0.0 to 10.0.0.2 routers listen."""
+    time = VirtualTime()
+    routers = [ScriptedRouter(beat_interval_s=0.5, clock=time) for _ in NAMES]
+    for router in routers:
+        router.is_there = True
+    dialer = ScriptedDialer(routers={f"10.0.0.{n}:7": it for n, it in enumerate(routers)})
+    world = World(dialer=dialer, clock=time, sleep=time.sleep, lookup=names)
+    async with running_worker(options_for(Role.DECODE, "dns+routers:7"), world=world) as worker:
+        await worker.ready()
+        await time.advance(1.0)
+        yield time, routers
+
+
+async def test_a_router_at_each_address_of_a_name_is_joined_also_one_that_comes_later() -> None:
+    names = NameServer("10.0.0.0", "10.0.0.1")
+    async with worker_by_name(names) as (time, routers):
+        assert [len(router.members) for router in routers] == [1, 1, 0]
+        names.addresses = frozenset(["10.0.0.0", "10.0.0.1", "10.0.0.2"])
+        await time.advance(2 * LOOK_EVERY_S)
+        assert [len(router.members) for router in routers] == [1, 1, 1]
+
+
+async def test_a_router_that_left_its_name_is_told_of_its_worker_as_long_as_it_answers() -> None:
+    names = NameServer("10.0.0.0", "10.0.0.1")
+    async with worker_by_name(names) as (time, routers):
+        names.addresses = frozenset(["10.0.0.1"])
+        before = routers[0].num_beats
+        await time.advance(4 * LOOK_EVERY_S)
+        assert routers[0].num_beats >= before + 39  # it drains, and needs its workers
+        routers[0].is_there = False
+        await time.advance(2 * LOOK_EVERY_S)
+        routers[0].is_there, before = True, routers[0].num_beats
+        await time.advance(4 * LOOK_EVERY_S)
+        assert routers[0].num_beats == before
+
+
+async def test_a_name_that_nobody_knows_for_a_while_takes_no_router_away() -> None:
+    names = NameServer("10.0.0.0")
+    async with worker_by_name(names) as (time, routers):
+        names.addresses, before = None, routers[0].num_beats
+        await time.advance(4 * LOOK_EVERY_S)
+        assert routers[0].num_beats >= before + 39
+        names.addresses = frozenset(["10.0.0.0", "10.0.0.1"])
+        await time.advance(2 * LOOK_EVERY_S)
+        assert len(routers[1].members) == 1
+
+
+async def test_all_addresses_of_a_real_name_are_found() -> None:
+    assert await addresses_of("localhost") == {"127.0.0.1"}
