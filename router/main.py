@@ -21,6 +21,7 @@ from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
 from router.front.readiness import ContextLimit
 from router.router_process import RouterProcess
+from router.sharing.circle import CirclePlace, own_name
 from router.store.names import StoreNames
 from router.store.opened import open_store
 from router.store.shared_store import SharedStore
@@ -54,7 +55,8 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
         world = World()
         store = _store_of(options, card, world)
-        workers = FleetPlane(options, own, world, on_loss=stop_requests.on_loss)
+        circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
+        workers = FleetPlane(options, own, world, on_loss=stop_requests.on_loss, circle=circle)
         limit = ContextLimit(
             card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
         )

@@ -176,21 +176,25 @@ class RouterProcess:
         closers.push_async_callback(self._grpc.stop, STOP_GRACE_S)
         self._workers.register(self._grpc.fleets, OperatorPrompts(self._door.pipeline))
         grpc_port = await self._grpc.start()
+        if self._store is not None:
+            of_store = self._new_background()
+            closers.push_async_callback(of_store.close)
+            of_store.keep("shared store", self._store.run)
+            watch_store(self._store, self._workers.registry)
         closers.push_async_callback(self._workers.close)
         await self._workers.start()
         await http.start()
-        background = Background(
-            self.stop_requests.on_loss, clock=self._world.clock, sleep=self._world.sleep
-        )
+        background = self._new_background()
         closers.push_async_callback(background.close)
         background.need("grpc-readiness", self._follow_readiness())
-        if self._store is not None:
-            watch_store(self._store, self._workers.registry)
-            background.keep("shared store", self._store.run)
         background.need("signs of life", report_life(self._world.sleep))
         self._tenancy.start(background)
         background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
+
+    def _new_background(self) -> Background:
+        on_loss = self.stop_requests.on_loss
+        return Background(on_loss, clock=self._world.clock, sleep=self._world.sleep)
 
     def _http_server(self) -> HttpServer:
         app = build_app(self._door, self._readiness, self._workers.registry)

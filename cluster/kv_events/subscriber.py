@@ -102,6 +102,12 @@ class KvEventSubscriber:
         """Whether the listener knows everything."""
         return self._state
 
+    @property
+    def position(self) -> int | None:
+        """Number of the last message that the listener has all of; None while it does not know
+        everything, and before the first."""
+        return self._last if self._state is FollowState.FOLLOWING else None
+
     async def run(self, context: zmq.asyncio.Context) -> None:
         """Follows until cancelled; an unreachable worker is tried again and again. The sockets are
         closed at the end, the context is the caller's."""

@@ -29,11 +29,14 @@ from router.dispatch.fleet_room import FleetRoom, Unreserved
 from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
 from router.fleet.event_followers import EventFollowers
+from router.fleet.first_look import FirstLook
 from router.fleet.fleet import Fleet
 from router.fleet.fleet_time import FleetTime
 from router.fleet.sessions import Sessions
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
+from router.sharing.circle import Circle, CirclePlace
+from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
@@ -54,7 +57,9 @@ class FleetPlane:
         world: World,
         *,
         on_loss: OnLoss = lambda loss: None,
+        circle: CirclePlace | None = None,
     ) -> None:
+        """`circle`: where other routers of the same fleet are met; None: there are none."""
         self._world = world
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
@@ -63,7 +68,8 @@ class FleetPlane:
         self._background = Background(on_loss, clock=world.clock, sleep=world.sleep)
         awake = AwakeClock(world.clock)
         self.store = MemoryMembership(options.worker_lease_s, clock=awake)
-        self._index = PrefixIndex(options.index_max_blocks)
+        self._index = PrefixIndex(options.index_max_blocks, has_digests=circle is not None)
+        self._followers = EventFollowers(self._index, self.metrics, self._background)
         estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
@@ -83,6 +89,10 @@ class FleetPlane:
             lambda: self.degradation.allows_local_prefill,
         )
         self.source = self._new_dispatcher(admission, estimates, rules)
+        self.circle = None if circle is None else self._new_circle(circle)
+        self._first_look = FirstLook(
+            self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
+        )
         self._service = self._membership_service(options, own, admission, awake)
 
     @property
@@ -96,8 +106,9 @@ class FleetPlane:
         return self._index
 
     def why_not_ready(self) -> str | None:
-        """None when a decode worker takes work; else what is missing."""
-        return self.fleet.why_not_ready()
+        """None when a decode worker takes work, and the workers' caches are known or have had
+        their time to become it; else what is missing."""
+        return self._first_look.why_not_ready()
 
     def register(self, server: RpcServer, reader: PromptReader) -> None:
         """Adds the services for workers and operators; before the server starts. They answer while
@@ -123,7 +134,7 @@ class FleetPlane:
             self.store,
             estimates,
             self._background,
-            followers=EventFollowers(self._index, self.metrics, self._background),
+            followers=self._followers,
             sessions=Sessions(world, self._background),
             time=time,
         )
@@ -152,6 +163,16 @@ class FleetPlane:
             degradation=self.degradation,
         )
 
+    def _new_circle(self, place: CirclePlace) -> Circle:
+        circle = Circle(place, self.fleet, self._index, self._followers, self._world)
+        metrics = CircleMetrics(self.metrics.registry)
+        metrics.watch_routers(lambda: circle.num_alive, lambda: len(circle.disagreeing))
+        metrics.watch_digests(lambda: circle.index_digest, lambda: circle.load_digest)
+        return circle
+
+    def _why_circle_is_not_whole(self) -> str | None:
+        return None if self.circle is None else self.circle.why_not_whole()
+
     def _num_members(self, role: Role) -> int:
         return len(self.fleet.with_role(role))
 
@@ -161,14 +182,18 @@ class FleetPlane:
             yield MemberStanding(item.key.worker_id, role, self.fleet.state_of(item), window)
 
     async def start(self) -> None:
-        """Begins to remove workers that fall silent."""
+        """Begins to remove workers that fall silent, and to talk with other routers."""
         self.lag.start()
+        if self.circle is not None:
+            self.circle.start(self._background)
         self._background.need("membership-expiry", self._expiry.run())
 
     async def close(self) -> None:
         """Ends every session and event follower; requests that still run end with WorkerLost."""
         await self.fleet.close()
         await self._background.close()
+        if self.circle is not None:
+            await self.circle.close()
         await self.lag.close()
 
     def _membership_service(

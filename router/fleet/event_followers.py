@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 import zmq
 import zmq.asyncio
@@ -40,6 +41,7 @@ class _Listener:
     index: PrefixIndex
     metrics: RouterMetrics
     on_cleared: Callable[[], None]
+    on_known: Callable[[], None]
 
     def apply(self, change: CacheChange) -> None:
         self.metrics.event_orphans.inc(self.index.apply(self.worker, change))
@@ -51,6 +53,7 @@ class _Listener:
 
     def note_resync(self) -> None:
         self.metrics.event_resyncs.inc()
+        self.on_known()
 
     def note_left_out(self, why: str, num_blocks: int) -> None:
         self.metrics.events_left_out.labels(why).inc(num_blocks)
@@ -70,6 +73,18 @@ class EventFollowers:
         """Of members that are engines of another kind."""
         self._sweeper: asyncio.Task[None] | None = None
         self._has_departed = asyncio.Event()
+        self._subscribers: dict[WorkerKey, KvEventSubscriber] = {}
+        self._known: set[WorkerKey] = set()
+
+    def position_of(self, worker: WorkerKey) -> int | None:
+        """Number of the last of its events that the index has; None while it does not know all
+        that the worker has cached."""
+        subscriber = self._subscribers.get(worker)
+        return None if subscriber is None else subscriber.position
+
+    def knows(self, worker: WorkerKey) -> bool:
+        """True once the worker has told all that it has cached."""
+        return worker in self._known
 
     def follow(self, member: Member) -> asyncio.Task[None]:
         """From now on the index knows what this worker has cached. Cancel the task to stop it; a
@@ -104,6 +119,7 @@ class EventFollowers:
     def forget(self, worker: WorkerKey) -> None:
         """The index knows nothing more of a worker; the room of its blocks comes in slices."""
         self._engines.pop(worker, None)
+        self._known.discard(worker)
         self._index.remove_worker(worker)
         self._start_sweep()
 
@@ -146,13 +162,21 @@ class EventFollowers:
         return task
 
     async def _follow(self, member: Member, context: zmq.asyncio.Context) -> None:
-        listener = _Listener(member.key, self._index, self._metrics, self._start_sweep)
+        self._known.discard(member.key)
+        know = partial(self._known.add, member.key)
+        listener = _Listener(member.key, self._index, self._metrics, self._start_sweep, know)
         listener.apply(CacheChange(cleared=True))  # whatever one before this one had believed
         source = self._engines.get(member.key)
-        if source is None:
-            await KvEventSubscriber(_addresses_of(member), listener, share=self._share).run(context)
-        else:
+        if source is not None:
             await EngineEventFollower(source, listener, share=self._share).run(context)
+            return
+        subscriber = KvEventSubscriber(_addresses_of(member), listener, share=self._share)
+        self._subscribers[member.key] = subscriber
+        try:
+            await subscriber.run(context)
+        finally:
+            if self._subscribers.get(member.key) is subscriber:
+                del self._subscribers[member.key]
 
     def _open_context(self) -> zmq.asyncio.Context:
         if self._context is None:

@@ -17,7 +17,7 @@ from cluster.identity import WorkerKey
 class Expectation:
     """What a request under way is going to leave in some workers' caches; settled once."""
 
-    __slots__ = ("_settle", "packed", "root", "workers")
+    __slots__ = ("_settle", "is_told", "packed", "root", "workers")
 
     def __init__(
         self,
@@ -25,12 +25,17 @@ class Expectation:
         workers: list[WorkerKey],
         root: bytes,
         packed: bytes,
+        *,
+        is_told: bool = False,
     ) -> None:
         self._settle = settle
         self.workers = workers
         """Of whom something is still expected."""
         self.root = root
         self.packed = packed
+        self.is_told = is_told
+        """By another router, so that nobody here knows whether it has come already: a worker that
+        clears its cache ends it."""
 
     def settle(self, *, came_true: bool) -> None:
         """The request is over: with success its blocks are there, else events have told which.
@@ -84,10 +89,18 @@ class OpenExpectations:
         self._moves.pop(worker, None)
 
     def move(self, worker: WorkerKey, bit: int) -> None:
-        """The worker had this bit until now: all that is expected of it has to be moved."""
+        """The worker had this bit until now: all that is expected of it has to be moved, but for
+        what others have told."""
+        self._drop_told(worker)
         if worker in self._open:
             former = self.former_bits(worker) | bit
             self._moves[worker] = _Move(former, dict(self._open[worker]))
+
+    def _drop_told(self, worker: WorkerKey) -> None:
+        for expectation in [e for e in self._open.get(worker, ()) if e.is_told]:
+            self.remove(expectation)
+            expectation.workers.remove(worker)
+            self.add(expectation)
 
     def former_bits(self, worker: WorkerKey) -> int:
         """Which bits stand for the worker beside its present one."""

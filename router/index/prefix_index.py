@@ -10,7 +10,7 @@ One tree per block size; the names inside tell models and tenants apart.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from cluster.block_hash import pack_tokens
@@ -33,17 +33,24 @@ class PrefixMatches:
         return self.num_blocks.get(worker.worker_id, 0)
 
 
+OnExpected = Callable[[Sequence[WorkerKey], bytes, bytes], None]
+"""(workers, root, packed): of them something is expected that nobody knew of."""
+
+
 class PrefixIndex:
     """Every call comes from the event loop's thread. Unknown workers hold nothing."""
 
-    def __init__(self, max_blocks: int) -> None:
+    def __init__(self, max_blocks: int, *, has_digests: bool = False) -> None:
+        """`has_digests`: what workers hold can be compared with what others believe."""
         self._max_blocks = max_blocks
+        self._has_digests = has_digests
         self._slots = WorkerSlots()
         self._trees: dict[int, RadixTree] = {}
         self._retired: dict[int, int] = {}
         """By block size: bits that are nobody's any more and that some node may still have."""
         self._open = OpenExpectations()
         self._is_swept = False
+        self._watchers: list[OnExpected] = []
 
     @property
     def num_blocks(self) -> int:
@@ -59,12 +66,23 @@ class PrefixIndex:
         """Blocks that one worker is believed to hold."""
         return self._slots.num_blocks_of(worker)
 
+    def digest_of(self, worker: WorkerKey) -> int:
+        """Of all that it is believed to hold, expectations apart; 0 where there are no digests."""
+        return self._slots.digest_of(worker)
+
+    def watch(self, on_expected: OnExpected) -> None:
+        """`on_expected` hears of all that is expected here first; must return at once."""
+        self._watchers.append(on_expected)
+
     def add_worker(self, worker: WorkerKey, block_size_tokens: int) -> None:
         """Before anything is said of a worker; its cache is taken to be empty."""
         self._slots.add(worker, block_size_tokens)
         if block_size_tokens not in self._trees:
             self._trees[block_size_tokens] = RadixTree(
-                block_size_tokens, self._max_blocks, on_count=self._slots.count
+                block_size_tokens,
+                self._max_blocks,
+                on_count=self._slots.count,
+                on_held=self._slots.hold if self._has_digests else None,
             )
 
     def remove_worker(self, worker: WorkerKey) -> None:
@@ -108,15 +126,23 @@ class PrefixIndex:
             found.update(dict.fromkeys(self._slots.ids_of(bits), num_blocks))
         return PrefixMatches(found)
 
-    def expect(self, workers: list[WorkerKey], root: bytes, packed: bytes) -> Expectation:
-        """A request was sent that will leave its prompt's full blocks in these workers' caches."""
+    def expect(
+        self, workers: list[WorkerKey], root: bytes, packed: bytes, *, is_told: bool = False
+    ) -> Expectation:
+        """A request was sent that will leave its prompt's full blocks in these workers' caches.
+        `is_told`: another router has sent it."""
         known = [worker for worker in workers if worker in self._slots]
-        for worker in known:
-            tree = self._trees[self._slots.block_size_of(worker)]
-            tree.expect(root, packed, self._slots.bit_of(worker))
-        expectation = Expectation(self._settle, known, root, packed)
+        news = [worker for worker in known if self._expect_of(worker, root, packed)]
+        expectation = Expectation(self._settle, known, root, packed, is_told=is_told)
         self._open.add(expectation)
+        if news and not is_told:
+            for on_expected in self._watchers:
+                on_expected(news, root, packed)
         return expectation
+
+    def _expect_of(self, worker: WorkerKey, root: bytes, packed: bytes) -> bool:
+        tree = self._trees[self._slots.block_size_of(worker)]
+        return tree.expect(root, packed, self._slots.bit_of(worker))
 
     def apply(self, worker: WorkerKey, change: CacheChange) -> int:
         """Takes in a worker's event; returns how many stored blocks fitted nothing known.

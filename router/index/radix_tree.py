@@ -33,7 +33,8 @@ NamesFrom = Callable[[Node, int], list[bytes]]
 class RadixTree:
     """Workers are single bits here; see `PrefixIndex` for their names.
 
-    `on_count(bits, num_blocks)` hears what the workers of `bits` gained, or lost (negative).
+    `on_count(bits, num_blocks)` hears what the workers of `bits` gained, or lost (negative);
+    `on_held(gained, lost, names)`, where it is given, of blocks that they hold or hold no more.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class RadixTree:
         max_blocks: int,
         *,
         on_count: Callable[[int, int], None] = lambda bits, num_blocks: None,
+        on_held: Callable[[int, int, list[bytes]], None] | None = None,
     ) -> None:
         self._block_size_tokens = block_size_tokens
         self._stride = block_size_tokens * TOKEN_BYTES
         self._max_blocks = max_blocks
         self._on_count = on_count
+        self._on_held = on_held
         self._clock = 0
         self.structure = TreeStructure(self._stride)
 
@@ -78,11 +81,11 @@ class RadixTree:
             steps.append((start // stride, reach))
         return steps
 
-    def expect(self, root_name: bytes, packed: bytes, bit: int) -> None:
-        """A worker is going to hold all full blocks of `packed`."""
+    def expect(self, root_name: bytes, packed: bytes, bit: int) -> bool:
+        """A worker is going to hold all full blocks of `packed`. True where that is news of one."""
         whole = self._whole(packed)
         if not whole:
-            return
+            return False
 
         def names_from(parent: Node, num_known: int) -> list[bytes]:
             return chain_names(
@@ -93,10 +96,12 @@ class RadixTree:
 
         first = self._first_name(root_name, whole)
         path = self._cover(self.structure.root, first, whole, names_from)
+        is_news = any(not node.holders & bit for node in path)
         for node in path:
             self._mark(node, node.held, node.expected | bit)
         self._tidy(path)
         self._shrink()
+        return is_news
 
     def settle(
         self, root_name: bytes, packed: bytes, bit: int, *, came_true: bool, former: int = 0
@@ -232,6 +237,8 @@ class RadixTree:
         return run
 
     def _mark(self, node: Node, held: int, expected: int) -> None:
+        if self._on_held is not None and held != node.held:
+            self._on_held(held & ~node.held, node.held & ~held, node.names)
         before, after = node.holders, held | expected
         node.held, node.expected = held, expected
         if after & ~before:

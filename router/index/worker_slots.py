@@ -14,12 +14,18 @@ from cluster.identity import WorkerKey
 MAX_NAMED_MASKS = 4096
 """Masks whose ids are remembered: prompts repeat their prefixes, so masks repeat too."""
 
+DIGEST_BYTES = 6
+DIGESTS = 1 << 8 * DIGEST_BYTES
+"""A sum of names, which are hashes: the same in whatever order they come. Metrics are floats, which
+have 53 bits."""
+
 
 @dataclass(slots=True)
 class _Slot:
     worker: WorkerKey
     block_size_tokens: int
     num_blocks: int = 0
+    digest: int = 0
     is_retired: bool = False
 
 
@@ -89,6 +95,18 @@ class WorkerSlots:
         """The workers of `bits` gained blocks, or lost them (negative)."""
         for slot in self._in(bits):
             slot.num_blocks += num_blocks
+
+    def digest_of(self, worker: WorkerKey) -> int:
+        """Of the blocks that `hold` has told of; 0 for none, and for an unknown worker."""
+        return self._slot_of(worker).digest if worker in self._index_of else 0
+
+    def hold(self, gained: int, lost: int, names: list[bytes]) -> None:
+        """The workers of these bits hold blocks from now on, or do so no more."""
+        of_names = sum(int.from_bytes(name[:DIGEST_BYTES]) for name in names)
+        for slot in self._in(gained):
+            slot.digest = (slot.digest + of_names) % DIGESTS
+        for slot in self._in(lost):
+            slot.digest = (slot.digest - of_names) % DIGESTS
 
     def _in(self, bits: int) -> Iterator[_Slot]:
         while bits:

@@ -35,6 +35,8 @@ class OtherRouters:
     def __init__(self) -> None:
         self._others: dict[str, _Other] = {}
         self._given: dict[WorkerKey, dict[str, RequestShare]] = {}
+        self._was_away = False
+        """The store, when it was last asked."""
 
     @property
     def names(self) -> list[str]:
@@ -49,6 +51,8 @@ class OtherRouters:
 
     def heard(self, words: Mapping[str, bytes], now_s: float) -> None:
         """What the store has of the others, by name."""
+        if self._was_away:
+            self._expect_all(now_s)
         is_news = False
         for name, packed in words.items():
             other = self._others.get(name)
@@ -65,6 +69,7 @@ class OtherRouters:
 
     def unheard(self, now_s: float) -> None:
         """The store has not answered: what is as old as a lease is not believed any more."""
+        self._was_away = True
         old = [o for o in self._others.values() if o.word and now_s - o.heard_s > LEASE_S]
         for other in old:
             other.packed, other.word = b"", None
@@ -85,6 +90,12 @@ class OtherRouters:
         for name, other in self._others.items():
             for word in other.word.workers if other.word else ():
                 yield name, word
+
+    def _expect_all(self, now_s: float) -> None:
+        """The store is back, and may be empty: they have their time to be there again."""
+        self._was_away = False
+        for other in self._others.values():
+            other.heard_s = now_s
 
     def _sum_up(self) -> None:
         self._given = {}

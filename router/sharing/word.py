@@ -14,8 +14,8 @@ from router.fleet.request_share import RequestShare
 
 VERSION = 1
 """Words of another one are passed over: their routers are seen, and what they say is not."""
-MAX_WORD_BYTES = 4 * 1024 * 1024
-"""A request takes some 50 bytes: 80,000 of them. A longer word is not said."""
+MAX_WORD_BYTES = 1024 * 1024
+"""A request takes some 50 bytes: 20,000 of them. A longer word names none."""
 
 
 class CacheMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -60,7 +60,8 @@ def packed_word(workers: list[WorkerWord]) -> bytes:
     packed = _encoder.encode(RouterWord(VERSION, workers))
     if len(packed) <= MAX_WORD_BYTES:
         return packed
-    return _encoder.encode(RouterWord(VERSION, []))
+    silent = [msgspec.structs.replace(worker, requests={}) for worker in workers]
+    return _encoder.encode(RouterWord(VERSION, silent))
 
 
 def word_of(packed: bytes) -> RouterWord | None:

@@ -12,6 +12,7 @@ from cluster.process.loop_lag import LoopLag
 from cluster.world import World
 from router.store.names import StoreNames
 from router.store.opened import open_store
+from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.metrics import RouterMetrics, TextMetrics
 from router.telemetry.store_metrics import watch_store
@@ -45,6 +46,9 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     LimitMetrics(metrics.registry)
     TextMetrics(metrics.registry).watch_waiting("text-worker", int)
     LoopLag().publish(metrics.registry)
+    circle = CircleMetrics(metrics.registry)
+    circle.watch_routers(int, int)
+    circle.watch_digests(int, int)
     watch_store(open_store("redis://here", StoreNames("all", "tiny"), World()), metrics.registry)
     assert listed("| metric of the router |", "") == shown(metrics.registry, "")
 

@@ -1,0 +1,57 @@
+"""A router that has just started learns what its workers have cached before clients come to it.
+
+    no worker yet -> some are there, and not all is known -> all is known, or WITHIN_S -> for ever
+                                                                                          ready
+
+Whoever joins later is learned while others are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cluster.deadline import Clock
+from router.fleet.event_followers import EventFollowers
+from router.fleet.fleet import Fleet
+
+WITHIN_S = 5.0
+"""From the first decode worker that takes work. One that tells nothing holds up nobody for longer:
+what is not known costs prompts their way, and no more."""
+
+
+class FirstLook:
+    """Of one router; asked on every probe."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        followers: EventFollowers,
+        clock: Clock,
+        why_not_whole: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`why_not_whole`: what other routers know and this one does not, in words."""
+        self._fleet = fleet
+        self._followers = followers
+        self._clock = clock
+        self._why_not_whole = why_not_whole
+        self._began_s: float | None = None
+        self._is_over = False
+
+    def why_not_ready(self) -> str | None:
+        """None when clients may come; else what is missing, in words."""
+        if (reason := self._fleet.why_not_ready()) is not None:
+            return reason
+        if self._is_over:
+            return None
+        if self._began_s is None:
+            self._began_s = self._clock()
+        reason = self._why_not_whole() or self._why_not_known()
+        self._is_over = reason is None or self._clock() - self._began_s >= WITHIN_S
+        return None if self._is_over else reason
+
+    def _why_not_known(self) -> str | None:
+        with_events = [item for item in self._fleet.members if item.follower is not None]
+        behind = [i for i in with_events if not self._followers.knows(i.key)]
+        if not behind:
+            return None
+        return f"what {len(behind)} of {len(with_events)} workers have cached is not known yet"

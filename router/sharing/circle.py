@@ -1,0 +1,92 @@
+"""All routers of one fleet, seen from one of them: put together where a store is named."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from cluster.identity import UniqueHex, unique_hex
+from cluster.process.background import Background
+from cluster.world import World
+from router.fleet.event_followers import EventFollowers
+from router.fleet.fleet import Fleet
+from router.index.prefix_index import PrefixIndex
+from router.sharing.agreement import Pair
+from router.sharing.fleet_words import FleetWords
+from router.sharing.others import OtherRouters
+from router.sharing.predictions import Predictions
+from router.sharing.talk import RouterTalk, Store
+from router.sharing.words import RouterWords
+
+
+@dataclass(frozen=True, slots=True)
+class CirclePlace:
+    """Where this router meets the others, and as who."""
+
+    name: str
+    """No other process has it."""
+    store: Store
+
+
+def own_name(port: int, draw: UniqueHex = unique_hex) -> str:
+    """For operators: the machine and the port at which workers join; and what no other has."""
+    return f"{socket.gethostname()}:{port}/{draw()[:8]}"
+
+
+class Circle:
+    """Of one router. From the event loop; `start` once, then `close` once."""
+
+    def __init__(
+        self,
+        place: CirclePlace,
+        fleet: Fleet,
+        index: PrefixIndex,
+        followers: EventFollowers,
+        world: World,
+    ) -> None:
+        self.name = place.name
+        self._others = OtherRouters()
+        self._view = FleetWords(fleet, index, followers, self._others, world.clock)
+        names, clock = place.store.names, world.clock
+        view, others = self._view, self._others
+        words = RouterWords(place.name, view.own_word, others, names, clock, view.take_in)
+        self.predictions = Predictions(place.name, index, names, clock)
+        self._talk = RouterTalk(place.store, (words, self.predictions), world.sleep)
+
+    @property
+    def num_alive(self) -> int:
+        """Routers that are there, with this one; while the store is away, those that were."""
+        return self._others.num_alive
+
+    @property
+    def others(self) -> list[str]:
+        """Their names, in order."""
+        return self._others.names
+
+    @property
+    def disagreeing(self) -> tuple[Pair, ...]:
+        """Who believes something else, and of which worker's cache."""
+        return self._view.agreement.disagreeing
+
+    @property
+    def index_digest(self) -> int:
+        """Of all caches that are known here."""
+        return self._view.index_digest
+
+    @property
+    def load_digest(self) -> int:
+        """Of all requests that any router has given any worker."""
+        return self._view.load_digest
+
+    def why_not_whole(self) -> str | None:
+        """None when every worker that another router has is here as well; else in words."""
+        missing = len(self._view.missing())
+        return f"{missing} workers of other routers have not joined here" if missing else None
+
+    def start(self, background: Background) -> None:
+        """Begins to talk."""
+        background.keep("other routers", self._talk.run)
+
+    async def close(self) -> None:
+        """Says goodbye; after `background` is closed, and before the store is."""
+        await self._talk.close()

@@ -1,0 +1,94 @@
+"""What this router says of its workers, and what it makes of what others say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zlib import crc32
+
+from cluster.deadline import Clock
+from cluster.identity import WorkerKey
+from cluster.logs import get_logger
+from router.fleet.event_followers import EventFollowers
+from router.fleet.fleet import Fleet
+from router.fleet.member import FleetMember
+from router.index.prefix_index import PrefixIndex
+from router.index.worker_slots import DIGESTS
+from router.sharing.agreement import Agreement
+from router.sharing.others import OtherRouters
+from router.sharing.word import CacheMark, WorkerWord, packed_word
+
+_log = get_logger("router.sharing")
+
+
+class FleetWords:
+    """Keeps `FleetMember.elsewhere`; all else is asked."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        index: PrefixIndex,
+        followers: EventFollowers,
+        others: OtherRouters,
+        clock: Clock,
+    ) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._followers = followers
+        self._others = others
+        self._clock = clock
+        self.agreement = Agreement()
+
+    @property
+    def index_digest(self) -> int:
+        """Of all caches that this router knows: equal in routers that believe the same."""
+        marks = (self._mark_of(item.key) for item in self._fleet.members)
+        return sum(mark.digest for mark in marks if mark is not None) % DIGESTS
+
+    @property
+    def load_digest(self) -> int:
+        """Of all requests that any router has given any worker, as far as it is known here."""
+        return digest_of(self._all_requests())
+
+    def own_word(self) -> bytes:
+        """For the others: see `router.sharing.word`."""
+        words = [self._word_of(item) for item in self._fleet.members]
+        self.agreement.believed({word.key: word.cache for word in words if word.cache})
+        return packed_word(words)
+
+    def take_in(self) -> None:
+        """What others have said has changed, or may have."""
+        for item in self._fleet.members:
+            item.elsewhere = self._others.given_to(item.key, item.given)
+        for name, worker in self.agreement.compare(self._others.words(), self._clock()):
+            _log.warning(
+                "another router believes something else of a worker's cache",
+                router=name,
+                worker_id=worker.worker_id,
+            )
+
+    def missing(self) -> frozenset[WorkerKey]:
+        """Workers that another router has, and this one has not."""
+        own = {item.key for item in self._fleet.members}
+        return frozenset(word.key for _, word in self._others.words() if word.key not in own)
+
+    def _word_of(self, item: FleetMember) -> WorkerWord:
+        key, given = item.key, item.given
+        requests = {request_id: share.asked for request_id, share in given.items()}
+        return WorkerWord(key.worker_id, key.incarnation, requests, self._mark_of(key))
+
+    def _mark_of(self, worker: WorkerKey) -> CacheMark | None:
+        if (position := self._followers.position_of(worker)) is None:
+            return None
+        digest, num_blocks = self._index.digest_of(worker), self._index.num_blocks_of(worker)
+        return CacheMark(position, digest, num_blocks)
+
+    def _all_requests(self) -> set[tuple[WorkerKey, str]]:
+        own = {(i.key, request_id) for i in self._fleet.members for request_id in i.given}
+        words = (word for _, word in self._others.words())
+        return own | {(word.key, request_id) for word in words for request_id in word.requests}
+
+
+def digest_of(requests: Iterable[tuple[WorkerKey, str]]) -> int:
+    """The same in whatever order they come."""
+    texts = (f"{key.worker_id} {key.incarnation} {name}" for key, name in requests)
+    return sum(crc32(text.encode()) for text in texts)

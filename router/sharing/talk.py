@@ -1,0 +1,87 @@
+"""What routers tell each other goes over the store in one round trip, many times a second.
+
+    every TICK_S: all topics ask -> one round trip -> each hears its replies
+                                       '- no store: each hears that, and goes on by what it knows
+
+No request ever waits for it: what is told was noted when it happened, and what was heard is looked
+at where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from cluster.deadline import Sleep
+from router.store.errors import StoreAway
+from router.store.link import StoreCommand, StoreReply
+from router.store.names import StoreNames
+
+TICK_S = 0.05
+PATIENCE_S = 0.05
+"""For one round trip: nobody waits for it, but the next tick."""
+
+
+class Store(Protocol):
+    """What is needed of `router.store.shared_store.SharedStore`."""
+
+    names: StoreNames
+
+    async def ask(self, *commands: StoreCommand, within_s: float | None = None) -> list[StoreReply]:
+        """A reply for each command. Raises StoreAway."""
+        ...
+
+
+class Topic(Protocol):
+    """One thing that routers talk about. From the event loop, one tick after the other."""
+
+    def ask(self) -> Sequence[StoreCommand]:
+        """Commands of this tick."""
+        ...
+
+    async def heard(self, replies: Sequence[StoreReply]) -> None:
+        """One for each of those commands; replies of another form than Redis sends may raise."""
+        ...
+
+    def unheard(self) -> None:
+        """The store is away, or late: what was asked may have been done or not."""
+        ...
+
+    def goodbye(self) -> Sequence[StoreCommand]:
+        """This router ends."""
+        ...
+
+
+class RouterTalk:
+    """Of one router. `run` belongs to the process; `close` after it is cancelled."""
+
+    def __init__(self, store: Store, topics: Sequence[Topic], sleep: Sleep) -> None:
+        self._store = store
+        self._topics = topics
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await self.tick()
+            await self._sleep(TICK_S)
+
+    async def tick(self) -> None:
+        """Once around."""
+        asked = [list(topic.ask()) for topic in self._topics]
+        commands = [command for of_topic in asked for command in of_topic]
+        try:
+            replies = iter(await self._store.ask(*commands, within_s=PATIENCE_S))
+        except StoreAway:
+            for topic in self._topics:
+                topic.unheard()
+            return
+        for topic, of_topic in zip(self._topics, asked, strict=True):
+            await topic.heard([next(replies) for _ in of_topic])
+
+    async def close(self) -> None:
+        """Says goodbye, where the store is there."""
+        farewell = [command for topic in self._topics for command in topic.goodbye()]
+        with suppress(StoreAway):
+            await self._store.ask(*farewell, within_s=PATIENCE_S)

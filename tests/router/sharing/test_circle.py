@@ -1,0 +1,91 @@
+"""Routers that share a real Redis: what they tell each other, and what its faults cost them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from cluster.config import RouterOptions
+from cluster.world import World
+from router.control.join_rules import OwnModel
+from router.control.plane import FleetPlane
+from router.fleet.member import FleetMember
+from router.sharing.circle import Circle, CirclePlace, own_name
+from tests.redis_server import RedisServer
+from tests.router.planes import prefill_member
+from tests.router.store.stores import STRICT, new_store, running, until
+
+
+@asynccontextmanager
+async def routers(redis: RedisServer, num_routers: int = 3) -> AsyncIterator[list[FleetPlane]]:
+    """That talk, and have one prefill worker."""
+    stores = [new_store(redis.url, STRICT) for _ in range(num_routers)]
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(*stores))
+        planes = []
+        for number, store in enumerate(stores):
+            place = CirclePlace(own_name(number), store)
+            plane = FleetPlane(RouterOptions(), OwnModel(), World(), circle=place)
+            await plane.start()
+            stack.push_async_callback(plane.close)
+            await plane.store.join(prefill_member())
+            planes.append(plane)
+        await until(lambda: all(circle_of(plane).num_alive == num_routers for plane in planes))
+        yield planes
+
+
+def circle_of(plane: FleetPlane) -> Circle:
+    assert plane.circle is not None
+    return plane.circle
+
+
+def worker_of(plane: FleetPlane) -> FleetMember:
+    [item] = plane.fleet.members
+    return item
+
+
+async def test_all_routers_know_what_each_has_given(redis_server: RedisServer) -> None:
+    async with routers(redis_server) as planes:
+        shares = [
+            worker_of(plane).assign(f"r{number}", num_tokens=100, prefill_tokens=60)
+            for number, plane in enumerate(planes)
+        ]
+        await until(lambda: all(worker_of(p).elsewhere.num_tokens == 200 for p in planes))
+        assert {worker_of(plane).elsewhere.num_prompts for plane in planes} == {2}
+        assert len({circle_of(plane).load_digest for plane in planes}) == 1
+        for share in shares:
+            share.release()
+        await until(lambda: all(worker_of(p).elsewhere.num_requests == 0 for p in planes))
+        assert {circle_of(plane).load_digest for plane in planes} == {0}
+
+
+async def test_a_router_that_stops_is_gone_at_once_and_takes_what_it_had_given_along(
+    redis_server: RedisServer,
+) -> None:
+    async with routers(redis_server) as [first, second, third]:
+        worker_of(third).assign("r1", num_tokens=100, prefill_tokens=60)
+        await until(lambda: worker_of(first).elsewhere.num_requests == 1)
+        await third.close()
+        await until(lambda: circle_of(first).num_alive == circle_of(second).num_alive == 2)
+        assert worker_of(first).elsewhere.num_requests == 0
+
+
+@pytest.mark.parametrize("fault", ["killed", "stalled", "wiped"])
+async def test_routers_lose_nothing_by_a_store_that_fails_and_find_each_other_again(
+    redis_server: RedisServer, fault: str
+) -> None:
+    async with routers(redis_server) as planes:
+        first, *others = planes
+        stores = [circle_of(plane)._talk._store for plane in planes]
+        if fault == "wiped":
+            redis_server.do("FLUSHALL")
+        else:
+            redis_server.kill() if fault == "killed" else redis_server.stall()
+            await until(lambda: not any(store.is_there for store in stores))
+            assert [circle_of(plane).num_alive for plane in planes] == [3, 3, 3]
+            redis_server.start() if fault == "killed" else redis_server.go_on()
+        worker_of(first).assign("new", num_tokens=100, prefill_tokens=60)
+        await until(lambda: all(worker_of(p).elsewhere.num_requests == 1 for p in others))
+        assert [circle_of(plane).num_alive for plane in planes] == [3, 3, 3]

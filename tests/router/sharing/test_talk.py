@@ -1,0 +1,196 @@
+"""Routers that talk over one store: who is there, what they have given, what they expect."""
+
+from __future__ import annotations
+
+from random import Random
+
+from cluster.block_hash import chain_names, pack_tokens
+from cluster.cache_change import CacheChange
+from cluster.config import RouterOptions
+from cluster.identity import WorkerKey
+from cluster.world import World
+from router.control.join_rules import OwnModel
+from router.control.plane import FleetPlane
+from router.sharing.circle import Circle, CirclePlace
+from router.sharing.others import LEASE_S, SILENT_S
+from router.sharing.predictions import LIFE_S, MAX_KEPT, MAX_UNTOLD
+from tests.manual_clock import ManualClock
+from tests.router.planes import PAIRING, prefill_member
+from tests.router.sharing.memory_store import MemoryStore
+
+ROOT = b"root"
+PREFILL = prefill_member("prefill-1")
+SIZE = PAIRING.block_size_tokens
+
+
+class Routers:
+    """Planes whose ticks a test takes by hand; nothing runs by itself."""
+
+    def __init__(self, *names: str) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.planes = [self.new(name) for name in names]
+
+    def new(self, name: str) -> FleetPlane:
+        world = World(clock=self.clock, sleep=self.clock.sleep, chance=Random(1))
+        place = CirclePlace(name, self.store)
+        return FleetPlane(RouterOptions(), OwnModel(), world, circle=place)
+
+    async def join(self) -> None:
+        for plane in self.planes:
+            await plane.store.join(PREFILL)
+
+    async def tick(self, *planes: FleetPlane, times: int = 3) -> None:
+        """Of those routers, or all; thrice: names are found, words asked for, and heard."""
+        for _ in range(times):
+            for plane in planes or self.planes:
+                await circle_of(plane)._talk.tick()
+            self.clock.advance(0.05)
+
+
+def circle_of(plane: FleetPlane) -> Circle:
+    assert plane.circle is not None
+    return plane.circle
+
+
+def held(plane: FleetPlane, prompt: list[int]) -> int:
+    return plane.index.match(ROOT, pack_tokens(prompt), SIZE).of(PREFILL.key)
+
+
+async def test_a_router_knows_the_others_by_their_names_and_who_leaves_is_gone_at_once() -> None:
+    routers = Routers("a", "b", "c")
+    first, second, third = routers.planes
+    await routers.tick()
+    assert circle_of(first).others == ["b", "c"]
+    assert [circle_of(plane).num_alive for plane in routers.planes] == [3, 3, 3]
+    await circle_of(third).close()
+    routers.clock.advance(SILENT_S)
+    await routers.tick(first, second)
+    assert circle_of(first).others == ["b"]
+
+
+async def test_what_one_router_has_given_a_worker_is_known_at_the_others_until_its_lease_ends() -> (
+    None
+):
+    routers = Routers("a", "b")
+    await routers.join()
+    first, second = routers.planes
+    [given], [seen] = first.fleet.members, second.fleet.members
+    share = given.assign("r1", num_tokens=300, prefill_tokens=200)
+    await routers.tick()
+    assert (seen.elsewhere.num_tokens, seen.elsewhere.prefill_tokens) == (300, 200)
+    assert given.elsewhere.num_requests == 0
+    share.prefilled()
+    await routers.tick()
+    assert (seen.elsewhere.num_tokens, seen.elsewhere.prefill_tokens) == (300, 0)
+    routers.clock.advance(LEASE_S)  # the first router says nothing more
+    await routers.tick(second)
+    assert seen.elsewhere.num_requests == 0
+    assert circle_of(second).num_alive == 1
+
+
+async def test_a_store_that_is_away_or_empty_takes_nobody_the_others_for_long() -> None:
+    routers = Routers("a", "b")
+    await routers.join()
+    first, second = routers.planes
+    first.fleet.members[0].assign("r1", num_tokens=300, prefill_tokens=200)
+    await routers.tick()
+    routers.store.is_away = True
+    await routers.tick()
+    assert circle_of(second).num_alive == 2
+    assert second.fleet.members[0].elsewhere.num_requests == 1
+    routers.store.is_away = False
+    routers.store.wipe()
+    await routers.tick(second, first)
+    assert circle_of(second).num_alive == 2
+    assert second.fleet.members[0].elsewhere.num_requests == 1
+
+
+async def test_a_prompt_that_one_router_has_sent_is_expected_by_all_until_events_or_its_end() -> (
+    None
+):
+    routers = Routers("a", "b")
+    await routers.join()
+    for plane in routers.planes:
+        plane.index.add_worker(PREFILL.key, SIZE)
+    first, second = routers.planes
+    await routers.tick()
+    prompt = list(range(3 * SIZE))
+    first.index.expect([PREFILL.key], ROOT, pack_tokens(prompt))
+    await routers.tick()
+    assert held(second, prompt) == 3
+    routers.clock.advance(LIFE_S)
+    await routers.tick()
+    assert held(second, prompt) == 0
+    assert held(first, prompt) == 3  # its own is settled when the request ends
+
+
+async def test_what_a_workers_events_say_wins_over_what_was_predicted() -> None:
+    routers = Routers("a", "b")
+    await routers.join()
+    first, second = routers.planes
+    await routers.tick()
+    prompt = list(range(2 * SIZE))
+    first.index.expect([PREFILL.key], ROOT, pack_tokens(prompt))
+    await routers.tick()
+    names = chain_names(pack_tokens(prompt), parent=ROOT, block_size_tokens=SIZE)
+    second.index.apply(PREFILL.key, CacheChange(removed=names[1:]))
+    assert held(second, prompt) == 1
+    second.index.apply(PREFILL.key, CacheChange(cleared=True))
+    list(second.index.sweep())
+    assert held(second, prompt) == 0
+
+
+async def test_a_router_that_starts_reads_what_was_predicted_before_it_came() -> None:
+    routers = Routers("a")
+    await routers.join()
+    [first] = routers.planes
+    await routers.tick()
+    prompt = list(range(2 * SIZE))
+    first.index.expect([PREFILL.key], ROOT, pack_tokens(prompt))
+    await routers.tick()
+    late = routers.new("late")
+    await late.store.join(PREFILL)
+    await routers.tick(late)
+    assert held(late, prompt) == 2
+
+
+async def test_predictions_of_unknown_workers_and_words_of_other_versions_harm_nobody() -> None:
+    routers = Routers("a", "b")
+    first, second = routers.planes
+    await routers.tick()
+    first.index.add_worker(WorkerKey("gone", "i9"), SIZE)
+    first.index.expect([WorkerKey("gone", "i9")], ROOT, pack_tokens([1] * SIZE))
+    key = routers.store.names.of_fleet("predictions")
+    await routers.store.ask(("XADD", key, "MAXLEN", "~", 1024, "*", b"c", b"\xff"))
+    await routers.tick()
+    assert circle_of(second).num_alive == 2
+    assert second.index.num_blocks == 0
+
+
+async def test_a_prompt_that_a_worker_is_known_to_have_is_not_told_again() -> None:
+    routers = Routers("a", "b")
+    await routers.join()
+    first, second = routers.planes
+    await routers.tick()
+    packed = pack_tokens(list(range(2 * SIZE)))
+    first.index.expect([PREFILL.key], ROOT, packed).settle(came_true=True)
+    first.index.expect([PREFILL.key], ROOT, packed)
+    await routers.tick()
+    assert circle_of(second).predictions.num_heard == 1
+
+
+async def test_predictions_are_bounded_on_their_way_and_here() -> None:
+    routers = Routers("a", "b")
+    await routers.join()
+    first, second = routers.planes
+    await routers.tick()
+    for number in range(2 * MAX_UNTOLD):
+        first.index.expect([PREFILL.key], ROOT, pack_tokens([number] * SIZE))
+    await routers.tick()
+    assert circle_of(second).predictions.num_heard == MAX_UNTOLD
+    for round_ in range(MAX_KEPT // MAX_UNTOLD + 1):
+        for number in range(MAX_UNTOLD):
+            first.index.expect([PREFILL.key], ROOT, pack_tokens([round_, number] * SIZE))
+        await routers.tick()
+    assert circle_of(second).predictions.num_open == MAX_KEPT
