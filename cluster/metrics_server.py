@@ -1,4 +1,8 @@
-"""A process's Prometheus page, from a thread of its own: it answers while the loop stands."""
+"""A process's Prometheus page, from a thread of its own: it answers while the loop stands.
+
+/metrics    what is counted
+a probe     200 and "ok", or 503 and why not: what Kubernetes asks, over plain HTTP
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -21,13 +27,25 @@ READER_TIMEOUT_S = 5.0
 """Of its silence."""
 
 
+Probe = Callable[[], str | None]
+"""Why not, in words; None: it is so. Called from other threads than the loop's."""
+NO_PROBES: Mapping[str, Probe] = MappingProxyType({})
+
+
 class MetricsServer:
     """Listens at http://host:port/metrics from construction; `serve` it, again whenever that ends,
     and `close` once nobody does. From the event loop."""
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
-        """Port 0 takes a free one. Raises ConfigError when the port cannot be had."""
-        page = make_wsgi_app(registry)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        probes: Mapping[str, Probe] = NO_PROBES,
+    ) -> None:
+        """Port 0 takes a free one. `probes` by path, such as /live. Raises ConfigError when the
+        port cannot be had."""
+        page = _with_probes(make_wsgi_app(registry), probes)
         try:
             self._server = make_server(host, port, page, _FewReaders, _SilentHandler)
         except OSError as cause:
@@ -47,6 +65,19 @@ class MetricsServer:
     def close(self) -> None:
         """Gives the port back; idempotent."""
         self._server.server_close()
+
+
+def _with_probes(metrics: Any, probes: Mapping[str, Probe]) -> Any:
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        probe = probes.get(environ["PATH_INFO"])
+        if probe is None:
+            return metrics(environ, start_response)
+        why_not = probe()
+        status = "200 OK" if why_not is None else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{why_not or 'ok'}\n".encode()]
+
+    return answer
 
 
 class _FewReaders(ThreadingWSGIServer):

@@ -47,6 +47,16 @@ class OwnPlace:
         self._tasks: dict[RouterPlace, asyncio.Task[None]] = {}
         self._refusing: set[RouterPlace] = set()
 
+    def why_not_ready(self) -> str | None:
+        """None while its routers send it requests; else why they do not. From any thread."""
+        if self._lifespan.state is not ProcessState.READY:
+            return f"this worker is {self._lifespan.state.value}"
+        return None if self._is_wanted else "its routers refuse this worker"
+
+    @property
+    def _is_wanted(self) -> bool:
+        return len(self._refusing) < max(1, len(self._clients))
+
     async def offer(self, member: Member, engine: EngineView) -> None:
         """Once, when requests could be computed. A spare worker waits from now on."""
         self._offered = member, engine
@@ -125,8 +135,7 @@ class OwnPlace:
         else:
             self._refusing.discard(router)
         if not self._lifespan.is_draining:
-            is_wanted = len(self._refusing) < max(1, len(self._clients))
-            self._background.once("health", self._server.set_ready(is_wanted))
+            self._background.once("health", self._server.set_ready(self._is_wanted))
 
 
 async def _end(client: MembershipClient, beating: asyncio.Task[None]) -> None:

@@ -197,7 +197,9 @@ class WorkerProcess:
         return WorkerKey(name, new_incarnation())
 
     def _serve_metrics(self, metrics: WorkerMetrics) -> int:
-        page = MetricsServer(self._options.host, self._options.metrics_port, metrics.registry)
+        probes = {"/live": self._lag.why_it_stands, "/ready": self._place.why_not_ready}
+        port = self._options.metrics_port
+        page = MetricsServer(self._options.host, port, metrics.registry, probes)
         self._closers.callback(page.close)
         serving = self._background.keep("metrics", page.serve)
         self._closers.push_async_callback(cancel, (serving,))

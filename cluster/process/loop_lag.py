@@ -23,6 +23,8 @@ INTERVAL_S = 0.01
 WINDOW_S = 5.0
 STALL_S = 0.25
 """A tick that comes so late is worth a line in the log."""
+DEAD_S = 20.0
+"""A loop that stood so long is given up by whoever asks whether it lives."""
 _BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _log = get_logger("loop")
 
@@ -53,6 +55,11 @@ class LoopLag:
         """How long the next tick has been due; from any thread."""
         due_s = self._due_s
         return 0.0 if due_s is None else max(0.0, self._clock() - due_s)
+
+    def why_it_stands(self) -> str | None:
+        """For a probe of life: None while the loop goes on; from any thread."""
+        late_s = self.overdue_s
+        return f"the event loop has stood still for {late_s:.0f} s" if late_s > DEAD_S else None
 
     def publish(self, registry: CollectorRegistry) -> None:
         """`splitserve_loop_lag_seconds`, every tick; and the longest of the last seconds."""

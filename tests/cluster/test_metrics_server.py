@@ -102,3 +102,28 @@ async def test_a_reader_that_says_nothing_is_cut_after_a_while(
         assert await reader.read() == b""
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.fixture
+async def probed() -> AsyncIterator[tuple[MetricsServer, list[str | None]]]:
+    """A page with a probe that says what stands in the list."""
+    says: list[str | None] = [None]
+    page = MetricsServer("127.0.0.1", 0, CollectorRegistry(), {"/ready": lambda: says[0]})
+    background = Background(nothing_needed)
+    background.keep("metrics", page.serve)
+    yield page, says
+    await background.close()
+    page.close()
+
+
+async def test_a_probe_says_ok_or_why_not(
+    probed: tuple[MetricsServer, list[str | None]],
+) -> None:
+    page, says = probed
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{page.port}", timeout=30) as client:
+        answer = await client.get("/ready")
+        assert (answer.status_code, answer.text) == (200, "ok\n")
+        says[0] = "still loading"
+        answer = await client.get("/ready")
+        assert (answer.status_code, answer.text) == (503, "still loading\n")
+        assert (await client.get("/metrics")).status_code == 200

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import socket
 
 import grpc
+import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -49,6 +51,13 @@ async def router():
         yield running
 
 
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 async def health(channel, role: Role):
     request = health_pb2.HealthCheckRequest(service=SERVICES[role])
     return (await health_pb2_grpc.HealthStub(channel).Check(request)).status
@@ -70,6 +79,18 @@ async def test_a_worker_gets_ready_joins_and_leaves_at_sigterm(router, role):
         assert await worker.ended() == 0
         assert [leave.incarnation for leave in router.leaves] == [member.incarnation]
         assert worker.link.is_stopped
+
+
+async def test_probes_tell_plain_http_whether_a_worker_lives_and_is_ready(free_port):
+    options = options_for(Role.DECODE, metrics_port=free_port, spare=True)
+    async with running_worker(options) as worker, httpx.AsyncClient(timeout=30) as client:
+        at = f"http://127.0.0.1:{free_port}"
+        async with open_channel(await worker.ready()) as channel:
+            assert (await client.get(f"{at}/live")).status_code == 200
+            spare = await client.get(f"{at}/ready")
+            assert (spare.status_code, spare.text) == (503, "this worker is spare\n")
+            await promote(channel)
+        assert (await client.get(f"{at}/ready")).status_code == 200
 
 
 async def promote(channel):

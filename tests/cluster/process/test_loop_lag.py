@@ -13,7 +13,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from cluster.process.loop_lag import INTERVAL_S, STALL_S, WINDOW_S, LoopLag
+from cluster.process.loop_lag import DEAD_S, INTERVAL_S, STALL_S, WINDOW_S, LoopLag
 
 
 class FakeClock:
@@ -66,6 +66,17 @@ async def test_a_stall_counts_while_it_lasts_and_after_its_tick() -> None:
         assert lag.recent_s == pytest.approx(3.0 - INTERVAL_S)
         await until_ticked(lag)
         assert lag.recent_s == pytest.approx(3.0 - INTERVAL_S)
+
+
+async def test_a_loop_that_stands_for_long_is_given_up_by_probes_until_it_goes_on() -> None:
+    clock = FakeClock()
+    async with started(LoopLag(clock)) as lag:
+        clock.now_s += DEAD_S
+        assert lag.why_it_stands() is None
+        clock.now_s += 1.0
+        assert lag.why_it_stands() == "the event loop has stood still for 21 s"
+        await until_ticked(lag)
+        assert lag.why_it_stands() is None
 
 
 async def test_a_stall_is_forgotten_after_two_windows() -> None:
