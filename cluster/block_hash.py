@@ -30,6 +30,11 @@ def pack_tokens(token_ids: Sequence[int]) -> bytes:
     return array("I", token_ids).tobytes()
 
 
+def unpack_tokens(packed: bytes) -> list[int]:
+    """As they were packed."""
+    return array("I", packed).tolist()
+
+
 @lru_cache(_ROOTS_KEPT)
 def cache_root(pairing_key: str, salt: str = "") -> bytes:
     """The name before the first block; the salt keeps tenants apart."""

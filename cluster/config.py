@@ -93,6 +93,20 @@ class RouterOptions:
     insecure: bool = insecure_option()
     tls: TlsOptions = option(TlsOptions, "")
     continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
+    resume_within_s: float = option(
+        60.0,
+        "how long the rest of a resumable stream may be asked for once its connection is over; 0: "
+        "no stream is resumable",
+        low=0,
+    )
+    max_resumable_answers: int = option(
+        4096, "resumable streams that are kept, at most; a tenant has half of them", low=2
+    )
+    max_resumable_bytes: int = option(
+        256 * 1024 * 1024,
+        "bytes of all resumable streams; a tenant has half of them, and a stream a 64th part",
+        low=1024 * 1024,
+    )
     generation_config: str = option(
         "auto",
         "sampling of requests that name none: auto (the checkpoint's own) or none",

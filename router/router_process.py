@@ -35,6 +35,7 @@ from router.dispatch.stream import TokenSource
 from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
+from router.front.keeping import Keeping
 from router.front.limits import Descriptors, DoorLimits, shared_descriptors
 from router.front.operator_prompts import OperatorPrompts
 from router.front.pipeline import CompletionPipeline
@@ -130,19 +131,18 @@ class RouterProcess:
         self._tenancy = Tenancy(options, world, workers.registry, store, num_routers)
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
+        pipeline = CompletionPipeline(model, workers.source, texts, chance=world.chance)
+        self._keeping = Keeping.of(options, model, world, pipeline.share)
         self._door = DoorContext(
             model=model,
-            pipeline=CompletionPipeline(model, workers.source, texts, chance=world.chance),
+            pipeline=pipeline,
             in_flight=self._in_flight,
             door_limits=_limits_of(options, world, descriptors),
             bodies=_bodies_of(options, world),
-            times=DefaultTimes(
-                first_token_s=options.default_timeout_s,
-                between_tokens_s=options.stream_timeout_s,
-                clock=world.clock,
-            ),
+            times=_times_of(options, world),
             keyring=self._tenancy.keyring,
             ignores_unknown=options.ignores_unknown_fields,
+            resumption=None if self._keeping is None else self._keeping.resumption,
             chance=world.chance,
         )
         ports = _grpc_ports(options, self._certificates)
@@ -189,6 +189,8 @@ class RouterProcess:
         background.need("grpc-readiness", self._follow_readiness())
         background.need("signs of life", report_life(self._world.sleep))
         self._tenancy.start(background)
+        if self._keeping is not None:
+            background.keep("resumable streams", self._keeping.behind.run)
         background.keep("freed memory", FreedMemory(self._world.sleep).keep_low)
         self._announce(Addresses(self._at(http.port), self._at(grpc_port)))
 
@@ -259,6 +261,14 @@ def _bodies_of(options: RouterOptions, world: World) -> BodyAccount:
     return BodyAccount(
         max(options.max_bodies_bytes, options.max_body_bytes),
         within_s=options.header_timeout_s,
+        clock=world.clock,
+    )
+
+
+def _times_of(options: RouterOptions, world: World) -> DefaultTimes:
+    return DefaultTimes(
+        first_token_s=options.default_timeout_s,
+        between_tokens_s=options.stream_timeout_s,
         clock=world.clock,
     )
 

@@ -20,6 +20,7 @@ from router.api.reading.plan import AnswerOptions
 from router.dispatch.stream import Completed
 from router.front.events import ScoredPrompt
 from router.front.fan_out import IndexedEvent
+from router.front.resumption import Resumable
 from router.text.choice import TextDelta
 
 
@@ -37,6 +38,8 @@ class Generation:
     options: AnswerOptions
     share: LoopShare
     """Of the turns of the loop, for deltas that bring logprobs: a millisecond of work at worst."""
+    resumable: Resumable | None = None
+    """Of a stream that another connection may have the rest of, or has had the beginning of."""
     ping_interval_s: float = 0.0
     """Of silence in a stream, before a sign of life; 0: never."""
 
@@ -92,10 +95,11 @@ class Generation:
         self, stream: EventStream, events: AsyncGenerator[IndexedEvent, None]
     ) -> None:
         frame = ChunkFrame(self.envelope, self.shape.chunk_object_name)
-        seen: set[int] = set()
+        seen = set() if self.resumable is None else self.resumable.place.begun_choices
         async for prompt, event in events:
             if isinstance(event, TextDelta):
-                chunk = self._chunk(prompt, event, seen, frame)
+                if (chunk := self._chunk(prompt, event, seen, frame)) is None:
+                    continue
                 if not stream.send_now(chunk):
                     await stream.send(chunk)
                 if event.tokens:
@@ -105,18 +109,30 @@ class Generation:
             else:
                 await self.shape.take_prompt(prompt, event)
         if self.options.include_usage or self.options.timings:
-            await stream.send(self._last_chunk())
+            await stream.send(self._named(self._last_chunk()))
 
     def _index(self, prompt: int, delta: TextDelta) -> int:
         index = prompt * self.num_choices + delta.choice
         self.tally.count(index, delta)
         return index
 
-    def _chunk(self, prompt: int, delta: TextDelta, seen: set[int], frame: ChunkFrame) -> bytes:
+    def _chunk(
+        self, prompt: int, delta: TextDelta, seen: set[int], frame: ChunkFrame
+    ) -> bytes | None:
+        """None: the client has it."""
         index = self._index(prompt, delta)
+        if self.resumable is not None:
+            if (rest := self.resumable.place.rest_of(delta)) is None:
+                return None
+            delta = rest
         choice = self.shape.chunk(index, delta, first=index not in seen)
         seen.add(index)
-        return frame.encode(choice, self._chunk_usage())
+        return self._named(frame.encode(choice, self._chunk_usage()))
+
+    def _named(self, data: bytes) -> bytes:
+        """With a line of its own for the event's id, where there is one."""
+        event_id = None if self.resumable is None else self.resumable.event_id
+        return data if event_id is None else b"%b\nid: %b" % (data, event_id.encode())
 
     def _chunk_usage(self) -> UsageBody | None | msgspec.UnsetType:
         if self.options.continuous_usage:

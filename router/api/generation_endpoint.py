@@ -7,16 +7,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cluster.errors import InvalidRequest
-from router.api.answers.shape import Envelope
+import msgspec
+
+from cluster.errors import InvalidRequest, NotResumable
+from router.api.answers.shape import AnswerShape, Envelope
 from router.api.answers.tally import Tally
 from router.api.generation import Generation
 from router.api.http.asgi import Receive, Scope, Send
 from router.api.http.exchange import Exchange
 from router.api.ignored_fields import IgnoredFields
 from router.api.reading.answer_size import fitting
-from router.api.reading.plan import BodyReader, Plan
+from router.api.reading.plan import AnswerOptions, BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
+from router.api.stream_again import EVENT_HEADER, ToldStream, check_resumable
 from router.dispatch.time_limits import TimeLimits
 from router.front.body_account import HeldBody
 from router.front.doors import DoorContext
@@ -24,7 +27,9 @@ from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
 from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
+from router.front.resumption import Resumable, Resumption
 from router.front.text_work import LARGE_BODY_BYTES, NotHere
+from router.tenants.tenant import Tenant
 
 TIMINGS_HEADER = b"x-splitserve-timings"
 Answering = Callable[[Exchange, bytes, HeldBody], Coroutine[Any, Any, None]]
@@ -59,6 +64,11 @@ class GenerationEndpoint:
         await self._context.serve(scope, receive, send, self._run)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
+        if event_id := exchange.header(EVENT_HEADER):
+            held.close()
+            generation = await self._resume(exchange, event_id)
+            await generation.answer(exchange)
+            return
         plan = fitting(_with_headers(await self._read(exchange, body), exchange))
         held.close()
         exchange.headers += self._context.ignored.tell(plan.ignored)
@@ -81,24 +91,66 @@ class GenerationEndpoint:
         asked_s = asked_timeout_s(exchange.header(TIMEOUT_HEADER), timeout_s)
         return self._door.times.limits(exchange.arrived_s, asked_s)
 
+    async def _resume(self, exchange: Exchange, event_id: str) -> Generation:
+        """The rest of a stream; what its first request said counts, and no body that comes with
+        this one. Raises NotResumable."""
+        limits = self._time_limits(exchange, None)
+        resumable = await self._resumption().resume(
+            event_id, exchange.tenant, exchange.request_id, limits, door=self._reader.door.value
+        )
+        model, told = self._door.model, msgspec.msgpack.decode(resumable.told_as, type=ToldStream)
+        envelope = told.envelope(model.name, model.fingerprint)
+        shape = self._reader.shape_again(resumable.prepared.routed.sampling)
+        return self._generation([resumable.prepared], shape, envelope, told.options, resumable)
+
+    def _resumption(self) -> Resumption:
+        if (found := self._door.resumption) is None:
+            raise NotResumable("this router keeps no streams for another connection")
+        return found
+
+    def _resumable(
+        self, prepared: PreparedGeneration, plan: Plan, envelope: Envelope, tenant: Tenant
+    ) -> Resumable | None:
+        """None: nobody asked for it, or this router keeps nothing."""
+        if not plan.options.resumable or self._door.resumption is None:
+            return None
+        told_as = msgspec.msgpack.encode(ToldStream.of(envelope, plan.options))
+        door = self._reader.door.value
+        return self._door.resumption.begin(prepared, tenant, door=door, told_as=told_as)
+
     async def _begin(self, plan: Plan, exchange: Exchange, limits: TimeLimits) -> Generation:
         """Every prompt is checked before the first is dispatched."""
-        pipeline = self._door.pipeline
         prepared = await self._prepare(plan, exchange, limits)
         model = self._door.model
+        envelope = Envelope(
+            id=f"{plan.id_prefix}-{exchange.request_id}",
+            model=model.name,
+            fingerprint=model.fingerprint,
+        )
+        resumable = self._resumable(prepared[0], plan, envelope, exchange.tenant)
+        if resumable is not None:
+            prepared = [resumable.prepared]
+        return self._generation(prepared, plan.shape, envelope, plan.options, resumable)
+
+    def _generation(
+        self,
+        prepared: list[PreparedGeneration],
+        shape: AnswerShape,
+        envelope: Envelope,
+        options: AnswerOptions,
+        resumable: Resumable | None,
+    ) -> Generation:
+        pipeline = self._door.pipeline
         return Generation(
             events=merge([pipeline.stream(each) for each in prepared], self._door.share),
-            shape=plan.shape,
-            envelope=Envelope(
-                id=f"{plan.id_prefix}-{exchange.request_id}",
-                model=model.name,
-                fingerprint=model.fingerprint,
-            ),
+            shape=shape,
+            envelope=envelope,
             tally=Tally([len(each.routed.token_ids) for each in prepared]),
-            num_choices=plan.wishes.sampling.n,
+            num_choices=prepared[0].routed.sampling.n,
             num_prompts=len(prepared),
-            options=plan.options,
+            options=options,
             share=self._door.share,
+            resumable=resumable,
             ping_interval_s=self._door.door_limits.ping_interval_s,
         )
 
@@ -139,4 +191,5 @@ def _with_headers(plan: Plan, exchange: Exchange) -> Plan:
         plan = replace(plan, options=replace(plan.options, timings=True))
     if plan.options.timings and len(plan.prompts) > 1:
         raise InvalidRequest("timings are for one prompt only; send one prompt", param="timings")
+    check_resumable(plan)
     return plan

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cluster.block_hash import cache_root, pack_tokens
+from cluster.errors import SplitserveError
 from cluster.generation import BegunChoice, PromptToken, Timing, Usage
 from cluster.sampling import SamplingParams
 from router.dispatch.time_limits import TimeLimits
@@ -37,6 +38,10 @@ class AnswerKeeper(Protocol):
 
     def completed(self, end: Completed) -> None:
         """All is told, but for this."""
+
+    def left(self, error: SplitserveError | None) -> None:
+        """The connection gets no more of it: because of `error`, or because it broke, or has all.
+        Once, and after all other calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from router.dispatch.time_limits import DefaultTimes
 from router.front.body_account import BodyAccount
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
+from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
 from router.tenants.keyring import Keyring, OpenDoor
 from router.tenants.tenant import Tenant
@@ -32,6 +33,8 @@ class DoorContext:
     keyring: Keyring = field(default_factory=OpenDoor)
     ignores_unknown: bool = False
     """Unknown fields of a body over HTTP are left out and told about, instead of refused."""
+    resumption: Resumption | None = None
+    """Of streams that a client may have the rest of by another connection; None: of none."""
     draw: UniqueHex = unique_hex
     """Of the ids that requests get."""
     chance: Random = field(default_factory=Random)

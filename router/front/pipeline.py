@@ -145,6 +145,8 @@ class CompletionPipeline:
             log.crashed(num_tokens_of(run.counts))
             raise internal_error() from cause
         finally:
+            if (keeper := prepared.routed.keeper) is not None:
+                keeper.left(failure)
             settle(reservation, prepared, run.num_new_tokens, failure)
 
     async def encode(self, prompt: Prompt, deadline: Deadline, caller: Caller) -> list[int]:

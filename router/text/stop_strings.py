@@ -20,17 +20,17 @@ class StopStrings:
     """A body's stop strings: its prompts and choices share one automaton, made when the first
     text comes, so that a body which is refused or waits costs nothing."""
 
-    __slots__ = ("_automaton", "_stops")
+    __slots__ = ("_automaton", "strings")
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
-        self._stops = stops
+        self.strings = tuple(stops)
         self._automaton: StopAutomaton | None = None
 
     @property
     def automaton(self) -> StopAutomaton:
         """The same each time."""
         if self._automaton is None:
-            self._automaton = StopAutomaton(self._stops)
+            self._automaton = StopAutomaton(self.strings)
         return self._automaton
 
 

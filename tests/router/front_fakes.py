@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,9 @@ from router.front.body_account import BodyAccount
 from router.front.doors import DoorContext
 from router.front.limits import DoorLimits
 from router.front.pipeline import CompletionPipeline
+from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
+from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
 
@@ -221,7 +224,7 @@ class FakeSource:
     ) -> AsyncGenerator[StreamEvent, None]:
         self.requests.append(request)
         run = self.script(request)
-        choices = RunningChoices(counts or new_counts(request.sampling.n))
+        choices = RunningChoices(counts or new_counts(request.sampling.n), request.resume)
         choices.run_by(self)
         try:
             async for event in run:
@@ -263,6 +266,13 @@ def pipeline_over(source: TokenSource) -> CompletionPipeline:
     return CompletionPipeline(model, source, InProcessText(model))
 
 
+def resumption_over(pipeline: CompletionPipeline) -> Resumption:
+    """Of one router, which shares nothing."""
+    limits = KeepingLimits(within_s=60.0, max_bytes=1 << 26, max_answers=1000)
+    answers = KeptAnswers(limits, time.monotonic)
+    return Resumption(byte_model(), answers, None, share=pipeline.share)
+
+
 @dataclass
 class Front:
     """A running HTTP front."""
@@ -293,6 +303,7 @@ async def running_front(
     *,
     bodies: BodyAccount | None = None,
     ignores_unknown: bool = False,
+    keeps_streams: bool = False,
 ) -> AsyncIterator[Front]:
     model = byte_model()
     source = FakeSource(script or says("Hello world"))
@@ -310,6 +321,7 @@ async def running_front(
         bodies=bodies or BodyAccount(1 << 30),
         times=DefaultTimes(first_token_s=30.0, between_tokens_s=30.0),
         ignores_unknown=ignores_unknown,
+        resumption=resumption_over(pipeline) if keeps_streams else None,
     )
     app = build_app(door, readiness, CollectorRegistry())
     server = HttpServer(app, "127.0.0.1", 0, bounds, on_loss=losses.append, share=door.share)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from cluster.sampling import SamplingParams
 from router.api.answers.chat_shape import ChatShape
 from router.api.reading import sampling
 from router.api.reading.chat_messages import to_pairs
@@ -46,6 +47,11 @@ class ChatReader:
         request.messages = []
         self._plan(request, ())  # what is wrong beside the prompts is refused by its name
         return SplitBody(msgspec.json.encode(request), prompts, ignored=ignored)
+
+    def shape_again(self, sampling: SamplingParams) -> ChatShape:
+        """See BodyReader."""
+        has_logprobs = sampling.logprobs is not None
+        return ChatShape(self._model.tokenizer, logprobs=has_logprobs, prompt_logprobs=None)
 
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
         """See BodyReader."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from cluster.sampling import SamplingParams
 from router.api.answers.completion_shape import CompletionShape, CompletionWishes
 from router.api.reading import sampling
 from router.api.reading.decode import decode, decode_known
@@ -51,6 +52,13 @@ class CompletionReader:
         self._plan(request, ())  # what is wrong beside the prompts is refused by its name
         rest = msgspec.json.encode(request)
         return SplitBody(rest, prompts, is_echoed=bool(request.echo), ignored=ignored)
+
+    def shape_again(self, sampling: SamplingParams) -> CompletionShape:
+        """See BodyReader."""
+        wishes = CompletionWishes(
+            logprobs=sampling.logprobs, prompt_logprobs=None, num_choices=sampling.n
+        )
+        return CompletionShape(self._model.tokenizer, wishes, echoes=())
 
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:
         """See BodyReader."""

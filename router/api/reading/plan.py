@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cluster.sampling import SamplingParams
 from router.api.answers.shape import AnswerShape
 from router.front.generation_request import Prompt, TokenPrompt, Wishes
 from router.front.text_work import Door, SplitBody
@@ -19,6 +20,8 @@ class AnswerOptions:
     include_usage: bool
     continuous_usage: bool
     timings: bool
+    resumable: bool = False
+    """Another connection may have the rest of the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,10 @@ class BodyReader(Protocol):
 
     def split(self, body: bytes) -> SplitBody:
         """Every check, and the prompts taken out."""
+        ...
+
+    def shape_again(self, sampling: SamplingParams) -> AnswerShape:
+        """Of an answer that goes on; nothing of its prompt is told."""
         ...
 
     def join(self, rest: bytes, prompts: Sequence[TokenPrompt]) -> Plan:

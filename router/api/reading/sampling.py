@@ -124,6 +124,7 @@ def answer_options_of(request: SamplingFields) -> AnswerOptions:
         include_usage=wanted is not None and bool(wanted.include_usage),
         continuous_usage=wanted is not None and bool(wanted.continuous_usage_stats),
         timings=bool(request.timings),
+        resumable=bool(request.resumable),
     )
 
 

@@ -65,6 +65,7 @@ class SamplingFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stop_token_ids: list[int] | None = None
     cache_salt: str | None = None
     timings: bool | None = None
+    resumable: bool | None = None
     timeout_s: float | None = None
     prompt_logprobs: int | None = None
     include_stop_str_in_output: bool | None = None

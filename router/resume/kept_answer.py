@@ -1,0 +1,106 @@
+"""One answer that another connection may go on with, as this router keeps it.
+
+begun: kept -> runs ... -> left: its connection is over, well or not
+                '-> taken: another connection goes on; here it ends at its next token
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cluster.errors import ResumedElsewhere, SplitserveError
+from router.dispatch.stream import ChoiceTokens, Completed, FirstPart
+from router.resume.record import AllTold, Begun, Entry, Told, encoded
+
+ENTRY_BYTES = 300
+"""Of a token that is not written yet, and what is around it here."""
+
+
+class AnswersPlace(Protocol):
+    """Where answers are kept."""
+
+    def keep(self, answer: KeptAnswer) -> bool:
+        """It has begun; False: there is no place for it."""
+
+    def left(self, answer: KeptAnswer, error: SplitserveError | None) -> None:
+        """Its connection is over, by that error where there is one."""
+
+
+class KeptAnswer:
+    """An AnswerKeeper. `key` names it, `tenant` is whose it is."""
+
+    def __init__(self, key: bytes, tenant: str, head: bytes, place: AnswersPlace) -> None:
+        """`head`: the request as it was understood."""
+        self.key = key
+        self.tenant = tenant
+        self.head = head
+        self.epoch = 0
+        """How often it was taken."""
+        self.is_kept = False
+        self.is_running = False
+        self.left_s = 0.0
+        """When its connection was over."""
+        self.num_shared = 0
+        """Of its batches, that other routers can have."""
+        self.batches: list[bytes] = []
+        """Of its record; what is not in them yet is in none before `write`."""
+        self._place = place
+        self._news: list[Entry] = []
+        self._num_bytes = len(head)
+        self._is_taken = False
+
+    @property
+    def num_bytes(self) -> int:
+        """That it takes, about."""
+        return self._num_bytes + ENTRY_BYTES * len(self._news)
+
+    @property
+    def has_news(self) -> bool:
+        """Something is not in its batches yet."""
+        return bool(self._news)
+
+    def begun(self, first_part: FirstPart, max_tokens: int) -> None:
+        """See AnswerKeeper."""
+        self._news.append(Begun(first_part.pairing_key, first_part.cached_tokens, max_tokens))
+        self.is_running = True
+        self.is_kept = self._place.keep(self)
+
+    def relayed(self, event: ChoiceTokens) -> None:
+        """See AnswerKeeper."""
+        if self._is_taken:
+            raise ResumedElsewhere("another connection has asked for the rest of this answer")
+        self.is_running = True
+        if self.is_kept:
+            self._news.append(Told.of(event))
+
+    def completed(self, end: Completed) -> None:
+        """See AnswerKeeper."""
+        if self.is_kept:
+            self._news.append(AllTold(end.usage, end.timing))
+
+    def left(self, error: SplitserveError | None) -> None:
+        """See AnswerKeeper."""
+        self.is_running = False
+        self._place.left(self, error)
+
+    def taken(self) -> None:
+        """Another connection goes on with it; idempotent."""
+        self._is_taken = True
+
+    def goes_on_from(self, batches: list[bytes]) -> None:
+        """It is for another connection, after these; before anything of it is told there."""
+        self.batches = list(batches)
+        self._num_bytes = len(self.head) + sum(map(len, batches))
+
+    def write(self) -> None:
+        """What is new becomes a batch."""
+        if self._news:
+            batch = encoded(self._news)
+            self._news.clear()
+            self.batches.append(batch)
+            self._num_bytes += len(batch)
+
+    def forgotten(self) -> None:
+        """Nobody can go on with it any more; idempotent."""
+        self.is_kept = False
+        self._news.clear()

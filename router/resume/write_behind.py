@@ -1,0 +1,66 @@
+"""What answers have told is written to where other routers can have it, a little later.
+
+    told -- within INTERVAL_S --> a batch -- the store is there --> shared
+                                              '-- away --> with the next ones
+
+A client may so be ahead of what is shared by that time: who goes on with its answer makes those
+tokens again, the same ones. A write says also that the answer runs here, and hears if somebody else
+goes on with it.
+"""
+
+from __future__ import annotations
+
+from cluster.deadline import Clock, Sleep
+from router.resume.kept_answer import KeptAnswer
+from router.resume.kept_answers import KeptAnswers
+from router.resume.shared_answers import AnswersAway, SharedAnswers
+
+INTERVAL_S = 0.05
+SIGN_OF_LIFE_S = 1.0
+"""Of an answer that gets no tokens for a while."""
+
+
+class WriteBehind:
+    """`run` belongs to the process."""
+
+    def __init__(
+        self, answers: KeptAnswers, shared: SharedAnswers | None, clock: Clock, sleep: Sleep
+    ) -> None:
+        """`shared` None: nobody else goes on with this router's answers."""
+        self._answers = answers
+        self._shared = shared
+        self._clock = clock
+        self._sleep = sleep
+        self._last_sign_s = clock()
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await self._sleep(INTERVAL_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Once."""
+        is_time = self._clock() - self._last_sign_s >= SIGN_OF_LIFE_S
+        if is_time:
+            self._last_sign_s = self._clock()
+            self._answers.look()
+        due = [each for each in self._answers if each.is_running and is_time or _has_more(each)]
+        for each in due:
+            self._answers.write(each)
+        if due and self._shared is not None:
+            await self._write(self._shared, [each for each in due if each.is_kept])
+
+    async def _write(self, shared: SharedAnswers, due: list[KeptAnswer]) -> None:
+        try:
+            is_ours = await shared.write(due)
+        except AnswersAway:
+            return
+        for each, ours in zip(due, is_ours, strict=True):
+            if not ours:
+                each.taken()
+                self._answers.forget(each)
+
+
+def _has_more(answer: KeptAnswer) -> bool:
+    return answer.has_news or answer.num_shared < len(answer.batches)
