@@ -1,21 +1,22 @@
 """What an engine has cached: its own hashes, as names of ours, and how many copies of each.
 
-    BlockStored   hash -> name of ours, over the same tokens below the same tenant's root
+    BlockStored   hash -> name of ours, over the same tokens below the root that is its salt
                   known already: one copy more
     BlockRemoved  one copy less; the last one is gone from the index as well
 
 The engine's hashes are never computed here, they only stand for what came with them. It tells
 every copy of a block by itself, and keeps several of one: what forgets a block with the first copy
-that goes believes too little. What no request of ours could ask for has no name, nor
-has what follows it: adapters, images, embeddings, partial blocks, other groups of layers.
+that goes believes too little. What no request of ours could ask for has no name, nor has what
+follows it: others' salts, adapters, images, embeddings, partial blocks, other groups of layers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cluster.block_hash import chain_names, pack_tokens
+from cluster.block_hash import NAME_BYTES, chain_names, pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
 from router.engine_events.packed_array import (
     BLOCK_HASHES,
@@ -23,7 +24,7 @@ from router.engine_events.packed_array import (
     TOKEN_IDS,
     PackedArray,
 )
-from router.engine_events.source import MAX_SALT_CHARS, EngineEventSource
+from router.engine_events.source import EngineEventSource
 from router.engine_events.wire import (
     ClearedEvent,
     EngineEvent,
@@ -38,6 +39,7 @@ anew."""
 SLICE_BLOCKS = 256
 """As in `cluster.kv_events.wire`; of large blocks fewer, MAX_SLICE_ITEMS tokens together."""
 _LOW_64_BITS = 2**64 - 1
+_ROOT = re.compile(f"[0-9a-f]{{{2 * NAME_BYTES}}}")
 
 NoteLeftOut = Callable[[str, int], None]
 """(why, number of blocks)"""
@@ -102,12 +104,12 @@ class EngineBlocks:
             return
         self._check_counts(event, len(hashes))
         extra = event.read_extra_keys()
-        salt = _salt(extra) if event.parent_block_hash is None else None
-        parent = self._parent_of(event, salt)
+        is_first = event.parent_block_hash is None
+        parent = _root(extra) if is_first else self._name_of(event.parent_block_hash)
         if parent is None:
-            self._note_left_out("unknown_parent", len(hashes))
+            self._note_left_out("other_salt" if is_first else "unknown_parent", len(hashes))
             return
-        num_plain = _num_plain(extra, len(hashes), begin=int(salt is not None))
+        num_plain = _num_plain(extra, len(hashes), begin=int(is_first))
         yield from self._named(event, hashes, parent, num_plain)
         if num_plain < len(hashes):
             self._note_left_out("extra_keys", len(hashes) - num_plain)
@@ -178,18 +180,16 @@ class EngineBlocks:
                 f"{num_blocks} blocks of {event.block_size} tokens came with {num_tokens} tokens"
             )
 
-    def _parent_of(self, event: StoredEvent, salt: str | None) -> bytes | None:
-        """The name before the first block; None when it is not known."""
-        if event.parent_block_hash is not None:
-            return self._names.get(_key(event.parent_block_hash))
-        return self._source.root_of(salt or "")
+    def _name_of(self, block_hash: EngineHash | None) -> bytes | None:
+        return None if block_hash is None else self._names.get(_key(block_hash))
 
 
-def _salt(extra: list[list[Any] | None]) -> str | None:
-    """That a sequence's first block was hashed with, where it was with nothing else."""
+def _root(extra: list[list[Any] | None]) -> bytes | None:
+    """The root of ours that a sequence's first block was hashed with, where it was with nothing
+    else."""
     match extra[0] if extra else None:
-        case [str(salt)] if len(salt) <= MAX_SALT_CHARS:
-            return salt
+        case [str(salt)] if _ROOT.fullmatch(salt):
+            return bytes.fromhex(salt)
     return None
 
 

@@ -29,12 +29,9 @@ Hear = Callable[[int, bytes], Awaitable[None]]
 class EnginePast:
     """`address`: a replay socket, as in EngineEventSource."""
 
-    def __init__(
-        self, context: zmq.asyncio.Context, address: str, *, timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> None:
+    def __init__(self, context: zmq.asyncio.Context, address: str) -> None:
         self._context = context
         self._address = address
-        self._timeout_s = timeout_s
 
     async def tell(self, first: int | None, hear: Hear) -> None:
         """Messages without a gap to the last one, from `first` on; None: from the oldest that is
@@ -57,10 +54,10 @@ class EnginePast:
             socket.setsockopt(zmq.RCVHWM, MAX_UNREAD_MESSAGES)
             socket.setsockopt(zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES)
             socket.connect(self._address)
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await socket.send_multipart((b"", encode_sequence(reading.wanted or 0)))
             for _ in range(MAX_ANSWER_MESSAGES):
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     frames = await socket.recv_multipart()
                 if not await reading.take(frames):
                     return

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.block_hash import cache_root
+import msgspec
 
-MAX_SALT_CHARS = 512
-"""Of a cache salt in an event; none of ours is longer."""
+MAX_TOPIC_CHARS = 256
+
+
+class _ToldSource(msgspec.Struct):
+    """Of one rank, as vLLM was told where to publish; other publishers have no endpoint."""
+
+    enable_kv_cache_events: bool = False
+    publisher: str | None = None
+    endpoint: str | None = None
+    replay_endpoint: str | None = None
+    topic: str = ""
+
+
+_told = msgspec.json.Decoder(dict[str, _ToldSource])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineEventSource:
-    """One engine's, of one data-parallel rank: as `GET /kv_event_sources` of vLLM tells them.
+    """One engine's, of one data-parallel rank.
 
-    Requests that are sent to it name the tenant's salt (`RoutedRequest.tenant_salt`) as their
-    `cache_salt`, unless it is empty: by that the blocks in its events are known for the tenant's.
+    Requests that are sent to it carry the root of their blocks' names, in hex, as `cache_salt`: by
+    that the blocks in its events are known to be of one tenant of ours.
     """
 
     pub: str
@@ -26,9 +38,36 @@ class EngineEventSource:
     topic: str = ""
     block_size_tokens: int
     """Of the blocks that it looks up whole; those of another size are left out."""
-    pairing_key: str
-    """Of the member that stands for it: root of its blocks' names."""
 
-    def root_of(self, salt: str) -> bytes:
-        """The name before a tenant's first block."""
-        return cache_root(self.pairing_key, salt)
+    @classmethod
+    def told(cls, body: bytes, host: str, *, block_size_tokens: int) -> EngineEventSource | None:
+        """From vLLM's answer to `GET /kv_event_sources`, `host` being where that was asked.
+
+        None where it publishes nothing that can be reached from elsewhere, or has several ranks,
+        each with a cache of its own. Raises ValueError for an answer that is none.
+        """
+        told = list(_told.decode(body).values())
+        if len(told) != 1 or not told[0].enable_kv_cache_events or told[0].publisher != "zmq":
+            return None
+        source = told[0]
+        pub = _reached(source.endpoint, host)
+        if pub is None or len(source.topic) > MAX_TOPIC_CHARS:
+            return None
+        return cls(
+            pub=pub,
+            replay=_reached(source.replay_endpoint, host) or "",
+            topic=source.topic,
+            block_size_tokens=block_size_tokens,
+        )
+
+
+def _reached(endpoint: str | None, host: str) -> str | None:
+    """An address to connect to, of one that was bound; None where there is no way from here."""
+    if endpoint is None or not endpoint.startswith("tcp://"):
+        return None
+    bound, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        return None
+    if bound in ("*", "0.0.0.0", "[::]", "::"):
+        bound = f"[{host}]" if ":" in host else host
+    return f"tcp://{bound}:{port}"

@@ -6,19 +6,21 @@ from typing import Any
 
 import msgspec
 
+from cluster.block_hash import cache_root
 from router.engine_events.source import EngineEventSource
 from router.engine_events.wire import EngineEvent, read_batch, read_events
 
 SIZE = 4
-SOURCE = EngineEventSource(
-    pub="tcp://127.0.0.1:1", block_size_tokens=SIZE, pairing_key="SmolLM2|float32"
-)
+SOURCE = EngineEventSource(pub="tcp://127.0.0.1:1", block_size_tokens=SIZE)
+ROOT = cache_root("a model", "a tenant")
+SALT = ROOT.hex()
 
 
 def stored(
     hashes: list[Any], parent: Any, token_ids: list[int], *, size: int = SIZE, **more: Any
 ) -> dict[str, Any]:
-    """As vLLM 0.32 says it; `more` are the fields that it leaves out where they are nil."""
+    """As vLLM 0.32 says it, of a tenant's request; `more` are fields that it may leave out."""
+    extra = [None if index or parent is not None else [SALT] for index in range(len(hashes))]
     return {
         "type": "BlockStored",
         "block_hashes": hashes,
@@ -28,6 +30,7 @@ def stored(
         "lora_id": None,
         "medium": "GPU",
         "lora_name": None,
+        "extra_keys": extra,
         **more,
     }
 

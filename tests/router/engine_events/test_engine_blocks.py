@@ -2,16 +2,19 @@
 
 import random
 from collections import Counter
+from itertools import takewhile
 
 import pytest
 
-from cluster.block_hash import chain_names, pack_tokens
+from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.identity import WorkerKey
 from router.engine_events.engine_blocks import EngineBlocks
 from router.index.prefix_index import PrefixIndex
 from tests.router.engine_events.engine import (
     CLEARED,
+    ROOT,
+    SALT,
     SIZE,
     SOURCE,
     events_in,
@@ -22,7 +25,8 @@ from tests.router.engine_events.engine import (
 
 KEY = WorkerKey("vllm-1", "i1")
 PROMPT = list(range(100, 112))
-NAMES = chain_names(pack_tokens(PROMPT), parent=SOURCE.root_of(""), block_size_tokens=SIZE)
+TENANTS = (SALT, cache_root("a model", "another tenant").hex())
+NAMES = chain_names(pack_tokens(PROMPT), parent=ROOT, block_size_tokens=SIZE)
 
 
 class Told:
@@ -45,8 +49,7 @@ class Told:
                 self.live |= {block.name for block in change.stored}
                 self.live -= set(change.removed)
 
-    def num_matched(self, prompt: list[int], salt: str = "") -> int:
-        root = SOURCE.root_of(salt)
+    def num_matched(self, prompt: list[int], root: bytes = ROOT) -> int:
         return self.index.match(root, pack_tokens(prompt), SIZE).of(KEY)
 
     def _note(self, why: str, num_blocks: int) -> None:
@@ -96,19 +99,29 @@ def test_a_hash_is_the_same_with_a_sign_without_one_and_as_a_digest(
     assert told.num_matched(PROMPT) == 0
 
 
-def test_a_tenants_salt_is_a_root_of_its_own() -> None:
-    told = Told()
-    told.hear(stored([7, 8], None, PROMPT[:8], extra_keys=[["acme"], None]))
-    assert told.num_matched(PROMPT, "acme") == 2
-    assert told.num_matched(PROMPT) == 0 and told.num_matched(PROMPT, "other") == 0
+def test_a_tenants_root_is_its_salt_and_nobody_elses_prompts_match() -> None:
+    told, other = Told(), cache_root("a model", "another tenant")
+    told.hear(stored([7, 8], None, PROMPT[:8], extra_keys=[[other.hex()], None]))
+    assert told.num_matched(PROMPT, other) == 2 and told.num_matched(PROMPT) == 0
     told.hear(stored([9], 8, PROMPT[8:], extra_keys=[None]))
-    assert told.num_matched(PROMPT, "acme") == 3
+    assert told.num_matched(PROMPT, other) == 3
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [None, [None], [["acme"]], [[SALT.upper()]], [[SALT + "00"]], [[SALT, "0a1b"]], [[7]]],
+)
+def test_what_was_asked_of_the_engine_by_others_is_left_out(extra: object) -> None:
+    told = Told()
+    told.hear(stored([7], None, PROMPT[:4], extra_keys=extra), stored([8], 7, PROMPT[4:8]))
+    assert len(told.blocks) == 0
+    assert told.left_out == {"other_salt": 1, "unknown_parent": 1}
 
 
 def test_what_follows_an_image_is_left_out_and_what_comes_before_it_is_not() -> None:
     told = Told()
     image = ["0a1b", 3]
-    told.hear(stored([7, 8, 9], None, PROMPT, extra_keys=[None, [image], None]))
+    told.hear(stored([7, 8, 9], None, PROMPT, extra_keys=[[SALT], [image], None]))
     assert told.num_matched(PROMPT) == 1
     assert told.left_out == {"extra_keys": 2}
     told.hear(stored([10], 9, PROMPT[:4]))
@@ -187,7 +200,7 @@ def test_an_event_that_nobody_knows_is_counted_and_passed_over() -> None:
         stored([7], None, [2**32, 2, 3, 4]),
         stored(["7"], None, PROMPT[:4]),
         stored([b"short"], None, PROMPT[:4]),
-        stored([7], None, PROMPT[:4], extra_keys=[None, None]),
+        stored([7], None, PROMPT[:4], extra_keys=[[SALT], None]),
         stored([7], None, PROMPT[:4], extra_keys=[["x" * 300_000]]),
         removed(["7"]),
     ],
@@ -241,17 +254,23 @@ class Pool:
         return self._store()
 
     def _store(self) -> dict[str, object]:
-        salt = self.random.choice(("", "acme"))
+        salt = self.random.choice(TENANTS)
         prompt = tuple(self.random.choices((1, 2), k=SIZE * self.random.randint(1, 3)))
         hashes = [_hash_of(salt, prompt[:end]) for end in range(SIZE, len(prompt) + 1, SIZE)]
         known = 0  # a prefix that is there may be used, or computed once more
         while known < len(hashes) - 1 and self.copies[hashes[known]] and self.random.random() < 0.7:
             known += 1
         self.copies.update(hashes[known:])
-        extra = [[salt] if salt and not index else None for index in range(len(hashes))][known:]
+        extra = [None if index else [salt] for index in range(len(hashes))][known:]
         parent = hashes[known - 1] if known else None
-        more = {"extra_keys": extra} if any(extra) else {}
-        return stored(hashes[known:], parent, list(prompt[known * SIZE :]), group_idx=0, **more)
+        tokens = list(prompt[known * SIZE :])
+        return stored(hashes[known:], parent, tokens, group_idx=0, extra_keys=extra)
+
+    def num_held(self, salt: str, prompt: list[int]) -> int:
+        """Leading blocks of a prompt that the engine would find."""
+        ends = range(SIZE, len(prompt) + 1, SIZE)
+        held = (self.copies[_hash_of(salt, tuple(prompt[:end]))] > 0 for end in ends)
+        return sum(1 for _ in takewhile(bool, held))
 
 
 def _hash_of(salt: str, prefix: tuple[int, ...]) -> int:
@@ -266,3 +285,5 @@ def test_after_any_events_the_index_has_what_a_naive_count_of_copies_has(seed: i
         live = +pool.copies
         assert len(told.blocks) == len(live) == len(told.live) == told.index.num_blocks_of(KEY)
         assert all(told.blocks.num_copies(key) == num for key, num in live.items())
+        salt, prompt = pool.random.choice(TENANTS), pool.random.choices((1, 2), k=3 * SIZE)
+        assert told.num_matched(prompt, bytes.fromhex(salt)) == pool.num_held(salt, prompt)
