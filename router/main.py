@@ -68,7 +68,11 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         texts = TextWorkers(
             setup, TextMetrics(workers.registry), clock=world.clock, sleep=world.sleep
         )
-        router = RouterProcess(options, model, workers, texts, stop_requests, world, store=store)
+        router = RouterProcess(
+            *(options, model, workers, texts, stop_requests, world),
+            store=store,
+            num_routers=lambda: num_routers(workers),
+        )
         return await router.run()
 
 
@@ -85,6 +89,11 @@ def _spare_the_collector() -> None:
     """What is loaded stays: it need not be looked at again. What comes is looked at less often."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
+
+
+def num_routers(workers: FleetPlane) -> int:
+    """That serve the fleet, with this one."""
+    return 1 if workers.circle is None else workers.circle.num_alive
 
 
 def longest_request_tokens(workers: FleetPlane) -> int | None:

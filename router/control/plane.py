@@ -28,6 +28,7 @@ from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.fleet_room import FleetRoom, Unreserved
 from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
+from router.fairness.shares import Shares
 from router.fleet.event_followers import EventFollowers
 from router.fleet.first_look import FirstLook
 from router.fleet.fleet import Fleet
@@ -74,6 +75,7 @@ class FleetPlane:
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
         self.metrics.watch_states(self._standings)
+        self.circle = None if circle is None else self._new_circle(circle)
         admission = self._new_admission(options, world)
         self.degradation = Degradation(steps_of(options.degrade or ""), world.clock)
         retries = RetryBudget(lambda: admission.num_running, world.clock)
@@ -89,7 +91,6 @@ class FleetPlane:
             lambda: self.degradation.allows_local_prefill,
         )
         self.source = self._new_dispatcher(admission, estimates, rules)
-        self.circle = None if circle is None else self._new_circle(circle)
         self._first_look = FirstLook(
             self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
         )
@@ -143,7 +144,7 @@ class FleetPlane:
         """It looks for room whenever a worker comes, goes or says how it is."""
         limits = options.max_running_requests, options.max_queued_requests
         room = FleetRoom(self.fleet, world.clock) if options.reserve_room else Unreserved()
-        admission = Admission(*limits, room=room, clock=world.clock)
+        admission = Admission(*limits, room=room, shares=self._shares_of, clock=world.clock)
         self.fleet.changes.watch(admission.look)
         self.store.watch(lambda change: admission.look())
         return admission
@@ -172,6 +173,10 @@ class FleetPlane:
 
     def _why_circle_is_not_whole(self) -> str | None:
         return None if self.circle is None else self.circle.why_not_whole()
+
+    def _shares_of(self, level: int) -> Shares:
+        """Of one class; with other routers' where there are any."""
+        return Shares(None if self.circle is None else self.circle.served.of_class(level))
 
     def _num_members(self, role: Role) -> int:
         return len(self.fleet.with_role(role))

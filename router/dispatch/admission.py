@@ -47,10 +47,10 @@ class Admission:
         max_queued: int,
         *,
         room: Room,
-        shares: Callable[[], Shares] = Shares,
+        shares: Callable[[int], Shares] = lambda level: Shares(),
         clock: Clock = time.monotonic,
     ) -> None:
-        """`shares`: made for each class."""
+        """`shares`: of each class, by its level."""
         self._max_running = max_running
         self._max_queued = max_queued
         self._room = room

@@ -117,8 +117,11 @@ class _Class:
 class Line:
     """Of one router: it has a class for each level."""
 
-    def __init__(self, num_levels: int, shares: Callable[[], Shares] = Shares) -> None:
-        self._classes = [_Class(shares()) for _ in range(num_levels)]
+    def __init__(
+        self, num_levels: int, shares: Callable[[int], Shares] = lambda level: Shares()
+    ) -> None:
+        """`shares`: of each class, by its level."""
+        self._classes = [_Class(shares(level)) for level in range(num_levels)]
         self._order = count()
         self.num_waiting = 0
         """Over all classes."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.background import Background
 from cluster.world import World
+from router.fairness.served_tokens import ServedTokens
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
@@ -17,6 +18,7 @@ from router.sharing.others import OtherRouters
 from router.sharing.predictions import Predictions
 from router.sharing.talk import RouterTalk, Store
 from router.sharing.words import RouterWords
+from router.tenants.priority import NUM_LEVELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ class Circle:
         view, others = self._view, self._others
         words = RouterWords(place.name, view.own_word, others, names, clock, view.take_in)
         self.predictions = Predictions(place.name, index, names, clock)
-        self._talk = RouterTalk(place.store, (words, self.predictions), world.sleep)
+        self.served = ServedTokens(names, NUM_LEVELS, lambda: place.store.is_there)
+        topics = (words, self.predictions, self.served)
+        self._talk = RouterTalk(place.store, topics, world.sleep)
 
     @property
     def num_alive(self) -> int:

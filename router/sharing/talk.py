@@ -28,6 +28,11 @@ class Store(Protocol):
 
     names: StoreNames
 
+    @property
+    def is_there(self) -> bool:
+        """As far as is known."""
+        ...
+
     async def ask(self, *commands: StoreCommand, within_s: float | None = None) -> list[StoreReply]:
         """A reply for each command. Raises StoreAway."""
         ...

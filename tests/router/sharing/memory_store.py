@@ -19,6 +19,10 @@ class MemoryStore:
         self.streams: dict[str, list[tuple[int, list[bytes]]]] = {}
         self._clock = clock
 
+    @property
+    def is_there(self) -> bool:
+        return not self.is_away
+
     def wipe(self) -> None:
         """As FLUSHALL does."""
         for kept in (self.values, self.sets, self.streams):

@@ -72,6 +72,18 @@ async def test_a_router_that_stops_is_gone_at_once_and_takes_what_it_had_given_a
         assert worker_of(first).elsewhere.num_requests == 0
 
 
+async def test_what_a_tenant_was_served_by_one_router_counts_at_the_others(
+    redis_server: RedisServer,
+) -> None:
+    async with routers(redis_server) as planes:
+        served = [circle_of(plane).served.of_class(1) for plane in planes]
+        for counters in served:
+            counters.lift("acme", 0.0)
+        for counters in served:
+            counters.add("acme", 100.0)
+        await until(lambda: [each.of("acme") for each in served] == [300.0] * 3)
+
+
 @pytest.mark.parametrize("fault", ["killed", "stalled", "wiped"])
 async def test_routers_lose_nothing_by_a_store_that_fails_and_find_each_other_again(
     redis_server: RedisServer, fault: str
