@@ -68,6 +68,12 @@ class RouterOptions:
         "requests wait in the router until workers have seats and KV blocks for them; off: they "
         "wait at the workers",
     )
+    hedge_after: float | None = option(
+        None,
+        "a request whose first token takes so many times what was predicted is sent to a second "
+        "pair as well, and the first to have a token goes on; default: never",
+        low=1.0,
+    )
     max_preemptions: int = option(
         1,
         "times that a request gives its place to one of a higher class, while its client has "

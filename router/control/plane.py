@@ -79,7 +79,9 @@ class FleetPlane:
         admission = self._new_admission(options, world)
         self.degradation = Degradation(steps_of(options.degrade or ""), world.clock)
         retries = RetryBudget(lambda: admission.num_running, world.clock)
-        rules = AttemptRules(retries, options.continue_streams, options.max_preemptions)
+        rules = AttemptRules(
+            retries, options.continue_streams, options.max_preemptions, options.hedge_after
+        )
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )

@@ -52,6 +52,16 @@ class AdmissionLease:
         self._turn = turn
         self._use()
 
+    def goes_over(self, hold: HeldRoom | None, turn: Turn | None) -> None:
+        """Another worker has its request, and a part for it already, which is the lease's from now
+        on."""
+        if hold is not None and self._admission is not None:
+            self.hold.release()
+            self.hold, hold = hold, None
+        if hold is not None:
+            hold.release()
+        self.goes_to(turn)
+
     def computed(self) -> None:
         """Its prompt is: another one may be. Idempotent."""
         self.hold.computed()

@@ -60,6 +60,8 @@ class AttemptRules:
     """Answers go on with another worker when theirs is lost, stands or stops."""
     max_given_way: int = 1
     """How often a request leaves its workers for one of a higher class."""
+    hedge_after: float | None = None
+    """When a first token is late: see Hedging."""
 
 
 class MovedOn(Draining):
@@ -161,6 +163,26 @@ class Attempts:
         self._num_given_way += 1
         self._tried -= {worker}
 
+    @property
+    def may_hedge(self) -> bool:
+        """True while the router may send requests twice."""
+        return self._budget.has_room
+
+    def hedged(self, worker: WorkerKey) -> None:
+        """It was sent there as well."""
+        self._budget.spend()
+        self._tried |= {worker}
+
+    def failed_beside(self, worker: WorkerKey, error: SplitserveError) -> None:
+        """One of two attempts has failed; the other is not judged by it."""
+        self.failed(worker, error)
+        self._is_judged = False
+
+    def goes_on_at(self, worker: WorkerKey) -> None:
+        """Of two attempts that one is the request's."""
+        self._current = self._fleet.find(worker)
+        self._is_judged = False
+
     def judge(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The error has come, read or not: a worker whose fault it is rests from now on."""
         is_fault = retry_rule(error).is_workers_fault and not self._is_stopping(error)
@@ -219,6 +241,11 @@ class Attempts:
     def _fits(self, item: FleetMember) -> bool:
         speaks = item.member.pairing.protocol_version >= RESUME_VERSION
         return speaks and item.pairing_key == self._pairing_key
+
+
+def may_differ_elsewhere(error: SplitserveError) -> bool:
+    """True for an error that another worker may not have."""
+    return retry_rule(error).max_workers > 1
 
 
 def retry_rule(error: SplitserveError) -> RetryRule:

@@ -32,13 +32,15 @@ from router.dispatch.chronicle import Chronicle
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
+from router.dispatch.hedging import Hedging, Sending
 from router.dispatch.journey import Journey, Others
+from router.dispatch.last_word import summed_up, summed_up_alone
 from router.dispatch.outlook import Outlook
 from router.dispatch.preemption import GaveWay
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.running_choices import RunningChoices
-from router.dispatch.running_request import RunningRequest, prefill_worker_of
+from router.dispatch.running_request import prefill_worker_of
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
@@ -82,6 +84,17 @@ class Dispatcher:
         self._rules = rules
         self._degradation = degradation
         self._chronicle = Chronicle(metrics)
+        self._hedging = Hedging(
+            Sending(
+                fleet=fleet,
+                index=index,
+                desk=desk,
+                estimates=estimates,
+                metrics=metrics,
+                decisions=decisions,
+            ),
+            rules.hedge_after,
+        )
         self._share = LoopShare()
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
@@ -101,17 +114,17 @@ class Dispatcher:
             decision = await self._decide(journey)
             while True:
                 try:
-                    with self._sent(journey, decision) as run:
+                    with self._hedging.sent(journey, decision) as run:
                         while isinstance(event := await run.next(), (ChoiceTokens, PromptTokens)):
                             if journey.take(event):
                                 yield event
-                        completed = self._complete(decision, journey, event)
+                        completed = self._complete(journey.decision, journey, event)
                         break
                 except SplitserveError as error:
                     if journey.choices.are_over:
-                        completed = self._complete_unheard(decision, journey, error)
+                        completed = self._complete_unheard(journey.decision, journey, error)
                         break
-                    decision = await self._go_on(journey, decision.route.decode, error)
+                    decision = await self._go_on(journey, journey.decision.route.decode, error)
         yield completed
 
     async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
@@ -180,20 +193,6 @@ class Dispatcher:
             deadline = request.limits.to_first_token
             outlook.check(outlook.least_ms, deadline, outlook.queue_ms / 1000)
 
-    @contextmanager
-    def _sent(self, journey: Journey, decision: Decision) -> Iterator[RunningRequest]:
-        """The request at its workers, until the block ends."""
-        request = self._desk.fitted(journey.request, decision.route.decode)
-        run = RunningRequest(
-            request, decision.view, decision.route, self._fleet, self._index, journey
-        )
-        journey.run_by(run, request)
-        self._metrics.routes.labels(decision.route.reason.value).inc()
-        try:
-            yield run
-        finally:
-            run.close()
-
     async def _go_on(self, journey: Journey, tried: WorkerKey, error: SplitserveError) -> Decision:
         """Where it goes on. Raises what the client is told where that is nowhere."""
         if isinstance(error, GaveWay):
@@ -224,7 +223,7 @@ class Dispatcher:
         self, decision: Decision, journey: Journey, told: tuple[Usage, Timing]
     ) -> Completed:
         """Measurements are made of undisturbed requests."""
-        usage, worker = journey.summed_up(told)
+        usage, worker = summed_up(journey, told)
         completed = self._ended_well(decision, journey, usage, worker)
         if not journey.has_moved:
             self._learn_from(decision, usage, completed.timing)
@@ -252,7 +251,7 @@ class Dispatcher:
     ) -> Completed:
         """The text is complete and its worker lost, or late: what is known here has to do."""
         self._chronicle.unheard(journey, error)
-        usage, worker = journey.summed_up_alone(decision.route.decode.worker_id)
+        usage, worker = summed_up_alone(journey)
         return self._ended_well(decision, journey, usage, worker)
 
     def _ended_well(

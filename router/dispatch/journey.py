@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cluster.errors import SplitserveError
-from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.attempts import Attempts, MovedOn
@@ -32,6 +31,7 @@ from router.dispatch.stream import (
 from router.dispatch.time_limits import NothingCame
 from router.fairness.shares import Bill
 from router.fleet.member import FleetMember
+from router.fleet.prompt_turns import Turn
 from router.fleet.worker_room import HeldRoom
 from router.telemetry.decisions import Decision
 from router.tenants.priority import Priority
@@ -67,7 +67,7 @@ class Journey:
         self._evacuation = others.evacuation
         self._preemption = others.preemption
         self._limits = request.limits
-        self._first_sent = request
+        self.first_sent = request
         """As its first worker had it."""
         self._run: RunningRequest | None = None
         self._sent = request
@@ -76,10 +76,13 @@ class Journey:
         """Its first tokens have, read or not."""
         self._has_token_here = False
         """Of that worker, read by the client."""
-        self._cost: PromptCost | None = None
+        self.cost: PromptCost | None = None
         """Of the worker that the first tokens came from."""
         self._decision: Decision | None = None
         """The last."""
+        self._is_billed = False
+        """By it, while its prompt is not computed."""
+        self._num_attempts = request.attempt
         self.notes: tuple[str, ...] = ()
         """For whoever asks why it went where it went."""
 
@@ -92,6 +95,18 @@ class Journey:
     def priority(self) -> Priority:
         """Its class."""
         return self.request.priority
+
+    @property
+    def decision(self) -> Decision:
+        """The last, once there is one."""
+        assert self._decision is not None
+        return self._decision
+
+    @property
+    def has_nothing(self) -> bool:
+        """True while its client can have nothing of it. Scores of the prompt come before tokens."""
+        scores = self.request.sampling.prompt_logprobs is not None
+        return not (self._has_come or self.choices.have_begun or scores)
 
     @property
     def bill(self) -> Bill:
@@ -111,7 +126,7 @@ class Journey:
     @property
     def longest_tokens(self) -> int:
         """Of its longest choice, that came here."""
-        return self.choices.longest_tokens - self._first_sent.num_begun_tokens
+        return self.choices.longest_tokens - self.first_sent.num_begun_tokens
 
     @property
     def hold(self) -> HeldRoom:
@@ -131,10 +146,22 @@ class Journey:
             if computing is not None and self.hold.takes_turns:
                 turn = computing.prompts.give(decision.route.chosen.cost.prefill_ms)
             self._place.goes_to(turn)
-        if self._decision is None:
+        if not self._is_billed:
+            self._is_billed = True
             computed, cached = decision.expected_work
             self._place.bill.prompt(computed=computed, cached=cached)
         self._decision = decision
+
+    def goes_over(self, decision: Decision, hold: HeldRoom | None, turn: Turn | None) -> None:
+        """To workers that have another attempt already, and so a part for it."""
+        self.clock.dispatched()
+        self._place.goes_over(hold, turn)
+        self._decision = decision
+
+    def note(self, words: str) -> None:
+        """For whoever asks about the decision that stands, or comes."""
+        self.notes += (words,)
+        self.decision.notes += (words,)
 
     def over(self) -> None:
         """Nobody asks for it any more; idempotent."""
@@ -152,9 +179,9 @@ class Journey:
     def computed(self, cost: PromptCost) -> None:
         """See RunFollower."""
         self._has_come = True
-        self._cost = self._cost or cost
-        num_cached = self._cost.cached_tokens
-        num_computed = self._first_sent.num_known_tokens - num_cached
+        self.cost = self.cost or cost
+        num_cached = self.cost.cached_tokens
+        num_computed = self.first_sent.num_known_tokens - num_cached
         self._place.bill.prompt(computed=num_computed, cached=num_cached)
 
     def has_tokens(self) -> None:
@@ -194,12 +221,9 @@ class Journey:
             self._run.leave(_moved())
 
     def may_give_way(self) -> bool:
-        """See Preemptible. Scores of the prompt come before the first token."""
-        if self._run is None or self._has_come or not self._place.is_held:
-            return False
-        if self.choices.have_begun or self.request.sampling.prompt_logprobs is not None:
-            return False
-        return self.attempts.may_give_way
+        """See Preemptible."""
+        is_there = self._run is not None and self._place.is_held
+        return is_there and self.has_nothing and self.attempts.may_give_way
 
     def give_way(self, to: Priority) -> None:
         """See Preemptible."""
@@ -215,7 +239,13 @@ class Journey:
     def comes_again(self, place: AdmissionLease) -> None:
         """It has another place, after it gave way."""
         self._place = place
-        self.request = replace(self.request, attempt=self.request.attempt + 1)
+        place.hold.makes(lambda: self.choices.num_relayed_tokens)
+        self.request = self.another_attempt()
+
+    def another_attempt(self) -> RoutedRequest:
+        """It, by a name that no worker has heard."""
+        self._num_attempts += 1
+        return replace(self.request, attempt=self._num_attempts)
 
     def go_on(self, worker: WorkerKey, error: SplitserveError) -> None:
         """The next worker gets what is left of it. Raises why there is none."""
@@ -230,23 +260,12 @@ class Journey:
         elif isinstance(error, NothingCame):
             self.request = replace(self.request, limits=self._limits.begun_again())
 
-    def summed_up(self, told: tuple[Usage, Timing]) -> tuple[Usage, Timing]:
-        """The last worker's word, with what the first tokens took where they came, and without the
-        tokens that do not count."""
-        usage, timing = self.choices.summed_up(told)
-        return (usage, timing) if not self.has_moved else self._with_first_cost(usage, timing)
-
-    def summed_up_alone(self, decode_worker: str) -> tuple[Usage, Timing]:
-        """The same where that worker's word will not come."""
-        usage = Usage(len(self.request.token_ids), self.choices.num_tokens, cached_tokens=0)
-        return self._with_first_cost(usage, Timing(decode_worker=decode_worker))
-
     def _bill_what_was_done(self) -> None:
         """A prompt that was not computed to its end is charged as far as it can have been."""
-        if self._cost is None and self._decision is not None and not self.clock.has_token:
-            computed, cached = self._decision.work_in(self.clock.since_dispatch_ms)
+        if self.cost is None and self._is_billed and not self.clock.has_token:
+            self._is_billed = False
+            computed, cached = self.decision.work_in(self.clock.since_dispatch_ms)
             self.bill.prompt(computed=computed, cached=cached)
-            self._decision = None
 
     def _note_tokens(self, choice: int, num_tokens: int) -> None:
         if not self.clock.has_token:
@@ -263,7 +282,7 @@ class Journey:
         asked for another."""
         keeper, pairing_key = self.request.keeper, self.attempts.pairing_key
         if keeper is not None and pairing_key is not None and self.request.first_part is None:
-            num_cached = 0 if self._cost is None else self._cost.cached_tokens
+            num_cached = 0 if self.cost is None else self.cost.cached_tokens
             first_part = FirstPart(pairing_key, num_cached)
             keeper.begun(first_part, self._sent.sampling.max_tokens)
 
@@ -273,25 +292,6 @@ class Journey:
         self.clock.interrupted()
         num_tokens = self.request.num_begun_tokens
         self.notes += (f"goes on after {num_tokens} tokens of {worker.worker_id}: {cause}",)
-
-    def _with_first_cost(self, usage: Usage, timing: Timing) -> tuple[Usage, Timing]:
-        if self._cost is None:
-            return usage, timing
-        first = self._cost.timing
-        timing = replace(
-            timing,
-            queue_ms=first.queue_ms,
-            prefill_ms=first.prefill_ms,
-            kv_ms=first.kv_ms,
-            prefill_worker=first.prefill_worker,
-            kv_visible_ms=0.0,
-        )
-        return replace(usage, cached_tokens=self._num_cached_tokens(self._cost)), timing
-
-    def _num_cached_tokens(self, cost: PromptCost) -> int:
-        """As the client was told, or would have been, when the answer began."""
-        first_part = self._first_sent.first_part
-        return cost.cached_tokens if first_part is None else first_part.cached_tokens
 
 
 def _moved() -> MovedOn:

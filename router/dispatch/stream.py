@@ -147,6 +147,18 @@ class PromptCost:
     cached_tokens: int
     timing: Timing
 
+    def put_first(self, timing: Timing) -> Timing:
+        """That of a worker that went on later, with what was before the first tokens."""
+        first = self.timing
+        return replace(
+            timing,
+            queue_ms=first.queue_ms,
+            prefill_ms=first.prefill_ms,
+            kv_ms=first.kv_ms,
+            prefill_worker=first.prefill_worker,
+            kv_visible_ms=0.0,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:

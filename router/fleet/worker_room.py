@@ -217,6 +217,12 @@ class HeldRoom:
         """True where it has its part of that one, or could."""
         return self._room is room or room.has(self._need)
 
+    def beside(self, room: WorkerRoom, cached_tokens: int) -> HeldRoom:
+        """As much, of another worker, which has so many tokens of its prompt."""
+        other = HeldRoom(self._need, room, cached_tokens)
+        other.makes(self._made)
+        return other
+
     def makes_room_for(self, need: Need) -> bool:
         """True where that fits at its worker once this is released."""
         if (room := self._room) is None:

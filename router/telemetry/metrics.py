@@ -33,6 +33,10 @@ class RouterMetrics:
         self.retries = self._counter(
             "retries", "Requests sent to another worker after one failed before any token"
         )
+        self.hedges = self._counter(
+            "hedges", "Requests that were sent to a second pair as well: their first token was late"
+        )
+        self.hedges_won = self._counter("hedges_won", "Of these, that went on with the second one")
         self.restarts = self._counter(
             "restarts",
             "Processes that the supervisor had to start again, by pool and cause",

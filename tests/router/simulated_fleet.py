@@ -48,6 +48,8 @@ class SimulatedPrefill:
         self.member = member
         self.waiting = deque[tuple[int, asyncio.Future[None]]]()
         self.wakes = asyncio.Event()
+        self.slowness = 1.0
+        """Times what it says that a token takes."""
 
     async def computed(self, num_tokens: int) -> None:
         done = asyncio.get_running_loop().create_future()
@@ -62,7 +64,8 @@ class SimulatedPrefill:
             while self.waiting:
                 num_tokens, done = self.waiting[0]
                 while num_tokens > 0 and not done.done():  # it is let be when nobody wants it
-                    await asyncio.sleep(min(CHUNK_TOKENS, num_tokens) * TOKEN_MS / 1000)
+                    chunk_ms = min(CHUNK_TOKENS, num_tokens) * TOKEN_MS * self.slowness
+                    await asyncio.sleep(chunk_ms / 1000)
                     num_tokens -= CHUNK_TOKENS
                 self.waiting.popleft()
                 if not done.done():

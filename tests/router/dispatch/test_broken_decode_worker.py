@@ -204,10 +204,10 @@ async def test_a_request_that_cannot_be_counted_leaves_nothing_behind(
     """Its decode worker is, and then its prefill worker is not."""
     worker = FakeDecodeWorker()
 
-    def fails(item: FleetMember, **shares: int) -> Assignment:
+    def fails(item: FleetMember, request_id: str, **shares: int) -> Assignment:
         if not item.is_decode:
             raise MemoryError("no room for one more")
-        return assign(item, **shares)
+        return assign(item, request_id, **shares)
 
     async with router(worker) as plane:
         await plane.store.join(prefill_member())

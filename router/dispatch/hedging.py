@@ -1,0 +1,129 @@
+"""When a request gets a second attempt, and where: at another pair that has room for it.
+
+Off unless `after` is given: a first token that takes so many times what was predicted is late. Each
+second attempt is a retry of the budget's, so that a fleet that is late with everything gets no more
+than a fifth on top. The tenant pays for one, whichever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from cluster.errors import SplitserveError
+from router.dispatch.journey import Journey
+from router.dispatch.outlook import Outlook
+from router.dispatch.race import Race
+from router.dispatch.routing import RoutingDesk
+from router.dispatch.running_request import RunFollower, RunningRequest
+from router.dispatch.stream import RoutedRequest
+from router.dispatch.tied import Attempt, Tied
+from router.fleet.fleet import Fleet
+from router.fleet.member import FleetMember
+from router.fleet.worker_room import HeldRoom
+from router.index.prefix_index import PrefixIndex
+from router.pricing.estimates import Estimates
+from router.telemetry.decisions import Decision, DecisionLog
+from router.telemetry.metrics import RouterMetrics
+
+LEAST_LATE_S = 0.05
+"""What is predicted in less may be late by a turn of somebody's loop, which is nothing to mend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """What a request is sent with; of a router."""
+
+    fleet: Fleet
+    index: PrefixIndex
+    desk: RoutingDesk
+    estimates: Estimates
+    metrics: RouterMetrics
+    decisions: DecisionLog
+
+
+class Hedging:
+    """Of one router. All calls from the event loop."""
+
+    def __init__(self, sending: Sending, after: float | None) -> None:
+        """`after`: times the predicted time to the first token; None: nobody has two attempts."""
+        self._with = sending
+        self._after = after
+
+    @contextmanager
+    def sent(self, journey: Journey, decision: Decision) -> Iterator[RunningRequest | Tied]:
+        """The request at its workers, until the block ends. Raises WorkerLost when they went in
+        that moment."""
+        late_s = self._late_s(journey, decision)
+        if late_s is None:
+            run: RunningRequest | Tied = self._send_first(journey, decision, journey).run
+        else:
+            race = Race(journey, self._with.decisions, self._with.metrics)
+            first = partial(self._send_first, journey, decision)
+            more = partial(self._send_more, journey, decision)
+            run = Tied(race, first, more, late_s, journey.request.limits.clock)
+        try:
+            yield run
+        finally:
+            run.close()
+
+    def _late_s(self, journey: Journey, decision: Decision) -> float | None:
+        """None: it has one attempt. Of a client that has something already there is none beside."""
+        if self._after is None or not journey.has_nothing:
+            return None
+        outlook = Outlook.of(decision, self._with.estimates)
+        return None if outlook is None else max(LEAST_LATE_S, self._after * outlook.total_ms / 1000)
+
+    def _send_first(self, journey: Journey, decision: Decision, ear: RunFollower) -> Attempt:
+        attempt = self._send(journey.request, decision, ear)
+        journey.run_by(attempt.run, attempt.request)
+        return attempt
+
+    def _send(self, request: RoutedRequest, decision: Decision, ear: RunFollower) -> Attempt:
+        fleet, index, route = self._with.fleet, self._with.index, decision.route
+        request = self._with.desk.fitted(request, route.decode)
+        run = RunningRequest(request, decision.view, route, fleet, index, ear)
+        self._with.metrics.routes.labels(route.reason.value).inc()
+        return Attempt(run, request, decision)
+
+    def _send_more(self, journey: Journey, first: Decision, ear: RunFollower) -> Attempt | None:
+        """To another pair; None: there is none that has room, or no retry is left."""
+        if not journey.attempts.may_hedge:
+            return None
+        excluded = journey.attempts.excluded | {first.computing}
+        request = journey.another_attempt()
+        try:
+            decision = self._with.desk.decide(request, excluded)
+            item = self._with.fleet.find(decision.route.decode)
+            if item is None or not _has_spare(item, request, journey.hold):
+                return None
+            attempt = self._send(request, decision, ear)
+        except SplitserveError:  # nobody else takes it, or is there no more
+            return None
+        attempt.hold = journey.hold.beside(item.room, decision.cached_at(decision.route.decode))
+        if journey.hold.takes_turns and (other := self._with.fleet.find(decision.computing)):
+            attempt.turn = other.prompts.give(decision.route.chosen.cost.prefill_ms)
+        self._note_sent(journey, attempt)
+        return attempt
+
+    def _note_sent(self, journey: Journey, attempt: Attempt) -> None:
+        self._with.metrics.hedges.inc()
+        journey.attempts.hedged(attempt.worker)
+        waited_ms = journey.clock.since_dispatch_ms
+        note = f"sent to {attempt.worker.worker_id} as well: no token in {waited_ms:.0f} ms"
+        journey.note(note)
+
+
+def _has_spare(item: FleetMember, request: RoutedRequest, hold: HeldRoom) -> bool:
+    """True where a second attempt keeps nobody else waiting, as the worker says and as was promised
+    of it. One that is cold, or not trusted, helps nobody who is late already."""
+    load, limit = item.load, item.member.max_num_seqs
+    num_seqs = max(load.num_running + load.num_waiting, item.num_in_flight) + request.num_choices
+    per_choice = request.expected_tokens or request.sampling.max_tokens
+    tokens = request.num_known_tokens + request.num_choices * per_choice
+    has_seats = not limit or num_seqs <= limit
+    has_blocks = item.free_tokens is None or tokens <= item.free_tokens
+    is_well = item.cooldown.is_trusted and item.has_room
+    return has_seats and has_blocks and is_well and hold.fits(item.room)
