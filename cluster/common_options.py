@@ -90,3 +90,18 @@ class PeerOptions:
     prefill_progress_timeout_s: float = option(
         2.5, "silence of a prefill worker after which a decode worker tries the next one", low=0.1
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmOptions:
+    """Stock vLLM servers behind a router."""
+
+    vllm: str | None = option(
+        None,
+        "stock vLLM servers that this router sends requests to, such as "
+        "http://a:8000,role=prefill,lease=30,http://b:8000,role=decode; role: prefill, decode, or "
+        "both (the default); lease: its kv_lease_duration; default: none",
+    )
+    vllm_key_file: str | None = option(
+        None, "file with the API key of these servers; default: they ask for none"
+    )

@@ -13,6 +13,7 @@ from cluster.common_options import (
     PeerOptions,
     StoreOptions,
     TlsOptions,
+    VllmOptions,
     insecure_option,
 )
 from cluster.engine_options import EngineOptions
@@ -98,6 +99,7 @@ class RouterOptions:
     store: StoreOptions = option(StoreOptions, "")
     insecure: bool = insecure_option()
     tls: TlsOptions = option(TlsOptions, "")
+    vllm_servers: VllmOptions = option(VllmOptions, "")
     continue_streams: bool = option(True, "answers go on elsewhere when their worker is lost")
     resume_within_s: float = option(
         60.0,

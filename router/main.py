@@ -20,6 +20,7 @@ from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.front.model_loading import load_served_model
 from router.front.readiness import ContextLimit
+from router.front.served_model import ServedModel
 from router.router_process import RouterProcess
 from router.sharing.circle import CirclePlace, own_name
 from router.store.names import StoreNames
@@ -29,6 +30,7 @@ from router.telemetry.metrics import TextMetrics
 from router.text_worker.limits import TextLimits
 from router.text_worker.messages import Setup
 from router.text_worker.workers import TextWorkers
+from router.vllm.introduction import FrontedModel
 
 YOUNG_OBJECTS = 10_000
 """That are made before the collector looks at them. Requests leave hardly any cycles behind, so
@@ -56,11 +58,19 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
         world = World()
         store = _store_of(options, card, world)
         circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
-        workers = FleetPlane(options, own, world, on_loss=stop_requests.on_loss, circle=circle)
         limit = ContextLimit(
             card.config.max_context_tokens, lambda: longest_request_tokens(workers), world.clock
         )
         model = await asyncio.to_thread(load_served_model, card, options, limit)
+        fronted = _fronted(card, model) if options.vllm_servers.vllm is not None else None
+        workers = FleetPlane(
+            options,
+            own,
+            world,
+            on_loss=stop_requests.on_loss,
+            circle=circle,
+            fronted=fronted,
+        )
         report_progress("listen")
         _spare_the_collector()
         limits = TextLimits.for_bodies_of(options.max_body_bytes)
@@ -94,6 +104,15 @@ def _spare_the_collector() -> None:
 def num_routers(workers: FleetPlane) -> int:
     """That serve the fleet, with this one."""
     return 1 if workers.circle is None else workers.circle.num_alive
+
+
+def _fronted(card: ModelCard, model: ServedModel) -> FrontedModel:
+    return FrontedModel(
+        weights_digest=card.weights_digest,
+        tokenizer_digest=card.tokenizer_digest,
+        kv_shape=card.config.kv_shape,
+        encode=model.tokenizer.encode,
+    )
 
 
 def longest_request_tokens(workers: FleetPlane) -> int | None:

@@ -34,6 +34,7 @@ from router.fleet.first_look import FirstLook
 from router.fleet.fleet import Fleet
 from router.fleet.fleet_time import FleetTime
 from router.fleet.sessions import Sessions
+from router.fleet.worker_link import WorkerAdapter
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.sharing.circle import Circle, CirclePlace
@@ -41,6 +42,11 @@ from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
+from router.vllm.discovery import StaticDiscovery
+from router.vllm.http_wire import wires_with_key_of
+from router.vllm.introduction import FrontedModel
+from router.vllm.server_address import vllm_addresses
+from router.vllm.vllm_fleet import VllmFleet
 
 
 class FleetPlane:
@@ -59,14 +65,17 @@ class FleetPlane:
         *,
         on_loss: OnLoss = lambda loss: None,
         circle: CirclePlace | None = None,
+        fronted: FrontedModel | None = None,
     ) -> None:
-        """`circle`: where other routers of the same fleet are met; None: there are none."""
+        """`circle`: where other routers of the same fleet are met; None: there are none.
+        `fronted`: the model, for vLLM servers that options name."""
         self._world = world
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
         self.lag.publish(self.metrics.registry)
         self.decisions = DecisionLog()
         self._background = Background(on_loss, clock=world.clock, sleep=world.sleep)
+        self._vllm = self._vllm_fleet(options, fronted)
         awake = AwakeClock(world.clock)
         self.store = MemoryMembership(options.worker_lease_s, clock=awake)
         self._index = PrefixIndex(options.index_max_blocks, has_digests=circle is not None)
@@ -138,9 +147,28 @@ class FleetPlane:
             estimates,
             self._background,
             followers=self._followers,
-            sessions=Sessions(world, self._background),
+            sessions=Sessions(world, self._background, self._adapters),
             time=time,
         )
+
+    def _vllm_fleet(self, options: RouterOptions, fronted: FrontedModel | None) -> VllmFleet | None:
+        """None where no vLLM servers are named. Raises ConfigError."""
+        named = options.vllm_servers.vllm
+        if named is None or fronted is None:
+            return None
+        return VllmFleet(
+            StaticDiscovery(vllm_addresses(named)),
+            wires_with_key_of(options.vllm_servers.vllm_key_file),
+            fronted,
+            self._world,
+            self._background,
+            interval_s=options.beat_interval_s,
+            on_late_reads=self.metrics.late_reads.inc,
+        )
+
+    @property
+    def _adapters(self) -> tuple[WorkerAdapter, ...]:
+        return () if self._vllm is None else (self._vllm,)
 
     def _new_admission(self, options: RouterOptions, world: World) -> Admission:
         """It looks for room whenever a worker comes, goes or says how it is."""
@@ -194,10 +222,14 @@ class FleetPlane:
         if self.circle is not None:
             self.circle.start(self._background)
         self._background.need("membership-expiry", self._expiry.run())
+        if self._vllm is not None:
+            self._vllm.start(self.store)
 
     async def close(self) -> None:
         """Ends every session and event follower; requests that still run end with WorkerLost."""
         await self.fleet.close()
+        if self._vllm is not None:
+            await self._vllm.close()
         await self._background.close()
         if self.circle is not None:
             await self.circle.close()

@@ -122,8 +122,7 @@ class Fleet:
         """None when a request that came now could be served; else what is missing, in words."""
         if any(item.is_decode and item.takes_work for item in self._members.values()):
             return None
-        num_members = len(self.with_role(Role.DECODE))
-        if not num_members:
+        if not (num_members := len(self.with_role(Role.DECODE))):
             return "no decode worker has joined"
         return f"none of {num_members} decode workers is connected and takes new work"
 
@@ -144,8 +143,8 @@ class Fleet:
                 await self.changes.until(lambda: self._is_closed or is_there())
 
     def lives(self, state: MemberState) -> bool:
-        """True for a silent decode worker whose session is open: its transport answers pings, so
-        its requests go on. The session ends when the process or the way to it does."""
+        """True for a silent decode worker whose session, which ends with the process or the way to
+        it, is open: its requests go on."""
         item = self._members.get(state.member.key)
         return item is not None and item.is_decode and not item.is_cut_off
 
@@ -260,11 +259,12 @@ class Fleet:
         )
 
     def _learn_of_cache(self, item: FleetMember) -> None:
-        """By its events, else by what it serves. One that keeps nothing is unknown to the index,
-        which expects nothing of it."""
+        """By its events, else by what it serves; one that keeps nothing is unknown to the index."""
         if item.member.prefix_cache_off:
             return
-        if item.member.kv_events_address:
+        if (source := self._sessions.events_of(item.member)) is not None:
+            item.follower = self._followers.follow_engine(item.member, source)
+        elif item.member.kv_events_address:
             item.follower = self._followers.follow(item.member)
         else:
             item.guesses = self._followers.guess(item.member)

@@ -8,6 +8,7 @@ from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from cluster.process.background import Background
 from cluster.world import World
+from router.engine_events.source import EngineEventSource
 from router.fleet.unread import UnreadBytes
 from router.fleet.worker_link import LinkEvents, WorkerAdapter, WorkerLink
 from router.fleet.worker_session import WorkerSession
@@ -42,6 +43,11 @@ class Sessions:
         )
         session.start()
         return session
+
+    def events_of(self, member: Member) -> EngineEventSource | None:
+        """The KV events of another engine's worker; None: it is ours, or has none."""
+        found = (adapter.events_of(member) for adapter in self._adapters)
+        return next((source for source in found if source is not None), None)
 
     def close(self, link: WorkerLink, key: WorkerKey, reason: str) -> None:
         """Its requests end with WorkerLost, for this reason."""

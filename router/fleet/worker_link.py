@@ -18,6 +18,7 @@ from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.membership.member import Member
 from protos import worker_pb2
+from router.engine_events.source import EngineEventSource
 from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 from router.fleet.unread import UnreadBytes
 
@@ -73,4 +74,9 @@ class WorkerAdapter(Protocol):
 
         `unread` is the router's, of all its links.
         """
+        ...
+
+    def events_of(self, member: Member) -> EngineEventSource | None:
+        """Where its KV events are to be had; None: nowhere, or it is not one of this engine's.
+        Asked before `link`, for prefill workers as well."""
         ...

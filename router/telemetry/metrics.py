@@ -53,6 +53,10 @@ class RouterMetrics:
             "Answers that went on with another decode worker, by why they left the last one",
             "cause",
         )
+        self.late_reads = self._counter(
+            "vllm_late_reads",
+            "Blocks of vLLM prefill servers that were read after their lease, as these say",
+        )
         self.classes = ClassMetrics(self.registry)
         self._time_tokens()
         self._count_tokens()

@@ -7,6 +7,7 @@ from cluster.membership.member import Member
 from cluster.process.background import Background, nothing_needed
 from cluster.world import World
 from protos import worker_pb2
+from router.engine_events.source import EngineEventSource
 from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 from router.fleet.sessions import Sessions
 from router.fleet.unread import UnreadBytes
@@ -48,6 +49,9 @@ class OthersAdapter:
 
     def link(self, member: Member, events: LinkEvents, unread: UnreadBytes) -> WorkerLink | None:
         return self.made if member.key == self.theirs.key else None
+
+    def events_of(self, member: Member) -> EngineEventSource | None:
+        return None
 
 
 async def test_a_member_that_an_adapter_claims_gets_its_link_and_any_other_our_own() -> None:

@@ -1,0 +1,1 @@
+"""Stock vLLM servers as workers: aggregated, and pairs over NixlConnector."""

@@ -1,0 +1,28 @@
+"""Where a router learns of vLLM servers: a list that an operator wrote, or later a registry."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from router.vllm.server_address import VllmAddress
+
+
+class Discovery(Protocol):
+    """The servers that there are. One reader."""
+
+    def servers(self) -> AsyncGenerator[tuple[VllmAddress, ...], None]:
+        """All of them, at once and whenever that has changed: who is in no later list has gone.
+        Ends where nothing can change. Raises nothing: one that is away keeps its last list."""
+        ...
+
+
+class StaticDiscovery:
+    """As named by `--vllm`."""
+
+    def __init__(self, addresses: tuple[VllmAddress, ...]) -> None:
+        self._addresses = addresses
+
+    async def servers(self) -> AsyncGenerator[tuple[VllmAddress, ...], None]:
+        """See Discovery."""
+        yield self._addresses

@@ -1,0 +1,23 @@
+"""Where a vLLM server publishes its KV events, as it tells by `/kv_event_sources`."""
+
+from __future__ import annotations
+
+from cluster.errors import SplitserveError
+from cluster.pairing import Pairing
+from router.engine_events.source import EngineEventSource
+from router.vllm.server import VllmServer
+from router.vllm.wire import check
+
+ASK_TIMEOUT_S = 5.0
+
+
+async def told_events(server: VllmServer, pairing: Pairing) -> EngineEventSource | None:
+    """None where it has none that can be followed: what it has cached is guessed at then."""
+    host = server.address.host_port.rpartition(":")[0]
+    size = pairing.block_size_tokens
+    try:
+        answer = await server.wire.get("/kv_event_sources", timeout_s=ASK_TIMEOUT_S)
+        body = check(answer, server.name).body
+        return EngineEventSource.told(body, host, block_size_tokens=size)
+    except (SplitserveError, ValueError):
+        return None

@@ -1,0 +1,127 @@
+"""The VllmWire over HTTP/1.1, by httpx: connections are kept, and broken by a cancelled request."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from cluster.errors import ConfigError, WorkerLost
+from router.vllm.event_lines import EventLines
+from router.vllm.server_address import VllmAddress
+from router.vllm.wire import VllmAnswer, check
+
+CONNECT_TIMEOUT_S = 5.0
+MAX_CONNECTIONS = 4096
+"""To one server: as many requests as a router may run, and those that it asks itself."""
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+_JSON = {"content-type": "application/json"}
+
+
+class HttpWire:
+    """See VllmWire."""
+
+    def __init__(
+        self, url: str, who: str, *, api_key: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`who`: the server, as messages call it. `tls`: for https; None: it is not asked for."""
+        self._who = who
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
+            verify=False if tls is None else tls,  # its own default reads all authorities again
+            trust_env=False,
+        )
+
+    async def get(self, path: str, *, timeout_s: float) -> VllmAnswer:
+        """See VllmWire.get."""
+        return await self._whole(self._client.build_request("GET", path), timeout_s)
+
+    async def post(self, path: str, body: dict[str, Any], *, timeout_s: float | None) -> VllmAnswer:
+        """See VllmWire.post."""
+        return await self._whole(self._posted(path, body), timeout_s)
+
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[bytes], None]:
+        """See VllmWire.stream."""
+        answer = await self._sent(self._posted(path, body))
+        try:
+            if answer.status_code != 200:
+                check(await self._read(answer), self._who)
+            events = EventLines()
+            async with aclosing(self._pieces(answer)) as pieces:
+                async for piece in pieces:
+                    if data := events.feed(piece):
+                        yield data
+        finally:
+            await answer.aclose()
+
+    async def close(self) -> None:
+        """See VllmWire.close."""
+        await self._client.aclose()
+
+    def _posted(self, path: str, body: dict[str, Any]) -> httpx.Request:
+        content = msgspec.json.encode(body)
+        return self._client.build_request("POST", path, content=content, headers=_JSON)
+
+    async def _whole(self, request: httpx.Request, timeout_s: float | None) -> VllmAnswer:
+        if timeout_s is not None:
+            request.extensions["timeout"] = httpx.Timeout(timeout_s).as_dict()
+        answer = await self._sent(request)
+        try:
+            return await self._read(answer)
+        finally:
+            await answer.aclose()
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await self._client.send(request, stream=True)
+        except (httpx.HTTPError, httpx.InvalidURL) as cause:
+            raise self._lost("cannot be reached", cause) from cause
+
+    async def _read(self, answer: httpx.Response) -> VllmAnswer:
+        body = bytearray()
+        async with aclosing(self._pieces(answer)) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise WorkerLost(f"{self._who} sent more than {MAX_ANSWER_BYTES} bytes")
+        return VllmAnswer(answer.status_code, bytes(body))
+
+    async def _pieces(self, answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+        try:
+            async for piece in answer.aiter_raw():
+                yield piece
+        except (httpx.HTTPError, httpx.StreamError) as cause:
+            raise self._lost("broke off", cause) from cause
+
+    def _lost(self, what: str, cause: Exception) -> WorkerLost:
+        words = str(cause) or type(cause).__name__
+        return WorkerLost(f"{self._who} {what}: {words}")
+
+
+def wires_with_key_of(key_file: str | None) -> Callable[[VllmAddress], HttpWire]:
+    """What opens the way to a server. Raises ConfigError for a file that has no key."""
+    api_key = None if key_file is None else _key_in(Path(key_file).expanduser())
+    tls = ssl.create_default_context()  # 0.3 s: at the start, and for all
+
+    def open_wire(address: VllmAddress) -> HttpWire:
+        return HttpWire(address.url, address.worker_id, api_key=api_key, tls=tls)
+
+    return open_wire
+
+
+def _key_in(path: Path) -> str:
+    try:
+        key = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"{path} cannot be read: {cause}", param="vllm_key_file") from cause
+    if not key or not key.isascii() or not key.isprintable():
+        raise ConfigError(f"{path} holds no API key; write it in one line", param="vllm_key_file")
+    return key

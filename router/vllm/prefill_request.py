@@ -1,0 +1,84 @@
+"""A prompt that a vLLM prefill server computes for another server to read.
+
+    asked -> answered, with all that a reader needs -> KeptBlocks
+         '-> refused, broken off, or without it ----> None: the decode server does it alone
+
+Cancelled with the request: the connection breaks, and vLLM aborts it and frees its blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cluster.deadline import Clock
+from cluster.errors import SplitserveError, WorkerLost
+from cluster.logs import get_logger
+from cluster.process.background import cancel
+from cluster.process.own_lateness import LateTurn
+from router.vllm.completion_body import COMPLETIONS, prefill_body
+from router.vllm.kept_blocks import KeptBlocks, parameters_in
+from router.vllm.server import VllmServer
+from router.vllm.wire import VllmAnswer, check
+
+LOOKS_PER_LEASE = 12
+"""While it computes, this often the loop sees whether it stands itself."""
+_log = get_logger("vllm")
+
+
+class PrefillRequest:
+    """Of one request; `ask` once."""
+
+    def __init__(self, server: VllmServer, clock: Clock) -> None:
+        self._server = server
+        self._clock = clock
+        self.has_failed = False
+        """By the server's fault: one that is full, or refuses the request, has not."""
+        self.took_ms = 0.0
+
+    async def ask(self, body: dict[str, Any]) -> KeptBlocks | None:
+        """None where the decode server has to compute the prompt. Whoever calls bounds it."""
+        server, began_s = self._server, self._clock()
+        late_reads = server.numbers.late_reads
+        server.num_asked += 1
+        try:
+            answer, answered_s = await self._answered(prefill_body(body))
+            parameters = parameters_in(check(answer, server.name).body)
+        except SplitserveError as error:
+            self._note_failed(error.message, failed=isinstance(error, WorkerLost))
+            return None
+        finally:
+            server.num_asked -= 1
+        self.took_ms = (self._clock() - began_s) * 1000
+        if parameters is None:
+            self._note_failed("it named no blocks to read", failed=True)
+            return None
+        return KeptBlocks(
+            parameters,
+            answered_s=answered_s,
+            lease_s=server.address.lease_s,
+            late_reads=late_reads,
+            clock=self._clock,
+        )
+
+    async def _answered(self, body: dict[str, Any]) -> tuple[VllmAnswer, float]:
+        """And when it came, at the earliest: a loop that stood may have it long since."""
+        wire, look_s = self._server.wire, self._server.address.lease_s / LOOKS_PER_LEASE
+        asking = asyncio.ensure_future(wire.post(COMPLETIONS, body, timeout_s=None))
+        turn, late_s = LateTurn(self._clock), 0.0
+        try:
+            while not asking.done():
+                turn.due_in(look_s)
+                await asyncio.wait((asking,), timeout=look_s)
+                late_s = max(late_s, turn.late_s)
+            return asking.result(), self._clock() - late_s
+        finally:
+            await cancel((asking,))
+
+    def _note_failed(self, why: str, *, failed: bool) -> None:
+        self.has_failed = failed
+        _log.warning(
+            "a vLLM prefill server has not computed a prompt; the decode server does",
+            worker_id=self._server.name,
+            reason=why,
+        )

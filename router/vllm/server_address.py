@@ -1,0 +1,116 @@
+"""Which vLLM servers an operator names, and what each is for.
+
+    --vllm http://p:8100,role=prefill,lease=30,http://d:8200,role=decode,http://a:8300
+
+A word that is a URL begins a server; words after it, until the next URL, are its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from cluster.errors import ConfigError
+from cluster.identity import Role
+
+LEASE_S = 30.0
+"""vLLM's own default of `kv_lease_duration`."""
+MAX_SERVERS = 256
+
+
+class VllmRole(enum.StrEnum):
+    """What a server was started for."""
+
+    PREFILL = "prefill"
+    """NixlConnector, `kv_producer`: computes prompts that others read."""
+    DECODE = "decode"
+    """NixlConnector, `kv_consumer`: reads prompts, or computes them itself."""
+    BOTH = "both"
+    """Aggregated: it does everything by itself, and reads from nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmAddress:
+    """One server."""
+
+    url: str
+    """Scheme, host and port, without a path."""
+    role: VllmRole = VllmRole.BOTH
+    lease_s: float = LEASE_S
+    """For how long it keeps what it computed for a reader that has not come: its own
+    `kv_lease_duration`, which no endpoint tells."""
+
+    @property
+    def host_port(self) -> str:
+        """As members' addresses are written."""
+        parts = urlsplit(self.url)
+        return f"{parts.hostname}:{parts.port}"
+
+    @property
+    def worker_id(self) -> str:
+        """By which the fleet knows it."""
+        return f"vllm-{self.host_port}"
+
+    @property
+    def fleet_role(self) -> Role:
+        """What the router asks of it."""
+        return Role.PREFILL if self.role is VllmRole.PREFILL else Role.DECODE
+
+
+def vllm_addresses(text: str) -> tuple[VllmAddress, ...]:
+    """Raises ConfigError that names the word at fault."""
+    found: list[VllmAddress] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        if "://" in word:
+            found.append(VllmAddress(url=_checked_url(word)))
+        elif not found:
+            raise _refused(word, "a URL such as http://host:8000 comes first")
+        else:
+            found[-1] = _with_word(found[-1], word)
+    _check_all(found)
+    return tuple(found)
+
+
+def _with_word(address: VllmAddress, word: str) -> VllmAddress:
+    name, _, value = word.partition("=")
+    if name == "role" and value in set(VllmRole):
+        return replace(address, role=VllmRole(value))
+    if name == "lease" and (lease_s := _seconds(value)) is not None:
+        return replace(address, lease_s=lease_s)
+    raise _refused(word, f"allowed: role={'|'.join(VllmRole)}, lease=SECONDS")
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
+
+
+def _checked_url(word: str) -> str:
+    try:
+        parts = urlsplit(word)
+        port = parts.port
+    except ValueError as cause:
+        raise _refused(word, str(cause)) from cause
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port:
+        raise _refused(word, "write http://host:port or https://host:port")
+    if parts.path.strip("/") or parts.query or parts.username:
+        raise _refused(word, "no path, query or user: the router asks for vLLM's own paths")
+    return f"{parts.scheme}://{parts.hostname}:{port}"
+
+
+def _check_all(found: list[VllmAddress]) -> None:
+    places = [address.host_port for address in found]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice is not None:
+        raise _refused(twice, "it is named twice")
+    if not found or len(found) > MAX_SERVERS:
+        raise _refused(f"{len(found)} servers", f"1 to {MAX_SERVERS} of them")
+
+
+def _refused(word: str, remedy: str) -> ConfigError:
+    return ConfigError(f"--vllm: {word!r} is not right; {remedy}", param="vllm")

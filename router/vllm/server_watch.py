@@ -1,0 +1,125 @@
+"""One vLLM server, looked at for as long as the router runs.
+
+    unknown --answers, and is what it should be--> joined --each look: a beat--> joined
+       ^                                              '--another process answers--> replaced
+       '-- its lease has run out: nobody answered <---'
+
+What it says of its load is read here, off every request's path. A look that fails is no beat: the
+store removes whoever is not heard for a lease, and a decode server gets nothing new until it
+answers again. It may be busy, so requests that it answers go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cluster.deadline import Sleep
+from cluster.errors import PairingMismatch, SplitserveError
+from cluster.identity import WorkerKey, new_incarnation
+from cluster.logs import get_logger
+from cluster.membership.store import MembershipStore
+from router.vllm.event_source import told_events
+from router.vllm.introduction import FrontedModel, introduced
+from router.vllm.server import NUMBERS_TIMEOUT_S, VllmServer
+from router.vllm.server_numbers import ServerNumbers
+from router.vllm.wire import check
+
+_log = get_logger("vllm")
+
+
+class ServerWatch:
+    """`run` in a background task. `on_health` hears of the process that has joined, with each look;
+    `on_late_reads` how many more reads came after their lease."""
+
+    def __init__(
+        self,
+        server: VllmServer,
+        store: MembershipStore,
+        model: FrontedModel,
+        *,
+        interval_s: float,
+        sleep: Sleep,
+        on_health: Callable[[WorkerKey, bool], None],
+        on_late_reads: Callable[[int], None],
+    ) -> None:
+        self._server = server
+        self._store = store
+        self._model = model
+        self._interval_s = interval_s
+        self._sleep = sleep
+        self._on_health = on_health
+        self._on_late_reads = on_late_reads
+        self._unnamed = new_incarnation()
+        """Of a process that does not say when it began."""
+        self._fault: str | None = None
+        """The last, said once."""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self.look()
+            await self._sleep(self._interval_s)
+
+    async def look(self) -> None:
+        """Once: a beat, or a join, or why there is neither."""
+        try:
+            await self._look()
+        except SplitserveError as error:
+            self._note_fault(error.message)
+        else:
+            self._fault = None
+
+    async def _look(self) -> None:
+        server = self._server
+        check(await server.wire.get("/health", timeout_s=NUMBERS_TIMEOUT_S), server.name)
+        numbers = await server.look()
+        incarnation = numbers.started or self._unnamed
+        known = server.member
+        if known is None or known.incarnation != incarnation or not await self._beat(numbers):
+            await self._join(numbers, incarnation)
+            await self._beat(numbers)
+        if server.member is not None:
+            self._on_health(server.member.key, True)
+
+    async def _beat(self, numbers: ServerNumbers) -> bool:
+        """False when the process is not a member."""
+        assert self._server.member is not None
+        self._note_late_reads(numbers)
+        load = self._server.note(numbers)
+        return await self._store.beat(self._server.member.key, load, draining=False)
+
+    async def _join(self, numbers: ServerNumbers, incarnation: str) -> None:
+        member = await introduced(self._server, numbers, self._model, incarnation)
+        for state in self._store.members():
+            if state.member.pairing.weights != member.pairing.weights:
+                raise PairingMismatch(
+                    f"{member.worker_id} cannot join: {state.member.worker_id} is no vLLM server, "
+                    "and tokens of one router come from one engine; give each a router of its own"
+                )
+        self._server.member = member
+        self._server.events = await told_events(self._server, member.pairing)
+        await self._store.join(member)
+
+    def _note_late_reads(self, numbers: ServerNumbers) -> None:
+        before, now = self._server.numbers.late_reads, numbers.late_reads
+        if before is None or now is None or now <= before:
+            return
+        self._on_late_reads(now - before)
+        _log.error(
+            "blocks of a vLLM prefill server were read after their lease; answers made of them by "
+            "anybody but this router may be wrong",
+            worker_id=self._server.name,
+            num_reads=now - before,
+        )
+
+    def _note_fault(self, fault: str) -> None:
+        if self._server.member is not None:
+            self._on_health(self._server.member.key, False)
+        self._unnamed = new_incarnation()
+        if fault != self._fault:
+            self._fault = fault
+            _log.warning(
+                "a vLLM server takes no work; it is asked again",
+                worker_id=self._server.name,
+                reason=fault,
+            )

@@ -1,0 +1,119 @@
+"""All vLLM servers of a router: found, looked at, and linked once they have joined its fleet.
+
+discovery --new--> a wire and a watch --joined--> a link (decode servers)
+        '--gone--> watch ended, member removed, wire closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+from cluster.identity import WorkerKey
+from cluster.membership.member import Member
+from cluster.membership.store import MembershipStore
+from cluster.process.background import Background, cancel
+from cluster.world import World
+from router.engine_events.source import EngineEventSource
+from router.fleet.unread import UnreadBytes
+from router.fleet.worker_link import LinkEvents, WorkerLink
+from router.vllm.discovery import Discovery
+from router.vllm.introduction import FrontedModel
+from router.vllm.link import VllmLink
+from router.vllm.server import VllmServer
+from router.vllm.server_address import VllmAddress
+from router.vllm.server_watch import ServerWatch
+from router.vllm.servers import VllmServers
+from router.vllm.wire import VllmWire
+
+OpenWire = Callable[[VllmAddress], VllmWire]
+
+
+class VllmFleet:
+    """A WorkerAdapter. All calls from the event loop; `start` and `close` once."""
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        open_wire: OpenWire,
+        model: FrontedModel,
+        world: World,
+        background: Background,
+        *,
+        interval_s: float,
+        on_late_reads: Callable[[int], None] = lambda num: None,
+    ) -> None:
+        """`interval_s`: from look to look. Tasks are `background`'s."""
+        self._discovery = discovery
+        self._open_wire = open_wire
+        self._model = model
+        self._world = world
+        self._background = background
+        self._interval_s = interval_s
+        self._on_late_reads = on_late_reads
+        self._servers = VllmServers()
+        self._links: dict[WorkerKey, VllmLink] = {}
+        self._watches: dict[VllmAddress, tuple[VllmServer, asyncio.Task[None]]] = {}
+
+    def link(self, member: Member, events: LinkEvents, unread: UnreadBytes) -> WorkerLink | None:
+        """See WorkerAdapter."""
+        server = self._servers.find(member.key)
+        if server is None:
+            return None
+        link = VllmLink(server, self._servers, self._world, events, unread)
+        for key in [key for key in self._links if key.worker_id == member.worker_id]:
+            del self._links[key]  # a process before this one
+        self._links[member.key] = link
+        return link
+
+    def events_of(self, member: Member) -> EngineEventSource | None:
+        """See WorkerAdapter."""
+        server = self._servers.find(member.key)
+        return None if server is None else server.events
+
+    def start(self, store: MembershipStore) -> None:
+        """Begins to look for servers, which join the store by themselves."""
+        self._background.once("vLLM discovery", self._follow(store))
+
+    async def close(self) -> None:
+        """Breaks every connection; after the links are closed."""
+        await cancel([task for _, task in self._watches.values()])
+        for server, _ in self._watches.values():
+            await server.wire.close()
+        self._watches.clear()
+
+    async def _follow(self, store: MembershipStore) -> None:
+        async with aclosing(self._discovery.servers()) as lists:
+            async for addresses in lists:
+                for address in self._watches.keys() - set(addresses):
+                    await self._drop(address, store)
+                for address in addresses:
+                    if address not in self._watches:
+                        self._watch(address, store)
+
+    def _watch(self, address: VllmAddress, store: MembershipStore) -> None:
+        server = VllmServer(address, self._open_wire(address))
+        self._servers.add(server)
+        watch = ServerWatch(
+            server,
+            store,
+            self._model,
+            interval_s=self._interval_s,
+            sleep=self._world.sleep,
+            on_health=self._note_health,
+            on_late_reads=self._on_late_reads,
+        )
+        task = self._background.keep(f"looks at {server.name}", watch.run)
+        self._watches[address] = server, task
+
+    async def _drop(self, address: VllmAddress, store: MembershipStore) -> None:
+        server, task = self._watches.pop(address)
+        await cancel([task])
+        if server.member is not None:
+            await store.leave(server.member.key)
+        await server.wire.close()
+
+    def _note_health(self, key: WorkerKey, is_well: bool) -> None:
+        if (link := self._links.get(key)) is not None:
+            link.note_health(is_well=is_well)

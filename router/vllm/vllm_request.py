@@ -1,0 +1,192 @@
+"""One request at vLLM servers, from its submission to its end.
+
+    asked at a prefill server -> asked at the decode server with its blocks -> relayed -> ended
+       '-- failed --> asked at the decode server alone          <--'-- late, or failed unrelayed
+
+A prefill server's parameters are made for this request alone, and go out once. What fails after
+something was relayed, or at a decode server by itself, is the request's end: the dispatcher may go
+on elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+from cluster.deadline import Clock, Deadline, deadline_passed
+from cluster.errors import InternalError, SplitserveError, TransferFailed, WorkerLost
+from cluster.identity import WorkerKey
+from cluster.logs import get_logger
+from protos import generation_pb2, worker_pb2
+from router.fleet.request_stream import RequestStream
+from router.vllm.completion_body import COMPLETIONS, completion_body, decode_body
+from router.vllm.kept_blocks import Belief, KeptBlocks, LateRead
+from router.vllm.prefill_request import PrefillRequest
+from router.vllm.relay import Relay
+from router.vllm.server import VllmServer
+
+TRANSPORT = "vllm/nixl"
+_log = get_logger("vllm")
+
+
+class VllmRequest:
+    """`run` once, in a task that is cancelled when nobody waits for the request any more."""
+
+    def __init__(
+        self,
+        submit: worker_pb2.Submit,
+        stream: RequestStream,
+        server: VllmServer,
+        prefill: VllmServer | None,
+        *,
+        clock: Clock,
+        on_handoff: Callable[[WorkerKey, bool], None],
+        flush: Callable[[], None],
+    ) -> None:
+        """`prefill`: who is to compute the prompt; None: the decode `server`. `on_handoff`: see
+        LinkEvents. `flush`: what arrived together has been told."""
+        self._submit = submit
+        self._stream = stream
+        self._server = server
+        self._prefill = prefill
+        self._clock = clock
+        self._on_handoff = on_handoff
+        self._flush = flush
+        self._relay: Relay | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self) -> None:
+        """The stream has ended when this returns, with an error where there is one."""
+        deadline = Deadline.after(self._submit.timeout_ms / 1000, self._clock)
+        self._task = asyncio.current_task()
+        self._server.num_asked += 1
+        try:
+            async with deadline.bound():
+                await self._answered()
+        except TimeoutError:
+            asked_s = self._submit.asked_s if self._submit.HasField("asked_s") else None
+            self._stream.fail(deadline_passed(asked_s))
+        except SplitserveError as error:
+            self._stream.fail(self._named(error))
+        except Exception as error:
+            _log.exception("an answer of a vLLM server could not be handled")
+            self._stream.fail(InternalError(f"{self._server.name}: {type(error).__name__}"))
+        finally:
+            self._server.num_asked -= 1
+            self._flush()
+
+    def finish(self, choice: int) -> None:
+        """The reader has seen enough of it; with its last choice the request ends well."""
+        if self._relay is not None and self._relay.finish(choice):
+            asyncio.get_running_loop().call_soon(self._end_early)
+
+    async def _answered(self) -> None:
+        if self._server.member is None:
+            raise WorkerLost("is not there any more")
+        body = completion_body(self._submit, self._server.model)
+        prefill_ms, handoff = await self._handoff(body)
+        parameters = None if handoff is None else handoff.take()
+        if handoff is None or parameters is None:
+            await self._relayed(body, None, 0.0)
+            return
+        failed = not await self._tried(decode_body(body, parameters), handoff, prefill_ms)
+        if failed:
+            await self._relayed(body, None, 0.0)
+        self._note_handoff(failed=failed)
+
+    async def _handoff(self, body: dict[str, Any]) -> tuple[float, KeptBlocks | None]:
+        """What the prefill server took, in ms, and what it lets be read."""
+        if self._prefill is None or self._prefill.member is None:
+            return 0.0, None
+        asked = PrefillRequest(self._prefill, self._clock)
+        handoff = await asked.ask(body | {"model": self._prefill.model})
+        if asked.has_failed:
+            self._note_handoff(failed=True)
+        return asked.took_ms, handoff
+
+    async def _tried(self, body: dict[str, Any], handoff: KeptBlocks, prefill_ms: float) -> bool:
+        """False when nothing was relayed, and the decode server may do alone what it could not do
+        with these blocks. Raises what ends the request."""
+        try:
+            await self._relayed(body, handoff, prefill_ms)
+        except (WorkerLost, TransferFailed) as error:
+            if self._relay is not None and self._relay.has_begun:
+                raise
+            _log.warning(
+                "a vLLM decode server has not read a prompt's blocks; it computes the prompt",
+                worker_id=self._server.name,
+                prefill_worker=self._prefill.name if self._prefill is not None else None,
+                request_id=self._submit.request_id,
+                reason=error.message,
+            )
+            return False
+        return True
+
+    def _note_handoff(self, *, failed: bool) -> None:
+        """A decode server that fails alone as well is at fault itself: then nothing is noted."""
+        if self._prefill is not None and self._prefill.member is not None:
+            self._on_handoff(self._prefill.member.key, failed)
+
+    async def _relayed(
+        self, body: dict[str, Any], handoff: KeptBlocks | None, prefill_ms: float
+    ) -> None:
+        """Raises LateRead before anything was relayed, and WorkerLost."""
+        began_s, is_alone = self._clock(), self._server.num_asked == 1
+        relay = self._relay = Relay(
+            self._submit,
+            self._stream,
+            believes=lambda: self._believes(handoff),
+            timing=lambda: self._timing(handoff, prefill_ms, self._clock() - began_s, is_alone),
+        )
+        if handoff is not None:
+            relay.note_cached(handoff.cached_tokens)
+        async with aclosing(self._server.wire.stream(COMPLETIONS, body)) as pieces:
+            async for events in pieces:
+                if await relay.take(events):
+                    return
+                self._flush()
+        raise WorkerLost("closed its answer before the end")
+
+    async def _believes(self, handoff: KeptBlocks | None) -> None:
+        if handoff is None or (belief := handoff.belief) is Belief.GOOD:
+            return
+        if belief is Belief.TOO_LATE or handoff.was_late(await self._late_reads()):
+            raise LateRead("the prompt's blocks may have been read after their lease")
+
+    async def _late_reads(self) -> int | None:
+        """Of the prefill server by now; None where it cannot be asked."""
+        try:
+            return None if self._prefill is None else (await self._prefill.look()).late_reads
+        except SplitserveError:
+            return None
+
+    def _timing(
+        self, handoff: KeptBlocks | None, prefill_ms: float, took_s: float, is_alone: bool
+    ) -> generation_pb2.Timing:
+        """vLLM tells no times: they are seen from here. What a server took beside others is no
+        measure of it, and is not told."""
+        name = self._server.name
+        if handoff is None or self._prefill is None:
+            computing_ms = took_s * 1000 if is_alone else 0.0
+            return generation_pb2.Timing(prefill_ms=computing_ms, decode_worker=name)
+        return generation_pb2.Timing(
+            prefill_ms=prefill_ms,
+            kv_ms=took_s * 1000,
+            kv_transport=TRANSPORT,
+            prefill_worker=self._prefill.name,
+            decode_worker=name,
+        )
+
+    def _end_early(self) -> None:
+        """The connection breaks, by which vLLM stops."""
+        if self._relay is not None and self._task is not None:
+            self._relay.end()
+            self._task.cancel()
+
+    def _named(self, error: SplitserveError) -> SplitserveError:
+        """A server's own fault says whose."""
+        if isinstance(error, WorkerLost) and self._server.name not in error.message:
+            return type(error)(f"{self._server.name} {error.message}")
+        return error

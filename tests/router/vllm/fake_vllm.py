@@ -1,0 +1,195 @@
+"""A vLLM server behind a VllmWire: a wrong text with a good status, where the real one gives one.
+
+What it computes is kept for a reader until its lease has passed. Then the blocks are the next
+request's, and who reads them late gets that one's answer. Its counter of late reads moves at once,
+or with `counts_late` never while a test looks: the real one's moves when it next works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from cluster.deadline import Clock
+from cluster.errors import WorkerLost
+from router.vllm.event_lines import DONE
+from router.vllm.wire import VllmAnswer, check
+from tests.router.vllm import recorded
+
+Body = dict[str, Any]
+
+
+def answer_to(prompt: list[int], num_tokens: int) -> list[int]:
+    """The tokens that the model makes of a prompt, and of no other."""
+    return [100 + (sum(prompt) * 31 + place) % 10_000 for place in range(num_tokens)]
+
+
+def refusal(status: int, message: str) -> VllmAnswer:
+    return VllmAnswer(status, msgspec.json.encode({"error": {"message": message, "code": status}}))
+
+
+@dataclass(kw_only=True)
+class Manners:
+    """How it behaves; a test changes them."""
+
+    prefill_s: float = 0.5
+    token_s: float = 0.02
+    door_s: float = 0.0
+    """A request waits so long before the engine knows of it."""
+    lease_s: float = 30.0
+    refuses: VllmAnswer | None = None
+    """What it answers to every request."""
+    refuses_blocks: VllmAnswer | None = None
+    """What it answers to who has blocks to read."""
+    lacks: str | None = None
+    """A parameter that it does not tell."""
+    breaks_after: int | None = None
+    """Tokens after which its connection breaks."""
+    says: list[bytes] | None = None
+    """Events instead of its own."""
+    is_well: bool = True
+    is_there: bool = True
+    counts_late: bool = True
+    started_s: float = 1.5e9
+    tokenizes: list[int] | None = None
+    """Every text; None: as the router's model."""
+
+
+@dataclass
+class FakeVllm:
+    """`asked` are the bodies that came, `aborted` how many were broken off."""
+
+    clock: Clock
+    name: str = "fake"
+    peers: dict[str, FakeVllm] = field(default_factory=dict)
+    """By engine id: whose blocks it can read."""
+    manners: Manners = field(default_factory=Manners)
+    asked: list[Body] = field(default_factory=list)
+    aborted: int = 0
+    late_reads: int = 0
+    is_closed: bool = False
+    _kept: dict[str, tuple[list[int], float]] = field(default_factory=dict)
+
+    async def get(self, path: str, *, timeout_s: float) -> VllmAnswer:
+        self._check_there()
+        if path == "/health":
+            return VllmAnswer(200 if self.manners.is_well else 503, b"")
+        if path == "/metrics":
+            return VllmAnswer(200, self._metrics())
+        known = {"/version": recorded.VERSION, "/v1/models": recorded.MODELS}
+        return VllmAnswer(200, known[path]) if path in known else refusal(404, "Not Found")
+
+    async def post(self, path: str, body: Body, *, timeout_s: float | None) -> VllmAnswer:
+        self._check_there()
+        if path == "/tokenize":
+            told = self.manners.tokenizes or [ord(letter) for letter in body["prompt"]]
+            return VllmAnswer(200, msgspec.json.encode({"tokens": told}))
+        return await self._abortable(self._prefilled(body))
+
+    async def stream(self, path: str, body: Body) -> AsyncGenerator[list[bytes], None]:
+        self._check_there()
+        self.asked.append(body)
+        has_ended = False
+        try:
+            async for events in self._answered(body):
+                has_ended = DONE in events
+                yield events
+        finally:
+            self.aborted += not has_ended
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    def heartbeat(self, request_id: str) -> None:
+        """A reader knows the request: its lease is renewed, if it has not passed."""
+        prompt, until_s = self._kept[request_id]
+        if self.clock() < until_s:
+            self._kept[request_id] = prompt, self.clock() + self.manners.lease_s
+
+    def read(self, request_id: str) -> list[int]:
+        """The blocks as they are now."""
+        prompt, until_s = self._kept.pop(request_id)
+        if self.clock() < until_s:
+            return prompt
+        self.late_reads += self.manners.counts_late
+        return [9, 9, 9]
+
+    async def _abortable(self, work: Any) -> VllmAnswer:
+        try:
+            answer: VllmAnswer = await work
+        except asyncio.CancelledError:
+            self.aborted += 1
+            raise
+        return answer
+
+    async def _prefilled(self, body: Body) -> VllmAnswer:
+        self.asked.append(body)
+        if self.manners.refuses is not None:
+            return self.manners.refuses
+        await asyncio.sleep(self.manners.prefill_s)
+        request_id = f"cmpl-{len(self.asked)}"
+        self._kept[request_id] = body["prompt"], self.clock() + self.manners.lease_s
+        answer = msgspec.json.decode(recorded.PREFILLED)
+        told = answer["kv_transfer_params"]
+        told |= {"remote_engine_id": self.name, "remote_request_id": request_id}
+        told.pop(self.manners.lacks, None)
+        return VllmAnswer(200, msgspec.json.encode(answer))
+
+    async def _answered(self, body: Body) -> AsyncGenerator[list[bytes], None]:
+        manners = self.manners
+        blocks = body.get("kv_transfer_params")
+        refused = manners.refuses or (manners.refuses_blocks if blocks else None)
+        if refused is not None:
+            check(refused, self.name)
+        await asyncio.sleep(manners.door_s)
+        if manners.says is not None:
+            yield manners.says
+            return
+        prompt = await self._prompt_of(body["prompt"], blocks)
+        tokens = answer_to(prompt, body["max_tokens"])
+        for place, token in enumerate(tokens):
+            if place == manners.breaks_after:
+                raise WorkerLost(f"{self.name} broke off")
+            await asyncio.sleep(manners.token_s)
+            is_last = place == len(tokens) - 1
+            yield [_chunk(n, token, is_last=is_last) for n in range(body["n"])]
+        yield [_usage(len(body["prompt"]), len(tokens) * body["n"]), DONE]
+
+    async def _prompt_of(self, prompt: list[int], blocks: Body | None) -> list[int]:
+        if not blocks:
+            await asyncio.sleep(self.manners.prefill_s)
+            return prompt
+        if "remote_engine_id" not in blocks:
+            await asyncio.Event().wait()  # its engine is dead, and it says nothing of that
+        peer = self.peers[blocks["remote_engine_id"]]
+        peer.heartbeat(blocks["remote_request_id"])
+        return peer.read(blocks["remote_request_id"])
+
+    def _check_there(self) -> None:
+        if not self.manners.is_there:
+            raise WorkerLost(f"{self.name} cannot be reached")
+
+    def _metrics(self) -> bytes:
+        late = b"vllm:nixl_num_notifications_after_expiry_total{} %d\n" % self.late_reads
+        return (
+            b"process_start_time_seconds %.1f\n" % self.manners.started_s
+            + b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'
+            + b'vllm:kv_cache_usage_perc{engine="0"} 0.5\n'
+            + late
+        )
+
+
+def _chunk(choice: int, token: int, *, is_last: bool) -> bytes:
+    reason = "length" if is_last else None
+    told = {"index": choice, "text": "x", "token_ids": [token], "finish_reason": reason}
+    return msgspec.json.encode({"id": "cmpl", "choices": [told]})
+
+
+def _usage(num_prompt: int, num_made: int) -> bytes:
+    usage = {"prompt_tokens": num_prompt, "completion_tokens": num_made}
+    details = {"prompt_tokens_details": {"cached_tokens": 1}}
+    return msgspec.json.encode({"id": "cmpl", "choices": [], "usage": usage | details})

@@ -1,0 +1,71 @@
+"""Requests as vLLM reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.block_hash import cache_root
+from cluster.errors import InvalidRequest
+from protos import generation_pb2, handoff_pb2, worker_pb2
+from router.vllm.completion_body import completion_body
+from tests.router.planes import PAIRING
+
+MODEL = "smollm2"
+
+
+def submit_of(salt: str = "", **sampling: Any) -> worker_pb2.Submit:
+    given = {"max_tokens": 5, "n": 1, "repetition_penalty": 1.0} | sampling
+    return worker_pb2.Submit(
+        request_id="r1",
+        token_ids=[1, 2],
+        sampling=generation_pb2.SamplingParams(**given),
+        cache_root=cache_root(PAIRING.key, salt),
+    )
+
+
+def test_every_parameter_is_said_so_that_no_default_of_the_server_counts() -> None:
+    body = completion_body(submit_of(top_k=7, logit_bias={5: 1.5}, stop_token_ids=[3]), MODEL)
+    assert body["prompt"] == [1, 2] and body["model"] == "smollm2" and body["top_k"] == 7
+    assert body["logit_bias"] == {"5": 1.5} and body["stop_token_ids"] == [3]
+    assert {"temperature", "top_p", "min_p", "seed", "ignore_eos", "presence_penalty"} <= set(body)
+    assert body["return_token_ids"] and body["stream"] and "logprobs" not in body
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(0, 0), (2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (2**64 - 1, -1)]
+)
+def test_a_seed_is_the_same_64_bits_with_a_sign(ours: int, theirs: int) -> None:
+    assert completion_body(submit_of(seed=ours), MODEL)["seed"] == theirs
+
+
+def test_the_root_of_a_tenants_blocks_is_their_salt() -> None:
+    salted, other = (completion_body(submit_of(salt), MODEL) for salt in ("acme", ""))
+    assert salted["cache_salt"] == cache_root(PAIRING.key, "acme").hex() != other["cache_salt"]
+
+
+@pytest.mark.parametrize(
+    "shifting",
+    [{"repetition_penalty": 1.1}, {"presence_penalty": 0.5}, {"logit_bias": {1: 2.0}}],
+)
+def test_logprobs_that_would_be_of_other_logits_are_refused_by_name(
+    shifting: dict[str, Any],
+) -> None:
+    assert completion_body(submit_of(logprobs=2), MODEL)["logprobs"] == 2
+    with pytest.raises(InvalidRequest) as caught:
+        completion_body(submit_of(logprobs=2, **shifting), MODEL)
+    assert caught.value.param == "logprobs"
+
+
+def test_scores_of_the_prompt_are_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        completion_body(submit_of(prompt_logprobs=1), MODEL)
+    assert caught.value.param == "prompt_logprobs"
+
+
+def test_another_workers_answer_is_not_gone_on_with() -> None:
+    submit = submit_of()
+    submit.resume.append(handoff_pb2.BegunChoice(choice=0, token_ids=[5]))
+    with pytest.raises(InvalidRequest):
+        completion_body(submit, MODEL)

@@ -1,0 +1,37 @@
+"""vLLM's page of metrics."""
+
+from __future__ import annotations
+
+from router.vllm.server_numbers import ServerNumbers, numbers_in
+from tests.router.vllm import recorded
+
+
+def test_the_load_is_what_vllm_says_of_itself() -> None:
+    numbers = numbers_in(recorded.METRICS)
+    load = numbers.load(None)
+    assert (load.num_running, load.num_waiting, load.num_preemptions) == (3, 2, 1)
+    assert (load.total_blocks, load.free_blocks, load.active_blocks) == (364, 273, 91)
+    assert numbers.block_size_tokens == 128 and numbers.late_reads == 4
+    assert numbers.started == "1795380171.68"
+    assert load.decode_step_ms == 20.0 and load.fault is None
+
+
+def test_a_step_takes_what_the_tokens_since_the_last_look_took() -> None:
+    before = numbers_in(recorded.METRICS)
+    after = numbers_in(
+        recorded.METRICS.replace(b" 100.0\n", b" 150.0\n").replace(b" 2.0\nvllm:c", b" 4.0\nvllm:c")
+    )
+    assert after.load(before).decode_step_ms == 40.0
+
+
+def test_engines_of_one_server_are_summed() -> None:
+    second = recorded.METRICS.replace(b'engine="0"', b'engine="1"')
+    numbers = numbers_in(recorded.METRICS + second)
+    assert (numbers.total_blocks, numbers.num_running, numbers.used_share) == (728, 6, 0.25)
+
+
+def test_what_is_missing_or_is_no_number_counts_as_not_said() -> None:
+    assert numbers_in(b"") == ServerNumbers()
+    garbage = recorded.METRICS.replace(b" 3.0\n", b" NaN\n").replace(b" 2.0\n", b" -5\n")
+    assert numbers_in(garbage).load(None).fault is None
+    assert numbers_in(b"\xff\xfe{}\nvllm:num_requests_running ") == ServerNumbers()
