@@ -64,6 +64,17 @@ class RestartCount(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+class RouterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several routers, by its own word. Digests are equal where beliefs are."""
+
+    name: str
+    num_in_flight: int
+    index_digest: str
+    load_digest: str
+    doubted: list[str]
+    """Workers of whose caches it believes something else than the router that was asked."""
+
+
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The router and its members."""
 
@@ -78,6 +89,8 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: list[RestartCount]
     given_up: str = ""
     """Steps of --degrade that are in force."""
+    routers: list[RouterStatus] = []
+    """That share a store, the one that was asked first."""
 
     @property
     def workers(self) -> list[MemberStatus]:
@@ -108,6 +121,16 @@ async def ask_fleet(dialer: Dialer, address: str, *, check: bool) -> FleetStatus
             for each in answer.restarts
         ],
         given_up=answer.given_up,
+        routers=[
+            RouterStatus(
+                name=each.name,
+                num_in_flight=each.num_in_flight,
+                index_digest=f"{each.index_digest:012x}",
+                load_digest=f"{each.load_digest:x}",
+                doubted=list(each.doubted),
+            )
+            for each in answer.routers
+        ],
     )
 
 

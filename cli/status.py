@@ -9,6 +9,7 @@ from cli.fleet_status import (
     FleetStatus,
     MemberStatus,
     RestartCount,
+    RouterStatus,
     RouterUnreachable,
     ask_fleet,
 )
@@ -44,6 +45,7 @@ def _print_tables(fleet: FleetStatus) -> None:
     )
     if fleet.given_up:
         print(f"given up while requests wait for long: {fleet.given_up}")
+    _print_routers(fleet.routers)
     if not fleet.workers:
         print("no workers have joined")
         return
@@ -56,6 +58,18 @@ def _print_tables(fleet: FleetStatus) -> None:
     table.print()
     _print_ranks([member for member in fleet.members if len(member.ranks) > 1])
     _print_restarts(fleet.restarts)
+
+
+def _print_routers(routers: list[RouterStatus]) -> None:
+    """Where several share a store; the first is the one that was asked."""
+    if not routers:
+        return
+    table = Table("ROUTER", "IN FLIGHT", "INDEX", "LOAD", "DISAGREES ABOUT")
+    for each in routers:
+        doubted = ", ".join(each.doubted) or "-"
+        table.add(each.name, str(each.num_in_flight), each.index_digest, each.load_digest, doubted)
+    table.print()
+    print()
 
 
 def _print_ranks(groups: list[MemberStatus]) -> None:

@@ -171,7 +171,7 @@ class MemberState(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
-    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up")
+    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +180,7 @@ class MembersResponse(_message.Message):
     SPARES_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    ROUTERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[MemberState]
     num_queued: int
     num_in_flight: int
@@ -188,4 +189,19 @@ class MembersResponse(_message.Message):
     spares: _containers.RepeatedCompositeFieldContainer[SpareWorker]
     restarts: _containers.RepeatedCompositeFieldContainer[RestartCount]
     given_up: str
-    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., given_up: _Optional[str] = ...) -> None: ...
+    routers: _containers.RepeatedCompositeFieldContainer[RouterState]
+    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., given_up: _Optional[str] = ..., routers: _Optional[_Iterable[_Union[RouterState, _Mapping]]] = ...) -> None: ...
+
+class RouterState(_message.Message):
+    __slots__ = ("name", "num_in_flight", "index_digest", "load_digest", "doubted")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    INDEX_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    LOAD_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DOUBTED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    num_in_flight: int
+    index_digest: int
+    load_digest: int
+    doubted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., index_digest: _Optional[int] = ..., load_digest: _Optional[int] = ..., doubted: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import grpc
@@ -51,8 +51,10 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         *,
         clock: Clock,
         given_up: Callable[[], str] = lambda: "",
+        routers: Callable[[], Iterable[membership_pb2.RouterState]] = list,
     ) -> None:
-        """`given_up`: what the router gives up now, in words."""
+        """`given_up`: what the router gives up now, in words. `routers`: of one fleet, if several
+        share a store."""
         self._store = store
         self._fleet = fleet
         self._index = index
@@ -61,6 +63,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._supervision = supervision
         self._clock = clock
         self._given_up = given_up
+        self._routers = routers
         self._started_s = clock()
 
     async def Join(
@@ -135,6 +138,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             spares=self._supervision.spares,
             restarts=self._supervision.restarts,
             given_up=self._given_up(),
+            routers=self._routers(),
         )
 
     def _member_states(self) -> list[membership_pb2.MemberState]:

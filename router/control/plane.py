@@ -255,4 +255,5 @@ class FleetPlane:
             Supervision(self.metrics),
             clock=awake,
             given_up=lambda: self.degradation.in_words,
+            routers=self.circle.states if self.circle is not None else list,
         )

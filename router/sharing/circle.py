@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.background import Background
 from cluster.world import World
+from protos import membership_pb2
 from router.fairness.served_tokens import ServedTokens
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
@@ -51,7 +52,7 @@ class Circle:
         self._view = FleetWords(fleet, index, followers, self._others, world.clock)
         names, clock = place.store.names, world.clock
         view, others = self._view, self._others
-        words = RouterWords(place.name, view.own_word, others, names, clock, view.take_in)
+        words = RouterWords(place.name, view.packed, others, names, clock, view.take_in)
         self.predictions = Predictions(place.name, index, names, clock)
         self.served = ServedTokens(names, NUM_LEVELS, lambda: place.store.is_there)
         topics = (words, self.predictions, self.served)
@@ -75,12 +76,29 @@ class Circle:
     @property
     def index_digest(self) -> int:
         """Of all caches that are known here."""
-        return self._view.index_digest
+        return self._view.own_word().index_digest
 
     @property
     def load_digest(self) -> int:
         """Of all requests that any router has given any worker."""
-        return self._view.load_digest
+        return self._view.own_word().load_digest
+
+    def states(self) -> list[membership_pb2.RouterState]:
+        """All routers, for operators: this one first, then the others by name."""
+        doubted: dict[str, list[str]] = {}
+        for name, worker in self.disagreeing:
+            doubted.setdefault(name, []).append(worker.worker_id)
+        words = [(self.name, self._view.own_word()), *self._others.router_words()]
+        return [
+            membership_pb2.RouterState(
+                name=name,
+                num_in_flight=word.num_requests,
+                index_digest=word.index_digest,
+                load_digest=word.load_digest,
+                doubted=sorted(doubted.get(name, ())),
+            )
+            for name, word in words
+        ]
 
     def why_not_whole(self) -> str | None:
         """None when every worker that another router has is here as well; else in words."""

@@ -12,10 +12,9 @@ from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.index.prefix_index import PrefixIndex
-from router.index.worker_slots import DIGESTS
 from router.sharing.agreement import Agreement
 from router.sharing.others import OtherRouters
-from router.sharing.word import CacheMark, WorkerWord, packed_word
+from router.sharing.word import VERSION, CacheMark, RouterWord, WorkerWord, packed_word
 
 _log = get_logger("router.sharing")
 
@@ -38,22 +37,16 @@ class FleetWords:
         self._clock = clock
         self.agreement = Agreement()
 
-    @property
-    def index_digest(self) -> int:
-        """Of all caches that this router knows: equal in routers that believe the same."""
-        marks = (self._mark_of(item.key) for item in self._fleet.members)
-        return sum(mark.digest for mark in marks if mark is not None) % DIGESTS
-
-    @property
-    def load_digest(self) -> int:
-        """Of all requests that any router has given any worker, as far as it is known here."""
-        return digest_of(self._all_requests())
-
-    def own_word(self) -> bytes:
-        """For the others: see `router.sharing.word`."""
+    def own_word(self) -> RouterWord:
+        """What this router says now."""
         words = [self._word_of(item) for item in self._fleet.members]
-        self.agreement.believed({word.key: word.cache for word in words if word.cache})
-        return packed_word(words)
+        return RouterWord(VERSION, words, digest_of(self._all_requests()))
+
+    def packed(self) -> bytes:
+        """It, for the others."""
+        word = self.own_word()
+        self.agreement.believed({each.key: each.cache for each in word.workers if each.cache})
+        return packed_word(word)
 
     def take_in(self) -> None:
         """What others have said has changed, or may have."""

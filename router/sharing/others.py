@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 from cluster.identity import WorkerKey
 from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere, RequestShare
-from router.sharing.word import RouterWord, WorkerWord, word_of
+from router.sharing.word import VERSION, RouterWord, WorkerWord, word_of
 
 LEASE_S = 10.0
 """How long a router's word holds in the store, and here while there is no store."""
 SILENT_S = 1.0
 """More than a store that was emptied takes to be filled again."""
+
+NOTHING_SAID = RouterWord(VERSION, [])
 
 
 @dataclass(slots=True)
@@ -87,9 +89,14 @@ class OtherRouters:
 
     def words(self) -> Iterator[tuple[str, WorkerWord]]:
         """Each router's of each worker."""
-        for name, other in self._others.items():
-            for word in other.word.workers if other.word else ():
-                yield name, word
+        for name, word in self.router_words():
+            for worker in word.workers:
+                yield name, worker
+
+    def router_words(self) -> Iterator[tuple[str, RouterWord]]:
+        """Of all that are there, by name; of one that says nothing, that."""
+        for name in self.names:
+            yield name, self._others[name].word or NOTHING_SAID
 
     def _expect_all(self, now_s: float) -> None:
         """The store is back, and may be empty: they have their time to be there again."""

@@ -11,6 +11,7 @@ import msgspec
 
 from cluster.identity import WorkerKey
 from router.fleet.request_share import RequestShare
+from router.index.worker_slots import DIGESTS
 
 VERSION = 1
 """Words of another one are passed over: their routers are seen, and what they say is not."""
@@ -49,19 +50,31 @@ class RouterWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     version: int
     workers: list[WorkerWord]
+    load_digest: int = 0
+    """Of all requests that any router has given any worker, as far as this one knows."""
+
+    @property
+    def num_requests(self) -> int:
+        """That it has given to workers; one at two of them counts once."""
+        return len({name for worker in self.workers for name in worker.requests})
+
+    @property
+    def index_digest(self) -> int:
+        """Of all caches that it knows."""
+        return sum(worker.cache.digest for worker in self.workers if worker.cache) % DIGESTS
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RouterWord)
 
 
-def packed_word(workers: list[WorkerWord]) -> bytes:
+def packed_word(word: RouterWord) -> bytes:
     """As it goes to the store; without its requests where they are too many."""
-    packed = _encoder.encode(RouterWord(VERSION, workers))
+    packed = _encoder.encode(word)
     if len(packed) <= MAX_WORD_BYTES:
         return packed
-    silent = [msgspec.structs.replace(worker, requests={}) for worker in workers]
-    return _encoder.encode(RouterWord(VERSION, silent))
+    silent = [msgspec.structs.replace(worker, requests={}) for worker in word.workers]
+    return _encoder.encode(msgspec.structs.replace(word, workers=silent))
 
 
 def word_of(packed: bytes) -> RouterWord | None:

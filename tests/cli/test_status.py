@@ -36,6 +36,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
     checks: list[bool] = field(default_factory=list)
     spares: list[Any] = field(default_factory=list)
     restarts: list[Any] = field(default_factory=list)
+    routers: list[Any] = field(default_factory=list)
     paces: list[Any] = field(default_factory=list)
     load: Any = field(default_factory=lambda: LOAD)
 
@@ -82,6 +83,7 @@ class FakeFleet(membership_pb2_grpc.MembershipServicer, worker_pb2_grpc.WorkerAd
             version="9.9",
             spares=self.spares,
             restarts=self.restarts,
+            routers=self.routers,
         )
 
     def Status(self, request: Any, context: Any) -> Any:
@@ -225,6 +227,23 @@ def test_what_the_router_thinks_of_a_worker_is_shown_beside_its_own_word(
     report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
     (member,) = report["members"]
     assert (member["state"], member["router_state"]) == ("draining", state)
+
+
+def test_routers_that_share_a_store_are_shown_with_what_they_disagree_about(
+    fleet: FakeFleet,
+) -> None:
+    fleet.add("decode-0", "decode")
+    facts = {"index_digest": 0xABC, "load_digest": 0x12, "num_in_flight": 3}
+    fleet.routers += [
+        membership_pb2.RouterState(name="a:50051/1", **facts),
+        membership_pb2.RouterState(name="b:50051/2", **facts, doubted=["decode-0"]),
+    ]
+    _, head, first, second, *_ = cli("status", "--grpc", fleet.address).stdout.splitlines()
+    assert head.split()[0] == "ROUTER"
+    assert first.split() == ["a:50051/1", "3", "000000000abc", "12", "-"]
+    assert second.split()[-1] == "decode-0"
+    report = json.loads(cli("status", "--grpc", fleet.address, "-o", "json").stdout)
+    assert [each["doubted"] for each in report["routers"]] == [[], ["decode-0"]]
 
 
 def test_a_violation_is_exit_code_1_and_is_named(fleet: FakeFleet) -> None:

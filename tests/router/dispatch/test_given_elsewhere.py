@@ -1,7 +1,10 @@
 """What other routers have given a worker counts in its price here."""
 
+from random import Random
+
 from router.dispatch.routing import RoutingDesk
 from router.fleet.request_share import GivenElsewhere
+from router.pricing.estimates import Estimates
 from tests.router.dispatch_bench import request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker
 
@@ -43,3 +46,21 @@ async def test_a_request_is_among_what_a_worker_was_given_until_it_ends() -> Non
         assert (again.asked.num_tokens, again.asked.prefill_tokens) == (100, 0)
         again.release()
         assert item.given == {}
+
+
+async def test_routers_that_know_nothing_of_each_other_do_not_choose_one_worker_together() -> None:
+    """Each sees the fleet as idle for as long as no worker has said anything: 2 routers, 200
+    requests of each."""
+    names = [f"decode-{number}" for number in range(4)]
+    async with router(*map(FakeDecodeWorker, names)) as plane:
+        desks = [
+            RoutingDesk(plane.fleet, plane.index, Estimates(), Random(seed)) for seed in (1, 2)
+        ]
+        chosen_ids = [
+            [desk.decide(request(), frozenset()).route.decode.worker_id for desk in desks]
+            for _ in range(200)
+        ]
+    num_together = sum(first == second for first, second in chosen_ids)
+    assert 25 <= num_together <= 80  # 50 of 200 by chance
+    for name in names:
+        assert 60 <= sum(ids.count(name) for ids in chosen_ids) <= 140

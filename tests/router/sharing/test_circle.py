@@ -46,6 +46,11 @@ def worker_of(plane: FleetPlane) -> FleetMember:
     return item
 
 
+def _loads_of(plane: FleetPlane) -> set[int]:
+    """By all routers' own words, as this one has them."""
+    return {state.load_digest for state in circle_of(plane).states()}
+
+
 async def test_all_routers_know_what_each_has_given(redis_server: RedisServer) -> None:
     async with routers(redis_server) as planes:
         shares = [
@@ -55,6 +60,10 @@ async def test_all_routers_know_what_each_has_given(redis_server: RedisServer) -
         await until(lambda: all(worker_of(p).elsewhere.num_tokens == 200 for p in planes))
         assert {worker_of(plane).elsewhere.num_prompts for plane in planes} == {2}
         assert len({circle_of(plane).load_digest for plane in planes}) == 1
+        await until(lambda: all(_loads_of(plane) == _loads_of(planes[0]) for plane in planes))
+        told = circle_of(planes[0]).states()
+        assert [state.num_in_flight for state in told] == [1, 1, 1]
+        assert [state.name for state in told[1:]] == circle_of(planes[0]).others
         for share in shares:
             share.release()
         await until(lambda: all(worker_of(p).elsewhere.num_requests == 0 for p in planes))

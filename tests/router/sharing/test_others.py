@@ -3,13 +3,21 @@
 from cluster.identity import WorkerKey
 from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere, RequestShare
 from router.sharing.others import LEASE_S, SILENT_S, OtherRouters
-from router.sharing.word import MAX_WORD_BYTES, WorkerWord, packed_word, word_of
+from router.sharing.word import (
+    MAX_WORD_BYTES,
+    VERSION,
+    RouterWord,
+    WorkerWord,
+    packed_word,
+    word_of,
+)
 
 WORKER = WorkerKey("prefill-1", "i1")
 
 
 def word(**requests: RequestShare) -> bytes:
-    return packed_word([WorkerWord(WORKER.worker_id, WORKER.incarnation, requests)])
+    of_worker = WorkerWord(WORKER.worker_id, WORKER.incarnation, requests)
+    return packed_word(RouterWord(VERSION, [of_worker]))
 
 
 def test_what_others_have_given_a_worker_is_summed_up_and_each_request_counts_once() -> None:
@@ -68,5 +76,5 @@ def test_a_word_that_nobody_understands_is_a_router_that_says_nothing() -> None:
 
 def test_a_word_that_would_be_too_long_names_no_requests() -> None:
     many = {f"request-{n:060d}": RequestShare(n, n) for n in range(MAX_WORD_BYTES // 60)}
-    said = word_of(packed_word([WorkerWord("w", "i", many)]))
+    said = word_of(packed_word(RouterWord(VERSION, [WorkerWord("w", "i", many)])))
     assert said is not None and said.workers == [WorkerWord("w", "i", {})]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+from structlog.testing import capture_logs
+
 from cluster.block_hash import chain_names, pack_tokens
-from cluster.cache_change import CacheChange
+from cluster.cache_change import CacheChange, CachedBlock
 from cluster.config import RouterOptions
 from cluster.identity import WorkerKey
 from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
+from router.fleet.event_followers import EventFollowers
+from router.sharing.agreement import LASTING_S
 from router.sharing.circle import Circle, CirclePlace
 from router.sharing.others import LEASE_S, SILENT_S
 from router.sharing.predictions import LIFE_S, MAX_KEPT, MAX_UNTOLD
@@ -194,3 +199,33 @@ async def test_predictions_are_bounded_on_their_way_and_here() -> None:
             first.index.expect([PREFILL.key], ROOT, pack_tokens([round_, number] * SIZE))
         await routers.tick()
     assert circle_of(second).predictions.num_open == MAX_KEPT
+
+
+async def test_a_router_that_believes_something_else_of_a_cache_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of them has lost a block that events have told of; both have heard all events."""
+    routers = Routers("a", "b")
+    await routers.join()
+    monkeypatch.setattr(EventFollowers, "position_of", lambda self, worker: 7)
+    names = chain_names(pack_tokens([1] * SIZE), parent=ROOT, block_size_tokens=SIZE)
+    stored = CacheChange(stored=[CachedBlock(names[0], None, [1] * SIZE)])
+    first, second = routers.planes
+    for plane in routers.planes:
+        plane.index.add_worker(PREFILL.key, SIZE)
+        plane.index.apply(PREFILL.key, stored)
+    await routers.tick()
+    assert len({state.index_digest for state in circle_of(first).states()}) == 1
+    second.index.apply(PREFILL.key, CacheChange(removed=names))
+    await routers.tick()
+    assert circle_of(first).disagreeing == ()
+    with capture_logs() as logs:
+        for _ in range(2):
+            routers.clock.advance(LASTING_S / 2)
+            await routers.tick()
+    assert circle_of(first).disagreeing == (("b", PREFILL.key),)
+    told = {state.name: list(state.doubted) for state in circle_of(first).states()}
+    assert told == {"a": [], "b": ["prefill-1"]}
+    assert {line["router"] for line in logs if line["log_level"] == "warning"} == {"a", "b"}
+    metrics = first.registry
+    assert metrics.get_sample_value("splitserve_router_disagreements") == 1.0

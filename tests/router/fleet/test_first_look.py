@@ -1,0 +1,52 @@
+"""When clients may come to a router that has just started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from router.fleet.first_look import WITHIN_S, FirstLook
+from tests.manual_clock import ManualClock
+from tests.router.dispatch_bench import collect, request, router
+from tests.router.fake_decode_worker import FakeDecodeWorker, until
+from tests.router.planes import prefill_member
+
+
+async def test_a_router_is_ready_once_all_its_workers_have_told_what_they_have_cached() -> None:
+    worker = FakeDecodeWorker(answer_at_once=True)
+    async with router() as plane, worker:
+        assert plane.why_not_ready() == "no decode worker has joined"
+        pub, replay = await worker.start_events()
+        told = {"kv_events_address": pub, "kv_replay_address": replay}
+        await plane.store.join(worker.member(**told))
+        await until(lambda: plane.why_not_ready() is None)
+        assert plane._followers.knows(worker.member(**told).key)
+        late = prefill_member(kv_events_address="tcp://127.0.0.1:9")
+        await plane.store.join(late)
+        assert plane.why_not_ready() is None  # it is learned while others are served
+        await collect(plane, replace(request(), request_id="served"))
+
+
+async def test_a_worker_that_tells_nothing_holds_up_nobody_for_long() -> None:
+    clock = ManualClock()
+    async with router(FakeDecodeWorker()) as plane:
+        look = FirstLook(plane.fleet, plane._followers, clock)
+        silent = prefill_member(
+            kv_events_address="tcp://127.0.0.1:9", kv_replay_address="tcp://127.0.0.1:9"
+        )
+        await plane.store.join(silent)
+        assert look.why_not_ready() == "what 1 of 1 workers have cached is not known yet"
+        clock.advance(WITHIN_S - 0.1)
+        assert look.why_not_ready() is not None
+        clock.advance(0.1)
+        assert look.why_not_ready() is None
+
+
+async def test_workers_that_other_routers_have_are_waited_for_as_long() -> None:
+    clock, missing = ManualClock(), ["2 workers of other routers have not joined here"]
+    async with router(FakeDecodeWorker()) as plane:
+        look = FirstLook(plane.fleet, plane._followers, clock, lambda: missing[0])
+        assert look.why_not_ready() == missing[0]
+        look_on = FirstLook(plane.fleet, plane._followers, clock, lambda: None)
+        assert look_on.why_not_ready() is None
+        clock.advance(WITHIN_S)
+        assert look.why_not_ready() is None
