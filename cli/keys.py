@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
 
 from cli.exit_code import ExitCode
 from cli.json_output import print_json
+from cli.key_place import KeyPlace
 from cli.table import Table
 from cli.terminal import complain, say
 from cluster.errors import ConfigError
 from router.tenants.api_key import KeyRecord, KeyTerms, new_key
-from router.tenants.key_file import changed_keys, read_keys
 from router.tenants.priority import Priority
 
 
-def create_key(path: Path, tenant: str, terms: KeyTerms) -> None:
+def create_key(place: KeyPlace, tenant: str, terms: KeyTerms) -> None:
     """Prints the key, and nothing else, on stdout: it is not kept anywhere. Raises ConfigError."""
     if (fault := terms.fault) is not None:
         raise ConfigError(f"a key cannot have {fault}")
     record, key = new_key(tenant, terms)
-    with changed_keys(path) as keys:
-        keys[record.id] = record
-    say(f"key {record.id} of {tenant}, in {path}; it is shown this once:")
+    place.add(record)
+    say(f"key {record.id} of {tenant}, in {place}; it is shown this once:")
     print(key)
 
 
@@ -35,9 +33,9 @@ def terms_of(priority: str, **terms: Any) -> KeyTerms:
     return KeyTerms(priority=Priority(priority), **terms)
 
 
-def list_keys(path: Path, output: str) -> None:
+def list_keys(place: KeyPlace, output: str) -> None:
     """All but the keys themselves."""
-    records = read_keys(path).values()
+    records = place.read().values()
     if output == "json":
         print_json([_facts(record) for record in records])
         return
@@ -50,12 +48,11 @@ def list_keys(path: Path, output: str) -> None:
     table.print()
 
 
-def revoke_key(path: Path, key_id: str) -> int:
+def revoke_key(place: KeyPlace, key_id: str) -> int:
     """The exit code: routers that run know it within about a second."""
-    with changed_keys(path) as keys:
-        record = keys.pop(key_id, None)
+    record = place.remove(key_id)
     if record is None:
-        complain(f"{path} has no key {key_id!r}", remedy="see: splitserve keys list")
+        complain(f"{place} has no key {key_id!r}", remedy="see: splitserve keys list")
         return ExitCode.FAILED
     say(f"key {record.id} of {record.tenant} is good no more")
     return ExitCode.OK

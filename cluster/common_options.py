@@ -8,6 +8,10 @@ from typing import Any
 from cluster.errors import ConfigError
 from cluster.option_field import host_option, option
 
+NAMESPACE = "splitserve"
+IN_STORE = "store"
+"""In the place of a file of keys."""
+
 
 def insecure_option() -> Any:
     """A field; see cluster/locks.py."""
@@ -71,8 +75,15 @@ class StoreOptions:
         "rediss:// for TLS; default: this router is the only one",
     )
     store_namespace: str = option(
-        "splitserve", "what all names in the store begin with: one for each operator's fleets"
+        NAMESPACE, "what all names in the store begin with: one for each operator's fleets"
     )
+
+    def check_keys(self, api_keys: str | None) -> None:
+        """Raises ConfigError for keys in a store that is not named."""
+        if api_keys == IN_STORE and self.store is None:
+            raise ConfigError(
+                "--api-keys store needs a --store; a file of that name is ./store", param="api_keys"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,8 +93,8 @@ class RouterOptions:
     stream_timeout_s: float = option(120.0, "longest wait between an answer's tokens", low=0.001)
     api_keys: str | None = option(
         None,
-        "file of API keys (splitserve keys create): who sends none of them is refused; default: "
-        "nobody is asked for one",
+        "file of API keys (splitserve keys create), or store: those in --store. Who sends none of "
+        "them is refused; default: nobody is asked for one",
     )
     store: StoreOptions = option(StoreOptions, "")
     insecure: bool = insecure_option()
@@ -145,7 +145,8 @@ class RouterOptions:
     model: ModelOptions = option(ModelOptions, "")
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for one port with two uses."""
+        """Raises ConfigError for one port with two uses, and for keys in a store that is none."""
+        self.store.check_keys(self.api_keys)
         ports = ("port", "grpc_port", "fleet_port")
         check_ports_differ({name: getattr(self, name) for name in ports})
 

@@ -123,12 +123,11 @@ class RouterProcess:
         self._model = model
         self._workers = workers
         self._in_flight = Lifespan.opened("router", world.clock)
-        self._readiness = FrontReadiness(
-            self._in_flight, workers.why_not_ready, texts.why_not_ready
-        )
+        self._tenancy = Tenancy(options, world, workers.registry, store, num_routers)
+        lacks = (workers.why_not_ready, texts.why_not_ready, self._tenancy.why_not_ready)
+        self._readiness = FrontReadiness(self._in_flight, *lacks)
         self._texts = texts
         self._store = store
-        self._tenancy = Tenancy(options, world, workers.registry, store, num_routers)
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         pipeline = CompletionPipeline(model, workers.source, texts, chance=world.chance)

@@ -52,6 +52,47 @@ class _Entry:
     tenant: Tenant
 
 
+class KnownKeys:
+    """A Keyring of the keys that it was told last."""
+
+    def __init__(
+        self,
+        limits: LimitStore,
+        on_refusal: Callable[[Priority, LimitKind], None] = lambda priority, kind: None,
+    ) -> None:
+        """`limits`: of what keys have spent, whatever becomes of the keys. `on_refusal` hears of
+        what class a request was that came up against which limit."""
+        self._limits = limits
+        self._on_refusal = on_refusal
+        self._entries: dict[str, _Entry] = {}
+
+    @property
+    def records(self) -> dict[str, KeyRecord]:
+        """By id."""
+        return {key_id: entry.record for key_id, entry in self._entries.items()}
+
+    def take(self, records: Mapping[str, KeyRecord]) -> None:
+        """These are all that there are from now on."""
+        self._entries = {key_id: self._entry_of(record) for key_id, record in records.items()}
+
+    def let_in(self, authorization: str | None) -> Tenant:
+        """See Keyring. What it takes does not tell how much of a key was right."""
+        key = _key_in(authorization)
+        entry = self._entries.get(id_of(key))
+        digest = _NOBODYS_DIGEST if entry is None else entry.record.digest
+        is_right = hmac.compare_digest(digest_of(key), digest)
+        if entry is None or not is_right:
+            raise Unauthenticated(_refusal(key))
+        return entry.tenant
+
+    def _entry_of(self, record: KeyRecord) -> _Entry:
+        limits = record.limits(record.id)
+        on_refusal = partial(self._on_refusal, record.priority)
+        account = Account(limits, self._limits, on_refusal) if limits else None
+        terms = (record.models, record.weight, record.priority)
+        return _Entry(record, Tenant(record.tenant, *terms, account))
+
+
 class FileKeyring:
     """The keys of a file, which is looked at again and again while `follow` runs."""
 
@@ -64,26 +105,17 @@ class FileKeyring:
         store: LimitStore | None = None,
         on_refusal: Callable[[Priority, LimitKind], None] = lambda priority, kind: None,
     ) -> None:
-        """`store`: of what keys have spent; default: this router's own. `on_refusal` hears of what
-        class a request was that came up against which limit. Raises ConfigError for a file that is
-        not there or is none of keys."""
-        self._on_refusal = on_refusal
+        """`store`: of what keys have spent; default: this router's own. `on_refusal`: see
+        KnownKeys. Raises ConfigError for a file that is not there or is none of keys."""
         self._path = path
-        self._store = store or MemoryLimits(clock)
         self._sleep = sleep
-        self._entries: dict[str, _Entry] = {}
+        self._known = KnownKeys(store or MemoryLimits(clock), on_refusal)
         self._stamp = _stamp_of(path)
-        self._take(read_keys(path))
+        self._known.take(read_keys(path))
 
     def let_in(self, authorization: str | None) -> Tenant:
-        """See Keyring. What it takes does not tell how much of a key was right."""
-        key = _key_in(authorization)
-        entry = self._entries.get(id_of(key))
-        digest = _NOBODYS_DIGEST if entry is None else entry.record.digest
-        is_right = hmac.compare_digest(digest_of(key), digest)
-        if entry is None or not is_right:
-            raise Unauthenticated(_refusal(key))
-        return entry.tenant
+        """See Keyring."""
+        return self._known.let_in(authorization)
 
     async def follow(self) -> None:
         """Never returns. A file that cannot be read changes nothing, and is told about once."""
@@ -100,19 +132,8 @@ class FileKeyring:
         except ConfigError as error:
             _log.error("the keys stay as they were", error=error.message)
             return
-        self._take(keys)
+        self._known.take(keys)
         _log.info("the file of API keys has changed", num_keys=len(keys))
-
-    def _take(self, keys: Mapping[str, KeyRecord]) -> None:
-        self._entries = {key_id: self._entry_of(record) for key_id, record in keys.items()}
-
-    def _entry_of(self, record: KeyRecord) -> _Entry:
-        """What it has spent is in the store, whatever becomes of the file."""
-        limits = record.limits(record.id)
-        on_refusal = partial(self._on_refusal, record.priority)
-        account = Account(limits, self._store, on_refusal) if limits else None
-        terms = (record.models, record.weight, record.priority)
-        return _Entry(record, Tenant(record.tenant, *terms, account))
 
 
 def _key_in(authorization: str | None) -> str:

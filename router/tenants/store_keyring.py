@@ -1,0 +1,98 @@
+"""The keys of the store that routers share.
+
+nothing read yet -> nobody is let in, and the router is not ready
+the store changes -> known within LOOK_INTERVAL_S
+the store is away -> the keys stay as they were
+it was emptied    -> it is filled again with what routers know, less what was revoked
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from cluster.deadline import Sleep
+from cluster.errors import NotReady
+from cluster.logs import get_logger
+from router.store.errors import StoreAway
+from router.store.link import StoreCommand, StoreReply
+from router.store.shared_store import SharedStore
+from router.tenants.keyring import LOOK_INTERVAL_S, KnownKeys
+from router.tenants.stored_keys import KeysStamp, StoredKeys
+from router.tenants.tenant import Tenant
+
+FIRST_LOOK_S = 0.05
+"""Until the keys are read for the first time."""
+READ_WITHIN_S = 1.0
+"""One slice; no request waits for it."""
+MAX_REVOKED = 10_000
+"""Ids that are remembered, lest an emptied store have them again."""
+_log = get_logger("router.keys")
+
+
+class StoreKeyring:
+    """A Keyring; `follow` runs beside it."""
+
+    def __init__(
+        self, store: SharedStore, known: KnownKeys, *, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._store = store
+        self._known = known
+        self._sleep = sleep
+        self._keys = StoredKeys(store.names, self._ask)
+        self._stamp: KeysStamp | None = None
+        """Of what is known; None: nothing was read."""
+        self._revoked: OrderedDict[str, None] = OrderedDict()
+
+    def let_in(self, authorization: str | None) -> Tenant:
+        """See Keyring. Raises NotReady before the keys are read for the first time."""
+        if self._stamp is None:
+            raise NotReady("the API keys are not read yet: the shared store has not answered")
+        return self._known.let_in(authorization)
+
+    def why_not_ready(self) -> str | None:
+        """None once the keys were read."""
+        return "the API keys are not read yet" if self._stamp is None else None
+
+    async def follow(self) -> None:
+        """Never returns."""
+        while True:
+            with contextlib.suppress(StoreAway):  # which the store itself tells
+                await self.look()
+            await self._sleep(FIRST_LOOK_S if self._stamp is None else LOOK_INTERVAL_S)
+
+    async def look(self) -> None:
+        """Once. Raises StoreAway."""
+        stamp = await self._keys.stamp()
+        if stamp == self._stamp:
+            return
+        if stamp[0] is None or (self._stamp is not None and stamp[0] != self._stamp[0]):
+            await self._fill(is_empty=stamp[0] is None)
+            stamp = await self._keys.stamp()
+        records = await self._keys.read()
+        if await self._keys.stamp() != stamp:
+            return  # it has changed meanwhile: the next look reads it again
+        self._remember(self._known.records.keys() - records.keys())
+        self._known.take(records)
+        self._stamp = stamp
+        _log.info("the API keys of the shared store have changed", num_keys=len(records))
+
+    async def _fill(self, *, is_empty: bool) -> None:
+        """After it was emptied."""
+        if is_empty:
+            await self._keys.fill(self._known.records.values(), secrets.token_hex(8))
+        if self._revoked:
+            await self._keys.remove(self._revoked)
+        if is_empty and self._stamp is not None:
+            _log.warning("the shared store had lost the API keys: it has those known here")
+
+    def _remember(self, revoked: set[str]) -> None:
+        self._revoked.update(dict.fromkeys(revoked))
+        while len(self._revoked) > MAX_REVOKED:
+            self._revoked.popitem(last=False)
+
+    async def _ask(self, commands: Sequence[StoreCommand]) -> list[StoreReply]:
+        return await self._store.ask(*commands, within_s=READ_WITHIN_S)
