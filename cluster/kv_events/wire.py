@@ -29,6 +29,9 @@ DEVICE_MEDIUM = "GPU"
 """vLLM's word for the tier that attention reads; a CPU engine's own memory too."""
 SLICE_BLOCKS = 256
 """Stored blocks that are handled in one go: some 0.6 ms on the 2-core machine."""
+SLICE_NAMES = 32
+"""Removed blocks: 1 ms at most, where each is cut out of a long run. Every second one of 6,250 held
+the loop for 34 ms when they were handled in one go."""
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _SEQUENCE = struct.Struct(">Q")
 
@@ -120,7 +123,8 @@ def stored_events(blocks: list[CachedBlock]) -> list[BlockStored]:
 
 
 def to_changes(batch: EventBatch) -> Iterator[CacheChange]:
-    """What the events say, in order, a slice of at most SLICE_BLOCKS stored blocks at a time.
+    """What the events say, in order, a slice of at most SLICE_BLOCKS stored blocks, or SLICE_NAMES
+    removed ones, at a time.
 
     Lazy: nothing is read before it is asked for. Raises ValueError when counts do not fit together.
     Events of other tiers and of adapters are left out: the index knows the device tier only.
@@ -135,10 +139,16 @@ def _changes_of(event: Event) -> Iterator[CacheChange]:
             yield CacheChange(cleared=True)
         case BlockRemoved():
             if event.medium in (None, DEVICE_MEDIUM):
-                yield CacheChange(removed=[_name(item) for item in event.block_hashes])
+                yield from _removed(event)
         case BlockStored():
             if event.medium in (None, DEVICE_MEDIUM) and event.lora_name is None:
                 yield from _stored(event)
+
+
+def _removed(event: BlockRemoved) -> Iterator[CacheChange]:
+    for first in range(0, len(event.block_hashes), SLICE_NAMES):
+        hashes = event.block_hashes[first : first + SLICE_NAMES]
+        yield CacheChange(removed=[_name(item) for item in hashes])
 
 
 def _stored(event: BlockStored) -> Iterator[CacheChange]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import grpc
 
-from cluster.cache_change import CachedBlock
+from cluster.cache_change import CacheChange, CachedBlock
 from cluster.identity import Role, WorkerKey
 from cluster.kv_events.keys import EventKeys
 from cluster.kv_events.publisher import KvEventPublisher
@@ -113,6 +113,11 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
 
         self._events = KvEventPublisher("127.0.0.1", 0, 0, snapshot, keys=self._keys)
         return await self._events.start()
+
+    def publish(self, change: CacheChange) -> None:
+        """Of its cache, after `start_events`."""
+        assert self._events is not None
+        self._events.publish(change)
 
     async def stop(self) -> None:
         if self._events is not None:

@@ -5,6 +5,8 @@ import pytest
 
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.kv_events.wire import (
+    SLICE_BLOCKS,
+    SLICE_NAMES,
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
@@ -111,6 +113,16 @@ def test_events_of_other_tiers_and_adapters_do_not_reach_the_index() -> None:
 def test_a_stored_event_whose_numbers_cannot_be_right_is_refused(event: BlockStored) -> None:
     with pytest.raises(ValueError):
         list(to_changes(EventBatch(0.0, [event])))
+
+
+def test_a_large_event_comes_in_slices_of_few_blocks() -> None:
+    names = [number.to_bytes(16, "big") for number in range(1000)]
+    stored = BlockStored(names, None, list(range(1000)), 1)
+    changes = list(to_changes(EventBatch(0.0, [stored, BlockRemoved(names)])))
+    assert [block.name for change in changes for block in change.stored] == names
+    assert [name for change in changes for name in change.removed] == names
+    assert max(len(change.stored) for change in changes) == SLICE_BLOCKS
+    assert max(len(change.removed) for change in changes) == SLICE_NAMES
 
 
 def test_a_sequence_number_is_eight_bytes() -> None:

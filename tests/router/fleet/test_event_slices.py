@@ -32,6 +32,7 @@ KEY, OTHER = WorkerKey("decode-1", "i1"), WorkerKey("decode-2", "i1")
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "SLICE_BLOCKS", 2)
+    monkeypatch.setattr(wire, "SLICE_NAMES", 1)
     monkeypatch.setattr(publisher_module, "BLOCKS_PER_MESSAGE", 5)
 
 
