@@ -83,7 +83,10 @@ class RunningChoices:
         if choice not in self._open:
             return not 0 <= choice < len(self._counts)  # the reader says what is wrong
         self._counts[choice].gave(len(tokens))
-        self._token_ids[choice].extend([token.token_id for token in tokens])
+        if len(tokens) == 1:  # as nearly always
+            self._token_ids[choice].append(tokens[0].token_id)
+        else:
+            self._token_ids[choice].extend([token.token_id for token in tokens])
         if event.finish_reason is not None:
             self._open.discard(choice)
         return True

@@ -106,7 +106,8 @@ class RequestStream:
         if self._prompt_tokens_left < 0:
             self.fail(InternalError("the decode worker scored more of the prompt than there is"))
         elif not self._over:
-            self._keep(worker_pb2.PromptTokens.FromString(scored.SerializeToString()))
+            own = worker_pb2.PromptTokens.FromString(scored.SerializeToString())
+            self._keep(own, _num_bytes_of(own))
             self._listener.on_prompt(self._clock())
 
     def add_computed(self, computed: worker_pb2.PromptComputed) -> None:
@@ -125,7 +126,8 @@ class RequestStream:
         elif not self._over:
             choice = tokens.choice
             self._listener.on_tokens(choice, len(own), now_s)
-            self._keep(ChoiceTokens(choice, own, reason_from_wire(tokens.finish_reason)), is_first)
+            item = ChoiceTokens(choice, own, reason_from_wire(tokens.finish_reason))
+            self._keep(item, item.num_bytes, is_urgent=is_first)
 
     def end(self, ended: worker_pb2.Ended) -> None:
         """The worker's last word."""
@@ -195,14 +197,20 @@ class RequestStream:
         self._items.append(item)
         wake(self._waiter)
 
-    def _keep(self, item: worker_pb2.PromptTokens | ChoiceTokens, is_urgent: bool = True) -> None:
+    def _keep(
+        self,
+        item: worker_pb2.PromptTokens | ChoiceTokens,
+        num_bytes: int,
+        *,
+        is_urgent: bool = True,
+    ) -> None:
         """Until it is read; what nobody reads is dropped, and the request with it."""
         self._items.append(item)
         if is_urgent or self._wakes is None:
             wake(self._waiter)
         else:
             self._wakes.add(self._waiter)
-        self._count(_num_bytes_of(item))
+        self._count(num_bytes)
         if not self._all_unread.has_room_for(self._unread_bytes):
             num_bytes = self._unread_bytes
             self._drop_unread()

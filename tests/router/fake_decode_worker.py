@@ -119,9 +119,12 @@ class FakeDecodeWorker(worker_pb2_grpc.DecodeWorkerServicer):
         assert self._events is not None
         self._events.publish(change)
 
-    async def stop(self) -> None:
+    async def stop_events(self) -> None:
         if self._events is not None:
             await self._events.stop()
+
+    async def stop(self) -> None:
+        await self.stop_events()
         await self._server.stop(0)
 
     def send(self, frame: Frame) -> None:
