@@ -11,7 +11,7 @@ from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.errors import ConfigError
 from cluster.identity import Role
 from cluster.launcher.protocol import NodeFacts, ProcessSpec
-from cluster.options import command_line
+from cluster.options import command_line, option_specs
 from cluster.process.own_python import module_argv, module_environ
 from cluster.supervisor.cores import share_cores
 from cluster.supervisor.devices import gpu_environ, ranks_on_fullest
@@ -200,7 +200,15 @@ def _gpus(options: ServeOptions, machine: Machine) -> tuple[str, ...]:
 
 def _router(options: ServeOptions) -> ProcessSpec:
     router: RouterOptions = dataclasses.replace(options.router, model=options.model)
-    return _process(ROUTER, module_argv("cli", "router", *command_line(router)))
+    words = command_line(router, leave_out=frozenset({"store"}))
+    spec = _process(ROUTER, module_argv("cli", "router", *words))
+    return dataclasses.replace(spec, environ={**spec.environ, **_unseen(router)})
+
+
+def _unseen(router: RouterOptions) -> dict[str, str]:
+    """What every user of the machine could read in a command line: the password of the store."""
+    url = router.store.store
+    return {} if url is None else {option_specs(RouterOptions)["store"].variable: url}
 
 
 def _worker(options: ServeOptions, machine: Machine, role: Role, index: int) -> ProcessSpec:

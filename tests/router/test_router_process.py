@@ -27,10 +27,13 @@ from router.control.route_prices import PromptReader
 from router.front.readiness import REMEMBERED_S, ContextLimit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.router_process import Addresses, RouterProcess
+from router.store.shared_store import SharedStore
 from router.text_worker.in_process import InProcessText
 from tests.manual_clock import ManualClock
 from tests.router.front_fakes import FakeSource, Script, byte_model, hangs, says, until
 
+NUM_ROUTERS = 2
+"""Where they share a store."""
 FLEETS_SERVICE = "splitserve.v1.FakeFleet"
 
 
@@ -66,11 +69,14 @@ class Running:
 
 
 @asynccontextmanager
-async def running_router(script: Script, **options: object) -> AsyncIterator[Running]:
+async def running_router(
+    script: Script, *, shared: SharedStore | None = None, **options: object
+) -> AsyncIterator[Running]:
     workers = FakeWorkers(FakeSource(script))
     chosen = RouterOptions(port=0, grpc_port=0, **options)  # type: ignore[arg-type]
     model = byte_model()
-    process = RouterProcess(chosen, model, workers, InProcessText(model), StopRequests(), World())
+    parts = (chosen, model, workers, InProcessText(model), StopRequests(), World())
+    process = RouterProcess(*parts, store=shared, num_routers=lambda: NUM_ROUTERS)
     task = asyncio.create_task(process.run())
     await asyncio.wait((task, process.addresses), return_when=asyncio.FIRST_COMPLETED)
     try:

@@ -49,6 +49,16 @@ def test_workers_join_at_the_port_that_clients_do_not_reach_where_there_is_one()
     assert "--router=127.0.0.1:7001" in words["decode-0"]
 
 
+def test_the_stores_password_is_in_no_command_line_and_the_router_has_it() -> None:
+    url = "redis://:s3cret@here"
+    options = load_options(ServeOptions, {"store": url, "store_namespace": "a"}, environ={})
+    specs = [spec for stage in plan_fleet(options, Machine(4)) for spec in stage]
+    assert not [spec for spec in specs if "s3cret" in " ".join(spec.argv)]
+    router = specs[0]
+    assert "--store-namespace=a" in router.argv
+    assert load_options(RouterOptions, environ=dict(router.environ)).store.store == url
+
+
 def test_workers_get_the_model_the_engine_options_and_the_routers_address() -> None:
     words = planned(model="m", dtype="float32", grpc_port="7000", max_num_seqs="3")["prefill-0"]
     assert words[0] == "prefill-worker"
