@@ -18,7 +18,7 @@ from router.engine_events.wire import MAX_PAYLOAD_BYTES
 ANSWER_TIMEOUT_S = 5.0
 """For the next message: an engine looks for questions between two batches of its own."""
 MAX_UNREAD_MESSAGES = 256
-"""Of MAX_PAYLOAD_BYTES at most, and some 30 kB mostly; what more there is waits at the engine."""
+"""Of MAX_PAYLOAD_BYTES at most, 30 kB mostly; what more there is waits at the engine."""
 MAX_ANSWER_MESSAGES = 100_000
 """Ten times what vLLM keeps."""
 

@@ -18,14 +18,15 @@ import msgspec
 
 from router.engine_events.packed_array import num_items
 
-MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
-"""A million tokens, the whole of the longest prompts at once. To find the ends of what is in it
-takes 5 ms, to read it (in slices) 25 (2-core machine)."""
+MAX_PAYLOAD_BYTES = 2 * 1024 * 1024
+"""Some 400,000 tokens at once; a step of an engine computes a few thousand."""
 MAX_EVENTS = 65_536
 """Of one payload: an engine tells every block that it drops by an event of its own."""
 MAX_EXTRA_BYTES = 256 * 1024
 """Of what blocks were hashed with beside their tokens: read at once, in 5 ms at worst."""
 
+_NIL_BYTE = b"\xc0"
+_NIL = msgspec.Raw(_NIL_BYTE)
 _OWN_MEMORY = (None, "GPU")
 """The tier that attention reads; vLLM's CPU build says so, too."""
 _WHOLE_PREFIX = ("full_attention", "mla_attention", "sink_full_attention")
@@ -48,13 +49,13 @@ class StoredEvent(EngineEvent, gc=False):
     parent_block_hash: EngineHash | None
     token_ids: msgspec.Raw
     block_size: int
-    lora_id: Any = None
+    lora_id: msgspec.Raw = _NIL
     medium: str | None = None
     lora_name: str | None = None
-    extra_keys: msgspec.Raw = msgspec.Raw(b"\xc0")
+    extra_keys: msgspec.Raw = _NIL
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
-    kv_cache_spec_sliding_window: Any = None
+    kv_cache_spec_sliding_window: msgspec.Raw = _NIL
     locality: str | None = None
 
     @property
@@ -65,7 +66,7 @@ class StoredEvent(EngineEvent, gc=False):
     @property
     def has_adapter(self) -> bool:
         """A LoRA's keys and values, which no request of ours asks for."""
-        return self.lora_id is not None or self.lora_name is not None
+        return bytes(memoryview(self.lora_id)[:1]) != _NIL_BYTE or self.lora_name is not None
 
     @property
     def serves_whole_prefixes(self) -> bool:

@@ -12,6 +12,7 @@ import zmq.asyncio
 
 from cluster.cache_change import CacheChange
 from cluster.kv_events.wire import encode_sequence
+from cluster.process.background import cancel
 from cluster.process.loop_share import LoopShare
 from router.engine_events import replay as replay_module
 from router.engine_events.follower import EngineEventFollower
@@ -49,6 +50,19 @@ class Listener:
         self.left_out[why] += num_blocks
 
 
+class Turns(Listener):
+    """A listener that knows how many blocks it heard of in each turn of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = 0
+        self.blocks_in_turn: Counter[int] = Counter()
+
+    def apply(self, change: CacheChange) -> None:
+        super().apply(change)
+        self.blocks_in_turn[self.turn] += len(change.stored) + len(change.removed)
+
+
 def block(number: int) -> dict[str, object]:
     """The first of a prompt."""
     return stored([number], None, [number] * 4)
@@ -56,11 +70,15 @@ def block(number: int) -> dict[str, object]:
 
 @asynccontextmanager
 async def following(
-    engine: RogueEngine, listener: Listener, *, replay: bool = True
+    engine: RogueEngine,
+    listener: Listener,
+    *,
+    replay: bool = True,
+    share: LoopShare | None = None,
 ) -> AsyncIterator[None]:
     """From the moment on when it hears."""
     source = engine.source(replay=replay)
-    follower = EngineEventFollower(source, listener, share=LoopShare(), retry_s=0.05)
+    follower = EngineEventFollower(source, listener, share=share or LoopShare(), retry_s=0.05)
     context = zmq.asyncio.Context()
     task = asyncio.create_task(follower.run(context))
     try:
@@ -254,3 +272,24 @@ async def test_after_losses_repeats_and_other_orders_all_that_is_there_is_known(
                 await engine.say(*chance.choice(engine.past))
         await engine.publish()
         await until(lambda: listener.live == set(+copies))
+
+
+async def test_a_long_event_leaves_turns_of_the_loop_to_others() -> None:
+    engine, listener, num_turns = RogueEngine(), Turns(), 0
+
+    async def others() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            listener.turn = num_turns
+            await asyncio.sleep(0)
+
+    busy = asyncio.create_task(others())
+    async with engine.running(), following(engine, listener, share=LoopShare(budget_s=0.0)):
+        await engine.publish(stored(list(range(5000)), None, list(range(20_000))))
+        await until(lambda: len(listener.live) == 5000)
+        await engine.publish(removed(list(range(5000))))
+        await until(lambda: not listener.live)
+    await cancel([busy])
+    assert max(listener.blocks_in_turn.values()) == 256
+    assert len(listener.blocks_in_turn) == 2 * 20
