@@ -66,6 +66,12 @@ $(ROUTER_VENV)/.installed: $(VENV)/.installed
 	$(ROUTER_VENV)/bin/python -m pip install -q -c constraints.txt -e .
 	touch $@
 
+# Tests of the chart render it.
+HELM := $(VENV)/helm/helm
+$(HELM): tests/deploy/fetch_helm.py $(VENV)/.installed
+	$(BIN)/python -m tests.deploy.fetch_helm $(@D)
+	touch $@
+
 # Tests of what several routers share start one of their own.
 redis-server:
 	command -v redis-server >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends redis-server; }
@@ -78,14 +84,16 @@ demo: install
 PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); echo $$((n < 2 ? n + 1 : 4))) --dist load
 
 test: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
-test: install redis-server $(ROUTER_VENV)/.installed
+test: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
+test: install redis-server $(HELM) $(ROUTER_VENV)/.installed
 	rm -f .pytest_cache/v/cache/lastfailed  # of runs before, whose tests may have other names now
 	$(PYTEST) --durations=10 || { test $$? -eq 1 && $(BIN)/python -m tests.once_more; }
 
 test-gpu: install
 	$(BIN)/python -m pytest -m gpu
 
-quick: install redis-server
+quick: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
+quick: install redis-server $(HELM)
 	$(PYTEST) -m "not slow and not compiles and not long"
 
 check: install

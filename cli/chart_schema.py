@@ -1,0 +1,190 @@
+"""The schema of the chart's values, deploy/helm/splitserve/values.schema.json, to standard output.
+
+Options of the router and of pools are those of the command line, in camelCase; what the chart
+itself says to a process, such as its ports, is no option there. Every object refuses keys that it
+does not know, and Helm names them.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.common_options import ModelOptions
+from cluster.config import RouterOptions, WorkerOptions
+from cluster.identity import Role
+from cluster.option_value import OptionSpec
+from cluster.options import option_specs
+
+Schema = dict[str, Any]
+_SAID_BY_THE_CHART = frozenset(
+    {
+        *("model", "host", "port", "grpc_port", "fleet_port", "api_keys", "tls_cert", "tls_key"),
+        *("store", "insecure", "role", "worker_id", "metrics_port", "kv_events_port"),
+        *("kv_replay_port", "router", "advertise_host", "device"),
+    }
+)
+_NO_OPTION_THERE = frozenset({"spare", "rank_launcher", "ray_address", "tls_client_ca"})
+"""Of supervisors and Ray; and probes show no certificate."""
+TEXT: Schema = {"type": "string"}
+NAME: Schema = {"type": "string", "maxLength": 40, "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
+FLAG: Schema = {"type": "boolean"}
+PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65_535}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+QUANTITY: Schema = {"type": ["string", "number"], "pattern": "^[0-9.]+[a-zA-Z]*$"}
+LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
+FREE: Schema = {"type": "object"}
+LIST: Schema = {"type": "array", "items": FREE}
+
+
+def chart_schema() -> Schema:
+    """The whole document."""
+    values = keys(
+        {
+            "nameOverride": NAME,
+            "image": _images(),
+            "model": _model(),
+            "router": _router(),
+            "worker": _worker(),
+            "pools": {"type": "object", "additionalProperties": _pool(), "propertyNames": NAME},
+            "topology": keys({"pairKey": TEXT}),
+            "apiKeys": keys({"enabled": FLAG, "existingSecret": TEXT}),
+            "fleet": keys({"existingSecret": TEXT, "tls": _certificate()}),
+            "tls": _certificate(dnsNames={"type": "array", "items": TEXT}),
+            "networkPolicy": keys({"enabled": FLAG, "clients": LIST, "metrics": LIST}),
+            "podDisruptionBudget": keys(
+                {"enabled": FLAG, "maxUnavailable": {"type": ["integer", "string"]}}
+            ),
+            "serviceAccount": keys({"name": TEXT, "annotations": LABELS}),
+            "metrics": keys({"podMonitor": _pod_monitor()}),
+            "global": FREE,
+        }
+    )
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **values}
+
+
+def keys(properties: Mapping[str, Schema], required: tuple[str, ...] = ()) -> Schema:
+    """Of an object that has no others."""
+    schema = {"type": "object", "additionalProperties": False, "properties": dict(properties)}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def in_camel_case(name: str) -> str:
+    """max_num_seqs is maxNumSeqs."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def chart_options(cls: type) -> dict[str, OptionSpec]:
+    """The options of one kind of process that an operator gives in the chart, by key."""
+    own = {} if cls is ModelOptions else option_specs(ModelOptions)
+    left_out = _SAID_BY_THE_CHART | _NO_OPTION_THERE | own.keys()
+    return {
+        in_camel_case(name): spec
+        for name, spec in option_specs(cls).items()
+        if name not in left_out
+    }
+
+
+def option_schema(spec: OptionSpec) -> Schema:
+    """Of one option; null is its default. Limits are the command line's own."""
+    schema: Schema = {"description": spec.help}
+    if spec.choices or issubclass(spec.kind, enum.Enum):
+        members = spec.choices or tuple(str(member.value) for member in spec.kind)  # type: ignore[attr-defined]
+        return {**schema, "enum": [*members, None]}
+    kinds = {bool: ["boolean"], int: ["integer"], float: ["number"], str: ["string"]}[spec.kind]
+    if spec.name.endswith("_bytes") or spec.kind is float:  # --set makes text of 0.5
+        kinds = [*kinds, "string"]
+    limits = {"minimum": spec.low, "maximum": spec.high}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    return {**schema, "type": [*kinds, "null"], **given}
+
+
+def _options(cls: type) -> Schema:
+    return keys({name: option_schema(spec) for name, spec in chart_options(cls).items()})
+
+
+def _images() -> Schema:
+    image = keys({"repository": TEXT, "tag": TEXT, "digest": TEXT})
+    pull = {"enum": ["Always", "IfNotPresent", "Never"]}
+    return keys({"router": image, "worker": image, "pullPolicy": pull, "pullSecrets": LIST})
+
+
+def _model() -> Schema:
+    access = {"enum": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]}
+    cache = {"size": QUANTITY, "claim": TEXT, "create": FLAG, "storageClass": TEXT}
+    return keys(
+        {
+            "name": {"type": "string", "minLength": 1},
+            "options": _options(ModelOptions),
+            "authSecret": keys({"name": TEXT, "key": TEXT}),
+            "cache": keys({**cache, "accessMode": access}),
+        }
+    )
+
+
+def _pod() -> dict[str, Schema]:
+    return {
+        "resources": keys({"requests": FREE, "limits": FREE}),
+        "env": LIST,
+        "podAnnotations": LABELS,
+        "podLabels": LABELS,
+        "nodeSelector": LABELS,
+        "tolerations": LIST,
+        "affinity": FREE,
+        "topologySpreadConstraints": LIST,
+        "priorityClassName": TEXT,
+    }
+
+
+def _router() -> Schema:
+    service = {"port": PORT, "grpcPort": PORT, "annotations": LABELS}
+    kinds = {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]}
+    percent = {"type": "integer", "minimum": 1, "maximum": 100}
+    return keys(
+        {
+            "replicas": COUNT,
+            "store": keys({"url": TEXT, "secret": keys({"name": TEXT, "key": TEXT})}),
+            "options": _options(RouterOptions),
+            "service": keys({"type": kinds, **service}),
+            "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "cpuPercent": percent}),
+            **_pod(),
+        }
+    )
+
+
+def _worker_keys() -> dict[str, Schema]:
+    index = {"type": ["integer", "null"], "minimum": 0}
+    return {
+        "replicas": COUNT,
+        "options": _options(WorkerOptions),
+        "gpus": keys({"count": COUNT, "resource": TEXT}),
+        "shm": QUANTITY,
+        "rdma": keys({"resource": TEXT, "count": COUNT, "networks": TEXT, "gidIndex": index}),
+        "startupMinutes": {"type": "integer", "minimum": 1},
+        **_pod(),
+    }
+
+
+def _worker() -> Schema:
+    return keys(_worker_keys())
+
+
+def _pool() -> Schema:
+    role = {"enum": [str(role.value) for role in Role]}
+    return keys({"role": role, **_worker_keys()}, ("role",)) | {"type": ["object", "null"]}
+
+
+def _certificate(**more: Schema) -> Schema:
+    issuer = keys({"name": TEXT, "kind": {"enum": ["Issuer", "ClusterIssuer"]}})
+    return keys({"secret": TEXT, "issuer": issuer, **more})
+
+
+def _pod_monitor() -> Schema:
+    return keys({"enabled": {"type": ["boolean", "null"]}, "interval": TEXT, "labels": LABELS})
+
+
+if __name__ == "__main__":
+    print(json.dumps(chart_schema(), indent=2))

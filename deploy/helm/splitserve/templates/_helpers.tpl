@@ -1,0 +1,163 @@
+{{- define "splitserve.name" -}}
+{{- .Values.nameOverride | default .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{- /* Labels by which services and policies find pods: (root, component). */ -}}
+{{- define "splitserve.selector" -}}
+app.kubernetes.io/name: splitserve
+app.kubernetes.io/instance: {{ include "splitserve.name" .root }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "splitserve.labels" -}}
+{{ include "splitserve.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- /* (image, tag): by digest where there is one. */ -}}
+{{- define "splitserve.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .tag }}
+{{- end -}}
+{{- end }}
+
+{{- /* Options as variables: maxNumSeqs: 64 is SPLITSERVE_MAX_NUM_SEQS=64. */ -}}
+{{- define "splitserve.options" -}}
+{{- range $name, $value := . }}
+{{- if not (kindIs "invalid" $value) }}
+- name: SPLITSERVE_{{ $name | snakecase | upper }}
+  value: {{ if kindIs "float64" $value }}{{ if eq $value (floor $value) }}{{ $value | int64 | quote }}{{ else }}{{ $value | quote }}{{ end }}{{ else }}{{ $value | quote }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What every process of the fleet is told. */ -}}
+{{- define "splitserve.fleetEnv" -}}
+- name: SPLITSERVE_HOME
+  value: /var/cache/splitserve
+- name: HOME
+  value: /tmp
+- name: SPLITSERVE_MODEL
+  value: {{ .Values.model.name | quote }}
+{{- include "splitserve.options" .Values.model.options }}
+- name: SPLITSERVE_JOIN_TOKEN
+  valueFrom:
+    secretKeyRef: {name: {{ include "splitserve.fleetSecret" . }}, key: join-token}
+{{- if include "splitserve.fleetTls" . }}
+- name: SPLITSERVE_FLEET_TLS
+  value: /etc/splitserve/fleet
+{{- end }}
+{{- with .Values.model.authSecret.name }}
+- name: HF_TOKEN
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: {{ $.Values.model.authSecret.key }}}
+{{- end }}
+{{- end }}
+
+{{- define "splitserve.volumes" -}}
+- name: tmp
+  emptyDir: {}
+- name: cache
+{{- if .Values.model.cache.claim }}
+  persistentVolumeClaim: {claimName: {{ .Values.model.cache.claim }}}
+{{- else }}
+  emptyDir: {sizeLimit: {{ .Values.model.cache.size }}}
+{{- end }}
+{{- if include "splitserve.fleetTls" . }}
+- name: fleet-tls
+  secret:
+    secretName: {{ include "splitserve.fleetTls" . }}
+    defaultMode: 0440
+    items:
+      - {key: tls.crt, path: cert.pem}
+      - {key: tls.key, path: key.pem}
+      - {key: ca.crt, path: ca.pem}
+{{- end }}
+{{- end }}
+
+{{- define "splitserve.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+- {name: cache, mountPath: /var/cache/splitserve}
+{{- if include "splitserve.fleetTls" . }}
+- {name: fleet-tls, mountPath: /etc/splitserve/fleet, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "splitserve.fleetSecret" -}}
+{{ .Values.fleet.existingSecret | default (printf "%s-fleet" (include "splitserve.name" .)) }}
+{{- end }}
+
+{{- define "splitserve.keysSecret" -}}
+{{ .Values.apiKeys.existingSecret | default (printf "%s-api-keys" (include "splitserve.name" .)) }}
+{{- end }}
+
+{{- /* The secret with the fleet's certificates; empty: none are shown. */ -}}
+{{- define "splitserve.fleetTls" -}}
+{{- with .Values.fleet.tls.secret }}{{ . }}{{ else }}
+{{- if .Values.fleet.tls.issuer.name }}{{ include "splitserve.name" . }}-fleet-tls{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* The same for clients. */ -}}
+{{- define "splitserve.clientsTls" -}}
+{{- with .Values.tls.secret }}{{ . }}{{ else }}
+{{- if .Values.tls.issuer.name }}{{ include "splitserve.name" . }}-tls{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "splitserve.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "splitserve.name" .) }}
+{{- end }}
+
+{{- /* Nobody is root, nothing is written but volumes. */ -}}
+{{- define "splitserve.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "splitserve.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- with .add }}
+  add: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- /* (pod, root): where it runs. */ -}}
+{{- define "splitserve.placement" -}}
+{{- with .pod.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .pod.tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{ toJson . }}
+{{- end }}
+{{- with .pod.topologySpreadConstraints }}
+topologySpreadConstraints: {{ toJson . }}
+{{- end }}
+{{- with .pod.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- /* A pool with the workers' defaults below its own keys. */ -}}
+{{- define "splitserve.pool" -}}
+{{ mergeOverwrite (deepCopy .root.Values.worker) (deepCopy .pool) | toJson }}
+{{- end }}

@@ -1,0 +1,72 @@
+"""The chart as real helm renders it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CHART = Path(__file__).parents[2] / "deploy/helm/splitserve"
+_HELM = "SPLITSERVE_HELM"
+"""Where `make test` has put it."""
+
+Manifest = dict[str, Any]
+
+
+def helm(*words: str, values: Manifest | None = None) -> subprocess.CompletedProcess[str]:
+    """One command on the chart. Skips the test where nobody has helm."""
+    program = os.environ.get(_HELM) or shutil.which("helm")
+    if program is None:
+        pytest.skip("helm is not here; `make test` fetches it")
+    command = [program, *words, str(CHART), "--values", "-"]
+    return subprocess.run(
+        command, input=json.dumps(values or {}), capture_output=True, text=True, check=False
+    )
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """All manifests of one release, called `demo`."""
+
+    manifests: list[Manifest]
+
+    def kind(self, kind: str) -> dict[str, Manifest]:
+        """By name."""
+        return {m["metadata"]["name"]: m for m in self.manifests if m["kind"] == kind}
+
+    @cached_property
+    def pods(self) -> dict[str, Manifest]:
+        """What deployments start, and pods of their own, by name."""
+        made = {name: m["spec"]["template"] for name, m in self.kind("Deployment").items()}
+        return made | self.kind("Pod")
+
+    def environ(self, deployment: str) -> dict[str, str]:
+        """Of its container: what is said in words."""
+        return {item["name"]: item["value"] for item in self.env(deployment) if "value" in item}
+
+    def env(self, deployment: str) -> list[Manifest]:
+        """All of it."""
+        (container,) = self.pods[deployment]["spec"]["containers"]
+        return list(container["env"])
+
+
+def rendered(values: Manifest | None = None, *words: str) -> Rendered:
+    """Fails the test with what helm says."""
+    done = helm("template", "demo", *words, values=values)
+    assert done.returncode == 0, done.stderr
+    return Rendered([m for m in yaml.safe_load_all(done.stdout) if m])
+
+
+def refusal(values: Manifest) -> str:
+    """What helm says of values that it refuses."""
+    done = helm("template", "demo", values=values)
+    assert done.returncode != 0
+    return done.stderr

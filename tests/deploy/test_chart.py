@@ -1,0 +1,261 @@
+"""The chart installs what was declared, on every Kubernetes that it says, and safely by default."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from cluster.config import RouterOptions, WorkerOptions
+from cluster.identity import Role
+from cluster.join_token import JOIN_TOKEN
+from cluster.locks import check_router, check_worker
+from cluster.options import load_options
+from router.tenants.api_key import digest_of
+from router.tenants.key_file import read_keys
+from tests.deploy.chart import CHART, Manifest, helm, refusal, rendered
+
+OTHERS = ("cert-manager.io", "monitoring.coreos.com")
+"""Groups that Kubernetes itself does not define."""
+VERSIONS = [f"1.{minor}" for minor in range(29, 38)]
+GPUS: Manifest = {
+    "model": {
+        "name": "hf://meta/model",
+        "authSecret": {"name": "hub"},
+        "cache": {"claim": "models"},
+    },
+    "router": {
+        "replicas": 3,
+        "store": {"secret": {"name": "redis"}},
+        "autoscaling": {"enabled": True},
+        "options": {"drainTimeoutS": 90.5},
+    },
+    "worker": {
+        "gpus": {"count": 4},
+        "options": {"tensorParallelSize": 4},
+        "rdma": {"resource": "rdma/ib", "networks": "fast", "gidIndex": 3},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    },
+    "pools": {
+        "decode": {"replicas": 4, "nodeSelector": {"gpu": "h200"}},
+        "decode-h100": {"role": "decode", "replicas": 2, "podLabels": {"team": "a"}},
+    },
+    "topology": {"pairKey": "topology.kubernetes.io/rack"},
+    "metrics": {"podMonitor": {"enabled": True}},
+}
+CERTIFICATES: Manifest = {
+    "fleet": {"tls": {"issuer": {"name": "fleet"}}},
+    "tls": {"issuer": {"name": "public", "kind": "ClusterIssuer"}},
+}
+SECRETS: Manifest = {
+    "fleet": {"existingSecret": "token", "tls": {"secret": "fleet-certs"}},
+    "apiKeys": {"existingSecret": "keys"},
+    "tls": {"secret": "certs"},
+    "serviceAccount": {"name": "ours"},
+    "model": {"cache": {"claim": "new", "create": True, "storageClass": "fast"}},
+}
+OPEN: Manifest = {
+    "apiKeys": {"enabled": False},
+    "networkPolicy": {"enabled": False},
+    "podDisruptionBudget": {"enabled": False},
+    "pools": {"prefill": None},
+}
+MATRIX = {
+    "defaults": {},
+    "gpus": GPUS,
+    "certificates": CERTIFICATES,
+    "secrets": SECRETS,
+    "open": OPEN,
+}
+each_of_the_matrix = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+
+
+@each_of_the_matrix
+def test_helm_finds_nothing_to_complain_of(values: Manifest) -> None:
+    done = helm("lint", "--strict", values=values)
+    assert done.returncode == 0, done.stdout
+
+
+@each_of_the_matrix
+def test_every_manifest_is_valid_on_every_kubernetes_that_the_chart_is_for(
+    values: Manifest,
+) -> None:
+    manifests = rendered(values).manifests
+    for version in VERSIONS:
+        for manifest in manifests:
+            if manifest["apiVersion"].partition("/")[0] not in OTHERS:
+                kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_what_others_define_is_asked_for_only_where_it_was_asked_for() -> None:
+    foreign = {"Certificate", "PodMonitor"}
+    assert not foreign & {m["kind"] for m in rendered().manifests}
+    assert set(rendered(CERTIFICATES).kind("Certificate")) == {"demo-fleet-tls", "demo-tls"}
+    assert rendered(None, "--api-versions", "monitoring.coreos.com/v1/PodMonitor").kind(
+        "PodMonitor"
+    )
+
+
+def test_the_chart_has_at_most_fifteen_templates() -> None:
+    assert len([path for path in (CHART / "templates").rglob("*") if path.is_file()]) <= 15
+
+
+@each_of_the_matrix
+def test_nobody_is_root_writes_beside_volumes_or_may_more_than_the_least(values: Manifest) -> None:
+    for pod in rendered(values).pods.values():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            locks_memory = any("rdma" in name for name in container["resources"]["limits"])
+            more = {"add": ["IPC_LOCK"]} if locks_memory else {}
+            assert security["capabilities"] == {"drop": ["ALL"], **more}
+
+
+@each_of_the_matrix
+def test_every_process_accepts_what_it_is_told_and_has_its_locks(
+    values: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JOIN_TOKEN, "the-token-of-this-fleet")
+    release = rendered(values)
+    for name in release.kind("Deployment"):
+        environ = release.environ(name) | {"SPLITSERVE_ADVERTISE_HOST": "10.0.0.7"}
+        if name == "demo-router":
+            router = load_options(RouterOptions, environ=environ)
+            check_router(router)
+            assert router.fleet_port == 50052
+        else:
+            worker = load_options(WorkerOptions, environ=environ)
+            check_worker(worker)
+            assert worker.router == "dns+demo-routers:50052"
+
+
+def test_options_become_variables_and_a_pool_s_own_win_over_all_pools_and_numbers_stay() -> None:
+    release = rendered(
+        {
+            "worker": {"options": {"maxNumSeqs": 32, "kvMemoryBytes": 8_589_934_592}},
+            "pools": {"decode": {"options": {"maxNumSeqs": 48, "memoryShare": 0.5}}},
+            "model": {"options": {"weights": "fp8"}},
+        }
+    )
+    options = load_options(WorkerOptions, environ=release.environ("demo-decode"))
+    assert options.engine.max_num_seqs == 48 and options.engine.memory_share == 0.5
+    assert options.engine.kv_memory_bytes == 8_589_934_592 and options.model.weights == "fp8"
+    options = load_options(WorkerOptions, environ=release.environ("demo-prefill"))
+    assert options.engine.max_num_seqs == 32 and options.engine.memory_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"modle": {"name": "x"}}, "modle"),
+        ({"router": {"options": {"maxQueuedRequest": 5}}}, "maxQueuedRequest"),
+        ({"worker": {"options": {"port": 7}}}, "port"),
+        ({"pools": {"decode": {"options": {"maxNumSeqs": 0}}}}, "maxNumSeqs"),
+        ({"pools": {"decode": {"role": "both"}}}, "role"),
+        ({"pools": {"other": {"replicas": 1}}}, "role"),
+        ({"worker": {"options": {"weights": "int5"}}}, "weights"),
+        ({"router": {"replicas": "two"}}, "replicas"),
+    ],
+)
+def test_values_that_are_wrong_are_refused_with_their_key(values: Manifest, key: str) -> None:
+    said = refusal(values)
+    assert "values don't meet the specifications" in said and key in said
+
+
+def test_the_key_that_is_made_opens_the_router_and_the_token_is_a_secret(tmp_path: Path) -> None:
+    secrets = rendered().kind("Secret")
+    made = {name: _decoded(secret["data"]) for name, secret in secrets.items()}
+    (tmp_path / "keys.json").write_text(made["demo-api-keys"]["keys.json"])
+    (record,) = read_keys(tmp_path / "keys.json").values()
+    assert record.digest == digest_of(made["demo-api-keys"]["key"]) and record.tenant == "default"
+    assert made["demo-api-keys"]["key"].startswith(f"sk-{record.id}-")
+    assert len(made["demo-fleet"]["join-token"]) == 48
+    assert "Secret" not in {m["kind"] for m in rendered(SECRETS).manifests}
+
+
+def test_a_pool_for_each_type_of_gpu_takes_its_devices_and_drains_as_long_as_it_may() -> None:
+    release = rendered(GPUS)
+    assert set(release.kind("Deployment")) == {
+        *("demo-router", "demo-prefill", "demo-decode", "demo-decode-h100")
+    }
+    pod = release.pods["demo-decode-h100"]
+    (container,) = pod["spec"]["containers"]
+    limits = container["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == 4 and limits["rdma/ib"] == 1 and limits["memory"] == "16Gi"
+    assert container["image"].endswith("-cuda") and container["args"] == ["decode-worker"]
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert release.pods["demo-router"]["spec"]["terminationGracePeriodSeconds"] == 91 + 35
+    assert rendered().pods["demo-decode"]["spec"]["containers"][0]["image"].endswith("-cpu")
+
+
+@each_of_the_matrix
+def test_services_budgets_and_policies_find_the_pods_that_they_are_for(values: Manifest) -> None:
+    release = rendered(values)
+    labels = {name: pod["metadata"]["labels"] for name, pod in release.pods.items()}
+
+    def found(selector: dict[str, str]) -> set[str]:
+        return {name for name, own in labels.items() if selector.items() <= own.items()}
+
+    for service in release.kind("Service").values():
+        assert found(service["spec"]["selector"]) == {"demo-router"}
+        ports = {p["name"] for p in release.pods["demo-router"]["spec"]["containers"][0]["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    for name, budget in release.kind("PodDisruptionBudget").items():
+        assert found(budget["spec"]["selector"]["matchLabels"]) == {name}
+    for name, deployment in release.kind("Deployment").items():
+        assert found(deployment["spec"]["selector"]["matchLabels"]) == {name}
+    everybody = set(release.kind("Deployment"))
+    for name, policy in release.kind("NetworkPolicy").items():
+        selector = policy["spec"]["podSelector"]
+        for_workers = {n for n in found(selector["matchLabels"]) if "splitserve/pool" in labels[n]}
+        is_for = for_workers if "matchExpressions" in selector else found(selector["matchLabels"])
+        assert is_for == ({"demo-router"} if name == "demo-router" else everybody - {"demo-router"})
+
+
+def test_the_file_of_values_shows_every_key_that_the_schema_knows() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert _keys_of(schema) - {"global"} == _keys_in(values)
+
+
+def test_roles_of_pools_are_those_of_workers() -> None:
+    pools = yaml.safe_load((CHART / "values.yaml").read_text())["pools"]
+    assert [pool["role"] for pool in pools.values()] == [
+        role.value for role in (Role.PREFILL, Role.DECODE)
+    ]
+
+
+def _decoded(data: dict[str, str]) -> dict[str, str]:
+    return {name: base64.b64decode(value).decode() for name, value in data.items()}
+
+
+_FREE = frozenset({"options", "pools", "requests", "limits"})
+"""Whose keys are not all in the file."""
+
+
+def _keys_of(schema: dict[str, Any], path: str = "") -> set[str]:
+    found: set[str] = set()
+    for name, part in schema.get("properties", {}).items():
+        here = f"{path}.{name}".removeprefix(".")
+        inner = set() if name in _FREE else _keys_of(part, here)
+        found |= inner or {here}
+    return found
+
+
+def _keys_in(values: dict[str, Any], path: str = "") -> set[str]:
+    found: set[str] = set()
+    for name, value in values.items():
+        here = f"{path}.{name}".removeprefix(".")
+        inner = _keys_in(value, here) if isinstance(value, dict) and name not in _FREE else set()
+        found |= inner or {here}
+    return found
