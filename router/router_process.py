@@ -131,7 +131,9 @@ class RouterProcess:
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
         pipeline = CompletionPipeline(model, workers.source, texts, chance=world.chance)
-        self._keeping = Keeping.of(options, model, world, pipeline.share)
+        self._keeping = Keeping.of(
+            options, model, world, pipeline.share, workers.registry, store=store
+        )
         self._door = DoorContext(
             model=model,
             pipeline=pipeline,
@@ -144,9 +146,8 @@ class RouterProcess:
             resumption=None if self._keeping is None else self._keeping.resumption,
             chance=world.chance,
         )
-        ports = _grpc_ports(options, self._certificates)
-        limits = _port_of(options, descriptors)
-        self._grpc = GrpcDoor(options.host, ports, limits, self._door, world)
+        ports, port = _grpc_ports(options, self._certificates), _port_of(options, descriptors)
+        self._grpc = GrpcDoor(options.host, ports, port, self._door, world)
 
     @property
     def is_draining(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.errors import InvalidRequest, NotResumable
+from cluster.errors import InvalidRequest
 from router.api.answers.shape import AnswerShape, Envelope
 from router.api.answers.tally import Tally
 from router.api.generation import Generation
@@ -27,7 +27,7 @@ from router.front.fan_out import merge
 from router.front.generation_request import GenerationRequest
 from router.front.pipeline import check_scored
 from router.front.prepared_generation import PreparedGeneration
-from router.front.resumption import Resumable, Resumption
+from router.front.resumption import Resumable
 from router.front.text_work import LARGE_BODY_BYTES, NotHere
 from router.tenants.tenant import Tenant
 
@@ -95,18 +95,13 @@ class GenerationEndpoint:
         """The rest of a stream; what its first request said counts, and no body that comes with
         this one. Raises NotResumable."""
         limits = self._time_limits(exchange, None)
-        resumable = await self._resumption().resume(
+        resumable = await self._door.resuming().resume(
             event_id, exchange.tenant, exchange.request_id, limits, door=self._reader.door.value
         )
         model, told = self._door.model, msgspec.msgpack.decode(resumable.told_as, type=ToldStream)
         envelope = told.envelope(model.name, model.fingerprint)
         shape = self._reader.shape_again(resumable.prepared.routed.sampling)
         return self._generation([resumable.prepared], shape, envelope, told.options, resumable)
-
-    def _resumption(self) -> Resumption:
-        if (found := self._door.resumption) is None:
-            raise NotResumable("this router keeps no streams for another connection")
-        return found
 
     def _resumable(
         self, prepared: PreparedGeneration, plan: Plan, envelope: Envelope, tenant: Tenant

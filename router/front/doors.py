@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from cluster.errors import NotAllowed
+from cluster.errors import NotAllowed, NotResumable
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.lifespan import Lifespan
 from cluster.process.loop_share import LoopShare
@@ -45,6 +45,12 @@ class DoorContext:
         """One for the loop: whoever reads or encodes on it takes turns with all others, whichever
         door a request came in by."""
         return self.pipeline.share
+
+    def resuming(self) -> Resumption:
+        """For who wants the rest of a stream. Raises NotResumable where none is kept."""
+        if self.resumption is None:
+            raise NotResumable("this router keeps no streams for another connection")
+        return self.resumption
 
     async def let_in(self, authorization: str | None) -> Tenant:
         """Who asks, before anything else of its request is looked at, which is counted. Raises

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry
+
 from cluster.config import RouterOptions
 from cluster.process.loop_share import LoopShare
 from cluster.world import World
 from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
-from router.resume.shared_answers import SharedAnswers
+from router.resume.stored_answers import StoredAnswers
 from router.resume.write_behind import WriteBehind
+from router.store.shared_store import SharedStore
+from router.telemetry.resume_metrics import ResumeMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,9 @@ class Keeping:
         model: ServedModel,
         world: World,
         share: LoopShare,
-        shared: SharedAnswers | None = None,
+        registry: CollectorRegistry,
+        *,
+        store: SharedStore | None = None,
     ) -> Keeping | None:
         """None: no stream is to be kept."""
         if not options.resume_within_s:
@@ -39,7 +45,10 @@ class Keeping:
             max_answers=options.max_resumable_answers,
         )
         answers = KeptAnswers(limits, world.clock)
+        shared = None if store is None else StoredAnswers(store, options.resume_within_s)
+        metrics = ResumeMetrics(registry)
+        metrics.watch(lambda: len(answers), lambda: answers.num_bytes)
         return cls(
-            Resumption(model, answers, shared, share=share),
+            Resumption(model, answers, shared, share=share, metrics=metrics),
             WriteBehind(answers, shared, world.clock, world.sleep),
         )

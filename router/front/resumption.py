@@ -26,6 +26,7 @@ from router.resume.kept_answers import KeptAnswers
 from router.resume.place import ReadersPlace
 from router.resume.record import Record, read
 from router.resume.shared_answers import AnswersAway, SharedAnswers, TakenAnswer
+from router.telemetry.resume_metrics import ResumeMetrics
 from router.tenants.tenant import Tenant
 from router.text.stop_strings import StopStrings
 
@@ -74,6 +75,7 @@ class Resumption:
         shared: SharedAnswers | None,
         *,
         share: LoopShare,
+        metrics: ResumeMetrics,
         draw: UniqueHex = unique_hex,
     ) -> None:
         """`draw` names answers: nobody guesses a name. `shared` None: no other router has them."""
@@ -81,6 +83,7 @@ class Resumption:
         self._answers = answers
         self._shared = shared
         self._share = share
+        self._metrics = metrics
         self._draw = draw
 
     def begin(
@@ -103,6 +106,7 @@ class Resumption:
         InvalidRequest, and NotResumable for what is unknown, over or another tenant's alike."""
         place = ReadersPlace.parse(event_id)
         keeper = await self._take(_key(tenant, place.answer_id), tenant)
+        self._metrics.asked(is_known=keeper is not None)
         if keeper is None:
             raise self._not_resumable()
         request = msgspec.msgpack.decode(keeper.head, type=KeptRequest)

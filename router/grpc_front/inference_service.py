@@ -15,12 +15,15 @@ from router.dispatch.time_limits import TimeLimits
 from router.front.caller import Caller, caller_of
 from router.front.doors import DoorContext
 from router.front.generation_request import Prompt
+from router.front.prepared_generation import PreparedGeneration
 from router.front.reader_patience import ReaderPatience
 from router.front.refusals import internal_error
+from router.front.resumption import Resumable
 from router.front.text_work import LARGE_BODY_BYTES, Door
 from router.grpc_front.event_messages import responses_of
 from router.grpc_front.message_intake import ReceivedMessage
 from router.grpc_front.request_reading import parse_message, prompt_of, read_request
+from router.grpc_front.resumable_calls import DOOR, rest_of, resumable_call
 from router.telemetry.request_ids import request_ids
 
 SERVICE_NAME = "splitserve.v1.Inference"
@@ -62,6 +65,12 @@ class InferenceService:
         message, prompt = await self._read(received.take(), caller, limits)
         ids = request_ids(message.request_id or None, self._door.draw)
         with bind_request(ids.internal):
+            if prompt is None:
+                resumed = await self._door.resuming().resume(
+                    message.last_event_id, received.tenant, ids.internal, limits, door=DOOR
+                )
+                await self._tell(resumed.prepared, resumed, ids.echoed, context)
+                return
             wanted = read_request(
                 message,
                 prompt,
@@ -72,13 +81,30 @@ class InferenceService:
                 defaults=self._door.model.defaults,
             )
             prepared = await self._door.pipeline.prepare(wanted)
-            async with (
-                self._patience() as patience,
-                aclosing(self._door.pipeline.stream(prepared)) as events,
-            ):
-                async for event in events:
-                    async for response in responses_of(event, ids.echoed):
-                        await patience.write(context.write(response))
+            tenant, resumption = received.tenant, self._door.resumption
+            resumable = resumable_call(message, prepared, tenant, resumption)
+            await self._tell(prepared, resumable, ids.echoed, context)
+
+    async def _tell(
+        self,
+        prepared: PreparedGeneration,
+        resumable: Resumable | None,
+        request_id: str,
+        context: Any,
+    ) -> None:
+        if resumable is not None:
+            prepared = resumable.prepared
+        async with (
+            self._patience() as patience,
+            aclosing(self._door.pipeline.stream(prepared)) as events,
+        ):
+            async for event in events:
+                if resumable is None:
+                    responses = responses_of(event, request_id)
+                else:
+                    responses = rest_of(event, resumable, request_id)
+                async for response in responses:
+                    await patience.write(context.write(response))
 
     def _patience(self) -> ReaderPatience:
         limits = self._door.door_limits
@@ -86,7 +112,8 @@ class InferenceService:
 
     async def _read(
         self, raw: bytes, caller: Caller, limits: TimeLimits
-    ) -> tuple[inference_pb2.GenerateRequest, Prompt]:
+    ) -> tuple[inference_pb2.GenerateRequest, Prompt | None]:
+        """No prompt: it is for the rest of another call."""
         limit = self._door.door_limits.max_body_bytes
         if len(raw) > limit:
             raise RequestTooLarge(f"the message has more than {limit} bytes; shorten the request")
@@ -99,6 +126,8 @@ class InferenceService:
             return parse_message(large.rest), large.prompts[0]
         await self._door.share.breathe()
         message = parse_message(raw)
+        if message.last_event_id:
+            return message, None
         self._door.model.check_name(message.model)
         return message, prompt_of(message, self._door.model)
 

@@ -61,8 +61,11 @@ class KeptAnswers:
         """See AnswersPlace; one with the same key makes way."""
         if (before := self._answers.get(answer.key)) is not None:
             self.forget(before)
-        while not self._has_place(answer):
-            if (oldest := self._oldest_left(answer.tenant)) is None:
+        size = answer.num_bytes
+        if size > self.limits.max_bytes // ANSWERS_PART:
+            return False
+        while not self._holds(answer.tenant, 1, size):
+            if (oldest := self._oldest_left(answer.tenant, 1, size)) is None:
                 return False
             self.forget(oldest)
         self._answers[answer.key] = answer
@@ -81,8 +84,9 @@ class KeptAnswers:
     def write(self, answer: KeptAnswer) -> None:
         """What is new of it becomes a batch."""
         answer.write()
-        if answer.key in self._answers:
+        if self._answers.get(answer.key) is answer:
             self._count(answer)
+            self._make_room(answer)
 
     def left(self, answer: KeptAnswer, error: SplitserveError | None) -> None:
         """See AnswersPlace. What has cost two workers is not gone on with."""
@@ -116,20 +120,33 @@ class KeptAnswers:
         num_bytes = answer.num_bytes
         self._bytes_of[answer.tenant] += num_bytes - self._counted.get(answer.key, 0)
         self._counted[answer.key] = num_bytes
-        if num_bytes > self.limits.max_bytes // ANSWERS_PART:
+
+    def _make_room(self, answer: KeptAnswer) -> None:
+        """It has grown: others make way, or it is kept no more."""
+        tenant = answer.tenant
+        while answer.is_kept and not self._holds(tenant):
+            self.forget(self._oldest_left(tenant) or answer)
+        if answer.num_bytes > self.limits.max_bytes // ANSWERS_PART:
             self.forget(answer)
 
-    def _has_place(self, answer: KeptAnswer) -> bool:
-        tenant, size, limits = answer.tenant, answer.num_bytes, self.limits
-        return (
-            len(self._answers) < limits.max_answers
-            and self._num_of[tenant] < max(1, limits.max_answers // TENANTS_PART)
-            and self._bytes_of.total() + size <= limits.max_bytes
-            and self._bytes_of[tenant] + size <= limits.max_bytes // TENANTS_PART
-            and size <= limits.max_bytes // ANSWERS_PART
-        )
+    def _holds(self, tenant: str, num_more: int = 0, more_bytes: int = 0) -> bool:
+        """So much of that tenant, beside what is there."""
+        num, num_bytes = len(self._answers) + num_more, self._bytes_of.total() + more_bytes
+        is_bounded = num <= self.limits.max_answers and num_bytes <= self.limits.max_bytes
+        return is_bounded and self._holds_of(tenant, num_more, more_bytes)
 
-    def _oldest_left(self, tenant: str) -> KeptAnswer | None:
-        """Of that tenant, else of anybody."""
+    def _holds_of(self, tenant: str, num_more: int, more_bytes: int) -> bool:
+        """As far as that tenant's own part goes."""
+        num, num_bytes = self._num_of[tenant] + num_more, self._bytes_of[tenant] + more_bytes
+        limits, part = self.limits, TENANTS_PART
+        return num <= limits.max_answers // part and num_bytes <= limits.max_bytes // part
+
+    def _oldest_left(
+        self, tenant: str, num_more: int = 0, more_bytes: int = 0
+    ) -> KeptAnswer | None:
+        """That makes way for so much of that tenant: its own, and others' where its part holds."""
         left = [each for each in self._answers.values() if not each.is_running]
-        return next((each for each in left if each.tenant == tenant), next(iter(left), None))
+        own = next((each for each in left if each.tenant == tenant), None)
+        if own is not None or not self._holds_of(tenant, num_more, more_bytes):
+            return own
+        return next(iter(left), None)

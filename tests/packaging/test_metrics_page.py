@@ -15,6 +15,7 @@ from router.store.opened import open_store
 from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.metrics import RouterMetrics, TextMetrics
+from router.telemetry.resume_metrics import ResumeMetrics
 from router.telemetry.store_metrics import watch_store
 from worker.metrics import WorkerMetrics
 
@@ -50,6 +51,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     circle.watch_routers(int, int)
     circle.watch_digests(int, int)
     watch_store(open_store("redis://here", StoreNames("all", "tiny"), World()), metrics.registry)
+    ResumeMetrics(metrics.registry).watch(int, int)
     assert listed("| metric of the router |", "") == shown(metrics.registry, "")
 
 

@@ -34,6 +34,7 @@ from router.front.pipeline import CompletionPipeline
 from router.front.resumption import Resumption
 from router.front.served_model import ServedModel
 from router.resume.kept_answers import KeepingLimits, KeptAnswers
+from router.telemetry.resume_metrics import ResumeMetrics
 from router.text.choice_count import ChoiceCount, new_counts
 from router.text_worker.in_process import InProcessText
 
@@ -270,7 +271,13 @@ def resumption_over(pipeline: CompletionPipeline) -> Resumption:
     """Of one router, which shares nothing."""
     limits = KeepingLimits(within_s=60.0, max_bytes=1 << 26, max_answers=1000)
     answers = KeptAnswers(limits, time.monotonic)
-    return Resumption(byte_model(), answers, None, share=pipeline.share)
+    return Resumption(
+        byte_model(),
+        answers,
+        None,
+        share=pipeline.share,
+        metrics=ResumeMetrics(CollectorRegistry()),
+    )
 
 
 @dataclass

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from prometheus_client import CollectorRegistry
+
 from cluster.deadline import Clock
 from cluster.world import World
 from router.dispatch.stream import Completed, TokenSource
@@ -15,6 +17,7 @@ from router.resume.kept_answers import KeepingLimits, KeptAnswers
 from router.resume.record import read
 from router.resume.shared_answers import AnswersAway, SharedAnswers, TakenAnswer
 from router.resume.write_behind import WriteBehind
+from router.telemetry.resume_metrics import ResumeMetrics
 from router.tenants.tenant import ANYBODY, Tenant
 from router.text.choice import TextDelta
 from tests.router.dispatch_bench import PROMPT, time_limits
@@ -69,7 +72,10 @@ class KeepingRouter:
         self.pipeline = pipeline_over(source)
         self.answers = KeptAnswers(limits, world.clock)
         share = self.pipeline.share
-        self.resumption = Resumption(byte_model(), self.answers, shared, share=share)
+        metrics = ResumeMetrics(CollectorRegistry())
+        self.resumption = Resumption(
+            byte_model(), self.answers, shared, share=share, metrics=metrics
+        )
         self.behind = WriteBehind(self.answers, shared, world.clock, world.sleep)
 
     async def begin(self, request_id: str, asked: Wishes, tenant: Tenant = ANYBODY) -> Resumable:

@@ -46,6 +46,7 @@ from tests.router.front_fakes import (
     completed,
     fails,
     hangs,
+    resumption_over,
     says,
     small_limits,
     talks_forever,
@@ -73,6 +74,7 @@ async def running_grpc(
     *,
     clock: Clock = time.monotonic,
     fleet_port: int | None = None,
+    keeps_streams: bool = False,
     **numbers: int,
 ) -> AsyncIterator[GrpcFront]:
     model = byte_model()
@@ -87,6 +89,7 @@ async def running_grpc(
         door_limits=limits or small_limits(),
         bodies=bodies or BodyAccount(1 << 30),
         times=times,
+        resumption=resumption_over(pipeline) if keeps_streams else None,
     )
     max_streams = int(door.door_limits.max_connections)
     public = PublicPort(**{"max_message_bytes": 1 << 20, "max_streams": max_streams, **numbers})
