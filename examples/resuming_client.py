@@ -25,9 +25,13 @@ class Break(Exception):
     """The connection is over, and the stream is not."""
 
 
+class Refused(Exception):
+    """A router will not tell the stream; the message is what it says."""
+
+
 def events(urls: Sequence[str], path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every chunk of one stream, once, over as many connections as it takes. Raises
-    httpx.HTTPStatusError for what a router refuses, Break after PATIENCE_S without an event."""
+    Refused, and Break or httpx.TransportError after PATIENCE_S without an event."""
     body = {**body, "stream": True, "resumable": True}
     last_id, heard_s = "", time.monotonic()
     for url in cycle(urls):
@@ -50,7 +54,8 @@ def _events_of(url: str, body: dict[str, Any], last_id: str) -> Iterator[tuple[s
     with httpx.stream("POST", url, json=body, headers=headers, timeout=TIMEOUT) as answer:
         if answer.status_code in (429, 502, 503):
             raise Break(f"{url} answers {answer.status_code}")
-        answer.raise_for_status()
+        if answer.is_error:
+            raise Refused(answer.read().decode())
         fields: dict[str, str] = {}
         for line in answer.iter_lines():
             name, _, value = line.partition(": ")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from cluster.block_hash import unpack_tokens
-from cluster.errors import InvalidRequest, NotResumable
+from cluster.errors import InvalidRequest, NotReady, NotResumable
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.loop_share import LoopShare
 from cluster.sampling import SamplingParams
@@ -29,6 +29,9 @@ from router.resume.shared_answers import AnswersAway, SharedAnswers, TakenAnswer
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.tenants.tenant import Tenant
 from router.text.stop_strings import StopStrings
+
+AWAY_RETRY_S = 1.0
+"""Routers look for a store that is away as often."""
 
 
 class KeptRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -103,7 +106,8 @@ class Resumption:
         self, event_id: str, tenant: Tenant, request_id: str, limits: TimeLimits, *, door: str
     ) -> Resumable:
         """The rest of an answer, after that event; who was told it before gets no more. Raises
-        InvalidRequest, and NotResumable for what is unknown, over or another tenant's alike."""
+        InvalidRequest, NotReady while nobody can tell, and NotResumable for what is unknown, over
+        or another tenant's alike."""
         place = ReadersPlace.parse(event_id)
         keeper = await self._take(_key(tenant, place.answer_id), tenant)
         self._metrics.asked(is_known=keeper is not None)
@@ -126,9 +130,9 @@ class Resumption:
         return Resumable(prepared=prepared, place=place, told_as=request.told_as, keeper=keeper)
 
     async def _take(self, key: bytes, tenant: Tenant) -> KeptAnswer | None:
-        """For this connection; the last one's part is over."""
-        taken = await self._taken_from_others(key)
+        """For this connection; the last one's part is over. Raises NotReady."""
         here = self._answers.find(key)
+        taken = await self._taken_from_others(key, is_here=here is not None)
         if here is not None:
             here.taken()
         if here is not None and (taken is None or here.epoch + 1 >= taken.epoch):
@@ -144,12 +148,18 @@ class Resumption:
             keeper.epoch = newest.epoch
         return keeper
 
-    async def _taken_from_others(self, key: bytes) -> TakenAnswer | None:
-        """What is away is no reason to refuse what is here."""
+    async def _taken_from_others(self, key: bytes, *, is_here: bool) -> TakenAnswer | None:
+        """What is away is no reason to refuse what is here. Raises NotReady for all else."""
         try:
             return None if self._shared is None else await self._shared.take(key)
         except AnswersAway:
-            return None
+            if is_here:
+                return None
+            raise NotReady(
+                "the store that routers share is away, and with it the streams of other routers; "
+                "ask for the rest again",
+                retry_after_s=AWAY_RETRY_S,
+            ) from None
 
     def _check(self, request: KeptRequest, place: ReadersPlace, door: str) -> None:
         if request.model != (self._model.name, self._model.fingerprint):
@@ -166,13 +176,13 @@ class Resumption:
     def _not_resumable(self) -> NotResumable:
         within = f"{self._answers.limits.within_s:g} s"
         where = (
-            "routers here share no store (--store), so that only the router that began it has it"
+            ", at the router that began it: routers here share no store (--store)"
             if self._shared is None
-            else "the routers' store may be away"
+            else ""
         )
         return NotResumable(
             f"no such answer is kept for this key: it is kept for {within} after its connection "
-            f"is over, and while there is room; {where}. Send the request anew"
+            f"is over, and while there is room{where}. Send the request anew"
         )
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cluster.errors import InvalidRequest, NotResumable, ResumedElsewhere
+from cluster.errors import InvalidRequest, NotReady, NotResumable, ResumedElsewhere
 from cluster.process.background import cancel
 from router.resume.write_behind import SIGN_OF_LIFE_S
 from router.tenants.tenant import Tenant
@@ -91,7 +91,7 @@ async def test_while_the_store_is_away_the_router_that_began_goes_on_alone() -> 
         client = Client()
         await client.read(first, await first.begin("r1", wishes()), 1)
         await first.behind.look()
-        with pytest.raises(NotResumable, match="may be away"):
+        with pytest.raises(NotReady, match="is away"):
             await second.resume(client.ids[-1])
         await client.read(first, await first.resume(client.ids[-1]))
         assert client.answer == expected
