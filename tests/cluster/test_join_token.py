@@ -6,6 +6,7 @@ import stat
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,21 @@ async def test_nobody_else_reaches_anything(
         what = "no join token" if shown is None else "the join token of another fleet"
         assert all(what in str(each) and OURS not in str(each) for each in outcomes)
         assert fleet.num_reached == 0
+
+
+async def test_the_token_is_compared_in_a_time_that_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = list[bytes]()
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return compare_digest(one, other)
+
+    monkeypatch.setattr("cluster.join_guard.hmac.compare_digest", compare)
+    async with fleet_with(OURS, monkeypatch) as (_, address):
+        await ask_everything(GrpcDialer(THEIRS), address)
+    assert compared == [THEIRS.encode()] * 3
 
 
 async def test_probes_and_what_is_open_need_no_token(monkeypatch: pytest.MonkeyPatch) -> None:

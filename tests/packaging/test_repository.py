@@ -12,7 +12,7 @@ from tests.packaging.test_import_cycles import PACKAGES, ROOT
 FORBIDDEN = re.compile(r"\b(pickle|cloudpickle|dill)\b|torch\.load\(|(?<!\.)\beval\(|shell=True")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TEST = re.compile(r"`(tests/[a-z0-9_/]+\.py|\.\.\.)(?:::(\w+))?`")
-"""In the table of findings; the dots stand for the file that was named before."""
+"""In the tables of findings and of attacks; the dots stand for the file that was named before."""
 
 
 def test_a_driver_that_is_too_old_for_torch_ends_no_test_and_other_warnings_do():
@@ -67,9 +67,10 @@ def test_every_package_and_extra_that_is_promised_is_there():
     assert set(extras) - offered == set()
 
 
-def test_every_test_that_the_table_of_findings_names_is_there():
-    named = TEST.findall((ROOT / "docs" / "reliability.md").read_text())
-    assert len(named) > 100
+@pytest.mark.parametrize(("page", "at_least"), [("reliability.md", 100), ("security.md", 30)])
+def test_every_test_that_a_table_names_is_there(page, at_least):
+    named = TEST.findall((ROOT / "docs" / page).read_text())
+    assert len(named) > at_least
     file, missing = "", []
     for path, name in named:
         file = file if path == "..." else path

@@ -71,13 +71,20 @@ async def test_openai_s_client_is_answered_with_its_key_and_told_without(keys: K
             assert refused.json()["error"]["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize("path", [COMPLETIONS, "/v1/models", "/tokenize", "/none", "/v1/models/x"])
+PATHS = [COMPLETIONS, "/v1/models", "/tokenize", "/none", "/v1/models/x"]
+PATHS += ["//v1/models", "/v1//models", "/%76%31/models", "/v1%2fmodels", "/v1/models/"]
+PATHS += ["/V1/models", "/v1\\models", "/health/%2e%2e/v1/models", "/health;/v1/models"]
+"""Of the router's, of nobody's, and as a check and a server may read them in two ways."""
+
+
+@pytest.mark.parametrize("path", PATHS)
 async def test_a_stranger_learns_nothing_on_any_path(keys: Keys, path: str) -> None:
     async with (
         running_router(says("Hello"), api_keys=str(keys.path)) as router,
         http(router, "sk-00000000-guess") as stranger,
     ):
-        for answer in (await stranger.get(path), await stranger.post(path, content=b"{")):
+        url = f"{str(stranger.base_url).rstrip('/')}{path}"
+        for answer in (await stranger.get(url), await stranger.post(url, content=b"{")):
             assert answer.status_code == 401
             assert MODEL not in answer.text
         for operators in ("/live", "/health", "/ping", "/version", "/metrics"):

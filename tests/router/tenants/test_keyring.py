@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,24 @@ def test_nothing_else_is_let_in(path: Path) -> None:
             ring.let_in(each)
     with pytest.raises(Unauthenticated, match="Authorization: Bearer KEY"):
         ring.let_in(None)
+
+
+def test_keys_are_compared_in_a_time_that_tells_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, compared = add(path, "acme"), list[int]()
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(len(one))
+        return compare_digest(one, other)
+
+    monkeypatch.setattr("router.tenants.keyring.hmac.compare_digest", compare)
+    ring = FileKeyring(path)
+    for wrong in (f"{key[:-1]}~", f"{key[:-20]}{'~' * 20}"):
+        with pytest.raises(Unauthenticated):
+            ring.let_in(f"Bearer {wrong}")
+    ring.let_in(f"Bearer {key}")
+    assert len(compared) == 3 and len(set(compared)) == 1, "digests, whatever the key's length"
 
 
 def test_without_a_file_nobody_is_asked() -> None:

@@ -26,6 +26,20 @@ def test_a_machine_that_gives_no_folder_is_told_of_with_the_remedy(
     assert refused.value.param == "ray_address"
 
 
+def test_a_ray_of_our_own_has_no_dashboard_and_stays_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reaches a dashboard runs programs: CVE-2023-48022, CVE-2025-62593."""
+    asked = dict[str, object]()
+    context = SimpleNamespace(gcs_address="", get_node_id=lambda: "")
+    ray = SimpleNamespace(get_runtime_context=lambda: context)
+    folder = SimpleNamespace(path=tmp_path)
+    monkeypatch.setattr(session.OwnedFolder, "make", lambda *where: folder)
+    monkeypatch.setattr(session, "_init", lambda ray, failed, **options: asked.update(options))
+    RaySession._started(ray, num_ranks=1)
+    assert (asked["include_dashboard"], asked["address"]) == (False, "local")
+
+
 def test_a_ray_that_does_not_end_is_left_and_its_folder_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
