@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from cli.key_place import key_place
+from cluster.common_options import NAMESPACE
+from cluster.errors import ConfigError
 from router.tenants.api_key import digest_of, id_of
 from router.tenants.key_file import read_keys
 from tests.cli.run_cli import cli
@@ -36,20 +41,22 @@ def test_a_file_that_is_not_there_is_an_error_with_the_remedy(tmp_path: Path) ->
 
 
 def test_keys_are_kept_in_the_store_of_routers(redis_server: RedisServer) -> None:
-    in_store = ("--store", redis_server.url)
-    key = cli("keys", "create", "acme", *in_store).stdout.strip()
-    [shown] = json.loads(cli("keys", "list", *in_store, "-o", "json").stdout)
-    assert (shown["id"], shown["tenant"]) == (id_of(key), "acme")
-    assert (
-        json.loads(cli("keys", "list", *in_store, "--store-namespace", "b", "-o", "json").stdout)
-        == []
-    )
-    assert cli("keys", "revoke", id_of(key), *in_store).returncode == 0
-    assert cli("keys", "revoke", id_of(key), *in_store).returncode == 1
+    key = cli("keys", "create", "acme", "--store", redis_server.url).stdout.strip()
+    place = key_place(None, redis_server.url, NAMESPACE)
+    [record] = place.read().values()
+    assert (record.id, record.digest, record.tenant) == (id_of(key), digest_of(key), "acme")
+    assert key_place(None, redis_server.url, "another").read() == {}
+    assert place.remove(record.id) == record
+    assert place.remove(record.id) is None and place.read() == {}
 
 
 def test_a_store_that_is_not_there_is_named_without_its_password() -> None:
-    done = cli("keys", "list", "--store", "redis://:s3cret@127.0.0.1:1")
-    assert done.returncode == 2 and "redis://127.0.0.1:1/0" in done.stderr
-    assert "s3cret" not in done.stderr
-    assert "--file PATH" in cli("keys", "list").stderr
+    with pytest.raises(ConfigError) as refused:
+        key_place(None, "redis://:s3cret@127.0.0.1:1", NAMESPACE).read()
+    assert "redis://127.0.0.1:1/0" in refused.value.message
+    assert "s3cret" not in refused.value.message
+
+
+def test_who_names_neither_a_file_nor_a_store_is_told_of_both() -> None:
+    with pytest.raises(ConfigError, match="--file PATH, or --store"):
+        key_place(None, None, NAMESPACE)
