@@ -17,7 +17,7 @@ from router.store.shared_store import SharedStore
 NAMES = StoreNames("tests", "tiny")
 PATIENT = Patience(call_s=10, stall_s=20, connect_s=20, first_retry_s=0.01, longest_retry_s=0.01)
 """For what does not test time: a busy machine is never taken for a lost store."""
-STRICT = Patience(call_s=0.1, stall_s=0.3, connect_s=1, first_retry_s=0.01, longest_retry_s=0.05)
+STRICT = Patience(call_s=0.5, stall_s=1, connect_s=1, first_retry_s=0.01, longest_retry_s=0.05)
 """For a store that is lost within the test."""
 LIMIT_S = 60.0
 

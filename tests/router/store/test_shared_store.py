@@ -16,7 +16,7 @@ from router.store.errors import StoreAway
 from router.store.script import StoreScript
 from router.store.shared_store import SharedStore
 from tests.redis_server import RedisServer
-from tests.router.store.stores import STRICT, new_store, running, until
+from tests.router.store.stores import PATIENT, STRICT, new_store, running, until
 
 
 async def test_replies_come_to_whoever_asked(redis_server: RedisServer) -> None:
@@ -92,7 +92,7 @@ async def full(redis: RedisServer) -> AsyncIterator[None]:
 async def test_calls_end_when_the_store_is_lost_and_are_answered_when_it_is_back(
     redis_server: RedisServer, fault
 ) -> None:
-    store = new_store(redis_server.url, STRICT)
+    store = new_store(redis_server.url, STRICT if fault is stalled else PATIENT)
     changes: list[bool] = []
     store.watch(changes.append)
     async with running(store):
