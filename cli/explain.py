@@ -18,22 +18,28 @@ from protos import router_admin_pb2
 ROUTER_TIMEOUT_S = 5.0
 
 
-def explain_request(address: str, request_id: str, *, output: str) -> ExitCode:
-    """UNREACHABLE without a router; FAILED when it has no decision under that id."""
-    try:
-        decisions = asyncio.run(_ask(GrpcDialer(operators_token()), address, request_id))
-    except SplitserveError as failure:
-        complain(
-            f"the router does not answer at {address}: {failure.message}",
-            remedy="name it with --grpc HOST:PORT",
-        )
+_Answer = list[router_admin_pb2.Decision] | SplitserveError
+"""Of one router: what it has of a request, or why it says nothing."""
+
+
+def explain_request(addresses: str, request_id: str, *, output: str) -> ExitCode:
+    """`addresses`: of one router or several, between commas, which are asked side by side.
+
+    UNREACHABLE when none answers; FAILED when none has a decision under that id.
+    """
+    routers = [address.strip() for address in addresses.split(",")]
+    answers = dict(zip(routers, asyncio.run(_ask_all(routers, request_id)), strict=True))
+    for router, answer in answers.items():
+        if isinstance(answer, SplitserveError):
+            complain(
+                f"the router does not answer at {router}: {answer.message}",
+                remedy="name it with --grpc HOST:PORT",
+            )
+    found = {router: said for router, said in answers.items() if isinstance(said, list)}
+    if not found:
         return ExitCode.UNREACHABLE
-    if output == "json":
-        print_json([fields_of(decision) for decision in decisions])
-    else:
-        text = "\n\n".join(table_of(decision) for decision in decisions)
-        print(shown(text, sys.stdout), end="\n" * bool(decisions))
-    if not decisions:
+    _show(found, output=output)
+    if not any(found.values()):
         complain(
             f"the router has no decision for request {request_id!r}: it was never routed, or is "
             "too long ago",
@@ -43,10 +49,32 @@ def explain_request(address: str, request_id: str, *, output: str) -> ExitCode:
     return ExitCode.OK
 
 
-async def _ask(dialer: Dialer, address: str, request_id: str) -> list[router_admin_pb2.Decision]:
+def _show(found: dict[str, list[router_admin_pb2.Decision]], *, output: str) -> None:
+    """With the router's address where several were asked."""
+    several = len(found) > 1
+    told = [(router, decision) for router, said in found.items() for decision in said]
+    if output == "json":
+        print_json([_named(router, several) | fields_of(decision) for router, decision in told])
+        return
+    texts = [f"at {router}\n" * several + table_of(decision) for router, decision in told]
+    print(shown("\n\n".join(texts), sys.stdout), end="\n" * bool(texts))
+
+
+def _named(router: str, several: bool) -> dict[str, object]:
+    return {"router": router} if several else {}
+
+
+async def _ask_all(routers: list[str], request_id: str) -> list[_Answer]:
+    dialer = GrpcDialer(operators_token())
+    return await asyncio.gather(*(_ask(dialer, router, request_id) for router in routers))
+
+
+async def _ask(dialer: Dialer, address: str, request_id: str) -> _Answer:
     request = router_admin_pb2.ExplainRequest(request_id=request_id)
     link = dialer.operator(address)
     try:
         return list((await link.explain(request, timeout_s=ROUTER_TIMEOUT_S)).decisions)
+    except SplitserveError as failure:
+        return failure
     finally:
         await link.close()

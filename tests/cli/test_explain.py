@@ -116,3 +116,21 @@ def test_no_router_is_exit_code_3_with_what_to_do() -> None:
     done = cli("explain", "mine", "--grpc", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (3, "")
     assert "127.0.0.1:1" in done.stderr and "--grpc" in done.stderr
+
+
+def test_several_routers_are_asked_side_by_side_and_each_decision_names_its_own(
+    address: str,
+) -> None:
+    with running_router() as other:
+        done = cli("explain", "mine", "--grpc", f"{address}, {other},127.0.0.1:1")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("at ")] == [f"at {address}", f"at {other}"]
+    assert lines[1].startswith("mine-0123456789ab")
+    assert "does not answer at 127.0.0.1:1" in done.stderr
+
+
+def test_as_json_a_decision_of_one_of_several_routers_has_its_address(address: str) -> None:
+    with running_router() as other:
+        done = cli("explain", "mine", "--grpc", f"{address},{other}", "--output", "json")
+    assert [item["router"] for item in json.loads(done.stdout)] == [address, other]
