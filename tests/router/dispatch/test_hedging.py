@@ -168,7 +168,7 @@ async def test_who_gives_way_leaves_both_and_comes_again_by_a_third_name() -> No
         asking = asyncio.create_task(collect(late.plane, quick))
         await until(lambda: (late.first.cancelled, late.second.cancelled) == (["r1"], ["r1~2"]))
         submitted = late.first.submitted, late.second.submitted
-        await until(lambda: sum(map(len, submitted)) == 3)
+        await until(lambda: sum(map(len, submitted)) >= 3)  # or 4: it may be late as well
         for worker in (late.first, late.second):
             say(worker, "quick")
         await asking
