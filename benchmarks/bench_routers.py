@@ -1,6 +1,6 @@
 """Three routers before two prefill and two decode workers: is anything lost beside one router?
 
-    python -m benchmarks.bench_routers [--conversations 8] [--turns 5]
+    python -m benchmarks.bench_routers [--conversations 8] [--turns 5] [--rounds 3]
 
 The same conversations of several turns, each time with nothing cached: all at one router, and each
 turn at a router that is drawn, as behind a load balancer (in turns, the median of the rounds); then
@@ -68,22 +68,26 @@ class Bench:
 Disturbance = Callable[[], None]
 
 
-async def compared(bench: Bench, fleet: RouterFleet) -> tuple[Answers, Answers, list[float]]:
+async def compared(
+    bench: Bench, fleet: RouterFleet, num_rounds: int
+) -> tuple[Answers, Answers, list[float]]:
     """One router and three in turns. Of the last round both; by how many points the hit rate of
     three was lower, of each round."""
     lost_points = []
-    for number in range(NUM_ROUNDS):
+    for number in range(num_rounds):
         one = await bench.asked(f"one router, {number}", fleet.routers[:1])
         three = await bench.asked(f"three routers, {number}", fleet.routers)
         lost_points.append(one.hit_rate - three.hit_rate)
     return one, three, lost_points
 
 
-async def measure(bench: Bench, fleet: RouterFleet) -> tuple[list[Row], dict[str, object]]:
+async def measure(
+    bench: Bench, fleet: RouterFleet, num_rounds: int
+) -> tuple[list[Row], dict[str, object]]:
     """All runs, one after the other."""
     *two, third = fleet.routers
     await bench.asked("nothing measured", fleet.routers)  # all routers have seen what workers do
-    one, three, lost_points = await compared(bench, fleet)
+    one, three, lost_points = await compared(bench, fleet, num_rounds)
     without = await bench.disturbed("Redis killed", fleet.routers, fleet.redis_process.kill)
     fleet.redis_process.wait()
     fleet.redis_process = fleet.redis.start()
@@ -122,11 +126,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=8)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     with router_fleet(NUM_ROUTERS, NUM_PREFILL, NUM_DECODE) as fleet:
         bench = Bench(fleet, options.conversations, options.turns)
-        rows, details = asyncio.run(measure(bench, fleet))
+        rows, details = asyncio.run(measure(bench, fleet, options.rounds))
     print_table("three routers, two prefill and two decode workers", rows)
     write_json(options.json, "routers", rows, details)
     return exit_code(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.deadline import Clock
+from cluster.deadline import Clock, Sleep
 from cluster.dial.dialer import Dialer, MembershipLink, SessionLink
 from cluster.errors import SplitserveError, WorkerLost
 from cluster.wire import identity_to_wire
@@ -58,6 +58,12 @@ class ScriptedRouter(MembershipLink):
 
     def __init__(self, beat_interval_s: float, clock: Clock) -> None:
         self.is_there = False
+        self.sleep: Sleep | None = None
+        """Of a router that stands still: calls end at their limits."""
+        self.knows_nobody = False
+        """It was started anew: whoever beats has to join again."""
+        self.draining: list[bool] = []
+        """By beat: what the worker says."""
         self.refuses_with: SplitserveError | None = None
         self.asked_s: list[float] = []
         self.members: list[membership_pb2.Member] = []
@@ -69,26 +75,33 @@ class ScriptedRouter(MembershipLink):
         self, request: membership_pb2.JoinRequest, *, timeout_s: float
     ) -> membership_pb2.JoinResponse:
         self.asked_s.append(self._clock())
-        if not self.is_there:
-            raise WorkerLost("connection refused")
+        await self._answers(timeout_s)
         if self.refuses_with is not None:
             raise self.refuses_with
         self.members.append(request.member)
+        self.knows_nobody = False
         return membership_pb2.JoinResponse(beat_interval_s=self._beat_interval_s)
 
     async def beat(
         self, request: membership_pb2.BeatRequest, *, timeout_s: float
     ) -> membership_pb2.BeatResponse:
-        if not self.is_there:
-            raise WorkerLost("connection refused")
+        await self._answers(timeout_s)
         self.num_beats += 1
-        return membership_pb2.BeatResponse(known=True)
+        self.draining.append(request.draining)
+        return membership_pb2.BeatResponse(known=not self.knows_nobody)
 
     async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
         """It goes."""
+        await self._answers(timeout_s)
 
     async def close(self) -> None:
         """Nothing was open."""
+
+    async def _answers(self, timeout_s: float) -> None:
+        if self.sleep is not None:
+            await self.sleep(timeout_s)
+        if not self.is_there or self.sleep is not None:
+            raise WorkerLost("connection refused")
 
 
 class ScriptedDialer(Dialer):

@@ -84,7 +84,7 @@ class FleetPlane:
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
         self.metrics.watch_states(self._standings)
-        self.circle = None if circle is None else self._new_circle(circle)
+        self.circle = None if circle is None else self._new_circle(circle, estimates)
         admission = self._new_admission(options, world)
         self.degradation = Degradation(steps_of(options.degrade or ""), world.clock)
         retries = RetryBudget(lambda: admission.num_running, world.clock)
@@ -194,8 +194,8 @@ class FleetPlane:
             degradation=self.degradation,
         )
 
-    def _new_circle(self, place: CirclePlace) -> Circle:
-        circle = Circle(place, self.fleet, self._index, self._followers, self._world)
+    def _new_circle(self, place: CirclePlace, estimates: Estimates) -> Circle:
+        circle = Circle(place, self.fleet, self._index, self._followers, estimates, self._world)
         metrics = CircleMetrics(self.metrics.registry)
         metrics.watch_routers(lambda: circle.num_alive, lambda: len(circle.disagreeing))
         metrics.watch_digests(lambda: circle.index_digest, lambda: circle.load_digest)

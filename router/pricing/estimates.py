@@ -8,7 +8,9 @@ last measurement is a minute old, so that a bad minute is not believed for ever.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import WorkerKey
@@ -23,6 +25,15 @@ DEFAULT_COMPLETION_TOKENS = 256.0
 """Of one choice, before any answer is complete."""
 _COMPLETION_STEP = 0.05
 """How far one answer moves the expected length: some twenty answers count."""
+MAX_TOLD = 8
+"""Values of a kind that one router tells the others."""
+
+
+class Rests(msgspec.Struct, frozen=True, array_like=True):
+    """What requests took beside compute and bytes, by pairs of workers and by one alone."""
+
+    pair_ms: list[float] = []
+    local_ms: list[float] = []
 
 
 class Estimates:
@@ -44,6 +55,16 @@ class Estimates:
         if pair is None:
             return DEFAULT_HANDOFF_MS
         return max(0.0, pair - (self._rest_local.median() or 0.0))
+
+    def rests(self) -> Rests:
+        """What this router has measured lately, for the others of its fleet."""
+        pair, local = self._rest_pair.own(), self._rest_local.own()
+        return Rests(pair[-MAX_TOLD:], local[-MAX_TOLD:])
+
+    def hear(self, told: Sequence[Rests]) -> None:
+        """What the others have: of many routers each measures little. All of it, each time."""
+        self._rest_pair.told = [value for rests in told for value in rests.pair_ms]
+        self._rest_local.told = [value for rests in told for value in rests.local_ms]
 
     @property
     def kv_bytes_per_s(self) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 BELIEVED_S = 60.0
 MIN_VALUES = 3
@@ -18,6 +18,8 @@ class RecentValues:
         self._clock = clock
         self._values: deque[tuple[float, float, float]] = deque(maxlen=MAX_VALUES)
         """(when, value, weight)"""
+        self.told: Sequence[float] = ()
+        """Values that others have measured, and believe now."""
 
     def add(self, value: float, weight: float = 1.0) -> None:
         """One measurement."""
@@ -28,9 +30,13 @@ class RecentValues:
         oldest = self._clock() - BELIEVED_S
         return [(value, weight) for at_s, value, weight in self._values if at_s >= oldest]
 
+    def own(self) -> list[float]:
+        """Those that are still believed, without their weights."""
+        return [value for value, _ in self.recent()]
+
     def median(self) -> float | None:
-        """None while there are fewer than MIN_VALUES."""
-        values = [value for value, _ in self.recent()]
+        """Of these and of what was told; None while there are fewer than MIN_VALUES."""
+        values = [*self.own(), *self.told]
         return statistics.median(values) if len(values) >= MIN_VALUES else None
 
     def ratio(self) -> float | None:

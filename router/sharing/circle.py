@@ -13,6 +13,7 @@ from router.fairness.served_tokens import ServedTokens
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
+from router.pricing.estimates import Estimates
 from router.sharing.agreement import Pair
 from router.sharing.fleet_words import FleetWords
 from router.sharing.others import OtherRouters
@@ -45,11 +46,12 @@ class Circle:
         fleet: Fleet,
         index: PrefixIndex,
         followers: EventFollowers,
+        estimates: Estimates,
         world: World,
     ) -> None:
         self.name = place.name
         self._others = OtherRouters()
-        self._view = FleetWords(fleet, index, followers, self._others, world.clock)
+        self._view = FleetWords(fleet, index, followers, self._others, estimates, world.clock)
         names, clock = place.store.names, world.clock
         view, others = self._view, self._others
         words = RouterWords(place.name, view.packed, others, names, clock, view.take_in)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from zlib import crc32
 
 from cluster.deadline import Clock
@@ -12,15 +13,18 @@ from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.index.prefix_index import PrefixIndex
+from router.index.worker_slots import DIGESTS
+from router.pricing.estimates import Estimates
 from router.sharing.agreement import Agreement
 from router.sharing.others import OtherRouters
 from router.sharing.word import VERSION, CacheMark, RouterWord, WorkerWord, packed_word
 
+DIGEST_EVERY_S = 1.0
 _log = get_logger("router.sharing")
 
 
 class FleetWords:
-    """Keeps `FleetMember.elsewhere`; all else is asked."""
+    """Keeps `FleetMember.elsewhere` and what `Estimates` was told; all else is asked."""
 
     def __init__(
         self,
@@ -28,19 +32,23 @@ class FleetWords:
         index: PrefixIndex,
         followers: EventFollowers,
         others: OtherRouters,
+        estimates: Estimates,
         clock: Clock,
     ) -> None:
         self._fleet = fleet
         self._index = index
         self._followers = followers
         self._others = others
+        self._estimates = estimates
         self._clock = clock
+        self._digest = 0
+        self._digest_until_s = -inf
         self.agreement = Agreement()
 
     def own_word(self) -> RouterWord:
         """What this router says now."""
         words = [self._word_of(item) for item in self._fleet.members]
-        return RouterWord(VERSION, words, digest_of(self._all_requests()))
+        return RouterWord(VERSION, words, self._load_digest(), self._estimates.rests())
 
     def packed(self) -> bytes:
         """It, for the others."""
@@ -52,6 +60,7 @@ class FleetWords:
         """What others have said has changed, or may have."""
         for item in self._fleet.members:
             item.elsewhere = self._others.given_to(item.key, item.given)
+        self._estimates.hear([word.rests for _, word in self._others.router_words()])
         for name, worker in self.agreement.compare(self._others.words(), self._clock()):
             _log.warning(
                 "another router believes something else of a worker's cache",
@@ -75,13 +84,20 @@ class FleetWords:
         digest, num_blocks = self._index.digest_of(worker), self._index.num_blocks_of(worker)
         return CacheMark(position, digest, num_blocks)
 
-    def _all_requests(self) -> set[tuple[WorkerKey, str]]:
-        own = {(i.key, request_id) for i in self._fleet.members for request_id in i.given}
-        words = (word for _, word in self._others.words())
-        return own | {(word.key, request_id) for word in words for request_id in word.requests}
+    def _load_digest(self) -> int:
+        """Of all requests that any router has given any worker: as of the last second, for of
+        some thousands it takes a millisecond."""
+        now_s = self._clock()
+        if now_s >= self._digest_until_s:
+            self._digest_until_s = now_s + DIGEST_EVERY_S
+            ids: dict[WorkerKey, set[str]] = {i.key: set(i.given) for i in self._fleet.members}
+            for _, word in self._others.words():
+                ids.setdefault(word.key, set()).update(word.requests)
+            self._digest = sum(digest_of(key, names) for key, names in ids.items()) % DIGESTS
+        return self._digest
 
 
-def digest_of(requests: Iterable[tuple[WorkerKey, str]]) -> int:
+def digest_of(worker: WorkerKey, request_ids: Iterable[str]) -> int:
     """The same in whatever order they come."""
-    texts = (f"{key.worker_id} {key.incarnation} {name}" for key, name in requests)
-    return sum(crc32(text.encode()) for text in texts)
+    of_worker = crc32(f"{worker.worker_id} {worker.incarnation}".encode())
+    return of_worker * sum(map(crc32, map(str.encode, request_ids))) % DIGESTS

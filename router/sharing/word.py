@@ -12,6 +12,7 @@ import msgspec
 from cluster.identity import WorkerKey
 from router.fleet.request_share import RequestShare
 from router.index.worker_slots import DIGESTS
+from router.pricing.estimates import Rests
 
 VERSION = 1
 """Words of another one are passed over: their routers are seen, and what they say is not."""
@@ -52,6 +53,8 @@ class RouterWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     workers: list[WorkerWord]
     load_digest: int = 0
     """Of all requests that any router has given any worker, as far as this one knows."""
+    rests: Rests = Rests()
+    """From which routers tell what a handoff costs."""
 
     @property
     def num_requests(self) -> int:

@@ -17,7 +17,7 @@ from cluster.membership.reach import RouterPlace
 from cluster.rpc import open_channel
 from cluster.world import World
 from tests.scripted_dialer import ScriptedDialer, ScriptedRouter
-from tests.virtual_time import VirtualTime
+from tests.virtual_time import VirtualTime, settle
 from tests.worker.test_worker_process import SERVING, health
 from tests.worker.worker_bench import noting_router, options_for, running_worker
 from worker.router_names import LOOK_EVERY_S
@@ -64,6 +64,45 @@ async def test_one_that_is_away_is_asked_again_and_the_others_hear_of_it_as_befo
         routers[1].is_there = True
         await time.advance(2 * LAST_RETRY_S)
         assert len(routers[1].members) == 1
+
+
+async def test_one_that_stands_still_takes_no_beat_from_the_others() -> None:
+    async with worker_of_three() as (time, routers, _):
+        await time.advance(1.0)
+        routers[1].sleep = time.sleep
+        before = [router.num_beats for router in routers]
+        await time.advance(10.0)
+        num_beats = [router.num_beats - n for router, n in zip(routers, before, strict=True)]
+        assert num_beats[0] >= 19 and num_beats[2] >= 19
+        assert num_beats[1] <= 1
+        routers[1].sleep = None
+        await time.advance(2 * LAST_RETRY_S)
+        assert routers[1].num_beats > before[1] + 1
+
+
+async def test_one_that_died_and_came_back_without_memory_is_joined_again() -> None:
+    async with worker_of_three() as (time, routers, _):
+        await time.advance(1.0)
+        routers[2].is_there = False
+        await time.advance(5.0)
+        routers[2].is_there, routers[2].knows_nobody = True, True
+        await time.advance(2 * LAST_RETRY_S)
+        assert [len(router.members) for router in routers] == [1, 1, 2]
+        assert {member.incarnation for member in routers[2].members} == {
+            routers[0].members[0].incarnation
+        }
+
+
+async def test_each_is_told_at_once_that_it_drains() -> None:
+    async with worker_of_three() as (time, routers, _):
+        await time.advance(1.0)
+        assert not any(any(router.draining) for router in routers)
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):
+            await settle()  # by no beat that was due: time stands
+            if all(router.draining[-1] for router in routers):
+                break
+        assert [router.draining[-1] for router in routers] == [True] * 3
 
 
 async def test_it_is_ready_as_long_as_one_of_them_takes_it() -> None:

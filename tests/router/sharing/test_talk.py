@@ -10,11 +10,14 @@ from structlog.testing import capture_logs
 from cluster.block_hash import chain_names, pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.config import RouterOptions
+from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.fleet.event_followers import EventFollowers
+from router.pricing.estimates import DEFAULT_HANDOFF_MS
+from router.pricing.recent_values import BELIEVED_S
 from router.sharing.agreement import LASTING_S
 from router.sharing.circle import Circle, CirclePlace
 from router.sharing.others import LEASE_S, SILENT_S
@@ -229,3 +232,20 @@ async def test_a_router_that_believes_something_else_of_a_cache_is_named(
     assert {line["router"] for line in logs if line["log_level"] == "warning"} == {"a", "b"}
     metrics = first.registry
     assert metrics.get_sample_value("splitserve_router_disagreements") == 1.0
+
+
+async def test_routers_know_together_what_a_handoff_costs() -> None:
+    """One measurement of each would be too few for any of them."""
+    routers = Routers("a", "b", "c")
+    estimates = [circle_of(plane)._view._estimates for plane in routers.planes]
+    used = Usage(prompt_tokens=100, completion_tokens=10, cached_tokens=0)
+    decode = WorkerKey("decode-1", "i1")
+    for each, took_ms in zip(estimates, (200.0, 250.0, 300.0), strict=True):
+        timing = Timing(prefill_ms=50.0, decode_ms=took_ms)
+        each.finished(used, timing, decode=decode, prefill=PREFILL.key)
+    assert {each.handoff_ms for each in estimates} == {DEFAULT_HANDOFF_MS}
+    await routers.tick()
+    assert {each.handoff_ms for each in estimates} == {250.0}
+    routers.clock.advance(BELIEVED_S + 1)
+    await routers.tick()
+    assert {each.handoff_ms for each in estimates} == {DEFAULT_HANDOFF_MS}
