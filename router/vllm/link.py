@@ -9,9 +9,10 @@ answer a look keeps the requests that it answers still.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
-from cluster.errors import InvalidRequest, WorkerLost
+from cluster.errors import InvalidRequest, SplitserveError, WorkerLost
 from cluster.process.background import Background, nothing_needed
 from cluster.world import World
 from protos import worker_pb2
@@ -77,7 +78,9 @@ class VllmLink:
             max_prompt_tokens=max_prompt_tokens,
             on_finish=lambda choice: exchange.finish(choice),
             on_close=partial(self._drop, request_id),
-            listener=listener,
+            listener=replace(
+                listener, on_end=lambda error: self._ended(request_id, listener, error)
+            ),
             unread=self._unread,
             wakes=self._wakes,
             clock=self._world.clock,
@@ -85,7 +88,6 @@ class VllmLink:
         exchange = self._exchange(submit, stream)
         task = self._background.once(f"vLLM request {request_id}", exchange.run())
         self._running[request_id] = stream, task
-        task.add_done_callback(lambda done: self._forget(request_id, done))
         return stream
 
     async def close(self, reason: str) -> None:
@@ -111,7 +113,9 @@ class VllmLink:
         if (running := self._running.pop(request_id, None)) is not None:
             running[1].cancel()
 
-    def _forget(self, request_id: str, done: asyncio.Task[None]) -> None:
-        running = self._running.get(request_id)
-        if running is not None and running[1] is done:
-            del self._running[request_id]
+    def _ended(
+        self, request_id: str, listener: StreamListener, error: SplitserveError | None
+    ) -> None:
+        """Its id is free again; the rest of its task is a moment's."""
+        self._running.pop(request_id, None)
+        listener.on_end(error)

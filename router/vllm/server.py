@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
+from cluster.logs import get_logger
 from cluster.membership.member import Member
 from router.engine_events.source import EngineEventSource
 from router.vllm.server_address import VllmAddress
@@ -12,6 +15,8 @@ from router.vllm.wire import VllmWire, check
 
 NUMBERS_TIMEOUT_S = 2.0
 """For its page of metrics: 50 KB, which a busy server makes between two steps."""
+
+_log = get_logger("vllm")
 
 
 class VllmServer:
@@ -28,6 +33,7 @@ class VllmServer:
         """As of the last look."""
         self.num_asked = 0
         """Requests of this router that it has now."""
+        self._num_doubts = 0
 
     @property
     def name(self) -> str:
@@ -38,6 +44,25 @@ class VllmServer:
     def model(self) -> str:
         """As it calls what it serves."""
         return self.member.model if self.member is not None else ""
+
+    def salt_of(self, cache_root: bytes) -> str:
+        """What keeps the blocks below that root apart from others in its cache: the root in
+        hexadecimal digits, until what it has cached cannot be believed any more."""
+        if not self._num_doubts:
+            return cache_root.hex()
+        key = b"%d" % self._num_doubts
+        return blake2b(cache_root, key=key, digest_size=len(cache_root)).hexdigest()
+
+    def doubt_cache(self) -> None:
+        """It may have cached blocks that it read too late, under the names of the right ones, and
+        cannot be told to drop them: from now on no request finds anything that it has by now."""
+        self._num_doubts += 1
+        _log.error(
+            "a vLLM decode server may have read blocks after their lease, and have cached them; "
+            "nothing that it has cached is used any more, and its KV events are of no use until "
+            "it is restarted",
+            worker_id=self.name,
+        )
 
     def is_process(self, key: WorkerKey) -> bool:
         """True when that process answers here."""

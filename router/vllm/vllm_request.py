@@ -85,7 +85,7 @@ class VllmRequest:
     async def _answered(self) -> None:
         if self._server.member is None:
             raise WorkerLost("is not there any more")
-        body = completion_body(self._submit, self._server.model)
+        body = completion_body(self._submit, self._server.model) | self._salt()
         prefill_ms, handoff = await self._handoff(body)
         parameters = None if handoff is None else handoff.take()
         if handoff is None or parameters is None:
@@ -93,7 +93,7 @@ class VllmRequest:
             return
         failed = not await self._tried(decode_body(body, parameters), handoff, prefill_ms)
         if failed:
-            await self._relayed(body, None, 0.0)
+            await self._relayed(body | self._salt(), None, 0.0)
         self._note_handoff(failed=failed)
 
     async def _handoff(self, body: dict[str, Any]) -> tuple[float, KeptBlocks | None]:
@@ -122,7 +122,18 @@ class VllmRequest:
                 reason=error.message,
             )
             return False
+        finally:
+            if not (self._relay is not None and self._relay.has_begun):
+                self._doubt(handoff)
         return True
+
+    def _doubt(self, kept: KeptBlocks) -> None:
+        """Nothing was relayed: whether the blocks were read, and when, nobody knows."""
+        if kept.belief is not Belief.GOOD:
+            self._server.doubt_cache()
+
+    def _salt(self) -> dict[str, str]:
+        return {"cache_salt": self._server.salt_of(self._submit.cache_root)}
 
     def _note_handoff(self, *, failed: bool) -> None:
         """A decode server that fails alone as well is at fault itself: then nothing is noted."""

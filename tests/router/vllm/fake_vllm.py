@@ -1,8 +1,9 @@
 """A vLLM server behind a VllmWire: a wrong text with a good status, where the real one gives one.
 
 What it computes is kept for a reader until its lease has passed. Then the blocks are the next
-request's, and who reads them late gets that one's answer. Its counter of late reads moves at once,
-or with `counts_late` never while a test looks: the real one's moves when it next works.
+request's, and who reads them late gets that one's answer. What it has read it caches, right or
+wrong. Its counter of late reads moves at once, or without `counts_late` never while a test looks:
+the real one's moves when it next works.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class FakeVllm:
     aborted: int = 0
     late_reads: int = 0
     is_closed: bool = False
+    _cached: dict[tuple[str, tuple[int, ...]], list[int]] = field(default_factory=dict)
+    """By salt and prompt: what its blocks hold."""
     _kept: dict[str, tuple[list[int], float]] = field(default_factory=dict)
 
     async def get(self, path: str, *, timeout_s: float) -> VllmAnswer:
@@ -149,7 +152,10 @@ class FakeVllm:
         if manners.says is not None:
             yield manners.says
             return
-        prompt = await self._prompt_of(body["prompt"], blocks)
+        name = body["cache_salt"], tuple(body["prompt"])
+        if name not in self._cached:
+            self._cached[name] = await self._prompt_of(body["prompt"], blocks)
+        prompt = self._cached[name]
         tokens = answer_to(prompt, body["max_tokens"])
         for place, token in enumerate(tokens):
             if place == manners.breaks_after:

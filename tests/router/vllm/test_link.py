@@ -70,6 +70,30 @@ async def test_blocks_that_were_read_after_their_lease_reach_no_client() -> None
 
 
 @virtually
+async def test_blocks_that_were_read_late_are_cached_and_found_by_nobody() -> None:
+    pair = Pair(lease_s=6.0)
+    pair.prefill.manners.lease_s, pair.decode.manners.door_s = 6.0, 7.0
+    await pair.answer()
+    pair.decode.manners.door_s = 0.0
+    assert (await pair.answer()).ids() == (await pair.answer(alone=True)).ids() == RIGHT
+    salts = [body["cache_salt"] for body in pair.decode.asked]
+    assert salts[0] != salts[1] == salts[2] == salts[3]
+
+
+@virtually
+async def test_a_client_that_leaves_before_a_late_read_is_told_of_takes_no_doubt_along() -> None:
+    pair = Pair(lease_s=6.0)
+    pair.prefill.manners.lease_s, pair.decode.manners.door_s = 6.0, 7.0
+    pair.decode.manners.token_s = 1.0
+    stream = pair.submit()
+    await asyncio.sleep(8.0)
+    stream.close()
+    await asyncio.sleep(0)
+    pair.decode.manners.door_s = 0.0
+    assert (await pair.answer(alone=True)).ids() == RIGHT
+
+
+@virtually
 async def test_a_lease_that_is_shorter_than_the_router_was_told_is_seen_by_the_counter() -> None:
     pair = Pair(lease_s=30.0)
     pair.prefill.manners.lease_s, pair.decode.manners.door_s = 6.0, 12.0

@@ -1,0 +1,165 @@
+"""The wire over a socket, to a server that answers byte by byte as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import ConfigError, InternalError, InvalidRequest, NotReady, WorkerLost
+from router.vllm.event_lines import DONE
+from router.vllm.http_wire import HttpWire, wires_with_key_of
+from router.vllm.server_address import VllmAddress
+from router.vllm.wire import check
+from tests.router.vllm import recorded
+
+Writes = Callable[[asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+class Raw:
+    """`asked` are requests as they came; `gone` is set when a client has broken off."""
+
+    def __init__(self, writes: Writes) -> None:
+        self.writes = writes
+        self.asked: list[bytes] = []
+        self.gone = asyncio.Event()
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+            await self.writes(writer)
+            while await reader.read(65_536):
+                pass
+        except ConnectionError:
+            pass  # the client has broken off, with something unread
+        self.gone.set()
+
+    async def close(self) -> None:
+        for writer in self._open:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@asynccontextmanager
+async def wired(writes: Writes, key: str | None = None) -> AsyncIterator[tuple[HttpWire, Raw]]:
+    raw = Raw(writes)
+    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    wire = HttpWire(f"http://127.0.0.1:{port}", "vllm-x", api_key=key)
+    try:
+        yield wire, raw
+    finally:
+        await wire.close()
+        server.close()
+        await server.wait_closed()
+        await raw.close()
+
+
+def answering(status: str, body: bytes) -> Writes:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n" % (status.encode(), len(body)))
+        writer.write(body)
+
+    return write
+
+
+def streaming(body: bytes, *, is_whole: bool = True) -> Writes:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(b"%x\r\n%s\r\n" % (len(body), body))
+        if is_whole:
+            writer.write(b"0\r\n\r\n")
+        else:
+            writer.write_eof()
+
+    return write
+
+
+async def events_of(wire: HttpWire) -> list[bytes]:
+    async with aclosing(wire.stream("/v1/completions", {"a": 1})) as pieces:
+        return [data async for events in pieces for data in events]
+
+
+async def test_a_stream_comes_as_it_was_recorded() -> None:
+    async with wired(streaming(recorded.STREAM), key="secret") as (wire, raw):
+        events = await events_of(wire)
+        assert len(events) == 4 and events[-1] == DONE
+        assert raw.asked[0].startswith(b"POST /v1/completions HTTP/1.1")
+        assert b"authorization: bearer secret" in raw.asked[0].lower()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ("400 Bad Request", InvalidRequest),
+        ("401 Unauthorized", InternalError),
+        ("404 Not Found", WorkerLost),
+        ("429 Too Many Requests", NotReady),
+        ("500 Internal Server Error", WorkerLost),
+        ("503 Service Unavailable", NotReady),
+    ],
+)
+async def test_a_status_is_an_error_of_ours_with_vllms_words(
+    status: str, error: type[Exception]
+) -> None:
+    async with wired(answering(status, recorded.REFUSED)) as (wire, _):
+        with pytest.raises(error, match="max_tokens=3000 cannot be greater"):
+            await events_of(wire)
+
+
+async def test_an_answer_that_breaks_off_is_a_worker_that_is_lost() -> None:
+    async with wired(streaming(recorded.STREAM[:200], is_whole=False)) as (wire, _):
+        with pytest.raises(WorkerLost, match="broke off"):
+            await events_of(wire)
+
+
+async def test_a_server_that_is_not_there_is_a_worker_that_is_lost() -> None:
+    wire = HttpWire("http://127.0.0.1:1", "vllm-x")
+    with pytest.raises(WorkerLost, match="cannot be reached"):
+        await wire.get("/health", timeout_s=5.0)
+    await wire.close()
+
+
+async def test_a_server_that_does_not_answer_is_given_up() -> None:
+    async def nothing(writer: asyncio.StreamWriter) -> None:
+        pass
+
+    async with wired(nothing) as (wire, _):
+        with pytest.raises(WorkerLost):
+            await wire.get("/metrics", timeout_s=0.05)
+
+
+async def test_whoever_goes_breaks_the_connection() -> None:
+    first = recorded.STREAM.partition(b"\n\n")[0] + b"\n\n"
+    async with wired(streaming(first, is_whole=False)) as (wire, raw):
+        async with aclosing(wire.stream("/v1/completions", {})) as pieces:
+            assert len(await anext(pieces)) == 1
+        async with asyncio.timeout(30):
+            await raw.gone.wait()
+
+
+async def test_a_good_answer_is_handed_on_whole() -> None:
+    async with wired(answering("200 OK", recorded.VERSION)) as (wire, _):
+        answer = check(await wire.get("/version", timeout_s=30.0), "vllm-x")
+        assert answer.body == recorded.VERSION
+
+
+async def test_a_key_is_read_from_its_file_and_a_file_without_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "key"
+    for unfit in (None, "", "two\nlines"):
+        if unfit is not None:
+            file.write_text(unfit)
+        with pytest.raises(ConfigError) as caught:
+            wires_with_key_of(str(file))
+        assert caught.value.param == "vllm_key_file"
+    file.write_text("secret\n")
+    await wires_with_key_of(str(file))(VllmAddress(url="http://a:1")).close()

@@ -1,0 +1,197 @@
+"""vLLM servers as members: found, looked at, and gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from cluster.generation import EngineLoad
+from cluster.identity import Role
+from cluster.kv_shape import KvShape
+from cluster.membership.member import Member
+from cluster.membership.memory import MemoryMembership
+from cluster.process.background import Background, nothing_needed
+from cluster.world import World
+from router.fleet.unread import UnreadBytes
+from router.fleet.worker_link import LinkEvents, WorkerLink
+from router.vllm.introduction import FrontedModel
+from router.vllm.server_address import VllmAddress, vllm_addresses
+from router.vllm.vllm_fleet import VllmFleet
+from tests.router.planes import member_of
+from tests.router.vllm.fake_vllm import FakeVllm
+from tests.router.vllm.test_link import virtually
+
+MODEL = FrontedModel(
+    weights_digest="aa",
+    tokenizer_digest="bb",
+    kv_shape=KvShape(num_layers=2, num_planes=2, num_kv_heads=1, head_dim=8),
+    encode=lambda text: [ord(letter) for letter in text],
+)
+BOTH = vllm_addresses("http://p:1,role=prefill,http://d:1,role=decode")
+
+
+class Lists:
+    """A Discovery whose list a test changes."""
+
+    def __init__(self, addresses: tuple[VllmAddress, ...]) -> None:
+        self._news: asyncio.Queue[tuple[VllmAddress, ...]] = asyncio.Queue()
+        self.tell(addresses)
+
+    def tell(self, addresses: tuple[VllmAddress, ...]) -> None:
+        self._news.put_nowait(addresses)
+
+    async def servers(self) -> AsyncGenerator[tuple[VllmAddress, ...], None]:
+        while True:
+            yield await self._news.get()
+
+
+class Watched:
+    """A vLLM fleet that looks every second, and the store that it joins."""
+
+    def __init__(self, fleet: VllmFleet, store: MemoryMembership, lists: Lists) -> None:
+        self.fleet, self.store, self.lists = fleet, store, lists
+        self.late_reads: list[int] = []
+        self.servers: dict[str, FakeVllm] = {}
+
+    def members(self) -> dict[str, Member]:
+        return {state.member.worker_id: state.member for state in self.store.members()}
+
+    def load_of(self, worker_id: str) -> EngineLoad:
+        return next(s.load for s in self.store.members() if s.member.worker_id == worker_id)
+
+    def link_to(self, worker_id: str) -> WorkerLink:
+        link = self.fleet.link(self.members()[worker_id], LinkEvents(), UnreadBytes())
+        assert link is not None
+        return link
+
+
+@asynccontextmanager
+async def watched(
+    addresses: tuple[VllmAddress, ...] = BOTH,
+    before: Callable[[FakeVllm], None] = lambda fake: None,
+) -> AsyncIterator[Watched]:
+    clock = asyncio.get_running_loop().time
+    background = Background(nothing_needed, clock=clock)
+    store, lists = MemoryMembership(3.0, clock=clock), Lists(addresses)
+
+    def open_wire(address: VllmAddress) -> FakeVllm:
+        fake = FakeVllm(clock, address.host_port)
+        before(fake)
+        seen.servers[address.worker_id] = fake
+        return fake
+
+    fleet = VllmFleet(
+        lists,
+        open_wire,
+        MODEL,
+        World(clock=clock),
+        background,
+        interval_s=1.0,
+        on_late_reads=lambda num: seen.late_reads.append(num),
+    )
+    seen = Watched(fleet, store, lists)
+    fleet.start(store)
+    await asyncio.sleep(0.5)
+    try:
+        yield seen
+    finally:
+        await fleet.close()
+        await background.close()
+    assert all(fake.is_closed for fake in seen.servers.values())
+
+
+@virtually
+async def test_servers_join_as_what_they_are() -> None:
+    async with watched() as seen:
+        prefill, decode = (seen.members()[name] for name in ("vllm-p:1", "vllm-d:1"))
+        assert (prefill.role, decode.role) == (Role.PREFILL, Role.DECODE)
+        assert prefill.pairing.key == decode.pairing.key and decode.version == "vLLM 0.32.0"
+        assert (decode.max_context_tokens, decode.pairing.block_size_tokens) == (2048, 16)
+        assert seen.load_of("vllm-d:1").free_blocks == 50
+
+
+@virtually
+async def test_servers_of_other_versions_and_aggregated_ones_pair_with_none() -> None:
+    async with watched((*BOTH, *vllm_addresses("http://a:1"))) as seen:
+        decode, both = (seen.members()[name].pairing for name in ("vllm-d:1", "vllm-a:1"))
+        assert decode.key != both.key
+        assert replace(decode, dtype="vllm-nixl-0.33.0").key != decode.key
+
+
+@virtually
+async def test_looks_are_beats_and_a_server_that_is_gone_is_not_heard() -> None:
+    async with watched() as seen:
+        await asyncio.sleep(10.0)
+        assert await seen.store.expire() == []
+        seen.servers["vllm-p:1"].manners.is_there = False
+        await asyncio.sleep(5.0)
+        assert [member.worker_id for member in await seen.store.expire()] == ["vllm-p:1"]
+        seen.servers["vllm-p:1"].manners.is_there = True
+        await asyncio.sleep(1.5)
+        assert set(seen.members()) == {"vllm-p:1", "vllm-d:1"}
+
+
+@virtually
+async def test_a_link_is_open_while_its_server_is_well() -> None:
+    async with watched() as seen:
+        link, manners = seen.link_to("vllm-d:1"), seen.servers["vllm-d:1"].manners
+        assert not link.is_open
+        await asyncio.sleep(1.0)
+        assert link.is_open
+        manners.is_well = False
+        await asyncio.sleep(1.0)
+        assert not link.is_open
+        manners.is_well = True
+        await asyncio.sleep(1.0)
+        assert link.is_open
+        await link.close("was closed by the test")
+
+
+@virtually
+async def test_a_server_that_was_restarted_is_another_process() -> None:
+    async with watched() as seen:
+        before = seen.members()["vllm-d:1"]
+        seen.servers["vllm-d:1"].manners.started_s += 60
+        await asyncio.sleep(1.0)
+        after = seen.members()["vllm-d:1"]
+        assert after.incarnation != before.incarnation
+        assert seen.fleet.link(before, LinkEvents(), UnreadBytes()) is None
+
+
+@virtually
+async def test_another_model_does_not_join() -> None:
+    def tokenizes_otherwise(fake: FakeVllm) -> None:
+        fake.manners.tokenizes = [1, 2, 3]
+
+    async with watched(before=tokenizes_otherwise) as seen:
+        await asyncio.sleep(5.0)
+        assert seen.members() == {}
+
+
+@virtually
+async def test_vllm_does_not_join_workers_of_our_own() -> None:
+    async with watched(()) as seen:
+        await seen.store.join(member_of(Role.DECODE, "ours"))
+        seen.lists.tell(BOTH)
+        await asyncio.sleep(2.0)
+        assert set(seen.members()) == {"ours"}
+
+
+@virtually
+async def test_a_server_that_is_listed_no_more_leaves() -> None:
+    async with watched() as seen:
+        seen.lists.tell(BOTH[:1])
+        await asyncio.sleep(0.5)
+        assert set(seen.members()) == {"vllm-p:1"} and seen.servers["vllm-d:1"].is_closed
+
+
+@virtually
+async def test_late_reads_are_counted_whoever_made_them() -> None:
+    async with watched() as seen:
+        await asyncio.sleep(2.0)
+        assert seen.late_reads == []
+        seen.servers["vllm-p:1"].late_reads = 3
+        await asyncio.sleep(2.0)
+        assert seen.late_reads == [3]
