@@ -176,7 +176,7 @@ class Admission:
             self._room.is_used()
             raise
         self._room.let_go(waiter.asked)
-        self._pace.granted()
+        self._pace.granted(self._num_running)
         waiter.place.set_result(lease)
         return True
 
@@ -189,7 +189,7 @@ class Admission:
     def _room_for(self, asked: Asked) -> HeldRoom | None:
         if self._num_running >= self._max_running:
             return None
-        return self._room.take(asked)
+        return self._room.take(asked, 1000 * self.wait_s)
 
     def _room_made_for(self, asked: Asked) -> HeldRoom | None:
         """Also by others who give way."""
@@ -213,7 +213,7 @@ class Admission:
         shares = self._line.shares_of(asked.priority.level)
         shares.came(asked.tenant)
         shares.served(asked.tenant)
-        self._pace.granted_at_once()
+        self._pace.granted_at_once(self._num_running)
         return self._lease(asked, hold)
 
     async def _wait(self, asked: Asked) -> AdmissionLease:

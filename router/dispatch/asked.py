@@ -16,8 +16,9 @@ from router.tenants.priority import Priority
 class Prospect(Protocol):
     """What would become of a request that waits. Looked into only where it has to."""
 
-    def is_local(self) -> bool:
-        """True where nobody but a decode worker would compute the prompt."""
+    def is_local(self, line_ms: float) -> bool:
+        """True where nobody but a decode worker would compute the prompt, if it waited so long
+        here for a prefill worker."""
         ...
 
     def cached_tokens(self, key: WorkerKey) -> int:

@@ -35,8 +35,8 @@ class Room(Protocol):
     free_in_s: float | None
     """After a no: when there may be room, if nothing is heard before."""
 
-    def take(self, asked: Asked) -> HeldRoom | None:
-        """A part of it; None: not now."""
+    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:
+        """A part of it; None: not now. `line_ms`: how long the line is."""
         ...
 
     def keep_for(self, asked: Asked) -> None:
@@ -64,7 +64,7 @@ class Unreserved:
     free_in_s: float | None = None
     num_spare: int | None = 0
 
-    def take(self, asked: Asked) -> HeldRoom:
+    def take(self, asked: Asked, line_ms: float) -> HeldRoom:
         """Holds nothing, wherever it moves."""
         return HeldRoom(NOTHING, None)
 
@@ -102,15 +102,16 @@ class FleetRoom:
         known = [num for num in seats if num is not None]
         return sum(known) if len(known) == len(seats) else None
 
-    def take(self, asked: Asked) -> HeldRoom | None:
+    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:
         """See Room. Where all rest, they are judged as if none did; where no decode worker is there
         it holds nothing: the request waits for one elsewhere."""
         self.free_in_s = None
         self.lacks = Lack.PLACES
         trusted = (item for item in self._decode if item.takes_work and item.cooldown.admits)
-        hold = self._part_of(trusted, asked)
+        hold = self._part_of(trusted, asked, line_ms)
         if hold is None and self.lacks is Lack.PLACES:  # nobody was there
-            hold = self._part_of((item for item in self._decode if item.takes_work), asked)
+            open_ones = (item for item in self._decode if item.takes_work)
+            hold = self._part_of(open_ones, asked, line_ms)
         if hold is None and self.lacks is Lack.PLACES:
             hold = self._granted(asked.need, None)
         return hold
@@ -130,21 +131,39 @@ class FleetRoom:
         """See Room."""
         self._num_granted -= 1
 
-    def _part_of(self, items: Iterable[FleetMember], asked: Asked) -> HeldRoom | None:
+    def _part_of(
+        self, items: Iterable[FleetMember], asked: Asked, line_ms: float
+    ) -> HeldRoom | None:
         """Of the first that has room; None: says what they lack, or nothing where none is there."""
-        need = asked.need
         for item in items:
-            if not item.room.has_seats(need):
-                self._lacks_at_least(Lack.SEATS)
+            cached_tokens = self._lets_in(item, asked)
+            if cached_tokens is None:
                 continue
-            if self._kept is not None and not self._kept.admits(asked, item):
-                self._lacks_at_least(Lack.KEPT)
-                continue
-            if item.room.has(need):
-                return self._in_turn(asked, item, 0)
+            has_turn = self._has_turn(asked)
+            if not has_turn and not self._may_be_local(asked, line_ms):
+                self.lacks = Lack.TURN
+                return None
+            if self._kept is not None:
+                self._kept.passed(item)
+            hold = self._granted(asked.need, item, cached_tokens)
+            hold.is_local = not has_turn
+            return hold
+        return None
+
+    def _lets_in(self, item: FleetMember, asked: Asked) -> int | None:
+        """Tokens of the prompt that a worker with room for the rest is counted on to have; None:
+        says what it lacks."""
+        need = asked.need
+        if not item.room.has_seats(need):
+            self._lacks_at_least(Lack.SEATS)
+        elif self._kept is not None and not self._kept.admits(asked, item):
+            self._lacks_at_least(Lack.KEPT)
+        elif item.room.has(need):
+            return 0
+        else:
             cached_tokens = asked.prospect.cached_tokens(item.key)
             if cached_tokens and item.room.has(need, cached_tokens):
-                return self._in_turn(asked, item, cached_tokens)
+                return cached_tokens
             self.lacks = Lack.BLOCKS
         return None
 
@@ -153,32 +172,41 @@ class FleetRoom:
         if self.lacks in (Lack.PLACES, Lack.SEATS):
             self.lacks = lack
 
-    def _in_turn(self, asked: Asked, item: FleetMember, cached_tokens: int) -> HeldRoom | None:
-        if not self._has_turn(asked):
-            self.lacks = Lack.TURN
-            return None
-        if self._kept is not None:
-            self._kept.passed(item)
-        return self._granted(asked.need, item, cached_tokens)
-
     def _granted(self, need: Need, item: FleetMember | None, cached_tokens: int = 0) -> HeldRoom:
         self._num_granted += 1
         return HeldRoom(need, None if item is None else item.room, cached_tokens)
 
     def _has_turn(self, asked: Asked) -> bool:
         """Each that is granted takes the turn of one worker that wants a prompt."""
-        computing = [item for item in self._prefill if not item.cooldown.is_resting]
+        num_free = self._num_free(self._computing or self._decode)
+        return num_free > self._num_granted or asked.prospect.is_local(0.0)
+
+    def _may_be_local(self, asked: Asked, line_ms: float) -> bool:
+        """True where no prefill worker has a turn for it, and waiting for one costs more than what
+        a decode worker, which has one, loses."""
+        if not line_ms or not self._computing:
+            return False
+        num_free = self._num_free([*self._computing, *self._decode])
+        return num_free > self._num_granted and asked.prospect.is_local(line_ms)
+
+    @property
+    def _computing(self) -> list[FleetMember]:
+        """Prefill workers that are trusted with prompts."""
+        return [item for item in self._prefill if not item.cooldown.is_resting]
+
+    def _num_free(self, items: list[FleetMember]) -> int:
+        """Workers that want a prompt, as far as it matters; else says when one does."""
         num_free, soonest_ms = 0, None
-        for item in computing or self._decode:
+        for item in items:
             free_ms = free_in_ms(item)
             if free_ms == 0.0:
                 num_free += 1
                 if num_free > self._num_granted:
-                    return True
+                    return num_free
             elif free_ms is not None and (soonest_ms is None or free_ms < soonest_ms):
                 soonest_ms = free_ms
         self.free_in_s = None if soonest_ms is None else soonest_ms / 1000
-        return asked.prospect.is_local()
+        return num_free
 
     def _look_up(self) -> None:
         self._decode = self._fleet.open(Role.DECODE)

@@ -10,6 +10,7 @@ from router.dispatch.routing import RoutingDesk
 from router.dispatch.stream import RoutedRequest
 from router.fleet.worker_room import Need
 from router.pricing.estimates import Estimates
+from router.pricing.policy import MARGIN
 from router.telemetry.decisions import Decision
 
 BELIEVED_S = 0.5
@@ -30,13 +31,19 @@ class Foresight:
         self._seen: Decision | None = None
         self._seen_s = 0.0
 
-    def is_local(self) -> bool:
+    def is_local(self, line_ms: float) -> bool:
         """See Prospect; also where nobody can: it is told so when it has its turn."""
         try:
             decision = self._decision()
         except (ContextTooLong, NoWorker):
             return True
-        return not decision.route.prefill and bool(decision.view.prefill)
+        route, view = decision.route, decision.view
+        if not route.prefill:
+            return bool(view.prefill)
+        if not line_ms or not view.allows_local_prefill:
+            return False
+        alone_ms = min(each.cost.total_ms for each in route.candidates if each.prefill is None)
+        return route.chosen.cost.total_ms + line_ms > alone_ms * (1 + MARGIN)
 
     def cached_tokens(self, key: WorkerKey) -> int:
         """See Prospect."""

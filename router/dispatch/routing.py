@@ -52,10 +52,11 @@ class RoutingDesk:
         Raises ContextTooLong when it fits in no decode worker, NoWorker when none takes it now.
         """
         decode = self._decode_members(request, excluded, hold)
-        reason = _why_alone(request)
-        view = self._view(
-            request, decode, [] if reason else self._prefill_members(request, excluded, hold)
-        )
+        reason = _why_alone(request, hold)
+        prefill = [] if reason else self._prefill_members(request, excluded, hold)
+        if hold is not None and not prefill:
+            decode = _in_turn(decode)
+        view = self._view(request, decode, prefill)
         route = choose_route(view)
         if reason is not None:
             route = replace(route, reason=reason)
@@ -170,11 +171,18 @@ class RoutingDesk:
         )
 
 
-def _why_alone(request: RoutedRequest) -> RouteReason | None:
+def _why_alone(request: RoutedRequest, hold: HeldRoom | None) -> RouteReason | None:
     """Why no prefill worker can have a part in it; None: one can."""
+    if hold is not None and hold.is_local:
+        return RouteReason.LINE_TOO_LONG
     if request.sampling.prompt_logprobs is not None:
         return RouteReason.PROMPT_LOGPROBS
     return RouteReason.SEVERAL_GO_ON if len(request.resume) > 1 else None
+
+
+def _in_turn(members: list[FleetMember]) -> list[FleetMember]:
+    """Those that want a prompt now, if there are any."""
+    return [item for item in members if free_in_ms(item) == 0.0] or members
 
 
 def _warm(members: list[FleetMember]) -> list[FleetMember]:

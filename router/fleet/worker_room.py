@@ -172,6 +172,7 @@ class HeldRoom:
         "_need",
         "_room",
         "answer_tokens",
+        "is_local",
         "prompt_tokens",
     )
 
@@ -186,6 +187,8 @@ class HeldRoom:
         """To be computed or read there, before the next token."""
         self.answer_tokens = 0
         """To be made, as last counted."""
+        self.is_local = False
+        """Its worker computes its prompt: no prefill worker had a turn for it."""
         self._enter(room, cached_tokens)
 
     @property
@@ -235,6 +238,7 @@ class HeldRoom:
     def move(self, room: WorkerRoom | None, cached_tokens: int = 0) -> None:
         """To the worker that gets the request, whether that has room or not; so many tokens of
         its prompt are there."""
+        self.is_local = False
         if room is self._room and cached_tokens == self._cached_tokens and not self._is_computed:
             return
         if self._room is not None:

@@ -137,6 +137,8 @@ class RouteReason(enum.StrEnum):
     LOCAL_CHEAPER = "local_cheaper"
     LOCAL_OFF = "local_off"
     """A decode worker alone would be cheaper, and may not compute prompts: see --degrade."""
+    LINE_TOO_LONG = "line_too_long"
+    """A pair would be cheaper, if the request did not wait in the router for a prefill worker."""
     NO_PREFILL_WORKER = "no_prefill_worker"
     NOT_PAIRED = "not_paired"
     PROMPT_LOGPROBS = "prompt_logprobs"

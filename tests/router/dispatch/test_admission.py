@@ -26,7 +26,7 @@ class Foretold:
     known: Outlook | None = None
     num_looks: int = 0
 
-    def is_local(self) -> bool:
+    def is_local(self, line_ms: float) -> bool:
         return False
 
     def cached_tokens(self, key: WorkerKey) -> int:

@@ -39,7 +39,7 @@ class Cached:
 
     num_tokens: int = 0
 
-    def is_local(self) -> bool:
+    def is_local(self, line_ms: float) -> bool:
         return False
 
     def cached_tokens(self, key: WorkerKey) -> int:

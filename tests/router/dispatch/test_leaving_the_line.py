@@ -26,10 +26,10 @@ class OneWorker(Unreserved):
         self.room = WorkerRoom(NUM_SEATS, 16)
         self.num_granted = 0
 
-    def take(self, asked: Asked) -> HeldRoom | None:  # type: ignore[override]
+    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:  # type: ignore[override]
         if not self.room.has(asked.need):
             return None
-        asked.prospect.is_local()
+        asked.prospect.is_local(line_ms)
         self.num_granted += 1
         return HeldRoom(asked.need, self.room)
 
@@ -40,7 +40,7 @@ class OneWorker(Unreserved):
 class Unknown:
     """A prospect of which nothing is known."""
 
-    def is_local(self) -> bool:
+    def is_local(self, line_ms: float) -> bool:
         return False
 
     def cached_tokens(self, key: WorkerKey) -> int:
@@ -53,7 +53,7 @@ class Unknown:
 class Broken(Unknown):
     """Whose route cannot be decided, by our fault."""
 
-    def is_local(self) -> bool:
+    def is_local(self, line_ms: float) -> bool:
         raise ValueError("no route")
 
 
