@@ -2,7 +2,7 @@
 the fleet can do.
 
 `python -m benchmarks.bench_overload [--seconds N] [--json PATH]`. A real router with API keys that
-reserves what workers can hold (--reserve-room), four workers that take their time
+reserves what workers can hold, four workers that take their time
 (benchmarks/paced_worker.py), clients over HTTP on connections of their own, at random moments.
 Capacity is what the workers' pace allows. Everything in real time; at least a minute of overload
 says something.
@@ -173,7 +173,7 @@ def _fleet(keys: Path) -> Iterator[int]:
     """The HTTP port of a router with its workers."""
     port, grpc_port = free_port(), free_port()
     router = ["-m", "cli", "router", "--port", str(port), "--grpc-port", str(grpc_port)]
-    commands = [[*router, "--api-keys", str(keys), "--reserve-room"]]
+    commands = [[*router, "--api-keys", str(keys)]]
     for at in range(NUM_WORKERS):
         worker = ["-m", "benchmarks.paced_worker", f"127.0.0.1:{grpc_port}", f"paced-{at}"]
         commands.append(worker)

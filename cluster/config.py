@@ -62,10 +62,12 @@ class RouterOptions:
         low=1,
         high=65_535,
     )
-    max_queued_requests: int = option(256, "requests waiting for a worker, at most", low=1)
+    max_queued_requests: int = option(
+        256, "requests that wait when --max-running-requests run, at most", low=1
+    )
     max_running_requests: int = option(1024, "requests dispatched at once, at most", low=1)
     reserve_room: bool = option(
-        False,
+        True,
         "requests wait in the router until workers have seats and KV blocks for them; off: they "
         "wait at the workers",
     )

@@ -241,7 +241,7 @@ class Admission:
         be itself, before anything is computed for it."""
         if newcomer.asked.bill is not None:
             return None
-        if self._line.num_waiting < self._max_queued or self._has_spare:
+        if not self._is_full:
             return None
         last = self._line.last(newcomer)
         if last is newcomer:
@@ -250,12 +250,10 @@ class Admission:
         return last
 
     @property
-    def _has_spare(self) -> bool:
-        """True where those above the limit wait for their turn alone, and not for seats."""
-        num_above = self._line.num_waiting - self._max_queued
-        num_places = self._max_running - self._num_running
-        num_seats = self._room.num_spare
-        return num_above < (num_places if num_seats is None else min(num_places, num_seats))
+    def _is_full(self) -> bool:
+        """Who waits for workers may have the places of those that do not run for that."""
+        num_free = self._max_running - self._num_running
+        return self._line.num_waiting >= self._max_queued + num_free
 
     def _turn_away(self, waiter: InLine) -> None:
         self._remove(waiter)

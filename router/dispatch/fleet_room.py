@@ -51,18 +51,12 @@ class Room(Protocol):
         """Once for each part: its request is at its workers, or goes nowhere."""
         ...
 
-    @property
-    def num_spare(self) -> int | None:
-        """Seats that nobody has; None: there is no end of them."""
-        ...
-
 
 class Unreserved:
     """A Room that has no end: requests wait at the workers."""
 
     lacks = Lack.PLACES
     free_in_s: float | None = None
-    num_spare: int | None = 0
 
     def take(self, asked: Asked, line_ms: float) -> HeldRoom:
         """Holds nothing, wherever it moves."""
@@ -94,13 +88,6 @@ class FleetRoom:
         self.lacks = Lack.PLACES
         self.free_in_s: float | None = None
         fleet.changes.watch(self._look_up)
-
-    @property
-    def num_spare(self) -> int | None:
-        """See Room."""
-        seats = [item.room.free_seats for item in self._decode]
-        known = [num for num in seats if num is not None]
-        return sum(known) if len(known) == len(seats) else None
 
     def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:
         """See Room. Where all rest, they are judged as if none did; where no decode worker is there

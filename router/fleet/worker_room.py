@@ -88,11 +88,6 @@ class WorkerRoom:
         """The parts of it that requests of this router have."""
         return frozenset(self._holds)
 
-    @property
-    def free_seats(self) -> int | None:
-        """Sequences that it would decode beside those there; None: it has not said how many."""
-        return max(0, self._max_seqs - self.held_seqs - self._others) if self._max_seqs else None
-
     def heard(self, load: EngineLoad) -> None:
         """Its word."""
         self._others = max(0, load.num_running + load.num_waiting - self.held_seqs)

@@ -229,13 +229,13 @@ async def test_a_worker_that_rests_is_full_all_the_same() -> None:
         assert len(await fleet.served()) == NUM_SEATS + 1
 
 
-async def test_who_waits_for_a_turn_while_there_are_seats_is_not_in_a_full_line() -> None:
-    async with workers(8, max_queued=4) as fleet:
+async def test_who_waits_for_workers_may_have_the_places_of_those_that_do_not_run() -> None:
+    async with workers(8, max_queued=4, max_running=20) as fleet:
         for item in fleet.items:
             item.state = replace(item.state, load=EngineLoad(prefill_token_ms=1.0))
             item.prompts.give(1000.0)
-        for number in range(9 * NUM_SEATS):
+        for number in range(30):
             await fleet.ask(f"r{number}", Need(1, 100, 10))
         refused = [fleet.asked[name].exception() for name in await fleet.served()]
         assert all(isinstance(error, QueueFull) for error in refused)
-        assert len(refused) == NUM_SEATS - 4
+        assert len(refused) == 30 - 20 - 4

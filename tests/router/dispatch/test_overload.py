@@ -31,8 +31,8 @@ def p95(values: list[float]) -> float:
     return sorted(values)[int(len(values) * 0.95)]
 
 
-async def victims(flood_per_s: float) -> list[Outcome]:
-    async with simulated_fleet(num_prefill=NUM_PREFILL, reserve_room=True) as fleet:
+async def victims(flood_per_s: float, num_prefill: int = NUM_PREFILL) -> list[Outcome]:
+    async with simulated_fleet(num_prefill=num_prefill) as fleet:
         await settle_in(fleet)
         asking = [fleet.ask_at_random("victim", 5.0, SECONDS)]
         if flood_per_s:
@@ -49,8 +49,34 @@ def test_a_flood_of_ten_to_one_with_a_thousand_salts_delays_its_victim_by_half_a
     assert p95(times[1]) <= 1.5 * p95(times[0])
 
 
+def test_a_flood_delays_its_victim_by_two_thirds_at_most_where_decode_workers_compute() -> None:
+    """More than four workers can do: who comes next waits for the first of them."""
+    quiet, flooded = (run_virtually(victims(flood, num_prefill=0)) for flood in (0.0, 50.0))
+    times = [[each.ttft_s for each in found if each.ttft_s] for found in (quiet, flooded)]
+    assert all(each.error is None for each in flooded)
+    assert p95(times[1]) <= 1.67 * p95(times[0])
+
+
+async def num_in_time(reserve_room: bool, num_prefill: int) -> int:
+    """Requests that were over when the last one came."""
+    async with simulated_fleet(num_prefill=num_prefill, reserve_room=reserve_room) as fleet:
+        await settle_in(fleet)
+        end_s = asyncio.get_running_loop().time() + SECONDS
+        await fleet.ask_at_random("crowd", 3 * CAPACITY, SECONDS, timeout_s=2.0)
+        await fleet.all_over()
+        return sum(
+            each.error is None and each.came_s + each.took_s <= end_s for each in fleet.outcomes
+        )
+
+
+@pytest.mark.parametrize("num_prefill", [0, NUM_PREFILL])
+def test_as_much_is_done_with_room_reserved_as_without(num_prefill: int) -> None:
+    with_room, without = (run_virtually(num_in_time(on, num_prefill)) for on in (True, False))
+    assert with_room >= without
+
+
 async def overloaded() -> list[Outcome]:
-    async with simulated_fleet(num_prefill=NUM_PREFILL, reserve_room=True) as fleet:
+    async with simulated_fleet(num_prefill=NUM_PREFILL) as fleet:
         await settle_in(fleet)
         await fleet.ask_at_random("crowd", 3 * CAPACITY, SECONDS, timeout_s=2.0)
         await fleet.all_over()
@@ -78,7 +104,7 @@ def test_three_times_the_capacity_is_served_as_far_as_it_goes_and_the_rest_refus
 
 async def shared(weights: dict[str, float]) -> Counter[str]:
     """Tokens of the prompts that were served in ten seconds, by tenant."""
-    async with simulated_fleet(num_prefill=NUM_PREFILL, reserve_room=True) as fleet:
+    async with simulated_fleet(num_prefill=NUM_PREFILL) as fleet:
         await settle_in(fleet)
         end_s = asyncio.get_running_loop().time() + SECONDS
         await asyncio.gather(

@@ -1,4 +1,4 @@
-"""Where requests wait for workers that are full: at them, or in the router where it is asked to."""
+"""Where requests wait for workers that are full: in the router, or at them where it is told so."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def end(worker: FakeDecodeWorker, request_id: str) -> None:
     worker.send(ended_frame(request_id))
 
 
-async def test_without_the_option_nothing_is_held_and_requests_wait_at_a_worker_that_is_full() -> (
+async def test_with_the_option_off_nothing_is_held_and_requests_wait_at_a_worker_that_is_full() -> (
     None
 ):
     worker = FakeDecodeWorker()
-    async with router(worker) as plane:
+    async with router(worker, reserve_room=False) as plane:
         is_full(plane)
         names = [f"r{number}" for number in range(NUM_REQUESTS)]
         asked = [asyncio.create_task(collect(plane, request(name))) for name in names]
@@ -42,9 +42,9 @@ async def test_without_the_option_nothing_is_held_and_requests_wait_at_a_worker_
         await until(lambda: is_idle(plane))
 
 
-async def test_with_it_they_wait_in_the_router_one_after_the_other() -> None:
+async def test_they_wait_in_the_router_one_after_the_other() -> None:
     worker = FakeDecodeWorker()
-    async with router(worker, reserve_room=True) as plane:
+    async with router(worker) as plane:
         is_full(plane)
         names = [f"r{number}" for number in range(NUM_REQUESTS)]
         asked = [asyncio.create_task(collect(plane, request(name))) for name in names]

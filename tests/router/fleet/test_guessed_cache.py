@@ -79,7 +79,7 @@ async def test_what_a_worker_had_already_displaces_nothing() -> None:
 async def test_requests_that_wait_for_a_small_worker_give_nothing_up() -> None:
     """What is still to come is not there yet: it counts when it is over."""
     worker = FakeDecodeWorker()
-    async with router(worker) as plane:
+    async with router(worker, reserve_room=False) as plane:
         room(plane, 6)
         names = [f"r{number}" for number in range(5)]
         asked = [asyncio.create_task(collect(plane, request(name))) for name in names]
