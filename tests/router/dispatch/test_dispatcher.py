@@ -106,7 +106,7 @@ async def test_a_decode_worker_that_ended_with_the_first_token_is_not_believed_t
         addresses = {"kv_events_address": pub, "kv_replay_address": replay}
         await plane.store.join(worker.member(incarnation="i2", **addresses))
         await plane.store.join(prefill_member(**addresses))
-        await until(lambda: plane.why_not_ready() is None)
+        await until(lambda: plane.fleet.why_not_ready() is None)
         asked = replace(request(max_tokens=made), token_ids=list(range(40)))
         await collect(plane, asked)
         keys = {item.key.worker_id: item.key for item in plane.fleet.members}

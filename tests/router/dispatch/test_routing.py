@@ -35,7 +35,7 @@ async def test_workers_of_unequal_blocks_pair_and_each_is_believed_to_have_its_o
         addresses = {"kv_events_address": pub, "kv_replay_address": replay}
         await plane.store.join(worker.member(pairing=large, **addresses))
         await plane.store.join(prefill_member(pairing=small, **addresses))
-        await until(lambda: plane.why_not_ready() is None)
+        await until(lambda: plane.fleet.why_not_ready() is None)
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 1)
         asked = replace(request(), token_ids=list(range(200)))
         await collect(plane, asked)
