@@ -22,7 +22,15 @@ Schema = dict[str, Any]
 _SAID_BY_THE_CHART = frozenset(
     {
         *("model", "host", "port", "grpc_port", "fleet_port", "api_keys", "tls_cert", "tls_key"),
-        *("store", "insecure", "role", "worker_id", "metrics_port", "kv_events_port"),
+        *(
+            "store",
+            "insecure",
+            "vllm_key_file",
+            "role",
+            "worker_id",
+            "metrics_port",
+            "kv_events_port",
+        ),
         *("kv_replay_port", "router", "advertise_host", "device"),
     }
 )
@@ -50,9 +58,9 @@ def chart_schema() -> Schema:
             "worker": _worker(),
             "pools": {"type": "object", "additionalProperties": _pool(), "propertyNames": NAME},
             "topology": keys({"pairKey": TEXT}),
-            "apiKeys": keys({"enabled": FLAG, "existingSecret": TEXT}),
+            "apiKeys": keys({"enabled": FLAG, "existingSecret": TEXT, "inStore": FLAG}),
             "fleet": keys({"existingSecret": TEXT, "tls": _certificate()}),
-            "tls": _certificate(dnsNames={"type": "array", "items": TEXT}),
+            "tls": _certificate(dnsNames={"type": "array", "items": TEXT}, hasCa=FLAG),
             "networkPolicy": keys({"enabled": FLAG, "clients": LIST, "metrics": LIST}),
             "podDisruptionBudget": keys(
                 {"enabled": FLAG, "maxUnavailable": {"type": ["integer", "string"]}}
@@ -95,9 +103,11 @@ def option_schema(spec: OptionSpec) -> Schema:
         members = spec.choices or tuple(str(member.value) for member in spec.kind)  # type: ignore[attr-defined]
         return {**schema, "enum": [*members, None]}
     kinds = {bool: ["boolean"], int: ["integer"], float: ["number"], str: ["string"]}[spec.kind]
-    if spec.name.endswith("_bytes") or spec.kind is float:  # --set makes text of 0.5
-        kinds = [*kinds, "string"]
-    limits = {"minimum": spec.low, "maximum": spec.high}
+    limits: Schema = {"minimum": spec.low, "maximum": spec.high}
+    if spec.name.endswith("_bytes"):
+        kinds, limits["pattern"] = [*kinds, "string"], r"^[0-9]+ *([KMGT]iB|B)?$"
+    if spec.kind is float:  # --set makes text of 0.5
+        kinds, limits["pattern"] = [*kinds, "string"], r"^[0-9]+(\.[0-9]+)?$"
     given = {name: limit for name, limit in limits.items() if limit is not None}
     return {**schema, "type": [*kinds, "null"], **given}
 
@@ -119,7 +129,7 @@ def _model() -> Schema:
         {
             "name": {"type": "string", "minLength": 1},
             "options": _options(ModelOptions),
-            "authSecret": keys({"name": TEXT, "key": TEXT}),
+            "authSecret": _secret_key(),
             "cache": keys({**cache, "accessMode": access}),
         }
     )
@@ -146,7 +156,8 @@ def _router() -> Schema:
     return keys(
         {
             "replicas": COUNT,
-            "store": keys({"url": TEXT, "secret": keys({"name": TEXT, "key": TEXT})}),
+            "store": keys({"url": TEXT, "secret": _secret_key()}),
+            "vllmKey": _secret_key(),
             "options": _options(RouterOptions),
             "service": keys({"type": kinds, **service}),
             "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "cpuPercent": percent}),
@@ -175,6 +186,10 @@ def _worker() -> Schema:
 def _pool() -> Schema:
     role = {"enum": [str(role.value) for role in Role]}
     return keys({"role": role, **_worker_keys()}, ("role",)) | {"type": ["object", "null"]}
+
+
+def _secret_key() -> Schema:
+    return keys({"name": TEXT, "key": TEXT})
 
 
 def _certificate(**more: Schema) -> Schema:

@@ -6,7 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 
 from cli.option_flags import default_in_words
-from cluster.common_options import ModelOptions, PeerOptions, StoreOptions, TlsOptions
+from cluster.common_options import (
+    ModelOptions,
+    PeerOptions,
+    StoreOptions,
+    TlsOptions,
+    VllmOptions,
+)
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.engine_options import EngineOptions
 from cluster.option_value import OptionSpec
@@ -26,6 +32,7 @@ _SECTIONS: dict[str, type] = {
     "`splitserve router`, and `serve`": RouterOptions,
     "What several routers share: `router` and `serve`": StoreOptions,
     "TLS for clients: `router` and `serve`": TlsOptions,
+    "Stock vLLM behind the router: `router` and `serve`": VllmOptions,
     "`splitserve serve`": ServeOptions,
 }
 _SET_BY_THE_COMMAND = frozenset({"role"})

@@ -46,11 +46,17 @@ class OwnPlace:
         self._clients: dict[RouterPlace, MembershipClient] = {}
         self._tasks: dict[RouterPlace, asyncio.Task[None]] = {}
         self._refusing: set[RouterPlace] = set()
+        self._was_taken = False
+        """By any router, once: one that restarts later takes nobody out of service."""
 
     def why_not_ready(self) -> str | None:
-        """None while its routers send it requests; else why they do not. From any thread."""
+        """None while its routers send it requests; else why they do not. For probes."""
         if self._lifespan.state is not ProcessState.READY:
             return f"this worker is {self._lifespan.state.value}"
+        if self._clients and not self._was_taken:
+            self._was_taken = any(client.is_in_touch for client in tuple(self._clients.values()))
+        if self._routers and not self._was_taken:
+            return "no router has taken this worker yet"
         return None if self._is_wanted else "its routers refuse this worker"
 
     @property

@@ -26,7 +26,7 @@ def helm(*words: str, values: Manifest | None = None) -> subprocess.CompletedPro
     program = os.environ.get(_HELM) or shutil.which("helm")
     if program is None:
         pytest.skip("helm is not here; `make test` fetches it")
-    command = [program, *words, str(CHART), "--values", "-"]
+    command = [program, *words, str(CHART), "--values", "-"]  # words: the verb, and names
     return subprocess.run(
         command, input=json.dumps(values or {}), capture_output=True, text=True, check=False
     )

@@ -163,6 +163,7 @@ def test_options_become_variables_and_a_pool_s_own_win_over_all_pools_and_number
         ({"pools": {"decode": {"options": {"maxNumSeqs": 0}}}}, "maxNumSeqs"),
         ({"pools": {"decode": {"role": "both"}}}, "role"),
         ({"pools": {"other": {"replicas": 1}}}, "role"),
+        ({"router": {"options": {"drainTimeoutS": "90s"}}}, "drainTimeoutS"),
         ({"worker": {"options": {"weights": "int5"}}}, "weights"),
         ({"router": {"replicas": "two"}}, "replicas"),
     ],
@@ -170,6 +171,57 @@ def test_options_become_variables_and_a_pool_s_own_win_over_all_pools_and_number
 def test_values_that_are_wrong_are_refused_with_their_key(values: Manifest, key: str) -> None:
     said = refusal(values)
     assert "values don't meet the specifications" in said and key in said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"pools": {"router": {"role": "decode"}}}, "the router has that name"),
+        ({"model": {"cache": {"create": True}}}, "name the claim"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused_in_words(
+    values: Manifest, said: str
+) -> None:
+    assert said in refusal(values)
+
+
+def test_a_release_whose_name_no_service_may_have_is_told_to_choose_another() -> None:
+    assert "give nameOverride one" in helm("template", "1my.rel").stderr
+    assert helm("template", "1my.rel", values={"nameOverride": "llm"}).returncode == 0
+
+
+def test_a_router_is_waited_for_as_long_as_the_slowest_pool_may_load() -> None:
+    release = rendered({"pools": {"decode": {"startupMinutes": 90}}})
+    assert release.kind("Deployment")["demo-router"]["spec"]["progressDeadlineSeconds"] == 5520
+
+
+def test_keys_in_the_store_need_no_file_and_a_key_for_vllm_is_a_file() -> None:
+    release = rendered(
+        {
+            "apiKeys": {"inStore": True},
+            "router": {
+                "store": {"url": "redis://r"},
+                "vllmKey": {"name": "v"},
+                "options": {"vllm": "http://10.0.0.9:8000"},
+            },
+        }
+    )
+    assert set(release.kind("Secret")) == {"demo-fleet"}
+    options = load_options(RouterOptions, environ=release.environ("demo-router"))
+    assert options.api_keys == "store"
+    assert options.vllm_servers.vllm_key_file == "/etc/splitserve/vllm/key"
+    volumes = {volume["name"] for volume in release.pods["demo-router"]["spec"]["volumes"]}
+    assert "vllm-key" in volumes and "api-keys" not in volumes
+
+
+def test_gateways_speak_tls_to_a_door_that_does() -> None:
+    def protocols(values: Manifest) -> list[str | None]:
+        ports = rendered(values).kind("Service")["demo"]["spec"]["ports"]
+        return [port.get("appProtocol") for port in ports]
+
+    assert protocols({}) == [None, "kubernetes.io/h2c"]
+    assert protocols(CERTIFICATES) == [None, None]
 
 
 def test_the_key_that_is_made_opens_the_router_and_the_token_is_a_secret(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 
 from cluster.dial.names import addresses_of
@@ -202,3 +203,26 @@ async def test_a_name_that_nobody_knows_for_a_while_takes_no_router_away() -> No
 
 async def test_all_addresses_of_a_real_name_are_found() -> None:
     assert await addresses_of("localhost") == {"127.0.0.1"}
+
+
+async def test_a_worker_that_no_router_ever_took_is_not_ready_for_probes(free_port: int) -> None:
+    names = NameServer()
+    names.addresses = None
+    time = VirtualTime()
+    router = ScriptedRouter(beat_interval_s=0.5, clock=time)
+    router.is_there = True
+    dialer = ScriptedDialer(routers={"10.0.0.0:7": router})
+    world = World(dialer=dialer, clock=time, sleep=time.sleep, lookup=names)
+    options = options_for(Role.DECODE, "dns+routers:7", metrics_port=free_port)
+    async with running_worker(options, world=world) as worker, httpx.AsyncClient() as client:
+        await worker.ready()
+        await time.advance(1.0)
+        page = f"http://127.0.0.1:{free_port}/ready"
+        answer = await client.get(page, timeout=30)
+        assert answer.text == "no router has taken this worker yet\n"
+        names.addresses = frozenset(["10.0.0.0"])
+        await time.advance(2 * LOOK_EVERY_S)
+        assert (await client.get(page, timeout=30)).status_code == 200
+        router.is_there = False
+        await time.advance(2 * LOOK_EVERY_S)
+        assert (await client.get(page, timeout=30)).status_code == 200  # it restarts

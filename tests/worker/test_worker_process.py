@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 
 import grpc
 import httpx
@@ -49,13 +48,6 @@ SERVICES = {
 async def router():
     async with noting_router() as running:
         yield running
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def health(channel, role: Role):

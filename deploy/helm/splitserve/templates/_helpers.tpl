@@ -1,5 +1,9 @@
 {{- define "splitserve.name" -}}
-{{- .Values.nameOverride | default .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- $name := .Values.nameOverride | default .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "%q is no name of a Service: letters, digits and dashes, a letter first; give nameOverride one" $name) }}
+{{- end }}
+{{- $name -}}
 {{- end }}
 
 {{- /* Labels by which services and policies find pods: (root, component). */ -}}
@@ -95,6 +99,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- define "splitserve.keysSecret" -}}
 {{ .Values.apiKeys.existingSecret | default (printf "%s-api-keys" (include "splitserve.name" .)) }}
+{{- end }}
+
+{{- /* Whether the router reads API keys from a file. */ -}}
+{{- define "splitserve.keysFile" -}}
+{{- if and .Values.apiKeys.enabled (not .Values.apiKeys.inStore) }}yes{{ end }}
+{{- end }}
+
+{{- /* Until the slowest pool is given up, and something more. */ -}}
+{{- define "splitserve.startupSeconds" -}}
+{{- $minutes := int .Values.worker.startupMinutes }}
+{{- range .Values.pools }}{{ if . }}{{ $minutes = max $minutes (int (.startupMinutes | default 0)) }}{{ end }}{{ end }}
+{{- add 120 (mul 60 $minutes) }}
 {{- end }}
 
 {{- /* The secret with the fleet's certificates; empty: none are shown. */ -}}
