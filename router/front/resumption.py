@@ -144,6 +144,7 @@ class Resumption:
         keeper = KeptAnswer(key, tenant.name, head, self._answers)
         keeper.goes_on_from(batches)
         keeper.num_shared = num_shared
+        keeper.may_be_shared = taken is not None or (here is not None and here.may_be_shared)
         if (newest := taken or here) is not None:
             keeper.epoch = newest.epoch
         return keeper

@@ -42,6 +42,8 @@ class KeptAnswer:
         """When its connection was over."""
         self.num_shared = 0
         """Of its batches, that other routers can have."""
+        self.may_be_shared = False
+        """Other routers may have something of it, and it is this router's to take away."""
         self.batches: list[bytes] = []
         """Of its record; what is not in them yet is in none before `write`."""
         self._place = place

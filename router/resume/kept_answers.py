@@ -5,7 +5,7 @@
 
 A tenant has half of what there is, and an answer a 64th part. Those whose connection is over make
 way for new ones, the oldest first, a tenant's own before others'; where all run, a new one is not
-kept.
+kept. What is forgotten here is to be taken away from where routers share it: `take_forgotten`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from router.resume.kept_answer import KeptAnswer
 
 TENANTS_PART = 2
 ANSWERS_PART = 64
+MAX_FORGOTTEN = 65_536
+"""Waiting to be taken away from a store that is not there: 100 bytes each, or about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ class KeptAnswers:
         self._num_of: Counter[str] = Counter()
         self._bytes_of: Counter[str] = Counter()
         """Both by tenant."""
+        self._forgotten: dict[bytes, int] = {}
+        """Epochs of those that other routers may still have, by key."""
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -61,13 +65,10 @@ class KeptAnswers:
         """See AnswersPlace; one with the same key makes way."""
         if (before := self._answers.get(answer.key)) is not None:
             self.forget(before)
-        size = answer.num_bytes
-        if size > self.limits.max_bytes // ANSWERS_PART:
+        if not self._makes_room_for(answer):
+            self.forget(answer)
             return False
-        while not self._holds(answer.tenant, 1, size):
-            if (oldest := self._oldest_left(answer.tenant, 1, size)) is None:
-                return False
-            self.forget(oldest)
+        self._forgotten.pop(answer.key, None)
         self._answers[answer.key] = answer
         self._num_of[answer.tenant] += 1
         self._count(answer)
@@ -99,6 +100,9 @@ class KeptAnswers:
     def forget(self, answer: KeptAnswer) -> None:
         """Nobody goes on with it; idempotent."""
         answer.forgotten()
+        if answer.may_be_shared:
+            answer.may_be_shared = False
+            self._note_forgotten(answer)
         if self._answers.get(answer.key) is answer:
             del self._answers[answer.key]
             self._bytes_of[answer.tenant] -= self._counted.pop(answer.key)
@@ -106,11 +110,43 @@ class KeptAnswers:
             if not self._num_of[answer.tenant]:
                 del self._num_of[answer.tenant], self._bytes_of[answer.tenant]
 
+    def take_forgotten(self) -> dict[bytes, int]:
+        """Keys and epochs of what others may still have; once. Who cannot have them taken away now
+        gives them back with `forget_later`."""
+        forgotten, self._forgotten = self._forgotten, {}
+        return forgotten
+
+    def forget_later(self, forgotten: dict[bytes, int]) -> None:
+        """They are still to be taken away, unless an answer of that name is kept again."""
+        later = {key: each for key, each in forgotten.items() if key not in self._answers}
+        self._forgotten = later | self._forgotten
+        self._bound_forgotten()
+
     def look(self) -> None:
         """Forgets those whose time is over."""
         for each in self:
             if self._is_late(each):
                 self.forget(each)
+
+    def _note_forgotten(self, answer: KeptAnswer) -> None:
+        self._forgotten[answer.key] = max(answer.epoch, self._forgotten.get(answer.key, 0))
+        self._bound_forgotten()
+
+    def _bound_forgotten(self) -> None:
+        """Those of longest ago have the least of their time left there."""
+        while len(self._forgotten) > MAX_FORGOTTEN:
+            del self._forgotten[next(iter(self._forgotten))]
+
+    def _makes_room_for(self, answer: KeptAnswer) -> bool:
+        """False: there is none."""
+        size = answer.num_bytes
+        if size > self.limits.max_bytes // ANSWERS_PART:
+            return False
+        while not self._holds(answer.tenant, 1, size):
+            if (oldest := self._oldest_left(answer.tenant, 1, size)) is None:
+                return False
+            self.forget(oldest)
+        return True
 
     def _is_late(self, answer: KeptAnswer) -> bool:
         return not answer.is_running and self._clock() - answer.left_s >= self.limits.within_s

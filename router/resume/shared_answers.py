@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,10 @@ class SharedAnswers(Protocol):
     async def write(self, answers: Sequence[KeptAnswer]) -> list[bool]:
         """Their heads, where they are not there yet, and batches from `num_shared` on, which it
         sets. False for each that somebody has taken since. Raises AnswersAway."""
+
+    async def remove(self, forgotten: Mapping[bytes, int]) -> None:
+        """Those with these keys, of these epochs or earlier ones: who took one since has it still.
+        Raises AnswersAway: then some may be there still."""
 
     async def take(self, key: bytes) -> TakenAnswer | None:
         """None: there is none. Raises AnswersAway."""

@@ -6,7 +6,7 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from router.resume.kept_answer import KeptAnswer
 from router.resume.shared_answers import AnswersAway, TakenAnswer
@@ -19,6 +19,8 @@ PART_BYTES = 64 * 1024
 """Written in one round trip. A prompt of 100,000 tokens is 400 kB, and goes by itself."""
 PART_BATCHES = 256
 """Read in one round trip; each is of 50 ms."""
+PART_REMOVED = 256
+"""Taken away in one round trip."""
 WITHIN_S = 1.0
 """For a round trip: only the client that asks for the rest waits."""
 MARGIN_S = 2.0
@@ -48,6 +50,11 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 redis.call('PEXPIRE', KEYS[2], ARGV[1])
 return {epoch, redis.call('HGET', KEYS[1], 'head'), redis.call('LLEN', KEYS[2])}
 """)
+REMOVE_ANSWER = StoreScript("""
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch and tonumber(epoch) > tonumber(ARGV[1]) then return 0 end
+return redis.call('UNLINK', KEYS[1], KEYS[2])
+""")
 
 
 class StoredAnswers:
@@ -60,6 +67,7 @@ class StoredAnswers:
         self._life_ms = int((within_s + MARGIN_S) * 1000)
         store.teach(WRITE_ANSWER)
         store.teach(TAKE_ANSWER)
+        store.teach(REMOVE_ANSWER)
 
     async def write(self, answers: Sequence[KeptAnswer]) -> list[bool]:
         """See SharedAnswers."""
@@ -74,6 +82,18 @@ class StoredAnswers:
                 each.num_shared = 0 if reply == _MISSING else end
                 is_ours.append(reply != _TAKEN_SINCE)
         return is_ours
+
+    async def remove(self, forgotten: Mapping[bytes, int]) -> None:
+        """See SharedAnswers."""
+        removals = [
+            REMOVE_ANSWER.call(self._names(key), [epoch]) for key, epoch in forgotten.items()
+        ]
+        try:
+            for first in range(0, len(removals), PART_REMOVED):
+                part = removals[first : first + PART_REMOVED]
+                await self._store.ask(*part, within_s=WITHIN_S)
+        except StoreAway as error:
+            raise AnswersAway from error
 
     async def take(self, key: bytes) -> TakenAnswer | None:
         """See SharedAnswers."""

@@ -2,6 +2,7 @@
 
     told -- within INTERVAL_S --> a batch -- the store is there --> shared
                                               '-- away --> with the next ones
+    forgotten -- within INTERVAL_S --> taken away there, unless somebody else has taken it
 
 A client may so be ahead of what is shared by that time: who goes on with its answer makes those
 tokens again, the same ones. A write says also that the answer runs here, and hears if somebody else
@@ -48,10 +49,22 @@ class WriteBehind:
         due = [each for each in self._answers if each.is_running and is_time or _has_more(each)]
         for each in due:
             self._answers.write(each)
-        if due and self._shared is not None:
-            await self._write(self._shared, [each for each in due if each.is_kept])
+        if self._shared is None:
+            return
+        if forgotten := self._answers.take_forgotten():
+            await self._remove(self._shared, forgotten)
+        if due := [each for each in due if each.is_kept]:
+            await self._write(self._shared, due)
+
+    async def _remove(self, shared: SharedAnswers, forgotten: dict[bytes, int]) -> None:
+        try:
+            await shared.remove(forgotten)
+        except AnswersAway:
+            self._answers.forget_later(forgotten)
 
     async def _write(self, shared: SharedAnswers, due: list[KeptAnswer]) -> None:
+        for each in due:
+            each.may_be_shared = True
         try:
             is_ours = await shared.write(due)
         except AnswersAway:
@@ -59,6 +72,7 @@ class WriteBehind:
         for each, ours in zip(due, is_ours, strict=True):
             if not ours:
                 each.taken()
+                each.may_be_shared = False
                 self._answers.forget(each)
 
 

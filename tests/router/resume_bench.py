@@ -1,7 +1,7 @@
 """Routers that keep streams, over workers they share; and clients whose connections break."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -39,6 +39,13 @@ class SharedMemory:
         if self.is_away:
             raise AnswersAway
         return [self._write(each) for each in answers]
+
+    async def remove(self, forgotten: Mapping[bytes, int]) -> None:
+        if self.is_away:
+            raise AnswersAway
+        for key, epoch in forgotten.items():
+            if key in self.answers and self.answers[key].epoch <= epoch:
+                del self.answers[key]
 
     async def take(self, key: bytes) -> TakenAnswer | None:
         if self.is_away:
