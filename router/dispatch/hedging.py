@@ -126,4 +126,4 @@ def _has_spare(item: FleetMember, request: RoutedRequest, hold: HeldRoom) -> boo
     has_seats = not limit or num_seqs <= limit
     has_blocks = item.free_tokens is None or tokens <= item.free_tokens
     is_well = item.cooldown.is_trusted and item.has_room
-    return has_seats and has_blocks and is_well and hold.fits(item.room)
+    return has_seats and has_blocks and is_well and item.room.has(hold.need)

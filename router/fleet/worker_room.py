@@ -100,24 +100,21 @@ class WorkerRoom:
     def has(self, need: Need, cached_tokens: int = 0) -> bool:
         """True where one more with that need is not too many, so many tokens of its prompt being
         there."""
-        if not self.held_seqs:
-            return True
-        return self.has_seats(need) and self._has_tokens(need, cached_tokens)
+        return self.would_have(need, NOTHING, cached_tokens)
 
     def has_seats(self, need: Need) -> bool:
         """True where it is not too many sequences, whatever their length."""
         num_seqs = self.held_seqs + self._others + need.num_seqs
         return not self._max_seqs or not self.held_seqs or num_seqs <= self._max_seqs
 
-    def would_have(self, need: Need, ended: Need) -> bool:
-        """True where it would have room for that need, had as much of ours ended."""
+    def would_have(self, need: Need, ended: Need, cached_tokens: int = 0) -> bool:
+        """As `has`, had as much of ours ended; at the roomiest rank, where that can be."""
         if ended.num_seqs >= self.held_seqs:
             return True
         num_seqs = self.held_seqs + self._others - ended.num_seqs + need.num_seqs
         if self._max_seqs and num_seqs > self._max_seqs:
             return False
-        free_tokens = (self._free_tokens or 0) + ended.num_tokens - self.held_tokens
-        return self._free_tokens is None or need.num_tokens <= free_tokens
+        return self._has_tokens(need.num_tokens - cached_tokens - ended.num_tokens)
 
     def add(self, hold: HeldRoom) -> None:
         """By the part itself, once; `remove` takes it away."""
@@ -140,10 +137,9 @@ class WorkerRoom:
         self.held_tokens += sign * (hold.prompt_tokens + hold.answer_tokens)
         self.held_prompt_tokens += sign * hold.prompt_tokens
 
-    def _has_tokens(self, need: Need, cached_tokens: int) -> bool:
+    def _has_tokens(self, tokens: int) -> bool:
         if self._free_tokens is None:
             return True
-        tokens = need.prompt_tokens - cached_tokens + need.answer_tokens
         return tokens <= self._roomiest_tokens and tokens <= self._unpromised_tokens(tokens)
 
     def _unpromised_tokens(self, enough: int) -> int:
@@ -187,6 +183,11 @@ class HeldRoom:
         self._enter(room, cached_tokens)
 
     @property
+    def need(self) -> Need:
+        """Whose part it is; NOTHING where nothing is reserved."""
+        return self._need
+
+    @property
     def num_seqs(self) -> int:
         """That it has seats for."""
         return self._need.num_seqs
@@ -227,6 +228,7 @@ class HeldRoom:
             return False
         room.remove(self)
         fits = room.has(need)
+        self.settle()  # as all others were, if that counted them
         room.add(self)
         return fits
 

@@ -16,7 +16,7 @@ from router.dispatch import retry_budget
 from router.dispatch.hedging import _has_spare
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest, StreamEvent
 from router.fairness.shares import ANSWER_WEIGHT
-from router.fleet.worker_room import NOTHING, HeldRoom
+from router.fleet.worker_room import NOTHING, HeldRoom, Need, WorkerRoom
 from router.tenants.priority import Priority
 from tests.router.dispatch_bench import PROMPT, collect, is_idle, request, router
 from tests.router.fake_decode_worker import (
@@ -210,6 +210,10 @@ async def test_only_a_worker_that_is_well_and_has_room_is_sent_a_second_attempt(
             item.state = replace(state, member=member, load=load)
             assert not _has_spare(item, asked, hold)
         item.state = state
+        item.room = WorkerRoom(1, 16)
+        held = HeldRoom(Need(), item.room)
+        assert not _has_spare(item, asked, held), "its own part is no place for a second attempt"
+        held.release()
         item.cooldown.failed()
         assert not _has_spare(item, asked, hold)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cluster.deadline import Deadline
-from cluster.generation import Usage
+from cluster.generation import EngineLoad, Usage
 from router.control.plane import FleetPlane
 from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
@@ -92,6 +92,19 @@ def test_only_who_makes_enough_room_gives_way() -> None:
     assert (room.held_seqs, other.held_seqs) == (2, 0), "the question changes nothing"
     beside.release()
     assert hold.makes_room_for(large)
+
+
+def test_who_is_asked_to_give_way_leaves_the_room_as_it_was_counted() -> None:
+    room, num_made = WorkerRoom(0, 16), 0
+    asked, beside = [HeldRoom(Need(answer_tokens=160), room) for _ in range(2)]
+    for hold in (asked, beside):
+        hold.makes(lambda: num_made)
+        hold.computed()
+    num_made = 80
+    room.heard(EngineLoad(total_blocks=100, free_blocks=20))
+    assert not asked.makes_room_for(Need(answer_tokens=250))
+    assert room.held_tokens == 160, "what both have still to make"
+    assert room.has(Need(answer_tokens=160)) and not room.has(Need(answer_tokens=161))
 
 
 def test_nobody_gives_way_where_a_turn_comes_free_at_once() -> None:

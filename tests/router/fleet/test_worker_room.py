@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from cluster.generation import EngineLoad
-from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
+from router.fleet.worker_room import NOTHING, HeldRoom, Need, WorkerRoom
 
 BLOCK = 16
 
@@ -66,6 +66,29 @@ def test_where_ranks_share_blocks_a_request_has_to_fit_at_one_of_them() -> None:
     assert not room.has(Need(prompt_tokens=6 * BLOCK, answer_tokens=1))
     room.heard(load(free=10))
     assert room.has(Need(prompt_tokens=6 * BLOCK, answer_tokens=1))
+
+
+def test_what_would_fit_has_to_fit_at_one_rank_as_well() -> None:
+    room, one = WorkerRoom(0, BLOCK), Need(answer_tokens=1)
+    for _ in range(2):
+        HeldRoom(one, room)
+    room.heard(replace(load(free=10), home_blocks_left=(4, 6)))
+    ended = Need(answer_tokens=BLOCK)
+    assert room.would_have(Need(prompt_tokens=7 * BLOCK), ended)
+    assert not room.would_have(Need(prompt_tokens=7 * BLOCK + 1), ended)
+
+
+def test_a_moment_at_which_nothing_has_ended_is_now() -> None:
+    chance = random.Random(9)
+    for _ in range(500):
+        room = WorkerRoom(chance.choice((0, 3)), BLOCK)
+        for _ in range(chance.randrange(4)):
+            HeldRoom(Need(1, chance.randrange(200), chance.randrange(200)), room)
+        free = chance.randrange(40)
+        blocks = replace(load(free=free), receiving_blocks=chance.randrange(20))
+        room.heard(replace(blocks, home_blocks_left=(free // 3, free - free // 3)))
+        need = Need(1, chance.randrange(300), chance.randrange(300))
+        assert room.would_have(need, NOTHING) == room.has(need)
 
 
 def test_a_worker_that_has_said_nothing_takes_what_comes() -> None:
