@@ -13,6 +13,7 @@ from cluster.logs import configure_logging
 from cluster.models.cache.find_card import find_card
 from cluster.models.card import ModelCard
 from cluster.process.end_limit import EndLimit
+from cluster.process.loop_share import LoopShare
 from cluster.process.signals import StopRequests, listen_for_signals
 from cluster.process.startup import report_progress
 from cluster.world import World
@@ -57,7 +58,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
     stop_requests = StopRequests(EndLimit(SHUTDOWN_TIMEOUT_S).begin)
     with listen_for_signals(stop_requests):
         own = OwnModel(tokenizer_digest=card.tokenizer_digest, weights_digest=card.weights_digest)
-        world = World()
+        world, share = World(), LoopShare()
         store = _store_of(options, card, world)
         circle = None if store is None else CirclePlace(own_name(options.workers_port), store)
         limit = ContextLimit(
@@ -72,6 +73,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             on_loss=stop_requests.on_loss,
             circle=circle,
             fronted=fronted,
+            share=share,
         )
         report_progress("listen")
         _spare_the_collector()
@@ -84,6 +86,7 @@ async def _run(options: RouterOptions, card: ModelCard) -> int:
             *(options, model, workers, texts, stop_requests, world),
             store=store,
             num_routers=lambda: num_routers(workers),
+            share=share,
         )
         return await router.run()
 

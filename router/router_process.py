@@ -20,6 +20,7 @@ from cluster.logs import get_logger
 from cluster.process.background import Background
 from cluster.process.freed_memory import FreedMemory
 from cluster.process.lifespan import Lifespan, ProcessState
+from cluster.process.loop_share import LoopShare
 from cluster.process.signals import StopRequests
 from cluster.process.startup import report_life, report_ready
 from cluster.process.stopping import exit_code_of, finish_requests
@@ -110,9 +111,10 @@ class RouterProcess:
         *,
         store: SharedStore | None = None,
         num_routers: Callable[[], int] = lambda: 1,
+        share: LoopShare | None = None,
     ) -> None:
         """`store`: None where this router shares nothing with others. `num_routers`: how many there
-        are, with this one."""
+        are, with this one. `share`: see CompletionPipeline."""
         check_router(options)
         if warning := warning_of_strangers(options):
             _log.warning(warning)
@@ -126,11 +128,11 @@ class RouterProcess:
         self._tenancy = Tenancy(options, world, workers.registry, store, num_routers)
         lacks = (workers.why_not_ready, texts.why_not_ready, self._tenancy.why_not_ready)
         self._readiness = FrontReadiness(self._in_flight, *lacks)
-        self._texts = texts
-        self._store = store
+        self._texts, self._store = texts, store
         self._certificates = clients_certificates(options.tls)
         descriptors = shared_descriptors()
-        pipeline = CompletionPipeline(model, workers.source, texts, chance=world.chance)
+        source, chance = workers.source, world.chance
+        pipeline = CompletionPipeline(model, source, texts, chance=chance, share=share)
         self._keeping = Keeping.of(
             options, model, world, pipeline.share, workers.registry, store=store
         )

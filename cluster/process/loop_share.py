@@ -24,7 +24,8 @@ was given it there and then 2.5, 2.6 and 3.3 to 4.1, and a short request took mo
 
 
 class LoopShare:
-    """One per loop. What happens between two calls of `breathe` should take under a millisecond."""
+    """One per loop, which whoever makes the loop's parts hands to each: budgets of their own add
+    up. What happens between two calls of `breathe` should take under a millisecond."""
 
     def __init__(self, budget_s: float = BUDGET_S, *, clock: Clock = time.monotonic) -> None:
         self._budget_s = budget_s

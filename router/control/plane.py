@@ -13,6 +13,7 @@ from cluster.membership.expiry import AwakeClock, Expiry, Lease
 from cluster.membership.memory import MemoryMembership
 from cluster.process.background import Background, OnLoss
 from cluster.process.loop_lag import LoopLag
+from cluster.process.loop_share import LoopShare
 from cluster.rpc import RpcServer
 from cluster.world import World
 from protos import membership_pb2_grpc, router_admin_pb2_grpc
@@ -66,10 +67,11 @@ class FleetPlane:
         on_loss: OnLoss = lambda loss: None,
         circle: CirclePlace | None = None,
         fronted: FrontedModel | None = None,
+        share: LoopShare | None = None,
     ) -> None:
         """`circle`: where other routers of the same fleet are met; None: there are none.
-        `fronted`: the model, for vLLM servers that options name."""
-        self._world = world
+        `fronted`: the model, for the vLLM servers named. `share`: see CompletionPipeline."""
+        self._world, self._share = world, share or LoopShare()
         self.metrics = RouterMetrics()
         self.lag = LoopLag()
         self.lag.publish(self.metrics.registry)
@@ -79,7 +81,7 @@ class FleetPlane:
         awake = AwakeClock(world.clock)
         self.store = MemoryMembership(options.worker_lease_s, clock=awake)
         self._index = PrefixIndex(options.index_max_blocks, has_digests=circle is not None)
-        self._followers = EventFollowers(self._index, self.metrics, self._background)
+        self._followers = EventFollowers(self._index, self.metrics, self._background, self._share)
         estimates = Estimates(world.clock)
         time = FleetTime(Lease(options.worker_lease_s, awake), world.clock)
         self.fleet = self._new_fleet(estimates, world, time)
@@ -192,10 +194,12 @@ class FleetPlane:
             desk=self.desk,
             rules=rules,
             degradation=self.degradation,
+            share=self._share,
         )
 
     def _new_circle(self, place: CirclePlace, estimates: Estimates) -> Circle:
-        circle = Circle(place, self.fleet, self._index, self._followers, estimates, self._world)
+        fleet, index, followers = self.fleet, self._index, self._followers
+        circle = Circle(place, fleet, index, followers, estimates, self._world, self._share)
         metrics = CircleMetrics(self.metrics.registry)
         metrics.watch_routers(lambda: circle.num_alive, lambda: len(circle.disagreeing))
         metrics.watch_digests(lambda: circle.index_digest, lambda: circle.load_digest)

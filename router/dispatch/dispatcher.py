@@ -73,6 +73,7 @@ class Dispatcher:
         desk: RoutingDesk,
         rules: AttemptRules,
         degradation: Degradation,
+        share: LoopShare,
     ) -> None:
         self._admission = admission
         self._fleet = fleet
@@ -95,7 +96,7 @@ class Dispatcher:
             ),
             rules.hedge_after,
         )
-        self._share = LoopShare()
+        self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
         metrics.classes.watch(admission.num_queued_of, lambda: degradation.num_in_force)

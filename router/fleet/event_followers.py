@@ -62,11 +62,17 @@ class _Listener:
 class EventFollowers:
     """All calls from the event loop; `close` at the end."""
 
-    def __init__(self, index: PrefixIndex, metrics: RouterMetrics, background: Background) -> None:
+    def __init__(
+        self,
+        index: PrefixIndex,
+        metrics: RouterMetrics,
+        background: Background,
+        share: LoopShare,
+    ) -> None:
         self._index = index
         self._metrics = metrics
         self._background = background
-        self._share = LoopShare()
+        self._share = share
         self._context: zmq.asyncio.Context | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._engines: dict[WorkerKey, EngineEventSource] = {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cluster.identity import UniqueHex, unique_hex
 from cluster.process.background import Background
+from cluster.process.loop_share import LoopShare
 from cluster.world import World
 from protos import membership_pb2
 from router.fairness.served_tokens import ServedTokens
@@ -48,6 +49,7 @@ class Circle:
         followers: EventFollowers,
         estimates: Estimates,
         world: World,
+        share: LoopShare,
     ) -> None:
         self.name = place.name
         self._others = OtherRouters()
@@ -55,7 +57,7 @@ class Circle:
         names, clock = place.store.names, world.clock
         view, others = self._view, self._others
         words = RouterWords(place.name, view.packed, others, names, clock, view.take_in)
-        self.predictions = Predictions(place.name, index, names, clock)
+        self.predictions = Predictions(place.name, index, names, clock, share)
         self.served = ServedTokens(names, NUM_LEVELS, lambda: place.store.is_there)
         topics = (words, self.predictions, self.served)
         self._talk = RouterTalk(place.store, topics, world.sleep)

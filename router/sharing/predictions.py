@@ -51,12 +51,19 @@ _decoder = msgspec.msgpack.Decoder(Prediction)
 class Predictions:
     """A Topic. Bounded in the store, on its way and here; lost ones cost a request its way."""
 
-    def __init__(self, own_name: str, index: PrefixIndex, names: StoreNames, clock: Clock) -> None:
+    def __init__(
+        self,
+        own_name: str,
+        index: PrefixIndex,
+        names: StoreNames,
+        clock: Clock,
+        share: LoopShare,
+    ) -> None:
         self._own_name = own_name.encode()
         self._index = index
         self._key = names.of_fleet("predictions")
         self._clock = clock
-        self._share = LoopShare()
+        self._share = share
         self._untold: deque[bytes] = deque(maxlen=MAX_UNTOLD)
         self._read_to: bytes | None = None
         """The last that was read, as the store numbers them; None: begin LIFE_S ago."""

@@ -19,18 +19,23 @@ from prometheus_client import CollectorRegistry, Counter
 from cluster.config import RouterOptions
 from cluster.errors import ConfigError
 from cluster.process.background import Loss
+from cluster.process.loop_share import LoopShare
 from cluster.process.signals import StopRequests
 from cluster.rpc import RpcServer, open_channel
 from cluster.supervisor.ports import claimed_port
 from cluster.world import World
+from router.control.join_rules import OwnModel
+from router.control.plane import FleetPlane
 from router.control.route_prices import PromptReader
 from router.front.readiness import REMEMBERED_S, ContextLimit
 from router.grpc_front.inference_service import SERVICE_NAME
 from router.router_process import Addresses, RouterProcess
+from router.sharing.circle import CirclePlace
 from router.store.shared_store import SharedStore
 from router.text_worker.in_process import InProcessText
 from tests.manual_clock import ManualClock
 from tests.router.front_fakes import FakeSource, Script, byte_model, hangs, says, until
+from tests.router.sharing.memory_store import MemoryStore
 
 NUM_ROUTERS = 2
 """Where they share a store."""
@@ -95,6 +100,19 @@ async def test_a_router_serves_http_grpc_and_metrics_and_ends_on_a_signal() -> N
             answer = await client.post("/v1/completions", json={"prompt": "Hi"})
             assert answer.json()["choices"][0]["text"] == "ok"
         await until_grpc_is(router, health_pb2.HealthCheckResponse.SERVING)
+
+
+async def test_all_parts_of_a_router_work_in_one_share_of_its_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    share, others = LoopShare(), list[LoopShare]()
+    monkeypatch.setattr(LoopShare, "__init__", lambda other, *_, **__: others.append(other))
+    options, model, world = RouterOptions(port=0, grpc_port=0), byte_model(), World()
+    place = CirclePlace("one", MemoryStore(ManualClock()))
+    plane = FleetPlane(options, OwnModel(), world, circle=place, share=share)
+    texts, stops = InProcessText(model), StopRequests()
+    process = RouterProcess(options, model, plane, texts, stops, world, share=share)
+    assert process._door.share is share and not others
 
 
 async def test_both_healths_follow_the_workers() -> None:

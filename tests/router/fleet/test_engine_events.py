@@ -3,6 +3,7 @@
 from cluster.block_hash import pack_tokens
 from cluster.identity import Role
 from cluster.process.background import Background
+from cluster.process.loop_share import LoopShare
 from router.fleet.event_followers import EventFollowers
 from router.index.prefix_index import PrefixIndex
 from router.telemetry.metrics import RouterMetrics
@@ -16,7 +17,7 @@ PROMPT = list(range(12))
 async def test_an_engine_is_known_to_the_index_until_it_is_forgotten() -> None:
     engine, index, metrics = RogueEngine(), PrefixIndex(100), RouterMetrics()
     background = Background(lambda loss: None)
-    followers = EventFollowers(index, metrics, background)
+    followers = EventFollowers(index, metrics, background, LoopShare())
     member = member_of(Role.DECODE, "vllm-1")
 
     def num_held() -> int:
