@@ -29,6 +29,10 @@ class FirstPart:
 class AnswerKeeper(Protocol):
     """Keeps what another connection needs to go on with an answer. All calls from the loop."""
 
+    def streams(self) -> None:
+        """Its connection waits for tokens from now on, in a line too. Once, before all other
+        calls. Raises ResumedElsewhere, as `relayed` does."""
+
     def begun(self, first_part: FirstPart, max_tokens: int) -> None:
         """The first token comes next, of an answer that its worker lets be so long. Once."""
 

@@ -127,7 +127,10 @@ class CompletionPipeline:
         log = RequestLog(prepared.routed)
         log.accepted()
         reservation, failure = None, None
+        keeper = prepared.routed.keeper
         try:
+            if keeper is not None:
+                keeper.streams()
             reservation = await reserved(prepared)
             async with aclosing(run.events(self._source)) as events:
                 async for event in events:
@@ -146,7 +149,7 @@ class CompletionPipeline:
             log.crashed(num_tokens_of(run.counts))
             raise internal_error() from cause
         finally:
-            if (keeper := prepared.routed.keeper) is not None:
+            if keeper is not None:
                 keeper.left(failure)
             settle(reservation, prepared, run.num_new_tokens, failure)
 

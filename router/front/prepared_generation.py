@@ -25,3 +25,5 @@ class PreparedGeneration:
     """Nothing is generated, as far as the client can tell."""
     past: PastAnswer | None = None
     """Of an answer that goes on: what an earlier connection was told. None: it begins."""
+    num_resumes: int = 0
+    """How often another connection has gone on with it, this one too."""

@@ -1,7 +1,8 @@
 """What a request's key is charged, whatever becomes of the request.
 
 A prompt counts whole, an answer as far as it was made, and a request that was refused not at all.
-What an earlier connection had of the answer, and the prompt with it, was charged to that one.
+What an earlier connection had of the answer, and the prompt with it, was charged to that one; who
+goes on with one answer again and again is charged what is computed anew for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 from cluster.errors import NotReady
 from router.front.prepared_generation import PreparedGeneration
 from router.tenants.account import Reservation
+
+FREE_RESUMES = 8
+"""Of one answer. A worker that goes on with one may have to compute its prompt anew, and what was
+told of it: a connection may break some times, and not for ever at others' cost."""
 
 
 async def reserved(prepared: PreparedGeneration) -> Reservation | None:
@@ -22,8 +27,8 @@ async def reserved(prepared: PreparedGeneration) -> Reservation | None:
         per_choice = request.expected_tokens
     answer_tokens = per_choice * request.num_choices
     if past is not None:
-        return await prepared.account.reserve(0, max(0, answer_tokens - past.num_tokens))
-    return await prepared.account.reserve(len(request.token_ids), answer_tokens)
+        answer_tokens = 0 if past.end is not None else max(0, answer_tokens - past.num_tokens)
+    return await prepared.account.reserve(_prompt_tokens(prepared), answer_tokens)
 
 
 def settle(
@@ -35,5 +40,14 @@ def settle(
     """The request is over, by `error` or well, with so many tokens made for this connection."""
     if reservation is not None:
         is_refused = isinstance(error, NotReady) and not num_made
-        is_charged = prepared.past is None and not is_refused
-        reservation.settle(len(prepared.routed.token_ids) if is_charged else 0, num_made)
+        reservation.settle(0 if is_refused else _prompt_tokens(prepared), num_made)
+
+
+def _prompt_tokens(prepared: PreparedGeneration) -> int:
+    """That are computed for this connection, and charged."""
+    num_tokens, past = len(prepared.routed.token_ids), prepared.past
+    if past is None:
+        return num_tokens
+    if prepared.num_resumes <= FREE_RESUMES or past.end is not None:
+        return 0
+    return num_tokens + past.num_tokens

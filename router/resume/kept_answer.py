@@ -35,7 +35,9 @@ class KeptAnswer:
         self.tenant = tenant
         self.head = head
         self.epoch = 0
-        """How often it was taken."""
+        """Raised whenever it is taken: who has the highest goes on."""
+        self.num_resumes = 0
+        """How often another connection has gone on with it, as far as is known here."""
         self.is_kept = False
         self.is_running = False
         self.left_s = 0.0
@@ -67,11 +69,14 @@ class KeptAnswer:
         self.is_running = True
         self.is_kept = self._place.keep(self)
 
+    def streams(self) -> None:
+        """See AnswerKeeper."""
+        self._check_not_taken()
+        self.is_running = True
+
     def relayed(self, event: ChoiceTokens) -> None:
         """See AnswerKeeper."""
-        if self._is_taken:
-            raise ResumedElsewhere("another connection has asked for the rest of this answer")
-        self.is_running = True
+        self._check_not_taken()
         if self.is_kept:
             self._news.append(Told.of(event))
 
@@ -88,6 +93,14 @@ class KeptAnswer:
     def taken(self) -> None:
         """Another connection goes on with it; idempotent."""
         self._is_taken = True
+
+    def next_keeper(self, epoch: int) -> KeptAnswer:
+        """Of the connection that goes on with it, with all that is written of it."""
+        after = KeptAnswer(self.key, self.tenant, self.head, self._place)
+        after.goes_on_from(self.batches)
+        after.epoch, after.num_resumes = epoch, self.num_resumes + 1
+        after.num_shared, after.may_be_shared = self.num_shared, self.may_be_shared
+        return after
 
     def goes_on_from(self, batches: list[bytes]) -> None:
         """It is for another connection, after these; before anything of it is told there."""
@@ -106,3 +119,7 @@ class KeptAnswer:
         """Nobody can go on with it any more; idempotent."""
         self.is_kept = False
         self._news.clear()
+
+    def _check_not_taken(self) -> None:
+        if self._is_taken:
+            raise ResumedElsewhere("another connection has asked for the rest of this answer")

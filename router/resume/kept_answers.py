@@ -62,8 +62,10 @@ class KeptAnswers:
         return sum(self._counted.values())
 
     def keep(self, answer: KeptAnswer) -> bool:
-        """See AnswersPlace; one with the same key makes way."""
-        if (before := self._answers.get(answer.key)) is not None:
+        """See AnswersPlace; one with the same key makes way, and its client gets no more."""
+        before = self._answers.get(answer.key)
+        if before is not None and before is not answer:
+            before.taken()
             self.forget(before)
         if not self._makes_room_for(answer):
             self.forget(answer)

@@ -35,5 +35,8 @@ class SharedAnswers(Protocol):
         """Those with these keys, of these epochs or earlier ones: who took one since has it still.
         Raises AnswersAway: then some may be there still."""
 
+    async def head(self, key: bytes) -> bytes | None:
+        """Of one that stays whoever's it is. None: there is none. Raises AnswersAway."""
+
     async def take(self, key: bytes) -> TakenAnswer | None:
         """None: there is none. Raises AnswersAway."""

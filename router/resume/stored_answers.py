@@ -35,6 +35,8 @@ if not epoch then
   if before > 0 then return -2 end
   redis.call('DEL', KEYS[2])
   redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'head', head)
+elseif tonumber(epoch) < tonumber(ARGV[1]) then
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
 end
 if redis.call('LLEN', KEYS[2]) < before then return -2 end
 if before == 0 then redis.call('DEL', KEYS[2]) else redis.call('LTRIM', KEYS[2], 0, before - 1) end
@@ -94,6 +96,16 @@ class StoredAnswers:
                 await self._store.ask(*part, within_s=WITHIN_S)
         except StoreAway as error:
             raise AnswersAway from error
+
+    async def head(self, key: bytes) -> bytes | None:
+        """See SharedAnswers."""
+        name, _ = self._names(key)
+        head: bytes | None
+        try:
+            [head] = await self._store.ask(("HGET", name, "head"), within_s=WITHIN_S)
+        except StoreAway as error:
+            raise AnswersAway from error
+        return head
 
     async def take(self, key: bytes) -> TakenAnswer | None:
         """See SharedAnswers."""

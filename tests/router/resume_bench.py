@@ -30,7 +30,8 @@ LIMITS = KeepingLimits(within_s=60.0, max_bytes=1 << 26, max_answers=100)
 
 @dataclass
 class SharedMemory:
-    """What routers share, as Redis has it: a write of an earlier epoch is refused."""
+    """What routers share, as Redis has it: a write of an earlier epoch is refused, and one that
+    goes on from what is not there is told so."""
 
     is_away: bool = False
     answers: dict[bytes, TakenAnswer] = field(default_factory=dict)
@@ -47,6 +48,15 @@ class SharedMemory:
             if key in self.answers and self.answers[key].epoch <= epoch:
                 del self.answers[key]
 
+    async def head(self, key: bytes) -> bytes | None:
+        if self.is_away:
+            raise AnswersAway
+        return self.answers[key].head if key in self.answers else None
+
+    def wipe(self) -> None:
+        """As an operator empties a store, or one that kept nothing on disk comes back."""
+        self.answers.clear()
+
     async def take(self, key: bytes) -> TakenAnswer | None:
         if self.is_away:
             raise AnswersAway
@@ -57,10 +67,15 @@ class SharedMemory:
         return taken
 
     def _write(self, answer: KeptAnswer) -> bool:
-        found = self.answers.setdefault(answer.key, TakenAnswer(answer.epoch, answer.head, []))
-        if found.epoch > answer.epoch:
+        found = self.answers.get(answer.key)
+        if found is not None and found.epoch > answer.epoch:
             return False
-        found.batches[answer.num_shared :] = answer.batches[answer.num_shared :]
+        if len([] if found is None else found.batches) < answer.num_shared:
+            answer.num_shared = 0  # missing: all of it comes with the next write
+            return True
+        batches = [] if found is None else found.batches[: answer.num_shared]
+        batches += answer.batches[answer.num_shared :]
+        self.answers[answer.key] = TakenAnswer(answer.epoch, answer.head, batches)
         answer.num_shared = len(answer.batches)
         return True
 
