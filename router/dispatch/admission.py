@@ -25,7 +25,7 @@ from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Lack, Room
 from router.dispatch.in_line import InLine
 from router.dispatch.pace import Pace
-from router.dispatch.preemption import Preemption, is_soon
+from router.dispatch.preemption import MADE_BY_LEAVING, Preemption
 from router.dispatch.turned_away import queue_full, too_late
 from router.fairness.line import Line
 from router.fairness.shares import Bill, Shares
@@ -194,11 +194,10 @@ class Admission:
     def _room_made_for(self, asked: Asked) -> HeldRoom | None:
         """Also by others who give way."""
         hold, is_full = self._room_for(asked), self._num_running >= self._max_running
-        is_near = is_soon(self._room.free_in_s) or self._room.lacks is Lack.KEPT
-        if hold is not None or (is_near and not is_full):
+        if hold is not None or not (is_full or self._room.lacks in MADE_BY_LEAVING):
             return hold
         return self.preemption.room_for(
-            asked.priority, asked.need, is_full=is_full, look=lambda: self._room_for(asked)
+            asked, self._room, is_full=is_full, look=lambda: self._room_for(asked)
         )
 
     def _lease(self, asked: Asked, hold: HeldRoom) -> AdmissionLease:

@@ -51,6 +51,10 @@ class Room(Protocol):
         """Once for each part: its request is at its workers, or goes nowhere."""
         ...
 
+    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+        """Parts that make no room for it: their workers have that already."""
+        ...
+
 
 class Unreserved:
     """A Room that has no end: requests wait at the workers."""
@@ -70,6 +74,10 @@ class Unreserved:
 
     def is_used(self) -> None:
         """Nothing was counted."""
+
+    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+        """Nothing was held."""
+        return frozenset()
 
 
 class FleetRoom:
@@ -117,6 +125,11 @@ class FleetRoom:
     def is_used(self) -> None:
         """See Room."""
         self._num_granted -= 1
+
+    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+        """See Room."""
+        roomy = (item.room for item in self._decode if item.room.has(need))
+        return frozenset().union(*(room.holds for room in roomy))
 
     def _part_of(
         self, items: Iterable[FleetMember], asked: Asked, line_ms: float

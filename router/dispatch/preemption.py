@@ -5,7 +5,7 @@
 
 What its workers have done for it is lost, so that each request gives way a stated number of times:
 from then on it keeps its place, and nobody starves. The last that came of the lowest class goes
-first, and only where that makes room.
+first, and only where that makes room: a turn to compute a prompt comes free sooner than that.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from itertools import islice
 from typing import Protocol
 
 from cluster.errors import SplitserveError
-from router.fleet.worker_room import HeldRoom, Need
+from router.dispatch.asked import Asked
+from router.dispatch.fleet_room import Lack, Room
+from router.fleet.worker_room import HeldRoom
 from router.tenants.priority import NUM_LEVELS, Priority
 
 MAX_LOOKED_AT = 16
 """Of a class, each time: the last ones that came."""
-SOON_S = 0.05
-"""Who needs no more than a turn that comes free so soon waits for it."""
+MADE_BY_LEAVING = frozenset({Lack.PLACES, Lack.SEATS, Lack.BLOCKS})
+"""What one more that leaves may make; a turn and a kept worker come free by themselves."""
 
 
 class GaveWay(SplitserveError):
@@ -72,26 +74,23 @@ class Preemption:
         self._waiting[request.priority.level].pop(request.request_id, None)
 
     def room_for(
-        self, priority: Priority, need: Need, *, is_full: bool, look: Callable[[], HeldRoom | None]
+        self, asked: Asked, room: Room, *, is_full: bool, look: Callable[[], HeldRoom | None]
     ) -> HeldRoom | None:
-        """What `look` finds when others have given way; None: they would not make enough room.
-        `is_full`: the router's own places are taken, so that any of them would do."""
-        while (request := self._next(priority, need, is_full)) is not None:
+        """What `look`, which asks `room`, finds when others have given way; None: they would not
+        make enough. `is_full`: the router's own places are taken, so that any of them would do."""
+        while (request := self._next(asked, room, is_full)) is not None:
             self.remove(request)
-            request.give_way(priority)
-            if (hold := look()) is not None:
+            request.give_way(asked.priority)
+            if (hold := look()) is not None or room.lacks not in MADE_BY_LEAVING:
                 return hold
             is_full = False
         return None
 
-    def _next(self, priority: Priority, need: Need, is_full: bool) -> Preemptible | None:
-        for waiting in reversed(self._waiting[priority.level + 1 :]):
+    def _next(self, asked: Asked, room: Room, is_full: bool) -> Preemptible | None:
+        in_vain = frozenset() if is_full else room.in_vain(asked.need)
+        for waiting in reversed(self._waiting[asked.priority.level + 1 :]):
             for request in islice(reversed(waiting.values()), MAX_LOOKED_AT):
-                if is_full or request.hold.makes_room_for(need):
+                hold = request.hold
+                if is_full or (hold not in in_vain and hold.makes_room_for(asked.need)):
                     return request
         return None
-
-
-def is_soon(free_in_s: float | None) -> bool:
-    """True where waiting for a turn is cheaper than somebody's prompt once more."""
-    return free_in_s is not None and free_in_s <= SOON_S

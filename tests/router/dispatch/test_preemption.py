@@ -13,7 +13,7 @@ from router.control.plane import FleetPlane
 from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import Asked
-from router.dispatch.preemption import is_soon
+from router.dispatch.fleet_room import Lack
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.fairness.shares import ANSWER_WEIGHT
 from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
@@ -39,10 +39,10 @@ class Computing:
     priority: Priority = Priority.BATCH
     may: bool = True
     gave_way_to: list[Priority] = field(default_factory=list)
+    hold: HeldRoom = field(init=False)
 
-    @property
-    def hold(self) -> HeldRoom:
-        return self.lease.hold
+    def __post_init__(self) -> None:
+        self.hold = self.lease.hold
 
     def may_give_way(self) -> bool:
         return self.may
@@ -107,8 +107,47 @@ def test_who_is_asked_to_give_way_leaves_the_room_as_it_was_counted() -> None:
     assert room.has(Need(answer_tokens=160)) and not room.has(Need(answer_tokens=161))
 
 
-def test_nobody_gives_way_where_a_turn_comes_free_at_once() -> None:
-    assert is_soon(0.01) and not is_soon(1.0) and not is_soon(None)
+@dataclass(eq=False)
+class Lacking(Boundless):
+    """A fleet that has no room, for one reason."""
+
+    lacks: Lack = Lack.TURN
+    useless: frozenset[HeldRoom] = frozenset()
+    is_open: bool = True
+
+    def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:  # type: ignore[override]
+        return super().take(asked, line_ms) if self.is_open else None
+
+    def in_vain(self, need: Need) -> frozenset[HeldRoom]:
+        return self.useless
+
+
+async def gave_way(room: Lacking, seats: WorkerRoom, *, max_running: int) -> int:
+    """Of eight of the lowest class, for one of the highest that gets nothing all the same."""
+    admission = Admission(max_running, 10, room=room)
+    working = [await at_work(admission, f"batch-{number}", Priority.BATCH) for number in range(8)]
+    for each in working:
+        each.hold = HeldRoom(Need(), seats)
+    room.is_open = False
+    room.useless = seats.holds if room.useless else frozenset()
+    waiting = asyncio.create_task(admission.admit(asked_by(Priority.INTERACTIVE)))
+    await until(lambda: admission.num_queued == 1)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    return sum(len(each.gave_way_to) for each in working)
+
+
+async def test_nobody_gives_way_where_a_turn_or_a_kept_worker_is_all_that_is_lacking() -> None:
+    for lack in (Lack.TURN, Lack.KEPT):
+        assert await gave_way(Lacking(lack), WorkerRoom(8, 16), max_running=9) == 0
+        assert await gave_way(Lacking(lack), WorkerRoom(8, 16), max_running=8) == 1, "its place"
+    assert await gave_way(Lacking(Lack.SEATS), WorkerRoom(8, 16), max_running=9) == 8
+
+
+async def test_nobody_gives_way_at_a_worker_that_has_room_already_and_does_not_take_it() -> None:
+    useless = frozenset({HeldRoom(Need(), None)})
+    room = Lacking(Lack.SEATS, useless)
+    assert await gave_way(room, WorkerRoom(9, 16), max_running=9) == 0
 
 
 def classed(name: str, priority: Priority) -> RoutedRequest:
