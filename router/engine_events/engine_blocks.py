@@ -105,7 +105,8 @@ class EngineBlocks:
         self._check_counts(event, len(hashes))
         extra = event.read_extra_keys()
         is_first = event.parent_block_hash is None
-        parent = _root(extra) if is_first else self._name_of(event.parent_block_hash)
+        end = self._source.salt_end()
+        parent = _root(extra, end) if is_first else self._name_of(event.parent_block_hash)
         if parent is None:
             self._note_left_out("other_salt" if is_first else "unknown_parent", len(hashes))
             return
@@ -184,12 +185,12 @@ class EngineBlocks:
         return None if block_hash is None else self._names.get(_key(block_hash))
 
 
-def _root(extra: list[list[Any] | None]) -> bytes | None:
+def _root(extra: list[list[Any] | None], end: str) -> bytes | None:
     """The root of ours that a sequence's first block was hashed with, where it was with nothing
-    else."""
+    else; `end`: of its salt, after the root."""
     match extra[0] if extra else None:
-        case [str(salt)] if _ROOT.fullmatch(salt):
-            return bytes.fromhex(salt)
+        case [str(salt)] if salt.endswith(end) and _ROOT.fullmatch(salt.removesuffix(end)):
+            return bytes.fromhex(salt.removesuffix(end))
     return None
 
 

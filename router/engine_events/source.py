@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -27,7 +28,8 @@ class EngineEventSource:
     """One engine's, of one data-parallel rank.
 
     Requests that are sent to it carry the root of their blocks' names, in hex, as `cache_salt`: by
-    that the blocks in its events are known to be of one tenant of ours.
+    that the blocks in its events are known to be of one tenant of ours. `salt_end` follows the
+    root there: blocks with another one are found by no request any more.
     """
 
     pub: str
@@ -38,6 +40,8 @@ class EngineEventSource:
     topic: str = ""
     block_size_tokens: int
     """Of the blocks that it looks up whole; those of another size are left out."""
+    salt_end: Callable[[], str] = lambda: ""
+    """By now."""
 
     @classmethod
     def told(cls, body: bytes, host: str, *, block_size_tokens: int) -> EngineEventSource | None:

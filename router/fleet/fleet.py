@@ -255,6 +255,7 @@ class Fleet:
             on_load=partial(self._store.report, key),
             on_open=self.changes.announce,
             on_handoff=partial(self.note_handoff, reader=key),
+            on_doubt=partial(self.hits.doubted, key),
             on_mismatch=lambda error: self._turn_away(key, error),
         )
 
@@ -279,8 +280,7 @@ class Fleet:
         self._background.once(f"turn-away-{key.worker_id}", self._store.leave(key))
 
     def _remove(self, key: WorkerKey, reason: str) -> None:
-        item = self._members.pop(key, None)
-        if item is None:
+        if (item := self._members.pop(key, None)) is None:
             return
         if item.follower is not None:
             item.follower.cancel()  # at once: it must not speak of a worker that is forgotten

@@ -51,6 +51,12 @@ class HitCheck:
             item.hits = HitTrust()
             self._followers.learn_anew(item)
 
+    def doubted(self, key: WorkerKey) -> None:
+        """Nothing that the worker has cached by now will be found any more."""
+        if (item := self._find(key)) is not None:
+            item.hits = HitTrust()
+            self._followers.learn_anew(item)
+
     def forget(self, key: WorkerKey) -> None:
         """The process is gone."""
         self._next.pop(key, None)

@@ -33,6 +33,8 @@ class LinkEvents:
     """Requests can be sent: now, or again."""
     on_handoff: Callable[[WorkerKey, bool], None] = lambda worker, failed: None
     """Which prefill worker a request has used, and whether it failed."""
+    on_doubt: Callable[[], None] = lambda: None
+    """Nothing that the worker has cached by now will be found any more."""
     on_mismatch: Callable[[SplitserveError], None] = lambda error: None
     """Somebody else answers at this worker's address."""
 

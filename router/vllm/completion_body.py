@@ -17,11 +17,11 @@ _LARGEST_SEED = 1 << 63
 _SHIFTING = ("presence_penalty", "frequency_penalty", "logit_bias")
 
 
-def completion_body(submit: worker_pb2.Submit, model: str) -> dict[str, Any]:
+def completion_body(submit: worker_pb2.Submit, model: str, salt: str) -> dict[str, Any]:
     """Raises InvalidRequest, naming the field that vLLM has no exact answer to.
 
-    The root of a tenant's blocks is the salt of vLLM's cache: tenants do not meet in it, and its KV
-    events say of each first block whose it is.
+    `salt`: of the server's cache, by the root of the tenant's blocks (`VllmServer.salt_of`):
+    tenants do not meet in it, and its KV events say of each first block whose it is.
     """
     sampling = submit.sampling
     _check_exact(submit)
@@ -29,7 +29,7 @@ def completion_body(submit: worker_pb2.Submit, model: str) -> dict[str, Any]:
         "model": model,
         "prompt": list(submit.token_ids),
         "add_special_tokens": False,
-        "cache_salt": submit.cache_root.hex(),
+        "cache_salt": salt,
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_token_ids": True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cluster.errors import SplitserveError
 from cluster.pairing import Pairing
 from router.engine_events.source import EngineEventSource
@@ -18,6 +20,7 @@ async def told_events(server: VllmServer, pairing: Pairing) -> EngineEventSource
     try:
         answer = await server.wire.get("/kv_event_sources", timeout_s=ASK_TIMEOUT_S)
         body = check(answer, server.name).body
-        return EngineEventSource.told(body, host, block_size_tokens=size)
+        told = EngineEventSource.told(body, host, block_size_tokens=size)
     except (SplitserveError, ValueError):
         return None
+    return None if told is None else replace(told, salt_end=lambda: server.salt_end)

@@ -97,7 +97,7 @@ def parameters_in(body: bytes) -> dict[str, Any] | None:
     """Of a prefill server's answer; None where they lack what a decode server cannot do without."""
     try:
         told = msgspec.json.decode(body, type=PrefillAnswer).kv_transfer_params
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if told is None or told.get("do_remote_prefill") is not True:
         return None

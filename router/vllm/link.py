@@ -20,6 +20,7 @@ from router.fleet.request_stream import NOBODY, RequestStream, StreamListener
 from router.fleet.unread import UnreadBytes
 from router.fleet.wakes import Wakes
 from router.fleet.worker_link import LinkEvents
+from router.vllm.cache_doubts import CacheDoubts
 from router.vllm.server import VllmServer
 from router.vllm.servers import VllmServers
 from router.vllm.vllm_request import VllmRequest
@@ -45,6 +46,7 @@ class VllmLink:
         self._is_open = self._is_closed = False
         self._running: dict[str, tuple[RequestStream, asyncio.Task[None]]] = {}
         self._background = Background(nothing_needed, clock=world.clock, sleep=world.sleep)
+        self._doubts = CacheDoubts(server, self._background, events.on_doubt)
 
     @property
     def is_open(self) -> bool:
@@ -93,6 +95,7 @@ class VllmLink:
     async def close(self, reason: str) -> None:
         """See WorkerLink."""
         self._is_closed, self._is_open = True, False
+        self._doubts.close()
         for stream, _ in list(self._running.values()):
             stream.fail(WorkerLost(f"{self._server.name} {reason}; try again"))
         await self._background.close()
@@ -103,6 +106,7 @@ class VllmLink:
             stream,
             self._server,
             self._servers.first_of(submit.prefill),
+            doubts=self._doubts,
             clock=self._world.clock,
             on_handoff=self._events.on_handoff,
             flush=self._wakes.flush,

@@ -2,6 +2,7 @@
 
     asked -> answered, with all that a reader needs -> KeptBlocks
          '-> refused, broken off, or without it ----> None: the decode server does it alone
+         '-> silent, while nobody answers there ----> None
 
 Cancelled with the request: the connection breaks, and vLLM aborts it and frees its blocks.
 """
@@ -9,6 +10,7 @@ Cancelled with the request: the connection breaks, and vLLM aborts it and frees 
 from __future__ import annotations
 
 import asyncio
+from asyncio import FIRST_COMPLETED
 from typing import Any
 
 from cluster.deadline import Clock
@@ -65,15 +67,18 @@ class PrefillRequest:
         """And when it came, at the earliest: a loop that stood may have it long since."""
         wire, look_s = self._server.wire, self._server.address.lease_s / LOOKS_PER_LEASE
         asking = asyncio.ensure_future(wire.post(COMPLETIONS, body, timeout_s=None))
+        lost = asyncio.ensure_future(self._server.lost.wait())
         turn, late_s = LateTurn(self._clock), 0.0
         try:
             while not asking.done():
+                if lost.done():
+                    raise WorkerLost("nobody answers there any more")
                 turn.due_in(look_s)
-                await asyncio.wait((asking,), timeout=look_s)
+                await asyncio.wait((asking, lost), timeout=look_s, return_when=FIRST_COMPLETED)
                 late_s = max(late_s, turn.late_s)
             return asking.result(), self._clock() - late_s
         finally:
-            await cancel((asking,))
+            await cancel((asking, lost))
 
     def _note_failed(self, why: str, *, failed: bool) -> None:
         self.has_failed = failed

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+import asyncio
+import secrets
 
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.member import Member
 from router.engine_events.source import EngineEventSource
-from router.vllm.server_address import VllmAddress
+from router.vllm.server_address import VllmAddress, VllmRole
 from router.vllm.server_numbers import ServerNumbers, numbers_in
 from router.vllm.wire import VllmWire, check
 
 NUMBERS_TIMEOUT_S = 2.0
 """For its page of metrics: 50 KB, which a busy server makes between two steps."""
+SALT_BYTES = 8
+"""Drawn at random: two of one server differ."""
 
 _log = get_logger("vllm")
 
@@ -33,7 +36,11 @@ class VllmServer:
         """As of the last look."""
         self.num_asked = 0
         """Requests of this router that it has now."""
-        self._num_doubts = 0
+        self.lost = asyncio.Event()
+        """Set when nobody answers there any more: who waits for an answer waits in vain. Another
+        one takes its place when somebody answers again."""
+        self.salt_end = self._drawn_end()
+        """What its cache's salts end with, by which its KV events show what may be believed."""
 
     @property
     def name(self) -> str:
@@ -47,20 +54,26 @@ class VllmServer:
 
     def salt_of(self, cache_root: bytes) -> str:
         """What keeps the blocks below that root apart from others in its cache: the root in
-        hexadecimal digits, until what it has cached cannot be believed any more."""
-        if not self._num_doubts:
-            return cache_root.hex()
-        key = b"%d" % self._num_doubts
-        return blake2b(cache_root, key=key, digest_size=len(cache_root)).hexdigest()
+        hexadecimal digits, and at a server that reads from others what this router has drawn: what
+        it reads too late for one router is found by no other, and not by one that starts again."""
+        return cache_root.hex() + self.salt_end
+
+    def note_lost(self) -> None:
+        """Nobody answers there, or another process does."""
+        self.lost.set()
+
+    def note_answer(self) -> None:
+        """Somebody answers there."""
+        if self.lost.is_set():
+            self.lost = asyncio.Event()
 
     def doubt_cache(self) -> None:
         """It may have cached blocks that it read too late, under the names of the right ones, and
         cannot be told to drop them: from now on no request finds anything that it has by now."""
-        self._num_doubts += 1
+        self.salt_end = self._drawn_end()
         _log.error(
             "a vLLM decode server may have read blocks after their lease, and have cached them; "
-            "nothing that it has cached is used any more, and its KV events are of no use until "
-            "it is restarted",
+            "this router uses nothing any more that it has cached by now",
             worker_id=self.name,
         )
 
@@ -77,3 +90,7 @@ class VllmServer:
         """Keeps them; the load that they stand for."""
         before, self.numbers = self.numbers, numbers
         return numbers.load(before)
+
+    def _drawn_end(self) -> str:
+        reads = self.address.role is VllmRole.DECODE
+        return f"-{secrets.token_hex(SALT_BYTES)}" if reads else ""

@@ -24,6 +24,8 @@ from router.vllm.server import NUMBERS_TIMEOUT_S, VllmServer
 from router.vllm.server_numbers import ServerNumbers
 from router.vllm.wire import check
 
+LOST_AFTER_LOOKS = 2
+"""That fail: a single one is a busy moment."""
 _log = get_logger("vllm")
 
 
@@ -53,6 +55,8 @@ class ServerWatch:
         """Of a process that does not say when it began."""
         self._fault: str | None = None
         """The last, said once."""
+        self._num_faults = 0
+        """Looks that failed, one after the other."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -67,7 +71,8 @@ class ServerWatch:
         except SplitserveError as error:
             self._note_fault(error.message)
         else:
-            self._fault = None
+            self._fault, self._num_faults = None, 0
+            self._server.note_answer()
 
     async def _look(self) -> None:
         server = self._server
@@ -96,6 +101,8 @@ class ServerWatch:
                     f"{member.worker_id} cannot join: {state.member.worker_id} is no vLLM server, "
                     "and tokens of one router come from one engine; give each a router of its own"
                 )
+        self._server.note_lost()  # to whoever waits for a process before this one
+        self._server.note_answer()
         self._server.member = member
         self._server.events = await told_events(self._server, member.pairing)
         await self._store.join(member)
@@ -116,6 +123,9 @@ class ServerWatch:
         if self._server.member is not None:
             self._on_health(self._server.member.key, False)
         self._unnamed = new_incarnation()
+        self._num_faults += 1
+        if self._num_faults >= LOST_AFTER_LOOKS:
+            self._server.note_lost()
         if fault != self._fault:
             self._fault = fault
             _log.warning(

@@ -67,6 +67,10 @@ class VllmFleet:
         self._links[member.key] = link
         return link
 
+    def server_of(self, key: WorkerKey) -> VllmServer | None:
+        """Where that process answers; for checks."""
+        return self._servers.find(key)
+
     def events_of(self, member: Member) -> EngineEventSource | None:
         """See WorkerAdapter."""
         server = self._servers.find(member.key)
@@ -110,6 +114,7 @@ class VllmFleet:
     async def _drop(self, address: VllmAddress, store: MembershipStore) -> None:
         server, task = self._watches.pop(address)
         await cancel([task])
+        server.note_lost()
         if server.member is not None:
             await store.leave(server.member.key)
         await server.wire.close()

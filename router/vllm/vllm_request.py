@@ -21,6 +21,7 @@ from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from protos import generation_pb2, worker_pb2
 from router.fleet.request_stream import RequestStream
+from router.vllm.cache_doubts import CacheDoubts, late_reads_of
 from router.vllm.completion_body import COMPLETIONS, completion_body, decode_body
 from router.vllm.kept_blocks import Belief, KeptBlocks, LateRead
 from router.vllm.prefill_request import PrefillRequest
@@ -41,16 +42,18 @@ class VllmRequest:
         server: VllmServer,
         prefill: VllmServer | None,
         *,
+        doubts: CacheDoubts,
         clock: Clock,
         on_handoff: Callable[[WorkerKey, bool], None],
         flush: Callable[[], None],
     ) -> None:
-        """`prefill`: who is to compute the prompt; None: the decode `server`. `on_handoff`: see
-        LinkEvents. `flush`: what arrived together has been told."""
+        """`prefill`: who is to compute the prompt; None: the decode `server`, whose cache `doubts`
+        are about. `on_handoff`: see LinkEvents. `flush`: what arrived together has been told."""
         self._submit = submit
         self._stream = stream
         self._server = server
         self._prefill = prefill
+        self._doubts = doubts
         self._clock = clock
         self._on_handoff = on_handoff
         self._flush = flush
@@ -85,23 +88,24 @@ class VllmRequest:
     async def _answered(self) -> None:
         if self._server.member is None:
             raise WorkerLost("is not there any more")
-        body = completion_body(self._submit, self._server.model) | self._salt()
-        prefill_ms, handoff = await self._handoff(body)
+        prefill_ms, handoff = await self._handoff()
+        body = self._body_for(self._server)  # by now: its cache may have been doubted meanwhile
         parameters = None if handoff is None else handoff.take()
         if handoff is None or parameters is None:
             await self._relayed(body, None, 0.0)
             return
         failed = not await self._tried(decode_body(body, parameters), handoff, prefill_ms)
         if failed:
-            await self._relayed(body | self._salt(), None, 0.0)
+            await self._relayed(self._body_for(self._server), None, 0.0)
         self._note_handoff(failed=failed)
 
-    async def _handoff(self, body: dict[str, Any]) -> tuple[float, KeptBlocks | None]:
-        """What the prefill server took, in ms, and what it lets be read."""
-        if self._prefill is None or self._prefill.member is None:
+    async def _handoff(self) -> tuple[float, KeptBlocks | None]:
+        """What the prefill server took, in ms, and what it lets be read. Of several choices vLLM
+        makes as many readers, and the blocks are free again after the first one's word."""
+        if self._prefill is None or self._prefill.member is None or self._submit.sampling.n > 1:
             return 0.0, None
         asked = PrefillRequest(self._prefill, self._clock)
-        handoff = await asked.ask(body | {"model": self._prefill.model})
+        handoff = await asked.ask(self._body_for(self._prefill))
         if asked.has_failed:
             self._note_handoff(failed=True)
         return asked.took_ms, handoff
@@ -109,11 +113,15 @@ class VllmRequest:
     async def _tried(self, body: dict[str, Any], handoff: KeptBlocks, prefill_ms: float) -> bool:
         """False when nothing was relayed, and the decode server may do alone what it could not do
         with these blocks. Raises what ends the request."""
+        is_settled = False
         try:
             await self._relayed(body, handoff, prefill_ms)
         except (WorkerLost, TransferFailed) as error:
-            if self._relay is not None and self._relay.has_begun:
+            if self._has_begun:
                 raise
+            is_settled = True
+            if handoff.belief is not Belief.GOOD:
+                self._doubts.doubt()  # now: the next thing asked of it must not find these blocks
             _log.warning(
                 "a vLLM decode server has not read a prompt's blocks; it computes the prompt",
                 worker_id=self._server.name,
@@ -123,17 +131,18 @@ class VllmRequest:
             )
             return False
         finally:
-            if not (self._relay is not None and self._relay.has_begun):
-                self._doubt(handoff)
+            if self._prefill is not None and not is_settled and not self._has_begun:
+                self._doubts.weigh(handoff, self._prefill)
         return True
 
-    def _doubt(self, kept: KeptBlocks) -> None:
-        """Nothing was relayed: whether the blocks were read, and when, nobody knows."""
-        if kept.belief is not Belief.GOOD:
-            self._server.doubt_cache()
+    @property
+    def _has_begun(self) -> bool:
+        """Something of the answer was relayed."""
+        return self._relay is not None and self._relay.has_begun
 
-    def _salt(self) -> dict[str, str]:
-        return {"cache_salt": self._server.salt_of(self._submit.cache_root)}
+    def _body_for(self, server: VllmServer) -> dict[str, Any]:
+        salt = server.salt_of(self._submit.cache_root)
+        return completion_body(self._submit, server.model, salt)
 
     def _note_handoff(self, *, failed: bool) -> None:
         """A decode server that fails alone as well is at fault itself: then nothing is noted."""
@@ -167,11 +176,7 @@ class VllmRequest:
             raise LateRead("the prompt's blocks may have been read after their lease")
 
     async def _late_reads(self) -> int | None:
-        """Of the prefill server by now; None where it cannot be asked."""
-        try:
-            return None if self._prefill is None else (await self._prefill.look()).late_reads
-        except SplitserveError:
-            return None
+        return None if self._prefill is None else await late_reads_of(self._prefill)
 
     def _timing(
         self, handoff: KeptBlocks | None, prefill_ms: float, took_s: float, is_alone: bool

@@ -10,6 +10,7 @@ from cluster.block_hash import cache_root, chain_names, pack_tokens
 from cluster.cache_change import CacheChange, CachedBlock
 from cluster.identity import WorkerKey
 from router.engine_events.engine_blocks import EngineBlocks
+from router.engine_events.source import EngineEventSource
 from router.index.prefix_index import PrefixIndex
 from tests.router.engine_events.engine import (
     CLEARED,
@@ -32,9 +33,9 @@ NAMES = chain_names(pack_tokens(PROMPT), parent=ROOT, block_size_tokens=SIZE)
 class Told:
     """An engine's blocks, and an index that is told of them."""
 
-    def __init__(self, *, max_blocks: int = 1000) -> None:
+    def __init__(self, *, max_blocks: int = 1000, source: EngineEventSource = SOURCE) -> None:
         self.left_out: Counter[str] = Counter()
-        self.blocks = EngineBlocks(SOURCE, self._note, max_blocks=max_blocks)
+        self.blocks = EngineBlocks(source, self._note, max_blocks=max_blocks)
         self.index = PrefixIndex(10_000)
         self.index.add_worker(KEY, SIZE)
         self.live: set[bytes] = set()

@@ -109,6 +109,21 @@ async def test_a_worker_that_has_dropped_its_blocks_unsaid_is_asked_and_then_bel
         assert _share(plane) == 1.0
 
 
+async def test_a_cache_that_its_link_doubts_is_learned_anew_at_once() -> None:
+    worker = FakeDecodeWorker(answer_at_once=True)
+    worker.live = _prefix_blocks()
+    async with router() as plane, worker:
+        pub, replay = await worker.start_events()
+        address = {"kv_events_address": pub, "kv_replay_address": replay}
+        await plane.store.join(worker.member(**address))
+        await until(lambda: plane.why_not_ready() is None and plane.index.num_blocks == NUM_BLOCKS)
+        worker.live = []
+        (member,) = plane.fleet.members
+        plane.fleet._events_of(member.key).on_doubt()
+        await until(lambda: plane.index.num_blocks == 0)
+        assert _doubts(plane) == 1
+
+
 async def test_it_is_not_asked_again_at_once() -> None:
     worker = FakeDecodeWorker(answer_at_once=True)
     async with router() as plane, worker:

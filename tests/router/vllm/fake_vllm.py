@@ -2,8 +2,8 @@
 
 What it computes is kept for a reader until its lease has passed. Then the blocks are the next
 request's, and who reads them late gets that one's answer. What it has read it caches, right or
-wrong. Its counter of late reads moves at once, or without `counts_late` never while a test looks:
-the real one's moves when it next works.
+wrong; of several choices each reads by itself. Its counter of late reads moves at once, or without
+`counts_late` never while a test looks: the real one's moves when it next works.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class FakeVllm:
             self._kept[request_id] = prompt, self.clock() + self.manners.lease_s
 
     def read(self, request_id: str) -> list[int]:
-        """The blocks as they are now."""
-        prompt, until_s = self._kept.pop(request_id)
+        """The blocks as they are now: after the first reader's word they are free again."""
+        prompt, until_s = self._kept.get(request_id, ([], 0.0))
+        self._kept[request_id] = prompt, 0.0
         if self.clock() < until_s:
             return prompt
         self.late_reads += self.manners.counts_late
@@ -152,18 +153,20 @@ class FakeVllm:
         if manners.says is not None:
             yield manners.says
             return
-        name = body["cache_salt"], tuple(body["prompt"])
+        name, num = (body["cache_salt"], tuple(body["prompt"])), max(1, body["n"])
+        others: list[list[int]] = []
         if name not in self._cached:
-            self._cached[name] = await self._prompt_of(body["prompt"], blocks)
-        prompt = self._cached[name]
-        tokens = answer_to(prompt, body["max_tokens"])
-        for place, token in enumerate(tokens):
+            first, *others = [await self._prompt_of(body["prompt"], blocks) for _ in range(num)]
+            self._cached[name] = first
+        prompts = [self._cached[name], *others] if others else [self._cached[name]] * num
+        answers = [answer_to(prompt, body["max_tokens"]) for prompt in prompts]
+        for place, tokens in enumerate(zip(*answers, strict=True)):
             if place == manners.breaks_after:
                 raise WorkerLost(f"{self.name} broke off")
             await asyncio.sleep(manners.token_s)
-            is_last = place == len(tokens) - 1
-            yield [_chunk(n, token, is_last=is_last) for n in range(body["n"])]
-        yield [_usage(len(body["prompt"]), len(tokens) * body["n"]), DONE]
+            is_last = place == body["max_tokens"] - 1
+            yield [_chunk(n, token, is_last=is_last) for n, token in enumerate(tokens)]
+        yield [_usage(len(body["prompt"]), body["max_tokens"] * num), DONE]
 
     async def _prompt_of(self, prompt: list[int], blocks: Body | None) -> list[int]:
         if not blocks:

@@ -44,10 +44,11 @@ class Pair:
         self.prefill = FakeVllm(clock, "p")
         self.decode = FakeVllm(clock, "d", peers={"p": self.prefill})
         self.handoffs: list[tuple[str, bool]] = []
+        self.num_doubts = 0
         self._servers = VllmServers()
-        self._add(self.prefill, VllmRole.PREFILL, lease_s)
+        self.prefill_server = self._add(self.prefill, VllmRole.PREFILL, lease_s)
         server = self._add(self.decode, VllmRole.DECODE, lease_s)
-        events = LinkEvents(on_handoff=self._note)
+        events = LinkEvents(on_handoff=self._note, on_doubt=self._note_doubt)
         world = World(clock=clock)
         self.link = VllmLink(server, self._servers, world, events, UnreadBytes())
         self.link.note_health(is_well=True)
@@ -77,6 +78,9 @@ class Pair:
         server.numbers = ServerNumbers(late_reads=0)
         self._servers.add(server)
         return server
+
+    def _note_doubt(self) -> None:
+        self.num_doubts += 1
 
     def _note(self, key: WorkerKey, failed: bool) -> None:
         self.handoffs.append((key.worker_id, failed))

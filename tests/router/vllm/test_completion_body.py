@@ -13,6 +13,7 @@ from router.vllm.completion_body import completion_body
 from tests.router.planes import PAIRING
 
 MODEL = "smollm2"
+SALT = "a salt"
 
 
 def submit_of(salt: str = "", **sampling: Any) -> worker_pb2.Submit:
@@ -26,7 +27,7 @@ def submit_of(salt: str = "", **sampling: Any) -> worker_pb2.Submit:
 
 
 def test_every_parameter_is_said_so_that_no_default_of_the_server_counts() -> None:
-    body = completion_body(submit_of(top_k=7, logit_bias={5: 1.5}, stop_token_ids=[3]), MODEL)
+    body = completion_body(submit_of(top_k=7, logit_bias={5: 1.5}, stop_token_ids=[3]), MODEL, SALT)
     assert body["prompt"] == [1, 2] and body["model"] == "smollm2" and body["top_k"] == 7
     assert body["logit_bias"] == {"5": 1.5} and body["stop_token_ids"] == [3]
     assert {"temperature", "top_p", "min_p", "seed", "ignore_eos", "presence_penalty"} <= set(body)
@@ -37,12 +38,11 @@ def test_every_parameter_is_said_so_that_no_default_of_the_server_counts() -> No
     ("ours", "theirs"), [(0, 0), (2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (2**64 - 1, -1)]
 )
 def test_a_seed_is_the_same_64_bits_with_a_sign(ours: int, theirs: int) -> None:
-    assert completion_body(submit_of(seed=ours), MODEL)["seed"] == theirs
+    assert completion_body(submit_of(seed=ours), MODEL, SALT)["seed"] == theirs
 
 
-def test_the_root_of_a_tenants_blocks_is_their_salt() -> None:
-    salted, other = (completion_body(submit_of(salt), MODEL) for salt in ("acme", ""))
-    assert salted["cache_salt"] == cache_root(PAIRING.key, "acme").hex() != other["cache_salt"]
+def test_the_salt_of_the_servers_cache_is_the_one_that_was_given() -> None:
+    assert completion_body(submit_of("acme"), MODEL, SALT)["cache_salt"] == SALT
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_the_root_of_a_tenants_blocks_is_their_salt() -> None:
 def test_logprobs_that_would_be_of_other_logits_are_refused_by_name(
     shifting: dict[str, Any],
 ) -> None:
-    assert completion_body(submit_of(logprobs=2), MODEL)["logprobs"] == 2
+    assert completion_body(submit_of(logprobs=2), MODEL, SALT)["logprobs"] == 2
     with pytest.raises(InvalidRequest) as caught:
-        completion_body(submit_of(logprobs=2, **shifting), MODEL)
+        completion_body(submit_of(logprobs=2, **shifting), MODEL, SALT)
     assert caught.value.param == "logprobs"
 
 
 def test_scores_of_the_prompt_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        completion_body(submit_of(prompt_logprobs=1), MODEL)
+        completion_body(submit_of(prompt_logprobs=1), MODEL, SALT)
     assert caught.value.param == "prompt_logprobs"
 
 
@@ -68,4 +68,4 @@ def test_another_workers_answer_is_not_gone_on_with() -> None:
     submit = submit_of()
     submit.resume.append(handoff_pb2.BegunChoice(choice=0, token_ids=[5]))
     with pytest.raises(InvalidRequest):
-        completion_body(submit, MODEL)
+        completion_body(submit, MODEL, SALT)

@@ -17,6 +17,7 @@ from cluster.world import World
 from router.fleet.unread import UnreadBytes
 from router.fleet.worker_link import LinkEvents, WorkerLink
 from router.vllm.introduction import FrontedModel
+from router.vllm.server import VllmServer
 from router.vllm.server_address import VllmAddress, vllm_addresses
 from router.vllm.vllm_fleet import VllmFleet
 from tests.router.planes import member_of
@@ -60,6 +61,11 @@ class Watched:
 
     def load_of(self, worker_id: str) -> EngineLoad:
         return next(s.load for s in self.store.members() if s.member.worker_id == worker_id)
+
+    def server_of(self, worker_id: str) -> VllmServer:
+        server = self.fleet.server_of(self.members()[worker_id].key)
+        assert server is not None
+        return server
 
     def link_to(self, worker_id: str) -> WorkerLink:
         link = self.fleet.link(self.members()[worker_id], LinkEvents(), UnreadBytes())
@@ -147,6 +153,27 @@ async def test_a_link_is_open_while_its_server_is_well() -> None:
         await asyncio.sleep(1.0)
         assert link.is_open
         await link.close("was closed by the test")
+
+
+@virtually
+async def test_two_failed_looks_and_leaving_tell_whoever_waits_that_nobody_answers() -> None:
+    async with watched() as seen:
+        server, manners = seen.server_of("vllm-p:1"), seen.servers["vllm-p:1"].manners
+        manners.is_there = False
+        await asyncio.sleep(1.0)
+        assert not server.lost.is_set()
+        await asyncio.sleep(1.0)
+        assert server.lost.is_set()
+        manners.is_there = True
+        await asyncio.sleep(1.0)
+        assert not server.lost.is_set()
+        before = server.lost
+        manners.started_s += 60
+        await asyncio.sleep(1.0)
+        assert before.is_set() and not server.lost.is_set()
+        seen.lists.tell(BOTH[1:])
+        await asyncio.sleep(0.5)
+        assert server.lost.is_set()
 
 
 @virtually
