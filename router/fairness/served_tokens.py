@@ -52,8 +52,11 @@ class ServedTokens:
         for counters, commands in self._told:
             counters.hear(commands, [next(left) for _ in commands])
 
-    def unheard(self) -> None:
+    def unheard(self, *, may_be_done: bool) -> None:
         """See Topic. What was on its way may have been counted, and is not told again."""
+        if not may_be_done:
+            for counters, _ in self._told:
+                counters.put_back()
 
     def goodbye(self) -> Sequence[StoreCommand]:
         """See Topic. What is untold is told."""

@@ -2,6 +2,7 @@
 
     add, lift -> counted here at once, and told at the next tick with all others
     told      -> what all routers have counted comes back; what was added since goes on top
+    not sent  -> put back, and told at the next tick
 
 Routers are as far apart as what they serve within a tick. While the store is away each goes on by
 itself and tells afterwards; one that was emptied is told what it had said. Needs Redis 6.2.
@@ -36,6 +37,8 @@ class SharedCounters:
         self._lifts: dict[str, float] = {}
         self._adds: dict[str, float] = {}
         """Both untold; what is added comes on top of what is lifted."""
+        self._taken: list[tuple[str, float, float | None, float | None]] = []
+        """At the last tick: whose, as heard before, lifted, added."""
 
     def of(self, tenant: str) -> float:
         """See Counters."""
@@ -65,8 +68,9 @@ class SharedCounters:
             self._lifts[tenant] = max(heard, self._lifts.get(tenant, 0.0))
 
     def take_commands(self) -> list[StoreCommand]:
-        """All that is untold, and what is asked back: told once, whether it is heard or not. Empty
-        where no tenant is known."""
+        """All that is untold, and what is asked back: told once, whether it is heard or not, unless
+        it is put back. Empty where no tenant is known."""
+        self._taken = []
         tenants = list(self._heard)[-MAX_READ:]
         if not tenants:
             return []
@@ -74,6 +78,8 @@ class SharedCounters:
         adds, self._adds = self._adds, {}
         for tenant in lifts.keys() | adds.keys():
             if tenant in self._heard:
+                taken = tenant, self._heard[tenant], lifts.get(tenant), adds.get(tenant)
+                self._taken.append(taken)
                 self._heard[tenant] = self._sum(tenant, lifts, adds)
         return [
             *(("ZADD", self._key, "GT", least, tenant) for tenant, least in lifts.items()),
@@ -85,6 +91,21 @@ class SharedCounters:
             ("ZSCORE", self._level_key, _LEVEL),
             ("ZMSCORE", self._key, *tenants),
         ]
+
+    def put_back(self) -> None:
+        """What was taken last was not sent, and is untold; one that was lifted since begins there,
+        and one that was forgotten stays so."""
+        taken, self._taken = self._taken, []
+        for tenant, heard, lift, added in taken:
+            if tenant not in self._heard:
+                continue
+            self._heard[tenant] = heard
+            if tenant in self._lifts:
+                continue
+            if lift is not None:
+                self._lifts[tenant] = lift
+            if added is not None:
+                self._adds[tenant] = self._adds.get(tenant, 0.0) + added
 
     def hear(self, commands: Sequence[StoreCommand], replies: Sequence[StoreReply]) -> None:
         """The replies to those commands."""

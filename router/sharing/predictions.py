@@ -103,7 +103,7 @@ class Predictions:
             self._read_to = number
             await self._take(fields)
 
-    def unheard(self) -> None:
+    def unheard(self, *, may_be_done: bool) -> None:
         """See Topic. What was not told stays so: events tell it."""
         self._end_old()
 

@@ -49,8 +49,9 @@ class Topic(Protocol):
         """One for each of those commands; replies of another form than Redis sends may raise."""
         ...
 
-    def unheard(self) -> None:
-        """The store is away, or late: what was asked may have been done or not."""
+    def unheard(self, *, may_be_done: bool) -> None:
+        """The store is away, or late. `may_be_done`: what was asked, or part of it; else it was
+        not sent."""
         ...
 
     def goodbye(self) -> Sequence[StoreCommand]:
@@ -78,9 +79,9 @@ class RouterTalk:
         commands = [command for of_topic in asked for command in of_topic]
         try:
             replies = iter(await self._store.ask(*commands, within_s=PATIENCE_S))
-        except StoreAway:
+        except StoreAway as away:
             for topic in self._topics:
-                topic.unheard()
+                topic.unheard(may_be_done=away.may_be_done)
             return
         for topic, of_topic in zip(self._topics, asked, strict=True):
             await topic.heard([next(replies) for _ in of_topic])

@@ -64,7 +64,7 @@ class RouterWords:
         self._asked = self._to_ask(members)
         self._on_heard()
 
-    def unheard(self) -> None:
+    def unheard(self, *, may_be_done: bool) -> None:
         """See Topic."""
         self._others.unheard(self._clock())
         self._on_heard()

@@ -1,6 +1,7 @@
 """Calls that wait for the store, and those that are under way.
 
 put -> waits -> taken with all others that wait -> answered, once; or failed with all others
+          '- given up by whoever put it: it is never sent
 """
 
 from __future__ import annotations
@@ -21,29 +22,33 @@ MAX_TOGETHER = 256
 StoreAnswer = asyncio.Future[list[StoreReply | StoreRefusal]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Call:
+@dataclass(slots=True, eq=False)
+class StoreCall:
+    """Commands that go out together, and what comes back."""
+
     commands: Sequence[StoreCommand]
     answer: StoreAnswer
-    """Done before it is answered: nobody waits for it any more."""
+    """To be awaited, or cancelled. Done before it is answered: nobody waits for it any more."""
+    is_sent: bool = False
+    """As far as the connection took it; what is not is never done."""
 
 
 class StoreCalls:
     """Of one connection."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Call] = []
-        self._under_way: list[_Call] = []
+        self._waiting: list[StoreCall] = []
+        self._under_way: list[StoreCall] = []
         self._has_some = asyncio.Event()
 
-    def put(self, commands: Sequence[StoreCommand]) -> StoreAnswer:
-        """To be awaited, or cancelled. Raises StoreAway where too many wait."""
+    def put(self, commands: Sequence[StoreCommand]) -> StoreCall:
+        """Raises StoreAway where too many wait."""
         if len(self._waiting) >= MAX_WAITING:
             raise StoreAway(f"{MAX_WAITING} calls wait for the shared store")
         answer: StoreAnswer = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Call(commands, answer))
+        self._waiting.append(call := StoreCall(commands, answer))
         self._has_some.set()
-        return answer
+        return call
 
     async def take(self, within_s: float) -> list[StoreCommand]:
         """All commands of those that go out now; none after `within_s` without a call."""
@@ -54,6 +59,8 @@ class StoreCalls:
                     await self._has_some.wait()
         calls, self._waiting = self._waiting[:MAX_TOGETHER], self._waiting[MAX_TOGETHER:]
         self._under_way = [call for call in calls if not call.answer.done()]
+        for call in self._under_way:
+            call.is_sent = True
         return [command for call in self._under_way for command in call.commands]
 
     def answer(self, replies: Sequence[StoreReply | StoreRefusal]) -> None:
@@ -72,4 +79,5 @@ class StoreCalls:
         self._under_way, self._waiting = [], []
         for call in calls:
             if not call.answer.done():
-                call.answer.set_exception(StoreAway("the shared store has gone"))
+                gone = StoreAway("the shared store has gone", may_be_done=call.is_sent)
+                call.answer.set_exception(gone)

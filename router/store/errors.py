@@ -7,9 +7,14 @@ class StoreAway(Exception):
     """To whoever called: nobody has answered in time, or nobody is there. What is known here counts
     until somebody is."""
 
+    def __init__(self, message: str, *, may_be_done: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_done = may_be_done
+        """What was asked, or part of it; False: it was not sent, or is refused."""
+
 
 class StoreLate(StoreAway):
-    """This call has waited as long as it may; what it asked for may be done all the same."""
+    """This call has waited as long as it may; the store may be there all the same."""
 
 
 class LinkLost(Exception):

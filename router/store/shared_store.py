@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from cluster.deadline import Clock, Sleep
 from cluster.logs import get_logger
@@ -73,17 +74,19 @@ class SharedStore:
 
     async def ask(self, *commands: StoreCommand, within_s: float | None = None) -> list[StoreReply]:
         """A reply for each, in one round trip; others' commands may come between. `within_s`:
-        default Patience.call_s. Raises StoreAway where there is none for all of them; what was
-        asked may be done all the same."""
+        default Patience.call_s. Raises StoreAway where there is none for all of them, which
+        says whether what was asked may be done all the same."""
         if not self._is_there:
             raise StoreAway("the shared store is away")
-        answer = self._calls.put(commands)
+        call = self._calls.put(commands)
         try:
             async with asyncio.timeout(self._patience.call_s if within_s is None else within_s):
-                replies = await answer
+                replies = await call.answer
         except TimeoutError:
-            raise StoreLate("the shared store has not answered in time") from None
-        _check(replies, StoreAway)
+            late = "the shared store has not answered in time"
+            raise StoreLate(late, may_be_done=call.is_sent) from None
+        is_some_done = not all(isinstance(reply, StoreRefusal) for reply in replies)
+        _check(replies, partial(StoreAway, may_be_done=is_some_done))
         return replies
 
     async def run(self) -> None:
@@ -166,7 +169,7 @@ class SharedStore:
             on_change(is_there)
 
 
-def _check(replies: Sequence[StoreReply | StoreRefusal], error: type[Exception]) -> None:
+def _check(replies: Sequence[StoreReply | StoreRefusal], error: Callable[[str], Exception]) -> None:
     """Raises `error` with the first refusal among them."""
     for reply in replies:
         if isinstance(reply, StoreRefusal):

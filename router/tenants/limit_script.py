@@ -1,6 +1,9 @@
 """Limits in the store: all of a take or none of it, as one step, by the store's own clock.
 
 A limit's state is the State of limits.py, and the rules are those of that module, once more in Lua.
+A state bears the time at which it was written: where that is ahead, the store's clock was stepped
+back, or another store has taken its place, and what is due is shifted with it.
+
 A state outlives whatever any router may know of it: where one is missing the store was emptied, and
 what whoever asks knows takes its place.
 """
@@ -22,13 +25,21 @@ local may_refuse = ARGV[1] == 'take'
 local firsts, seconds, worst, which = {}, {}, 0, 0
 local function word(i, n) return ARGV[1 + (i - 1) * 6 + n] end
 local function number(i, n) return tonumber(word(i, n)) end
+local function state_of(first, second, at)
+  return string.format('%.6f %.17g %.6f', first, second, at)
+end
 for i, key in ipairs(KEYS) do
   local amount, size, unit = number(i, 2), number(i, 3), number(i, 4)
   local kept = redis.call('GET', key)
   local first, second = now + number(i, 5), number(i, 6)
   if kept then
-    first, second = string.match(kept, '(%S+) (%S+)')
-    first, second = tonumber(first), tonumber(second)
+    local due, spent, written = string.match(kept, '(%S+) (%S+) ?(%S*)')
+    first, second = tonumber(due), tonumber(spent)
+    local ahead = (tonumber(written) or now) - now
+    if ahead > 0 then
+      first = first - ahead
+      redis.call('SET', key, state_of(first, second, now), 'KEEPTTL')
+    end
   end
   local wait = 0
   if word(i, 1) == 'rate' then
@@ -53,8 +64,7 @@ if not may_refuse or which == 0 then
       seconds[i] = math.max(0, seconds[i] + amount)
     end
     local life = math.max(firsts[i] - now, least, redis.call('PTTL', key) / 1000)
-    local state = string.format('%.6f %.17g', firsts[i], seconds[i])
-    redis.call('SET', key, state, 'PX', math.ceil(life * 1000) + 1)
+    redis.call('SET', key, state_of(firsts[i], seconds[i], now), 'PX', math.ceil(life * 1000) + 1)
   end
 end
 local reply = {which, math.ceil(worst * 1000000)}

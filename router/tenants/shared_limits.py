@@ -4,6 +4,7 @@
     late:  the take counts, and is answered by what was known of the limits
     away:  each router lets in its part of every limit; what it let in is told on return
 
+What was not sent is told later; what was may have been counted, and is not told again.
 Nobody is refused for the store itself, and nobody gets more than each router's part of a limit on
 top of the limit.
 """
@@ -63,12 +64,13 @@ class SharedLimits:
             return await self._here.take(charges)
         try:
             shortage = await self._ask(charges)
-        except StoreLate:
+        except StoreAway as away:
             self._on_own()
-            return await self._known.take(charges)
-        except StoreAway:
-            self._on_own()
-            return await self._take_part(charges)
+            here = self._known if isinstance(away, StoreLate) else self._own_share()
+            shortage = await here.take(charges)
+            if shortage is None and not away.may_be_done:
+                self._unsettled.add(charges)
+            return shortage
         self._share = None
         return shortage
 
@@ -106,21 +108,19 @@ class SharedLimits:
         limit, wait_s = await self._charge(charges, is_take=True)
         return None if limit is None else Shortage(limit, wait_s)
 
-    async def _take_part(self, charges: Sequence[Charge]) -> Shortage | None:
+    def _own_share(self) -> LimitStore:
         if self._share is None:
             self._share = LimitShare(self._clock, self._num_routers(), self._known.states)
-        shortage = await self._share.take(charges)
-        if shortage is None:
-            self._unsettled.add(charges)
-        return shortage
+        return self._share
 
     async def tell(self) -> None:
-        """What there is, now. All of it once: what is on its way when the store goes may have been
-        counted."""
+        """What there is, now; all of it is sent once."""
         while self._store.is_there and (charges := self._unsettled.pop()):
             try:
                 await self._charge(charges, is_take=False, within_s=TELL_WITHIN_S)
-            except StoreAway:
+            except StoreAway as away:
+                if not away.may_be_done:
+                    self._unsettled.add(charges)
                 return
 
     async def _charge(

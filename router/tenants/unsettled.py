@@ -34,7 +34,7 @@ class Unsettled:
                 self._put(limit, max(0.0, units - paid) if units > 0 else units)
 
     def pop(self) -> list[Charge]:
-        """To be told now: it is told once, whether it is heard or not."""
+        """To be told now: what is not sent is added again."""
         keys = list(self._units)[:MAX_TOGETHER]
         return [self._units.pop(key) for key in keys]
 

@@ -149,6 +149,26 @@ async def test_what_is_served_without_the_store_is_told_when_it_is_back(
             assert [each.of_class(0).of("acme") for each in served] == [135.0, 135.0]
 
 
+async def test_what_a_late_tick_did_not_send_is_told_at_the_next(redis_server: RedisServer) -> None:
+    store = new_store(redis_server.url)
+    served = Told(store)
+    counters = served.of_class(0)
+    async with running(store):
+        counters.lift("acme", 100.0)
+        counters.add("acme", 30.0)
+        for may_be_done, told_tokens in ((False, 42.0), (True, 0.0)):
+            served.ask()
+            counters.add("acme", 12.0)
+            counters.lift("new", 0.0)
+            before = counters.of("acme"), counters.of("new")
+            served.unheard(may_be_done=may_be_done)
+            assert (counters.of("acme"), counters.of("new")) == before
+            if not may_be_done:
+                await served.tell()
+                assert counters.of("acme") == 100.0 + told_tokens
+        assert counters.of("acme") == 154.0
+
+
 async def test_a_tenant_that_comes_elsewhere_has_no_claim_on_what_it_did_not_use(
     redis_server: RedisServer,
 ) -> None:

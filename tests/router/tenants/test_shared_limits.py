@@ -19,13 +19,15 @@ from router.tenants.shared_limits import SharedLimits
 from router.tenants.unsettled import Unsettled
 from tests.redis_server import RedisServer
 from tests.router.store.relay import Relay
-from tests.router.store.stores import PATIENT, STRICT, new_store, running, until
+from tests.router.store.stores import NAMES, PATIENT, STRICT, new_store, running, until
 
 NUM_ROUTERS = 3
 SLOW = Rate("key/output-tokens", LimitKind.OUTPUT, 60.0)
 """Sixty at once, then one a second: in a test hardly any."""
-SLACK = 12
-"""Calls that were under way when the store went, and seconds that have passed."""
+FEW = TokenBudget("budget", 60, 36_000)
+"""However long a test takes."""
+SLACK = 2 * NUM_ROUTERS
+"""Calls that were under way when the store went, and what others had not heard of then."""
 
 
 class Routers:
@@ -135,6 +137,27 @@ async def test_three_routers_let_in_a_rate_within_two_percent(redis_server: Redi
     assert 0.98 * 10_000 * least_s <= used + unused <= 1.02 * 10_000 * most_s
 
 
+@pytest.mark.parametrize("limit", [SLOW, TokenBudget("budget", 60.0, 3000.0)])
+async def test_a_store_whose_clock_is_stepped_back_refuses_nobody_for_it(
+    redis_server: RedisServer, limit: Limit
+) -> None:
+    store = new_store(redis_server.url)
+    limits = SharedLimits(store, lambda: 1)
+    key = NAMES.of_all("limit", limit.key)
+    async with running(store):
+        assert await limits.take([(limit, 60)]) is None
+        _, due, tokens, written = redis_server.do("GET", key).decode().split()
+        hour_on = f"{float(due) + 3600:.6f} {tokens} {float(written) + 3600:.6f}"
+        redis_server.do("SET", key, hour_on)
+        for _ in range(2):
+            shortage = await limits.take([(limit, 60)])
+            assert shortage is not None and shortage.wait_s <= 3000, "and not an hour more"
+        assert float(redis_server.do("GET", key).split()[3]) < float(written) + 1800
+        limits.settle([(limit, -60)])
+        await limits.tell()
+        assert await limits.take([(limit, 1)]) is None
+
+
 async def test_a_request_given_back_elsewhere_may_be_taken_here(redis_server: RedisServer) -> None:
     fleet = routers([redis_server.url] * 2)
     first, second = fleet.limits
@@ -167,15 +190,15 @@ async def test_without_the_store_each_lets_in_its_part_and_with_it_all_count_tog
     patience = STRICT if fault is stalled else PATIENT
     fleet = routers([redis_server.url] * NUM_ROUTERS, patience)
     async with fleet.running():
-        assert await fleet.use_up(SLOW, at_most=30) == 30
+        assert await fleet.use_up(FEW, at_most=30) == 30
         await fault(redis_server)
-        without = await fleet.use_up(SLOW)
+        without = await fleet.use_up(FEW)
         assert 30 - SLACK <= without <= 30 + SLACK
         MEND[fault](redis_server)
         await until(fleet.is_there)
         await until(lambda: not any(limits.num_untold for limits in fleet.limits))
-        assert await fleet.use_up(SLOW) <= SLACK
-        assert all(limits.left(SLOW).amount < SLACK for limits in fleet.limits)
+        assert await fleet.use_up(FEW) <= SLACK
+        assert all(limits.left(FEW).amount < SLACK for limits in fleet.limits)
 
 
 async def test_a_store_that_is_emptied_begins_with_what_routers_know(
@@ -183,9 +206,9 @@ async def test_a_store_that_is_emptied_begins_with_what_routers_know(
 ) -> None:
     fleet = routers([redis_server.url] * NUM_ROUTERS)
     async with fleet.running():
-        assert await fleet.use_up(SLOW, at_most=50) == 50
+        assert await fleet.use_up(FEW, at_most=50) == 50
         redis_server.do("FLUSHALL")
-        assert await fleet.use_up(SLOW) <= 10 + SLACK
+        assert await fleet.use_up(FEW) <= 10 + SLACK
 
 
 async def test_a_router_that_is_cut_off_has_its_part_and_comes_back(
@@ -195,18 +218,18 @@ async def test_a_router_that_is_cut_off_has_its_part_and_comes_back(
         fleet = routers([redis_server.url, redis_server.url, wire.url])
         cut_off = fleet.limits[2]
         async with fleet.running():
-            assert await fleet.use_up(SLOW, at_most=30) == 30
+            assert await fleet.use_up(FEW, at_most=30) == 30
             await wire.cut()
             await until(lambda: not fleet.stores[2].is_there)
             num_taken = 0
-            while await cut_off.take([(SLOW, 1)]) is None:
+            while await cut_off.take([(FEW, 1)]) is None:
                 num_taken += 1
             assert 9 <= num_taken <= 10 + SLACK
-            assert cut_off.left(SLOW).amount < 1
+            assert cut_off.left(FEW).amount < 1
             await wire.mend()
             await until(fleet.is_there)
             await until(lambda: not cut_off.num_untold)
-            assert await fleet.use_up(SLOW) <= 20 + SLACK
+            assert await fleet.use_up(FEW) <= 20 + SLACK
     assert num_taken
 
 

@@ -1,0 +1,71 @@
+"""What a store that is late, or lost, was not sent is told later; what it was sent, only once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from router.store.patience import Patience
+from router.tenants import shared_limits
+from router.tenants.limits import TokenBudget
+from router.tenants.shared_limits import SharedLimits
+from tests.redis_server import RedisServer
+from tests.router.store.stores import NAMES, new_store, running, until
+
+HURRIED = Patience(call_s=0.1, stall_s=60, connect_s=60, first_retry_s=0.01, longest_retry_s=0.05)
+"""Late soon, and never given up."""
+TOKENS = TokenBudget("key/budget", 6000.0, 36_000.0)
+
+
+def spent(redis: RedisServer) -> float:
+    """As the store has it."""
+    words = redis.do("GET", NAMES.of_all("limit", TOKENS.key)).split()
+    return float(words[2]) if len(words) > 2 else 0.0
+
+
+@asynccontextmanager
+async def ten_sent(redis: RedisServer, limits: SharedLimits) -> AsyncIterator[None]:
+    """To a store that stands still until the block ends."""
+    redis.stall()
+    try:
+        first = asyncio.create_task(limits.take([(TOKENS, 10)]))
+        await until(lambda: bool(limits._store._calls._under_way))
+        yield
+    finally:
+        redis.go_on()
+    assert await first is None
+
+
+async def test_what_was_not_sent_to_a_store_that_is_late_is_told_afterwards(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_limits, "TELL_WITHIN_S", 0.05)
+    store = new_store(redis_server.url, HURRIED)
+    limits = SharedLimits(store, lambda: 1)
+    async with running(store):
+        async with ten_sent(redis_server, limits):
+            takes = [limits.take([(TOKENS, 1000)]) for _ in range(4)]
+            assert await asyncio.gather(*takes) == [None] * 4
+            limits.settle([(TOKENS, -3960)])
+            await limits.tell()
+            assert limits.num_untold == 1, "it was not sent either"
+        monkeypatch.undo()
+        await until(lambda: store.is_there)
+        await limits.tell()
+        await until(lambda: spent(redis_server) == 10 + 40)
+
+
+async def test_what_was_sent_before_the_connection_broke_is_not_told_again(
+    redis_server: RedisServer,
+) -> None:
+    store = new_store(redis_server.url, replace(HURRIED, call_s=60, stall_s=0.2))
+    limits = SharedLimits(store, lambda: 1)
+    async with running(store):
+        async with ten_sent(redis_server, limits):
+            await until(lambda: not store.is_there)
+        assert not limits.num_untold
+        await until(lambda: spent(redis_server) == 10)
