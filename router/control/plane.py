@@ -44,7 +44,6 @@ from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
 from router.vllm.discovery import StaticDiscovery
-from router.vllm.http_wire import wires_with_key_of
 from router.vllm.introduction import FrontedModel
 from router.vllm.server_address import vllm_addresses
 from router.vllm.vllm_fleet import VllmFleet
@@ -158,6 +157,8 @@ class FleetPlane:
         named = options.vllm_servers.vllm
         if named is None or fronted is None:
             return None
+        from router.vllm.http_wire import wires_with_key_of  # with httpx: 64 ms, of use only here
+
         return VllmFleet(
             StaticDiscovery(vllm_addresses(named)),
             wires_with_key_of(options.vllm_servers.vllm_key_file),

@@ -1,6 +1,8 @@
 """Follows one engine's KV events, notices what is missing, and repairs it.
 
     (re)connected -> all forgotten -> the past is told -> live messages, number by number
+    the past is not told -> live messages -> asked for again, later each time: what is believed
+                            holds until the first message of the past is there
     a number is missing -> the past is asked for it  -> not there: all forgotten, on from here
     a lower number      -> an old message: passed over
                         -> later by its clock than the last one: another process, all anew
@@ -22,14 +24,17 @@ from cluster.kv_events.subscriber import EventListener
 from cluster.kv_events.subscription import Subscription
 from cluster.kv_events.wire import decode_sequence
 from cluster.logs import get_logger
+from cluster.process.backoff import Backoff
 from cluster.process.loop_share import LoopShare
 from router.engine_events.engine_blocks import MAX_BLOCKS, EngineBlocks
-from router.engine_events.replay import EnginePast
+from router.engine_events.replay import EnginePast, Hear
 from router.engine_events.source import EngineEventSource
 from router.engine_events.wire import MAX_PAYLOAD_BYTES, read_batch, read_events
 
 RETRY_S = 5.0
-"""After which a past that was not told is asked for again."""
+"""After which a past that was not told is asked for again, at first."""
+LONGEST_RETRY_S = 300.0
+"""Live messages wait while a question is in vain, up to the time-out of an answer."""
 MAX_UNREAD_MESSAGES = 256
 """While the past is told; more wait at the engine, which keeps 100,000."""
 _MALFORMED = (ValueError, OverflowError)
@@ -61,6 +66,7 @@ class EngineEventFollower:
         self._listener = listener
         self._share = share
         self._retry_s = retry_s
+        self._backoff = self._new_backoff()
         self._blocks = EngineBlocks(source, listener.note_left_out, max_blocks=max_blocks)
         self._next: int | None = None
         """Number of the next message; None: whichever comes."""
@@ -87,26 +93,49 @@ class EngineEventFollower:
         ) as subscription:
             while True:
                 heard = await subscription.wait(self._ask_again)
-                if heard.connected or self._ask_again.has_passed:
+                if heard.connected:
                     await self._begin_anew(context)
+                elif self._ask_again.has_passed:
+                    await self._ask_for_all(context)
                 if heard.has_message:
                     await self._take(context, await subscription.receive())
 
     async def _begin_anew(self, context: zmq.asyncio.Context) -> None:
         self._forget()
-        self._next, self._ask_again = None, Deadline.never()
+        self._next = None
         self._has_warned = False
-        if await self._hear_past(context):
+        self._backoff = self._new_backoff()
+        await self._ask_for_all(context)
+
+    async def _ask_for_all(self, context: zmq.asyncio.Context) -> None:
+        """What is believed by now holds until the past is told."""
+        self._ask_again = Deadline.never()
+        if await self._hear_past(context, None, self._apply_anew()):
             self._listener.note_resync()
         else:
-            self._ask_again = Deadline.after(self._retry_s)
+            self._ask_again = Deadline.after(self._backoff.next_delay_s(healthy_s=0.0))
 
-    async def _hear_past(self, context: zmq.asyncio.Context) -> bool:
-        """From the next message on, or all of it. False when it was not told."""
+    def _apply_anew(self) -> Hear:
+        has_begun = False
+
+        async def hear(number: int, payload: bytes) -> None:
+            nonlocal has_begun
+            if not has_begun:
+                has_begun = True
+                self._forget()
+            await self._apply(number, payload)
+
+        return hear
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(first_s=self._retry_s, longest_s=LONGEST_RETRY_S)
+
+    async def _hear_past(self, context: zmq.asyncio.Context, first: int | None, hear: Hear) -> bool:
+        """From `first` on; None: all of it. False when it was not told."""
         if not self._source.replay:
             return True
         try:
-            await EnginePast(context, self._source.replay).tell(self._next, self._apply)
+            await EnginePast(context, self._source.replay).tell(first, hear)
         except (TimeoutError, ValueError) as failure:
             self._warn("an engine did not tell its past KV events", failure)
             return False
@@ -124,7 +153,7 @@ class EngineEventFollower:
             await self._begin_anew(context)
         elif self._next is not None and number > self._next:
             self._listener.note_gap()
-            await self._hear_past(context)
+            await self._hear_past(context, self._next, self._apply)
             if self._next <= number:
                 self._forget()
                 self._next = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -17,9 +18,13 @@ from router.vllm.server_address import VllmAddress
 from router.vllm.wire import VllmAnswer, check
 
 CONNECT_TIMEOUT_S = 5.0
+KEEPALIVE_S = 2.0
+"""Less than servers keep a connection that nobody uses: vLLM's do for 5."""
 MAX_CONNECTIONS = 4096
 """To one server: as many requests as a router may run, and those that it asks itself."""
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
+_IDENTITY = {"accept-encoding": "identity"}
+"""Answers are read as they come, and nothing is unpacked."""
 _JSON = {"content-type": "application/json"}
 
 
@@ -29,13 +34,16 @@ class HttpWire:
     def __init__(
         self, url: str, who: str, *, api_key: str | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
-        """`who`: the server, as messages call it. `tls`: for https; None: it is not asked for."""
+        """`who`: the server, as messages call it. `tls`: for https. Raises ConfigError for an https
+        address without it."""
+        if tls is None and url.startswith("https:"):
+            raise ConfigError(f"{url} needs TLS, and none was set up for it", param="vllm")
         self._who = who
         self._client = httpx.AsyncClient(
             base_url=url,
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            headers=_IDENTITY | ({"authorization": f"Bearer {api_key}"} if api_key else {}),
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S),
             verify=False if tls is None else tls,  # its own default reads all authorities again
             trust_env=False,
         )
@@ -71,13 +79,15 @@ class HttpWire:
         return self._client.build_request("POST", path, content=content, headers=_JSON)
 
     async def _whole(self, request: httpx.Request, timeout_s: float | None) -> VllmAnswer:
-        if timeout_s is not None:
-            request.extensions["timeout"] = httpx.Timeout(timeout_s).as_dict()
-        answer = await self._sent(request)
         try:
-            return await self._read(answer)
-        finally:
-            await answer.aclose()
+            async with asyncio.timeout(timeout_s):
+                answer = await self._sent(request)
+                try:
+                    return await self._read(answer)
+                finally:
+                    await answer.aclose()
+        except TimeoutError as cause:
+            raise WorkerLost(f"{self._who} gave no whole answer in {timeout_s} s") from cause
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
         try:

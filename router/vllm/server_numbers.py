@@ -23,8 +23,12 @@ _NAMES = (
 _LINE = re.compile(
     rf"^({'|'.join(map(re.escape, _NAMES))})(?:\{{(.*)\}})? (\S+)$".encode(), re.MULTILINE
 )
-_LABEL = re.compile(rb'(\w+)="([^"]*)"')
-MAX_BLOCKS = 2**31
+_LABEL = re.compile(rb'(\w{1,64})="([^"]{0,256})"')
+"""Bounded: it looks at each place of a long text again."""
+MAX_PAGE_BYTES = 1024 * 1024
+"""What comes after them is not looked at; vLLM's have 50 KB."""
+MAX_COUNT = 2**31 - 1
+"""Records on the wire hold no larger ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ def numbers_in(page: bytes) -> ServerNumbers:
     sums: defaultdict[str, float] = defaultdict(float)
     labels: dict[str, str] = {}
     shares: list[float] = []
-    for name, label_text, value in _LINE.findall(page):
+    for name, label_text, value in _LINE.findall(_bounded(page)):
         number = _number(value)
         sums[name.decode()] += number
         if name == b"vllm:kv_cache_usage_perc":
@@ -85,15 +89,24 @@ def numbers_in(page: bytes) -> ServerNumbers:
     return ServerNumbers(
         started=_started(sums),
         block_size_tokens=_count(labels.get("block_size")),
-        total_blocks=int(sums["blocks"]),
+        total_blocks=_clamped(sums["blocks"]),
         used_share=sum(shares) / len(shares) if shares else 0.0,
-        num_running=int(sums["vllm:num_requests_running"]),
-        num_waiting=int(sums["vllm:num_requests_waiting"]),
-        num_preemptions=int(sums["vllm:num_preemptions_total"]),
+        num_running=_clamped(sums["vllm:num_requests_running"]),
+        num_waiting=_clamped(sums["vllm:num_requests_waiting"]),
+        num_preemptions=_clamped(sums["vllm:num_preemptions_total"]),
         token_gap_s=sums["vllm:inter_token_latency_seconds_sum"],
         num_token_gaps=sums["vllm:inter_token_latency_seconds_count"],
         late_reads=int(sums[late]) if late in sums else None,
     )
+
+
+def _bounded(page: bytes) -> bytes:
+    """Whole lines only: the rest of a number is another one."""
+    return page if len(page) <= MAX_PAGE_BYTES else page[:MAX_PAGE_BYTES].rpartition(b"\n")[0]
+
+
+def _clamped(number: float) -> int:
+    return min(int(number), MAX_COUNT)
 
 
 def _started(sums: dict[str, float]) -> str:
@@ -110,4 +123,4 @@ def _number(value: bytes) -> float:
 
 
 def _count(text: str | None) -> int:
-    return min(int(text), MAX_BLOCKS) if text is not None and text.isdecimal() else 0
+    return _clamped(int(text)) if text is not None and text.isdecimal() else 0

@@ -70,7 +70,7 @@ def said_in(body: bytes) -> str:
         said = msgspec.json.decode(body, type=dict[str, Any])
         inner = said.get("error", said)
         text = str(inner.get("message", inner) if isinstance(inner, dict) else inner)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = body[:MAX_SAID_CHARS].decode(errors="replace")
     return plain(text[:MAX_SAID_CHARS]) or "nothing"
 

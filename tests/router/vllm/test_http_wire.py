@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -134,6 +136,35 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
     async with wired(nothing) as (wire, _):
         with pytest.raises(WorkerLost):
             await wire.get("/metrics", timeout_s=0.05)
+
+
+async def test_a_server_that_answers_by_drops_is_given_up_by_the_time_of_the_whole() -> None:
+    async def drops(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with wired(drops) as (wire, _), asyncio.timeout(30):
+        with pytest.raises(WorkerLost, match="no whole answer"):
+            await wire.get("/metrics", timeout_s=0.2)
+
+
+async def test_answers_are_asked_for_unpacked() -> None:
+    async with wired(answering("200 OK", b"{}")) as (wire, raw):
+        await wire.get("/version", timeout_s=30.0)
+        assert b"accept-encoding: identity\r\n" in raw.asked[0].lower()
+
+
+def test_https_without_tls_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs TLS"):
+        HttpWire("https://a:1", "vllm-x")
+
+
+def test_a_router_without_vllm_does_not_read_httpx() -> None:
+    said = "import sys, router.control.plane; sys.exit('httpx' in sys.modules)"
+    subprocess.run([sys.executable, "-c", said], check=True, timeout=120)
 
 
 async def test_whoever_goes_breaks_the_connection() -> None:

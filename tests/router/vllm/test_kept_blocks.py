@@ -10,6 +10,7 @@ from tests.manual_clock import ManualClock
 from tests.router.vllm import recorded
 
 LEASE_S = 30.0
+DEEP = b'{"kv_transfer_params":' + b'{"a":' * 50_000
 
 
 def handoff_at(clock: ManualClock, *, late_reads: int | None = 4) -> KeptBlocks:
@@ -63,6 +64,9 @@ def test_without_what_a_reader_needs_there_is_nothing_to_read(lacking: str) -> N
     assert parameters_in(msgspec.json.encode(answer)) is None
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"kv_transfer_params":null}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"kv_transfer_params":null}', b"\xff", pytest.param(DEEP, id="deep")],
+)
 def test_an_answer_of_another_kind_has_nothing_to_read(body: bytes) -> None:
     assert parameters_in(body) is None

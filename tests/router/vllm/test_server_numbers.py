@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from router.vllm.server_numbers import ServerNumbers, numbers_in
+from router.vllm.server_numbers import (
+    _LABEL,
+    MAX_COUNT,
+    MAX_PAGE_BYTES,
+    ServerNumbers,
+    numbers_in,
+)
 from tests.router.vllm import recorded
 
 
@@ -35,3 +41,17 @@ def test_what_is_missing_or_is_no_number_counts_as_not_said() -> None:
     garbage = recorded.METRICS.replace(b" 3.0\n", b" NaN\n").replace(b" 2.0\n", b" -5\n")
     assert numbers_in(garbage).load(None).fault is None
     assert numbers_in(b"\xff\xfe{}\nvllm:num_requests_running ") == ServerNumbers()
+
+
+def test_counts_are_no_larger_than_records_hold() -> None:
+    huge = b'vllm:cache_config_info{num_gpu_blocks="99999999999"} 1.0\n'
+    numbers = numbers_in(huge + huge + b"vllm:num_requests_running 9e12\n")
+    assert numbers.total_blocks == numbers.num_running == MAX_COUNT
+
+
+def test_a_page_without_end_is_read_to_a_line_and_a_long_word_is_no_label() -> None:
+    line = b"vllm:num_requests_running 1.0\n"
+    page = line * (MAX_PAGE_BYTES // len(line) + 1000)
+    assert numbers_in(page).num_running == MAX_PAGE_BYTES // len(line)
+    longest = max(len(found[0]) for found in _LABEL.findall(b"x" * 1000 + b'="1"'))
+    assert longest == 64
