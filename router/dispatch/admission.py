@@ -55,6 +55,7 @@ class Admission:
         self._max_queued = max_queued
         self._room = room
         self._next_look: asyncio.TimerHandle | None = None
+        self._next_look_s = 0.0
         self._clock = clock
         self._num_running = 0
         self._num_unused = 0
@@ -182,9 +183,16 @@ class Admission:
 
     def _look_in(self, seconds: float | None) -> None:
         """Once more, at the soonest time that was asked for."""
-        if seconds is not None and self._next_look is None:
-            loop = asyncio.get_running_loop()
-            self._next_look = loop.call_later(max(LOOK_INTERVAL_S, seconds), self._look_again)
+        if seconds is None:
+            return
+        in_s = max(LOOK_INTERVAL_S, seconds)
+        when_s = self._clock() + in_s
+        if self._next_look is not None:
+            if self._next_look_s <= when_s:
+                return
+            self._next_look.cancel()
+        self._next_look_s = when_s
+        self._next_look = asyncio.get_running_loop().call_later(in_s, self._look_again)
 
     def _room_for(self, asked: Asked) -> HeldRoom | None:
         if self._num_running >= self._max_running:

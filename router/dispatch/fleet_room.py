@@ -102,6 +102,8 @@ class FleetRoom:
         it holds nothing: the request waits for one elsewhere."""
         self.free_in_s = None
         self.lacks = Lack.PLACES
+        if self._kept is not None and not self._kept.stands:
+            self._kept = None
         trusted = (item for item in self._decode if item.takes_work and item.cooldown.admits)
         hold = self._part_of(trusted, asked, line_ms)
         if hold is None and self.lacks is Lack.PLACES:  # nobody was there
@@ -112,10 +114,11 @@ class FleetRoom:
         return hold
 
     def keep_for(self, asked: Asked) -> None:
-        """See Room. Whose worker is kept already has it until it waits no longer."""
-        if self._kept is None:
+        """See Room. Whose worker is kept already has it until it waits no longer, or one of a
+        higher class needs as much."""
+        if self._kept is None or self._kept.is_below(asked):
             items = [item for item in self._decode if item.takes_work]
-            self._kept = KeptWorker.of(asked, items, self._clock)
+            self._kept = KeptWorker.of(asked, items, self._clock) or self._kept
 
     def let_go(self, asked: Asked) -> None:
         """See Room."""
@@ -144,7 +147,7 @@ class FleetRoom:
                 self.lacks = Lack.TURN
                 return None
             if self._kept is not None:
-                self._kept.passed(item)
+                self._kept.passed(asked, item)
             hold = self._granted(asked.need, item, cached_tokens)
             hold.is_local = not has_turn
             return hold
@@ -211,6 +214,8 @@ class FleetRoom:
     def _look_up(self) -> None:
         self._decode = self._fleet.open(Role.DECODE)
         self._prefill = self._fleet.open(Role.PREFILL)
+        if self._kept is not None and not self._kept.is_one_of(self._decode):
+            self._kept = None
 
 
 def free_in_ms(item: FleetMember) -> float | None:

@@ -3,10 +3,10 @@
     first in line, no room -> the worker where it will fit first is kept -> it has its place
                               |                                            '- or is gone
                               '- who is behind it passes: at other workers, and at this one where
-                                 it will be over by then, MAX_PASSED times
+                                 it will be over by then, MAX_PASSED times; a higher class always
 
-The moment is foretold once and never put off: a request that needs much waits no longer for those
-that pass (EASY backfilling, Lifka 1995).
+The moment is foretold, and put off once where answers get longer than expected: a request that
+needs much waits no longer for those of its class that pass (EASY backfilling, Lifka 1995).
 """
 
 from __future__ import annotations
@@ -32,7 +32,21 @@ class KeptWorker:
         self._item = item
         self._clock = clock
         self._start_s = clock() + free_in_ms(item, asked.need) / 1000
+        self._is_put_off = False
         self._num_passed = 0
+
+    @property
+    def stands(self) -> bool:
+        """False where it takes no work any more: it is kept in vain."""
+        return self._item.takes_work
+
+    def is_one_of(self, items: Iterable[FleetMember]) -> bool:
+        """False where it has left these."""
+        return self._item in items
+
+    def is_below(self, asked: Asked) -> bool:
+        """True where whom it is kept for has a lower class."""
+        return asked.priority.level < self.asked.priority.level
 
     @classmethod
     def of(cls, asked: Asked, items: Iterable[FleetMember], clock: Clock) -> KeptWorker | None:
@@ -44,15 +58,19 @@ class KeptWorker:
 
     def admits(self, asked: Asked, item: FleetMember) -> bool:
         """True where one more at that worker does not keep it from whom it is kept for."""
-        if item is not self._item or asked is self.asked:
+        if item is not self._item or asked is self.asked or self.is_below(asked):
             return True
         if self._num_passed >= MAX_PASSED:
             return False
-        return self._clock() + _takes_ms(item, asked.need) / 1000 <= self._start_s
+        now_s = self._clock()
+        if now_s >= self._start_s and not self._is_put_off:
+            self._is_put_off = True
+            self._start_s = now_s + free_in_ms(item, self.asked.need) / 1000
+        return now_s + _takes_ms(item, asked.need) / 1000 <= self._start_s
 
-    def passed(self, item: FleetMember) -> None:
-        """Another one has its place at a worker."""
-        self._num_passed += item is self._item
+    def passed(self, asked: Asked, item: FleetMember) -> None:
+        """Another one has its place at a worker. A higher class is not counted."""
+        self._num_passed += item is self._item and not self.is_below(asked)
 
 
 def free_in_ms(item: FleetMember, need: Need) -> float:

@@ -17,13 +17,14 @@ from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import FleetRoom
-from router.dispatch.kept_worker import MAX_PASSED
+from router.dispatch.kept_worker import MAX_PASSED, KeptWorker
 from router.dispatch.outlook import Outlook
 from router.fleet.changes import Changes
 from router.fleet.cooldown import Cooldown
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import Need
+from router.tenants.priority import Priority
 from tests.manual_clock import ManualClock
 from tests.router.planes import member_of
 
@@ -56,17 +57,34 @@ class Workers:
     clock: ManualClock
     items: list[FleetMember]
     admission: Admission
+    changes: Changes
     asked: dict[str, asyncio.Task[AdmissionLease]] = field(default_factory=dict)
 
-    async def ask(self, name: str, need: Need, cached_tokens: int = 0) -> None:
-        deadline = Deadline.after(1000.0, self.clock)
-        asked = Asked(deadline=deadline, need=need, prospect=Cached(cached_tokens))
+    async def ask(
+        self,
+        name: str,
+        need: Need,
+        cached_tokens: int = 0,
+        priority: Priority = Priority.STANDARD,
+    ) -> None:
+        asked = Asked(
+            deadline=Deadline.after(1000.0, self.clock),
+            need=need,
+            prospect=Cached(cached_tokens),
+            priority=priority,
+        )
         self.asked[name] = asyncio.create_task(self._admitted(asked))
         await self._settled()
 
     async def served(self) -> list[str]:
         await self._settled()
         return [name for name, task in self.asked.items() if task.done()]
+
+    @property
+    def kept(self) -> KeptWorker | None:
+        room = self.admission._room
+        assert isinstance(room, FleetRoom)
+        return room._kept
 
     async def _admitted(self, asked: Asked) -> AdmissionLease:
         lease = await self.admission.admit(asked)
@@ -102,10 +120,12 @@ async def workers(num: int, **options: int) -> AsyncIterator[Workers]:
         )
         for at in range(num)
     ]
-    room = FleetRoom(cast(Fleet, _Members(items)), clock)
+    members = _Members(items)
+    room = FleetRoom(cast(Fleet, members), clock)
     room._look_up()
     given = {"max_running": 1024, "max_queued": 256} | options
-    found = Workers(clock, items, Admission(**given, room=room, clock=clock))
+    admission = Admission(**given, room=room, clock=clock)
+    found = Workers(clock, items, admission, members.changes)
     found.say()
     try:
         yield found
@@ -121,7 +141,7 @@ class _Members:
         self._items = items
 
     def open(self, role: Role) -> list[FleetMember]:
-        return self._items if role is Role.DECODE else []
+        return list(self._items) if role is Role.DECODE else []
 
 
 def one(answer_tokens: int = LONG_TOKENS) -> Need:
@@ -168,9 +188,12 @@ async def test_who_will_be_over_by_then_passes_and_who_will_not_does_not() -> No
         assert await fleet.served() == ["long", "short"]
         fleet.clock.advance(LONG_TOKENS * STEP_MS / 1000)
         await fleet.ask("late", one(1))
-        assert await fleet.served() == ["long", "short"], "the moment is not put off"
-        fleet.end("long")
-        fleet.end("short")
+        assert await fleet.served() == ["long", "short", "late"], "the moment is put off"
+        fleet.clock.advance(LONG_TOKENS * STEP_MS / 1000)
+        await fleet.ask("later", one(1))
+        assert await fleet.served() == ["long", "short", "late"], "once"
+        for name in ("long", "short", "late"):
+            fleet.end(name)
         assert "large" in await fleet.served()
 
 

@@ -1,0 +1,61 @@
+"""A worker that is kept for one who waits: for whom it is, how long, and who has it meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from router.tenants.priority import Priority
+from tests.router.dispatch.test_fleet_room import ALL_SEATS, NUM_SEATS, one, workers
+from tests.router.fake_decode_worker import until
+
+
+async def test_a_higher_class_has_the_free_seats_of_a_worker_that_is_kept_for_a_lower_one() -> None:
+    async with workers(1) as fleet:
+        for number in range(6):
+            await fleet.ask(f"first-{number}", one(10))
+        await fleet.ask("large", ALL_SEATS, priority=Priority.BATCH)
+        fleet.clock.advance(1000.0)
+        for number in range(NUM_SEATS - 6):
+            await fleet.ask(f"person-{number}", one(), priority=Priority.INTERACTIVE)
+        served = await fleet.served()
+        assert "large" not in served and len(served) == NUM_SEATS
+
+
+async def test_a_worker_is_kept_for_the_highest_class_that_lacks_room() -> None:
+    async with workers(1) as fleet:
+        await fleet.ask("first", one(100))
+        await fleet.ask("large", ALL_SEATS, priority=Priority.BATCH)
+        await fleet.ask("larger", ALL_SEATS, priority=Priority.INTERACTIVE)
+        await fleet.ask("long", one(), priority=Priority.STANDARD)
+        assert await fleet.served() == ["first"]
+        fleet.end("first")
+        assert await fleet.served() == ["first", "larger"]
+
+
+@pytest.mark.parametrize("way", ["leaves", "drains", "drains unheard"])
+async def test_a_worker_that_takes_no_work_any_more_is_kept_for_nobody(way: str) -> None:
+    async with workers(2) as fleet:
+        first, second = fleet.items
+        await fleet.ask("short", one(10))
+        second.room.held_seqs += 1  # somebody whose end nobody foretells
+        await fleet.ask("large", ALL_SEATS)
+        assert fleet.kept is not None and fleet.kept.is_one_of([second])
+        if way != "leaves":
+            second.state = replace(second.state, draining=True)
+        if way != "drains unheard":
+            fleet.items.remove(second)
+            fleet.changes.announce()
+        fleet.admission.look()
+        assert fleet.kept is not None and fleet.kept.is_one_of([first])
+
+
+async def test_a_sooner_look_is_not_lost_behind_a_later_one() -> None:
+    async with workers(1) as fleet:
+        looks = list[None]()
+        fleet.admission.look = lambda: looks.append(None)  # type: ignore[method-assign]
+        for seconds in (3600.0, 0.0, 3600.0):
+            fleet.admission._look_in(seconds)
+        await until(lambda: bool(looks))
+        assert len(looks) == 1
