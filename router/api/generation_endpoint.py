@@ -19,7 +19,7 @@ from router.api.ignored_fields import IgnoredFields
 from router.api.reading.answer_size import fitting
 from router.api.reading.plan import AnswerOptions, BodyReader, Plan
 from router.api.request_timeout import TIMEOUT_HEADER, asked_timeout_s
-from router.api.stream_again import EVENT_HEADER, ToldStream, check_resumable
+from router.api.stream_again import EVENT_HEADER, ToldStream, check_resumable, rest_asked_for
 from router.dispatch.time_limits import TimeLimits
 from router.front.body_account import HeldBody
 from router.front.doors import DoorContext
@@ -64,7 +64,7 @@ class GenerationEndpoint:
         await self._context.serve(scope, receive, send, self._run)
 
     async def _run(self, exchange: Exchange, body: bytes, held: HeldBody) -> None:
-        if event_id := exchange.header(EVENT_HEADER):
+        if event_id := rest_asked_for(exchange.header(EVENT_HEADER), body):
             held.close()
             generation = await self._resume(exchange, event_id)
             await generation.answer(exchange)

@@ -10,6 +10,7 @@ import msgspec
 from cluster.errors import InvalidRequest
 from router.api.answers.shape import Envelope
 from router.api.reading.plan import AnswerOptions, Plan
+from router.resume.place import is_of_ours
 
 EVENT_HEADER = b"last-event-id"
 
@@ -48,6 +49,14 @@ class ToldStream(msgspec.Struct, frozen=True, array_like=True):
     def envelope(self, model: str, fingerprint: str) -> Envelope:
         """The same as before."""
         return Envelope(id=self.id, model=model, fingerprint=fingerprint, created_s=self.created_s)
+
+
+def rest_asked_for(event_id: str | None, body: bytes) -> str | None:
+    """The event after which a client wants the rest. None: it asks for an answer of its own,
+    whatever its library has last read from another server's stream."""
+    if not event_id or (body and not is_of_ours(event_id)):
+        return None
+    return event_id
 
 
 def check_resumable(plan: Plan) -> None:

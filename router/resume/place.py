@@ -56,7 +56,7 @@ class ReadersPlace:
     @classmethod
     def parse(cls, event_id: str) -> ReadersPlace:
         """As `event_id` says. Raises InvalidRequest for what none of our events had."""
-        found = _EVENT_ID.fullmatch(event_id) if len(event_id) <= MAX_EVENT_ID_CHARS else None
+        found = _found(event_id)
         if found is None:
             raise InvalidRequest(
                 "Last-Event-ID is no id of an event of ours; send the last one as it came",
@@ -93,6 +93,15 @@ class ReadersPlace:
         read.num_tokens = max(read.num_tokens, told.num_tokens)
         read.has_begun, read.has_ended = True, read.has_ended or is_end
         return msgspec.structs.replace(delta, text=text, tokens=tokens)
+
+
+def is_of_ours(event_id: str) -> bool:
+    """An event of ours may have had it. Other servers' streams have events too."""
+    return _found(event_id) is not None
+
+
+def _found(event_id: str) -> re.Match[str] | None:
+    return _EVENT_ID.fullmatch(event_id) if len(event_id) <= MAX_EVENT_ID_CHARS else None
 
 
 def _parsed(choice: str) -> ReadChoice:

@@ -72,3 +72,20 @@ async def test_a_router_that_keeps_nothing_says_so(front: Front) -> None:
         headers = {"Last-Event-ID": f"{'0' * 32}:-"}
         answer = await client.post("/v1/completions", json={}, headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_resumable")
+
+
+@pytest.mark.parametrize("keeps_streams", [True, False])
+async def test_the_id_of_another_servers_event_is_nothing_to_an_ordinary_request(
+    keeps_streams: bool,
+) -> None:
+    """Libraries for server-sent events send the last id that they have read, wherever that was."""
+    headers = {"Last-Event-ID": "42", "Content-Type": "application/json"}
+    async with (
+        running_front(says_on(TEXT), keeps_streams=keeps_streams) as front,
+        httpx.AsyncClient(base_url=front.url) as client,
+    ):
+        answer = await client.post("/v1/completions", json=COMPLETION, headers=headers)
+        assert answer.status_code == 200
+        assert answer.json()["choices"]
+        answer = await client.post("/v1/completions", headers=headers)
+        assert answer.status_code == (400 if keeps_streams else 404)

@@ -14,7 +14,7 @@ from router.tenants.tenant import Tenant
 from tests.router.dispatch_bench import PROMPT
 from tests.router.model_worker import Trouble, says_nothing_more
 from tests.router.resume_bench import Client, KeepingRouter, has_told
-from tests.router.streams_bench import Bench, bench, wishes
+from tests.router.streams_bench import Bench, bench, undisturbed, wishes
 
 LIMITS = [Rate(kind.name, kind, 1e9) for kind in (LimitKind.INPUT, LimitKind.OUTPUT)]
 
@@ -45,8 +45,8 @@ class Ledger:
 async def breaks_after(
     here: Bench, router: KeepingRouter, client: Client, name: str, tenant: Tenant, num_told: int
 ) -> None:
-    """Its connection, the first or the next one, after so many tokens of the answer in all."""
-    here.troubles[name] = [Trouble(num_told, says_nothing_more)]
+    """Its connection, the first or the next one, which is told five tokens: so many in all."""
+    here.troubles[name] = [Trouble(5, says_nothing_more)]
     part = (
         await router.resume(client.ids[-1], name, tenant)
         if client.ids
@@ -75,7 +75,8 @@ async def test_an_answer_that_is_told_again_whole_reserves_and_costs_nothing() -
     async with bench() as here:
         ledger, router, client = Ledger(), KeepingRouter(here.plane.source), Client()
         tenant = Tenant("acme", account=Account(LIMITS, ledger))
-        await client.read(router, await router.begin("r", wishes(), tenant))
+        asked, _ = await undisturbed(here, "a stop string")  # it ends before its length
+        await client.read(router, await router.begin("r", asked, tenant))
         charged = ledger.prompt_and_answer
         again = Client(ids=[client.ids[0]])
         await again.read(router, await router.resume(client.ids[0], "again", tenant))

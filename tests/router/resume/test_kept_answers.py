@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
+import pytest
+
 from cluster.errors import RequestGivenUp, ResumedElsewhere, WorkerLost
 from cluster.generation import GeneratedToken
 from router.dispatch.stream import ChoiceTokens, FirstPart
@@ -76,6 +78,15 @@ def test_what_has_cost_two_workers_is_not_gone_on_with() -> None:
     given_up.left(RequestGivenUp("two workers"))
     lost.left(WorkerLost("one worker"))
     assert kept.names() == {"lost"}
+
+
+def test_one_of_the_same_name_makes_way_and_its_client_gets_no_more() -> None:
+    kept = Kept()
+    before, after = kept.begin("one"), kept.begin("one")
+    assert list(kept.answers) == [after]
+    with pytest.raises(ResumedElsewhere):
+        before.relayed(ChoiceTokens(0, [GeneratedToken(1)]))
+    after.relayed(ChoiceTokens(0, [GeneratedToken(1)]))
 
 
 def test_whatever_happens_the_sums_are_those_of_what_is_kept() -> None:
