@@ -26,6 +26,7 @@ from router.dispatch.fleet_room import Lack, Room
 from router.dispatch.in_line import InLine
 from router.dispatch.pace import Pace
 from router.dispatch.preemption import MADE_BY_LEAVING, Preemption
+from router.dispatch.pricings import Pricings
 from router.dispatch.turned_away import queue_full, too_late
 from router.fairness.line import Line
 from router.fairness.shares import Bill, Shares
@@ -64,6 +65,7 @@ class Admission:
         self._is_looking = False
         self.preemption = Preemption()
         """Of those who have places."""
+        self.pricings = Pricings()
 
     @property
     def num_running(self) -> int:
@@ -95,6 +97,7 @@ class Admission:
         if asked.deadline.has_passed:
             raise DeadlineExceeded("the deadline had passed when the request was queued")
         if not self._line.num_waiting:
+            self.pricings.renew()
             if (hold := self._room_for(asked)) is not None:
                 return self._served_at_once(asked, hold)
             self._pace.waits()
@@ -112,6 +115,7 @@ class Admission:
                 self._is_looking = False
 
     def _look(self) -> None:
+        self.pricings.renew()
         while (waiter := self._first()) is not None:
             if not self._is_served(waiter, self._room_made_for):
                 self._let_pass(waiter)
@@ -169,13 +173,7 @@ class Admission:
         if hold is None:
             self._look_in(self._room.free_in_s)
             return False
-        try:
-            self._line.serve(waiter)
-            lease = self._lease(waiter.asked, hold)
-        except BaseException:
-            hold.release()
-            self._room.is_used()
-            raise
+        lease = self._lease(waiter.asked, hold, lambda: self._line.serve(waiter))
         self._room.let_go(waiter.asked)
         self._pace.granted(self._num_running)
         waiter.place.set_result(lease)
@@ -208,20 +206,30 @@ class Admission:
             asked, self._room, is_full=is_full, look=lambda: self._room_for(asked)
         )
 
-    def _lease(self, asked: Asked, hold: HeldRoom) -> AdmissionLease:
-        """After it was served: its tenant is charged from the level on which that set it."""
-        shares = self._line.shares_of(asked.priority.level)
-        bill = asked.bill or Bill(shares, asked.tenant, asked.weight, asked.need.prompt_tokens)
+    def _lease(self, asked: Asked, hold: HeldRoom, serve: Callable[[], None]) -> AdmissionLease:
+        """After `serve`: its tenant is charged from the level on which that set it. Where one of
+        these fails, nothing is held."""
+        try:
+            serve()
+            shares = self._line.shares_of(asked.priority.level)
+            bill = asked.bill or Bill(shares, asked.tenant, asked.weight, asked.need.prompt_tokens)
+        except BaseException:
+            hold.release()
+            self._room.is_used()
+            raise
         self._num_running += 1
         self._num_unused += 1
         return AdmissionLease(self, hold, bill)
 
     def _served_at_once(self, asked: Asked, hold: HeldRoom) -> AdmissionLease:
         shares = self._line.shares_of(asked.priority.level)
-        shares.came(asked.tenant)
-        shares.served(asked.tenant)
-        self._pace.granted_at_once(self._num_running)
-        return self._lease(asked, hold)
+
+        def serve() -> None:
+            shares.came(asked.tenant)
+            shares.served(asked.tenant)
+            self._pace.granted_at_once(self._num_running)
+
+        return self._lease(asked, hold, serve)
 
     async def _wait(self, asked: Asked) -> AdmissionLease:
         waiter = InLine.of(asked)
@@ -246,9 +254,7 @@ class Admission:
     def _gives_way_to(self, newcomer: InLine) -> InLine | None:
         """Who leaves the line for it; None: there is room for all. Raises QueueFull where it would
         be itself, before anything is computed for it."""
-        if newcomer.asked.bill is not None:
-            return None
-        if not self._is_full:
+        if newcomer.asked.bill is not None or not self._is_full:
             return None
         last = self._line.last(newcomer)
         if last is newcomer:
@@ -273,6 +279,8 @@ class Admission:
         place = waiter.place
         if place.done() and not place.cancelled() and place.exception() is None:
             place.result().release()
+            if waiter.asked.bill is None:
+                place.result().bill.nothing_done()
         self._remove(waiter)
         self.look()
 

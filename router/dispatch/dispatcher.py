@@ -137,7 +137,7 @@ class Dispatcher:
 
     async def _placed(self, request: RoutedRequest, bill: Bill | None = None) -> AdmissionLease:
         """`bill`: of one that comes again. Raises as above."""
-        asked = asked_by(request, self._desk, self._estimates)
+        asked = asked_by(request, self._desk, self._estimates, self._admission.pricings)
         asked.bill = bill
         return await self._admission.admit(asked)
 

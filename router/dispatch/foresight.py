@@ -6,6 +6,7 @@ from cluster.errors import ContextTooLong, NoWorker
 from cluster.identity import WorkerKey
 from router.dispatch.asked import Asked
 from router.dispatch.outlook import Outlook
+from router.dispatch.pricings import Pricings
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.stream import RoutedRequest
 from router.fleet.worker_room import Need
@@ -24,19 +25,24 @@ among those that do not, or their worker sets one of them back."""
 class Foresight:
     """A Prospect, by the route that the request would take at the last look."""
 
-    def __init__(self, request: RoutedRequest, desk: RoutingDesk, estimates: Estimates) -> None:
+    def __init__(
+        self, request: RoutedRequest, desk: RoutingDesk, estimates: Estimates, pricings: Pricings
+    ) -> None:
         self._request = request
         self._desk = desk
         self._estimates = estimates
+        self._pricings = pricings
         self._seen: Decision | None = None
         self._seen_s = 0.0
 
     def is_local(self, line_ms: float) -> bool:
         """See Prospect; also where nobody can: it is told so when it has its turn."""
         try:
-            decision = self._decision()
+            decision = self._believed()
         except (ContextTooLong, NoWorker):
             return True
+        if decision is None:
+            return False
         route, view = decision.route, decision.view
         if not route.prefill:
             return bool(view.prefill)
@@ -48,9 +54,10 @@ class Foresight:
     def cached_tokens(self, key: WorkerKey) -> int:
         """See Prospect."""
         try:
-            return self._decision().cached_at(key)
+            decision = self._believed()
         except (ContextTooLong, NoWorker):
             return 0
+        return 0 if decision is None else decision.cached_at(key)
 
     def outlook(self) -> Outlook | None:
         """See Prospect. Raises ContextTooLong."""
@@ -59,28 +66,45 @@ class Foresight:
         except NoWorker:
             return None
 
+    def _believed(self) -> Decision | None:
+        """At a look: what was believed before, if anything, once enough routes are priced."""
+        if not self._is_fresh and not self._pricings.take():
+            return self._seen
+        return self._decision()
+
     def _decision(self) -> Decision:
-        now_s = self._request.limits.clock()
-        if self._seen is None or now_s - self._seen_s > BELIEVED_S:
-            self._seen, self._seen_s = self._desk.decide(self._request, frozenset()), now_s
+        if self._seen is None or not self._is_fresh:
+            self._seen_s = self._request.limits.clock()
+            self._seen = self._desk.decide(self._request, frozenset())
         return self._seen
 
+    @property
+    def _is_fresh(self) -> bool:
+        now_s = self._request.limits.clock()
+        return self._seen is not None and now_s - self._seen_s <= BELIEVED_S
 
-def asked_by(request: RoutedRequest, desk: RoutingDesk, estimates: Estimates) -> Asked:
+
+def asked_by(
+    request: RoutedRequest, desk: RoutingDesk, estimates: Estimates, pricings: Pricings
+) -> Asked:
     """The request at the door."""
     return Asked(
         tenant=request.tenant,
         priority=request.priority,
         weight=request.weight,
         deadline=request.limits.to_first_token,
-        need=_need_of(request, estimates.completion_tokens),
-        prospect=Foresight(request, desk, estimates),
+        need=_need_of(request, estimates.completion_tokens, desk),
+        prospect=Foresight(request, desk, estimates, pricings),
     )
 
 
-def _need_of(request: RoutedRequest, usual_tokens: float) -> Need:
-    """`usual_tokens`: that a choice gets, on average."""
+def _need_of(request: RoutedRequest, usual_tokens: float, desk: RoutingDesk) -> Need:
+    """`usual_tokens`: that a choice gets, on average. Choices beyond the seats of any worker take
+    turns there."""
     sampling = request.sampling
     expected_tokens = max(sampling.min_tokens, int(ANSWER_MARGIN * usual_tokens))
     per_choice = min(sampling.max_tokens, expected_tokens)
-    return Need(request.num_choices, len(request.token_ids), request.num_choices * per_choice)
+    num_seqs = request.num_choices
+    if num_seqs > 1:
+        num_seqs = min(num_seqs, desk.max_num_seqs or num_seqs)
+    return Need(num_seqs, len(request.token_ids), request.num_choices * per_choice)

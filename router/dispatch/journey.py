@@ -262,7 +262,9 @@ class Journey:
 
     def _bill_what_was_done(self) -> None:
         """A prompt that was not computed to its end is charged as far as it can have been."""
-        if self.cost is None and self._is_billed and not self.clock.has_token:
+        if self._decision is None:
+            self.bill.nothing_done()
+        elif self.cost is None and self._is_billed and not self.clock.has_token:
             self._is_billed = False
             computed, cached = self.decision.work_in(self.clock.since_dispatch_ms)
             self.bill.prompt(computed=computed, cached=cached)

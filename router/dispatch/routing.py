@@ -62,6 +62,12 @@ class RoutingDesk:
             route = replace(route, reason=reason)
         return Decision(request.request_id, view, route, self._fleet.mismatches)
 
+    @property
+    def max_num_seqs(self) -> int | None:
+        """That the decode worker with most seats decodes at once; None: one has not said."""
+        seats = [item.member.max_num_seqs for item in self._fleet.open(Role.DECODE)]
+        return max(seats, default=None) if all(seats) else None
+
     def has_place(self, request: RoutedRequest, excluded: frozenset[WorkerKey]) -> bool:
         """True when a decode worker that is not `excluded` could be sent the request, trusted or
         not."""

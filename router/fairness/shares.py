@@ -72,6 +72,10 @@ class Bill:
             self._shares.charge(self._tenant, cost - self._prompt, self._weight)
             self._prompt = cost
 
+    def nothing_done(self) -> None:
+        """Its prompt went to no worker: all but the least is given back. Idempotent."""
+        self.prompt(computed=0, cached=0)
+
     def produced(self, num_tokens: int) -> None:
         """Tokens of its answer."""
         self._shares.charge(self._tenant, ANSWER_WEIGHT * num_tokens, self._weight)

@@ -11,7 +11,10 @@ from router.dispatch.admission import Admission
 from router.dispatch.asked import Asked, Prospect
 from router.dispatch.fleet_room import Lack, Unreserved
 from router.dispatch.outlook import Outlook
+from router.fairness.counters import MemoryCounters
+from router.fairness.shares import LEAST_CHARGE, Shares
 from router.fleet.worker_room import HeldRoom, Need, WorkerRoom
+from router.tenants.priority import Priority
 from tests.router.fake_decode_worker import until
 
 NUM_SEATS = 4
@@ -67,6 +70,35 @@ async def client(admission: Admission, leaves: asyncio.Event) -> None:
         lease.goes_to(None)
         lease.computed()
         await leaves.wait()
+
+
+async def test_who_leaves_in_the_moment_of_its_grant_pays_for_no_prompt() -> None:
+    admission = Admission(1024, 256, room=OneWorker())
+    lease = await admission.admit(asked(NUM_SEATS))
+    leaver = asyncio.create_task(admission.admit(asked()))
+    await until(lambda: admission.num_queued == 1)
+    counters = admission._line.shares_of(Priority.STANDARD.level)._counters
+    before = counters.of("")
+    lease.release()
+    assert counters.of("") == before + 10
+    leaver.cancel()
+    await asyncio.gather(leaver, return_exceptions=True)
+    assert counters.of("") == before + LEAST_CHARGE
+
+
+class BrokenCounters(MemoryCounters):
+    """Whose store fails, by our fault."""
+
+    def lift(self, tenant: str, least: float) -> None:
+        raise ValueError("no counter")
+
+
+async def test_what_fails_where_nobody_waits_holds_nothing() -> None:
+    room = OneWorker()
+    admission = Admission(4, 4, room=room, shares=lambda level: Shares(BrokenCounters()))
+    with pytest.raises(ValueError, match="no counter"):
+        await admission.admit(asked())
+    assert (admission.num_running, room.num_granted, room.room.held_seqs) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("seed", range(40))
