@@ -3,7 +3,10 @@
 nothing read yet -> nobody is let in, and the router is not ready
 the store changes -> known within LOOK_INTERVAL_S
 the store is away -> the keys stay as they were
-it was emptied    -> it is filled again with what routers know, less what was revoked
+it has lost keys  -> every router adds those it knows, less what was revoked
+
+Only what the store says was revoked is gone: a key that it merely lacks was lost, because it was
+emptied, came back from an older snapshot, or was short of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ FIRST_LOOK_S = 0.05
 READ_WITHIN_S = 1.0
 """One slice; no request waits for it."""
 MAX_REVOKED = 10_000
-"""Ids that are remembered, lest an emptied store have them again."""
+"""Ids that are remembered, lest a store that lost them have the keys again."""
 _log = get_logger("router.keys")
 
 
@@ -69,28 +72,33 @@ class StoreKeyring:
         stamp = await self._keys.stamp()
         if stamp == self._stamp:
             return
-        if stamp[0] is None or (self._stamp is not None and stamp[0] != self._stamp[0]):
-            await self._fill(is_empty=stamp[0] is None)
+        if await self._mended(is_drawn=stamp[0] is not None):
             stamp = await self._keys.stamp()
-        records = await self._keys.read()
+        records, gone = await self._keys.read_both()
         if await self._keys.stamp() != stamp:
             return  # it has changed meanwhile: the next look reads it again
-        self._remember(self._known.records.keys() - records.keys())
+        self._remember(gone)
         self._known.take(records)
         self._stamp = stamp
         _log.info("the API keys of the shared store have changed", num_keys=len(records))
 
-    async def _fill(self, *, is_empty: bool) -> None:
-        """After it was emptied."""
-        if is_empty:
-            await self._keys.fill(self._known.records.values(), secrets.token_hex(8))
-        if self._revoked:
-            await self._keys.remove(self._revoked)
-        if is_empty and self._stamp is not None:
-            _log.warning("the shared store had lost the API keys: it has those known here")
+    async def _mended(self, *, is_drawn: bool) -> bool:
+        """True where the store lacked something that is known here: it has that now."""
+        records, gone = await self._keys.read_both()
+        back = self._revoked.keys() - gone
+        if back:
+            await self._keys.remove(back)
+        in_no_need = records.keys() | gone | self._revoked.keys()
+        lost = [each for key_id, each in self._known.records.items() if key_id not in in_no_need]
+        if lost or not is_drawn:
+            await self._keys.fill(lost, secrets.token_hex(8))
+        if lost:
+            _log.warning("the shared store had lost API keys: added again", num_keys=len(lost))
+        return bool(back or lost or not is_drawn)
 
-    def _remember(self, revoked: set[str]) -> None:
-        self._revoked.update(dict.fromkeys(revoked))
+    def _remember(self, gone: set[str]) -> None:
+        new = gone - self._revoked.keys()
+        self._revoked.update(dict.fromkeys(new))
         while len(self._revoked) > MAX_REVOKED:
             self._revoked.popitem(last=False)
 

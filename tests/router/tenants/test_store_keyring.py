@@ -15,7 +15,7 @@ from router.tenants.stored_keys import SLICE, StoredKeys
 from tests.manual_clock import ManualClock
 from tests.redis_server import RedisServer
 from tests.router.store.relay import Relay
-from tests.router.store.stores import NAMES, new_store, running, until
+from tests.router.store.stores import NAMES, STRICT, new_store, running, until
 
 
 def ring_of(store: SharedStore) -> StoreKeyring:
@@ -117,6 +117,60 @@ async def test_an_emptied_store_has_all_keys_again_and_none_that_was_revoked(
         for ring in (*rings, after):
             assert lets_in(ring, key) and lets_in(ring, new)
             assert not lets_in(ring, revoked)
+
+
+async def test_a_router_that_starts_at_an_emptied_store_takes_no_key_from_the_others(
+    redis_server: RedisServer,
+) -> None:
+    store, office = new_store(redis_server.url), new_store(redis_server.url)
+    old, operator = [ring_of(store) for _ in range(2)], Operator(office)
+    async with running(store, office):
+        key, revoked = await operator.create("acme"), await operator.create("umbrella")
+        for ring in old:
+            await ring.look()
+        await operator.revoke(revoked)
+        await old[0].look()
+        redis_server.do("FLUSHALL")
+        fresh = ring_of(store)
+        for ring in (fresh, *old, *old, fresh):
+            await ring.look()
+        for ring in (*old, fresh):
+            assert lets_in(ring, key) and not lets_in(ring, revoked)
+
+
+async def test_an_older_snapshot_gives_no_revoked_key_back_and_takes_no_newer_one(
+    redis_server: RedisServer,
+) -> None:
+    store, office = new_store(redis_server.url, STRICT), new_store(redis_server.url, STRICT)
+    rings, operator = [ring_of(store) for _ in range(2)], Operator(office)
+    async with running(store, office):
+        revoked = await operator.create("acme")
+        for ring in rings:
+            await ring.look()
+        redis_server.do("SAVE")
+        newer = await operator.create("umbrella")
+        await operator.revoke(revoked)
+        for ring in rings:
+            await ring.look()
+        redis_server.kill()
+        await until(lambda: not store.is_there)
+        redis_server.start()
+        await until(lambda: store.is_there)
+        for ring in (*rings, *rings):
+            await ring.look()
+            assert lets_in(ring, newer) and not lets_in(ring, revoked)
+
+
+async def test_keys_that_the_store_alone_has_dropped_come_back(redis_server: RedisServer) -> None:
+    store = new_store(redis_server.url)
+    ring, operator = ring_of(store), Operator(store)
+    async with running(store):
+        key = await operator.create("acme")
+        await ring.look()
+        redis_server.do("DEL", NAMES.of_all("keys"))
+        new = await operator.create("umbrella")
+        await ring.look()
+        assert lets_in(ring, key) and lets_in(ring, new)
 
 
 async def test_many_keys_are_read_in_slices_and_what_is_none_is_nobodys(
