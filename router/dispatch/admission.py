@@ -65,7 +65,7 @@ class Admission:
         self._is_looking = False
         self.preemption = Preemption()
         """Of those who have places."""
-        self.pricings = Pricings()
+        self.pricings = Pricings(clock)
 
     @property
     def num_running(self) -> int:

@@ -12,6 +12,10 @@ from router.fairness.shares import Bill
 from router.fleet.worker_room import Need
 from router.tenants.priority import Priority
 
+PROMOTED_AFTER_S = 10.0
+"""In line: from then on no class is above a request's. The wait for a first token is 300 s unless
+the client says less, and the longest of most answers is over in as long."""
+
 
 class Prospect(Protocol):
     """What would become of a request that waits. Looked into only where it has to."""
@@ -37,6 +41,8 @@ class Asked:
     tenant: str = ""
     priority: Priority = Priority.STANDARD
     weight: float = 1.0
+    came_s: float
+    """To the router, by the deadline's clock; also of one that comes again."""
     deadline: Deadline
     """Of its first token."""
     need: Need
@@ -44,3 +50,8 @@ class Asked:
     bill: Bill | None = None
     """Of one that had a place before, and gave it up: it comes into the line whether that is full
     or not, and is not turned away at once."""
+
+    @property
+    def is_promoted(self) -> bool:
+        """True once it has waited so long that nobody of any class may delay it more."""
+        return self.deadline.clock() - self.came_s >= PROMOTED_AFTER_S

@@ -68,7 +68,7 @@ class Foresight:
 
     def _believed(self) -> Decision | None:
         """At a look: what was believed before, if anything, once enough routes are priced."""
-        if not self._is_fresh and not self._pricings.take():
+        if not self._is_fresh and not self._pricings.take(len(self._request.token_ids)):
             return self._seen
         return self._decision()
 
@@ -92,6 +92,7 @@ def asked_by(
         tenant=request.tenant,
         priority=request.priority,
         weight=request.weight,
+        came_s=request.limits.arrived_s,
         deadline=request.limits.to_first_token,
         need=_need_of(request, estimates.completion_tokens, desk),
         prospect=Foresight(request, desk, estimates, pricings),

@@ -3,7 +3,8 @@
     first in line, no room -> the worker where it will fit first is kept -> it has its place
                               |                                            '- or is gone
                               '- who is behind it passes: at other workers, and at this one where
-                                 it will be over by then, MAX_PASSED times; a higher class always
+                                 it will be over by then, MAX_PASSED times; a higher class
+                                 always, until the one that waits is promoted
 
 The moment is foretold, and put off once where answers get longer than expected: a request that
 needs much waits no longer for those of its class that pass (EASY backfilling, Lifka 1995).
@@ -45,8 +46,11 @@ class KeptWorker:
         return self._item in items
 
     def is_below(self, asked: Asked) -> bool:
-        """True where whom it is kept for has a lower class."""
-        return asked.priority.level < self.asked.priority.level
+        """True where whom it is kept for has a lower class. One that is promoted is below nobody,
+        else it would starve."""
+        if self.asked.is_promoted:
+            return False
+        return asked.is_promoted or asked.priority.level < self.asked.priority.level
 
     @classmethod
     def of(cls, asked: Asked, items: Iterable[FleetMember], clock: Clock) -> KeptWorker | None:

@@ -38,7 +38,13 @@ class Foretold:
 
 
 def asked_until(deadline: Deadline, tenant: str = "", outlook: Outlook | None = None) -> Asked:
-    return Asked(tenant=tenant, deadline=deadline, need=Need(), prospect=Foretold(outlook))
+    return Asked(
+        tenant=tenant,
+        came_s=deadline.clock(),
+        deadline=deadline,
+        need=Need(),
+        prospect=Foretold(outlook),
+    )
 
 
 class Boundless(Unreserved):
@@ -190,6 +196,7 @@ async def test_a_newcomer_starts_from_the_level_before_the_last_bill_and_not_aft
         asked = Asked(
             tenant=tenant,
             weight=weight,
+            came_s=time.monotonic(),
             deadline=Deadline.after(60.0),
             need=Need(1, tokens, 10),
             prospect=Foretold(),

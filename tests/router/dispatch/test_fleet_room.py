@@ -68,6 +68,7 @@ class Workers:
         priority: Priority = Priority.STANDARD,
     ) -> None:
         asked = Asked(
+            came_s=self.clock(),
             deadline=Deadline.after(1000.0, self.clock),
             need=need,
             prospect=Cached(cached_tokens),

@@ -14,7 +14,7 @@ from cluster.identity import Role, WorkerKey
 from cluster.sampling import SamplingParams
 from router.dispatch.asked import Asked
 from router.dispatch.foresight import BELIEVED_S, Foresight, asked_by
-from router.dispatch.pricings import MAX_PRICED, Pricings
+from router.dispatch.pricings import MAX_PRICED, TOKENS_PER_S, Pricings
 from router.dispatch.routing import RoutingDesk
 from router.dispatch.stream import RoutedRequest
 from router.fairness.shares import LEAST_CHARGE
@@ -41,14 +41,17 @@ class CountingDesk:
         return self.num_cached
 
 
-def foreseen(desk: CountingDesk, pricings: Pricings, clock: ManualClock) -> Foresight:
-    asked = request()
+def foreseen(
+    desk: CountingDesk, pricings: Pricings, clock: ManualClock, prompt_tokens: int = 9
+) -> Foresight:
+    asked = replace(request(), token_ids=[1] * prompt_tokens)
     asked = replace(asked, limits=replace(asked.limits, clock=clock))
     return Foresight(asked, cast(RoutingDesk, desk), Estimates(), pricings)
 
 
 def test_once_enough_routes_are_priced_what_was_believed_before_counts_or_nothing() -> None:
-    desk, pricings, clock, key = CountingDesk(), Pricings(), ManualClock(), WorkerKey("d", "1")
+    desk, clock, key = CountingDesk(), ManualClock(), WorkerKey("d", "1")
+    pricings = Pricings(clock)
     many = [foreseen(desk, pricings, clock) for _ in range(MAX_PRICED + 2)]
     assert [each.cached_tokens(key) for each in many] == [7] * MAX_PRICED + [0, 0]
     assert not many[-1].is_local(0.0)
@@ -67,6 +70,7 @@ async def test_a_look_over_a_long_line_prices_few_routes() -> None:
         desk = CountingDesk()
         for number in range(10):
             asked = Asked(
+                came_s=fleet.clock(),
                 deadline=Deadline.after(1000.0, fleet.clock),
                 need=Need(1, 5000 - 100 * number, 100),
                 prospect=foreseen(desk, fleet.admission.pricings, fleet.clock),
@@ -79,6 +83,41 @@ async def test_a_look_over_a_long_line_prices_few_routes() -> None:
         assert desk.num_priced == MAX_PRICED
 
 
+def test_the_longest_prompt_is_priced_in_its_turn_and_those_after_it_wait_for_that() -> None:
+    pricings = Pricings(clock := ManualClock())
+    assert pricings.take(1_000_000)
+    pricings.renew()
+    assert not pricings.take(1)
+    clock.advance(1_000_000 / TOKENS_PER_S)
+    assert pricings.take(1)
+
+
+async def test_a_thousand_that_wait_are_priced_as_far_as_a_second_has_time_for_it() -> None:
+    """One of 10k tokens takes 2 ms: a hundred ends a second, each of them a look, would be 40 % of
+    the loop at two a look."""
+    prompt_tokens, seconds = 10_000, 10
+    async with workers(1, max_queued=1000) as fleet:
+        await fleet.ask("first", Need(1, 10, 10))
+        fleet.say(total_blocks=1000, free_blocks=100)
+        desk = CountingDesk()
+        for number in range(1000):
+            seen = foreseen(desk, fleet.admission.pricings, fleet.clock, prompt_tokens)
+            need = Need(1, 50_000 - number, 100)
+            asked = Asked(
+                came_s=fleet.clock(),
+                deadline=Deadline.after(1000.0, fleet.clock),
+                need=need,
+                prospect=seen,
+            )
+            fleet.asked[str(number)] = asyncio.create_task(fleet.admission.admit(asked))
+        assert await fleet.served() == ["first"]
+        desk.num_priced = 0
+        for _ in range(100 * seconds):
+            fleet.clock.advance(0.01)
+            fleet.admission.look()
+        assert 0 < desk.num_priced <= seconds * TOKENS_PER_S / prompt_tokens + 1
+
+
 @pytest.mark.parametrize(("n", "num_seqs"), [(1, 1), (16, 16), (40, 16)])
 async def test_choices_beyond_all_seats_take_turns_in_those_there_are(
     n: int, num_seqs: int
@@ -88,7 +127,7 @@ async def test_choices_beyond_all_seats_take_turns_in_those_there_are(
         await until(lambda: len(plane.fleet.ready(Role.DECODE)) == 1)
         asked = replace(request(), sampling=SamplingParams(max_tokens=2, n=n))
         source = plane.source
-        need = asked_by(asked, source._desk, source._estimates, Pricings()).need
+        need = asked_by(asked, source._desk, source._estimates, Pricings(asked.limits.clock)).need
         assert (need.num_seqs, need.answer_tokens) == (num_seqs, 2 * n)
 
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from router.dispatch.asked import PROMOTED_AFTER_S
+from router.fleet.worker_room import Need
 from router.tenants.priority import Priority
 from tests.router.dispatch.test_fleet_room import ALL_SEATS, NUM_SEATS, one, workers
 from tests.router.fake_decode_worker import until
@@ -16,11 +18,35 @@ async def test_a_higher_class_has_the_free_seats_of_a_worker_that_is_kept_for_a_
         for number in range(6):
             await fleet.ask(f"first-{number}", one(10))
         await fleet.ask("large", ALL_SEATS, priority=Priority.BATCH)
-        fleet.clock.advance(1000.0)
+        fleet.clock.advance(0.9 * PROMOTED_AFTER_S)
         for number in range(NUM_SEATS - 6):
             await fleet.ask(f"person-{number}", one(), priority=Priority.INTERACTIVE)
         served = await fleet.served()
         assert "large" not in served and len(served) == NUM_SEATS
+
+
+@pytest.mark.parametrize("above", [Priority.INTERACTIVE, Priority.STANDARD])
+@pytest.mark.parametrize("crowd", [Need(1, 10, 100), Need(NUM_SEATS // 2, 10, 100)])
+async def test_a_large_request_of_the_lowest_class_has_its_place_however_many_come_above_it(
+    above: Priority, crowd: Need
+) -> None:
+    """At each second half of what runs is over, and as much has come."""
+    async with workers(1) as fleet:
+        for number in range(NUM_SEATS):
+            await fleet.ask(f"early-{number}", one(100), priority=above)
+        await fleet.ask("large", ALL_SEATS, priority=Priority.BATCH)
+        ended = set[str]()
+        for _ in range(int(PROMOTED_AFTER_S) + 5):
+            fleet.clock.advance(1.0)
+            while fleet.admission.num_queued < NUM_SEATS:
+                await fleet.ask(f"crowd-{len(fleet.asked)}", crowd, priority=above)
+            running = [name for name in await fleet.served() if name not in ended]
+            if "large" in running:
+                return
+            for name in running[: len(running) // 2 + 1]:
+                ended.add(name)
+                fleet.end(name)
+        pytest.fail("it starves")
 
 
 async def test_a_worker_is_kept_for_the_highest_class_that_lacks_room() -> None:

@@ -62,7 +62,10 @@ class Broken(Unknown):
 
 def asked(num_seqs: int = 1, prospect: Prospect | None = None) -> Asked:
     need = Need(num_seqs, 10, 10)
-    return Asked(deadline=Deadline.after(60.0), need=need, prospect=prospect or Unknown())
+    deadline = Deadline.after(60.0)
+    return Asked(
+        came_s=deadline.clock(), deadline=deadline, need=need, prospect=prospect or Unknown()
+    )
 
 
 async def client(admission: Admission, leaves: asyncio.Event) -> None:

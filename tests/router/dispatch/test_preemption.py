@@ -27,7 +27,13 @@ from tests.virtual_loop import run_virtually
 
 def asked_by(priority: Priority) -> Asked:
     deadline = Deadline.after(30.0)
-    return Asked(priority=priority, deadline=deadline, need=Need(), prospect=Foretold())
+    return Asked(
+        priority=priority,
+        came_s=deadline.clock(),
+        deadline=deadline,
+        need=Need(),
+        prospect=Foretold(),
+    )
 
 
 @dataclass(eq=False)
