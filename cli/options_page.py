@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cli.option_flags import default_in_words
 from cluster.common_options import (
+    BudgetOptions,
     ModelOptions,
     PeerOptions,
     StoreOptions,
@@ -31,6 +32,7 @@ _SECTIONS: dict[str, type] = {
     "`splitserve prefill-worker` and `decode-worker`": WorkerOptions,
     "`splitserve router`, and `serve`": RouterOptions,
     "What several routers share: `router` and `serve`": StoreOptions,
+    "What pools are measured by: `router` and `serve`": BudgetOptions,
     "TLS for clients: `router` and `serve`": TlsOptions,
     "Stock vLLM behind the router: `router` and `serve`": VllmOptions,
     "`splitserve serve`": ServeOptions,

@@ -116,3 +116,21 @@ class VllmOptions:
     vllm_key_file: str | None = option(
         None, "file with the API key of these servers; default: they ask for none"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """What pools are measured by, for whoever sizes them; no request is refused for it."""
+
+    ttft_budget_ms: float = option(
+        1000.0, "wait before a prompt is computed, at which prefill workers are too few", low=1
+    )
+    itl_budget_ms: float = option(
+        50.0, "time between an answer's tokens, at which decode workers are too few", low=1
+    )
+    scale_notice_s: float = option(
+        60.0,
+        "how long a new worker takes to come: decode workers are too few when their free blocks "
+        "will not last so long",
+        low=1,
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.common_options import (
+    BudgetOptions,
     ModelOptions,
     PeerOptions,
     StoreOptions,
@@ -99,6 +100,7 @@ class RouterOptions:
         "them is refused; default: nobody is asked for one",
     )
     store: StoreOptions = option(StoreOptions, "")
+    budgets: BudgetOptions = option(BudgetOptions, "")
     insecure: bool = insecure_option()
     tls: TlsOptions = option(TlsOptions, "")
     vllm_servers: VllmOptions = option(VllmOptions, "")

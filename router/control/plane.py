@@ -7,6 +7,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from cluster.common_options import BudgetOptions
 from cluster.config import RouterOptions
 from cluster.identity import Role
 from cluster.membership.expiry import AwakeClock, Expiry, Lease
@@ -20,6 +21,7 @@ from protos import membership_pb2_grpc, router_admin_pb2_grpc
 from router.control.admin_service import ADMIN_SERVICE_NAME, RouterAdminService
 from router.control.join_rules import JoinRules, OwnModel
 from router.control.membership_service import SERVICE_NAME, JoinTerms, MembershipService
+from router.control.pool_pressure import PoolPressure
 from router.control.route_prices import PromptReader, RoutePrices
 from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
@@ -43,6 +45,7 @@ from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
+from router.telemetry.pressure_metrics import PressureMetrics
 from router.vllm.discovery import StaticDiscovery
 from router.vllm.introduction import FrontedModel
 from router.vllm.server_address import vllm_addresses
@@ -88,10 +91,7 @@ class FleetPlane:
         self.circle = None if circle is None else self._new_circle(circle, estimates)
         admission = self._new_admission(options, world)
         self.degradation = Degradation(steps_of(options.degrade or ""), world.clock)
-        retries = RetryBudget(lambda: admission.num_running, world.clock)
-        rules = AttemptRules(
-            retries, options.continue_streams, options.max_preemptions, options.hedge_after
-        )
+        rules = self._attempt_rules(options, admission)
         self._expiry = Expiry(
             self.store, awake, self.fleet.lives, clock=world.clock, sleep=world.sleep
         )
@@ -103,6 +103,7 @@ class FleetPlane:
             lambda: self.degradation.allows_local_prefill,
         )
         self.source = self._new_dispatcher(admission, estimates, rules)
+        self._watch_pressure(options.budgets, estimates, admission)
         self._first_look = FirstLook(
             self.fleet, self._followers, world.clock, self._why_circle_is_not_whole
         )
@@ -212,6 +213,19 @@ class FleetPlane:
     def _shares_of(self, level: int) -> Shares:
         """Of one class; with other routers' where there are any."""
         return Shares(None if self.circle is None else self.circle.served.of_class(level))
+
+    def _attempt_rules(self, options: RouterOptions, admission: Admission) -> AttemptRules:
+        retries = RetryBudget(lambda: admission.num_running, self._world.clock)
+        return AttemptRules(
+            retries, options.continue_streams, options.max_preemptions, options.hedge_after
+        )
+
+    def _watch_pressure(
+        self, budgets: BudgetOptions, estimates: Estimates, admission: Admission
+    ) -> None:
+        clock = self._world.clock
+        pressure = PoolPressure(self.fleet, estimates, lambda: admission.wait_s, budgets, clock)
+        self.metrics.registry.register(PressureMetrics(pressure.now))
 
     def _num_members(self, role: Role) -> int:
         return len(self.fleet.with_role(role))

@@ -15,6 +15,7 @@ from router.store.opened import open_store
 from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.class_metrics import LimitMetrics
 from router.telemetry.metrics import RouterMetrics, TextMetrics
+from router.telemetry.pressure_metrics import PressureMetrics
 from router.telemetry.resume_metrics import ResumeMetrics
 from router.telemetry.store_metrics import watch_store
 from worker.metrics import WorkerMetrics
@@ -45,6 +46,7 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     metrics.watch_states(list)
     metrics.classes.watch(lambda priority: 0, int)
     LimitMetrics(metrics.registry)
+    metrics.registry.register(PressureMetrics(list))
     TextMetrics(metrics.registry).watch_waiting("text-worker", int)
     LoopLag().publish(metrics.registry)
     circle = CircleMetrics(metrics.registry)
