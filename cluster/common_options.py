@@ -77,6 +77,13 @@ class StoreOptions:
     store_namespace: str = option(
         NAMESPACE, "what all names in the store begin with: one for each operator's fleets"
     )
+    store_timeout_s: float = option(
+        0.02,
+        "how long a request waits for the store; then the router answers by what it knows, and "
+        "after eight such round trips in a row the store is away",
+        low=0.001,
+        high=0.5,
+    )
 
     def check_keys(self, api_keys: str | None) -> None:
         """Raises ConfigError for keys in a store that is not named."""

@@ -97,7 +97,7 @@ def _store_of(options: RouterOptions, card: ModelCard, world: World) -> SharedSt
     if url is None:
         return None
     names = StoreNames(options.store.store_namespace, options.model.served_name or card.name)
-    return open_store(url, names, world)
+    return open_store(url, names, world, options.store.store_timeout_s)
 
 
 def _spare_the_collector() -> None:

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from router.fairness.shared_counters import LIFE_S, SharedCounters
 from router.store.link import StoreCommand, StoreReply
 from router.store.names import StoreNames
+from router.store.topics import StoreTopic
 
 
 class ServedTokens:
     """A Topic, of one router."""
+
+    name = StoreTopic.SHARES
 
     def __init__(self, names: StoreNames, num_classes: int, is_there: Callable[[], bool]) -> None:
         """`is_there`: whether the store is, as far as is known; what nobody would hear is kept."""
@@ -53,9 +56,12 @@ class ServedTokens:
             counters.hear(commands, [next(left) for _ in commands])
 
     def unheard(self, *, may_be_done: bool) -> None:
-        """See Topic. What was on its way may have been counted, and is not told again."""
-        if not may_be_done:
-            for counters, _ in self._told:
+        """See Topic. What was on its way may have been counted, and is not told again: the store is
+        lifted to what is known here, where it has not."""
+        for counters, _ in self._told:
+            if may_be_done:
+                counters.emptied()
+            else:
                 counters.put_back()
 
     def goodbye(self) -> Sequence[StoreCommand]:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from router.resume.kept_answer import KeptAnswer
 from router.resume.shared_answers import AnswersAway, TakenAnswer
 from router.store.errors import StoreAway
-from router.store.link import StoreCommand, StoreWord
+from router.store.link import StoreCommand, StoreReply, StoreWord
 from router.store.script import StoreScript
 from router.store.shared_store import SharedStore
+from router.store.topics import StoreTopic
 
 PART_BYTES = 64 * 1024
 """Written in one round trip. A prompt of 100,000 tokens is 400 kB, and goes by itself."""
@@ -76,10 +77,7 @@ class StoredAnswers:
         is_ours: list[bool] = []
         for part in _parts(answers):
             ends = [len(each.batches) for each in part]
-            try:
-                replies = await self._store.ask(*map(self._writing, part), within_s=WITHIN_S)
-            except StoreAway as error:
-                raise AnswersAway from error
+            replies = await self._ask(*map(self._writing, part))
             for each, end, reply in zip(part, ends, replies, strict=True):
                 each.num_shared = 0 if reply == _MISSING else end
                 is_ours.append(reply != _TAKEN_SINCE)
@@ -90,41 +88,36 @@ class StoredAnswers:
         removals = [
             REMOVE_ANSWER.call(self._names(key), [epoch]) for key, epoch in forgotten.items()
         ]
-        try:
-            for first in range(0, len(removals), PART_REMOVED):
-                part = removals[first : first + PART_REMOVED]
-                await self._store.ask(*part, within_s=WITHIN_S)
-        except StoreAway as error:
-            raise AnswersAway from error
+        for first in range(0, len(removals), PART_REMOVED):
+            await self._ask(*removals[first : first + PART_REMOVED])
 
     async def head(self, key: bytes) -> bytes | None:
         """See SharedAnswers."""
         name, _ = self._names(key)
         head: bytes | None
-        try:
-            [head] = await self._store.ask(("HGET", name, "head"), within_s=WITHIN_S)
-        except StoreAway as error:
-            raise AnswersAway from error
+        [head] = await self._ask(("HGET", name, "head"))
         return head
 
     async def take(self, key: bytes) -> TakenAnswer | None:
         """See SharedAnswers."""
         names = self._names(key)
+        [reply] = await self._ask(TAKE_ANSWER.call(names, [self._life_ms]))
+        if reply is None:
+            return None
+        epoch, head, num_batches = reply
+        batches: list[bytes] = []
+        for first in range(0, num_batches, PART_BATCHES):
+            last = min(first + PART_BATCHES, num_batches) - 1
+            [part] = await self._ask(("LRANGE", names[1], first, last))
+            batches += part
+        return TakenAnswer(epoch, head, batches)
+
+    async def _ask(self, *commands: StoreCommand) -> list[StoreReply]:
+        """Raises AnswersAway."""
         try:
-            [reply] = await self._store.ask(
-                TAKE_ANSWER.call(names, [self._life_ms]), within_s=WITHIN_S
-            )
-            if reply is None:
-                return None
-            epoch, head, num_batches = reply
-            batches: list[bytes] = []
-            for first in range(0, num_batches, PART_BATCHES):
-                last = min(first + PART_BATCHES, num_batches) - 1
-                [part] = await self._store.ask(("LRANGE", names[1], first, last), within_s=WITHIN_S)
-                batches += part
+            return await self._store.ask(*commands, topic=StoreTopic.ANSWERS, within_s=WITHIN_S)
         except StoreAway as error:
             raise AnswersAway from error
-        return TakenAnswer(epoch, head, batches)
 
     def _writing(self, answer: KeptAnswer) -> StoreCommand:
         num_shared = answer.num_shared

@@ -24,6 +24,7 @@ from router.index.open_expectations import Expectation
 from router.index.prefix_index import PrefixIndex
 from router.store.link import StoreCommand, StoreReply
 from router.store.names import StoreNames
+from router.store.topics import StoreTopic
 
 LIFE_S = 180.0
 MAX_TOLD_TOKENS = 4096
@@ -50,6 +51,8 @@ _decoder = msgspec.msgpack.Decoder(Prediction)
 
 class Predictions:
     """A Topic. Bounded in the store, on its way and here; lost ones cost a request its way."""
+
+    name = StoreTopic.PREDICTIONS
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """What routers tell each other goes over the store in one round trip, many times a second.
 
     every TICK_S: all topics ask -> one round trip -> each hears its replies
-                                       '- no store: each hears that, and goes on by what it knows
+                                       |- no store: each hears that, and goes on by what it knows
+                                       '- one is refused: that one hears that there is no store
 
 No request ever waits for it: what is told was noted when it happened, and what was heard is looked
 at where it lies.
@@ -9,14 +10,16 @@ at where it lies.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from cluster.deadline import Sleep
 from router.store.errors import StoreAway
 from router.store.link import StoreCommand, StoreReply
 from router.store.names import StoreNames
+from router.store.topics import StoreTopic
 
 TICK_S = 0.05
 PATIENCE_S = 0.05
@@ -33,13 +36,21 @@ class Store(Protocol):
         """As far as is known."""
         ...
 
-    async def ask(self, *commands: StoreCommand, within_s: float | None = None) -> list[StoreReply]:
-        """A reply for each command. Raises StoreAway."""
+    async def ask(
+        self,
+        *commands: StoreCommand,
+        topic: StoreTopic = StoreTopic.OTHER,
+        within_s: float | None = None,
+    ) -> list[StoreReply]:
+        """A reply for each command; calls of one turn of the loop go out together. Raises
+        StoreAway."""
         ...
 
 
 class Topic(Protocol):
     """One thing that routers talk about. From the event loop, one tick after the other."""
+
+    name: StoreTopic
 
     def ask(self) -> Sequence[StoreCommand]:
         """Commands of this tick."""
@@ -50,8 +61,8 @@ class Topic(Protocol):
         ...
 
     def unheard(self, *, may_be_done: bool) -> None:
-        """The store is away, or late. `may_be_done`: what was asked, or part of it; else it was
-        not sent."""
+        """The store is away, late, or refuses it. `may_be_done`: what was asked, or part of it;
+        else it was not sent, or nothing of it is done."""
         ...
 
     def goodbye(self) -> Sequence[StoreCommand]:
@@ -75,19 +86,26 @@ class RouterTalk:
 
     async def tick(self) -> None:
         """Once around."""
-        asked = [list(topic.ask()) for topic in self._topics]
-        commands = [command for of_topic in asked for command in of_topic]
-        try:
-            replies = iter(await self._store.ask(*commands, within_s=PATIENCE_S))
-        except StoreAway as away:
+        async with asyncio.TaskGroup() as together:
             for topic in self._topics:
-                topic.unheard(may_be_done=away.may_be_done)
-            return
-        for topic, of_topic in zip(self._topics, asked, strict=True):
-            await topic.heard([next(replies) for _ in of_topic])
+                together.create_task(self._told(topic))
 
     async def close(self) -> None:
         """Says goodbye, where the store is there."""
-        farewell = [command for topic in self._topics for command in topic.goodbye()]
-        with suppress(StoreAway):
-            await self._store.ask(*farewell, within_s=PATIENCE_S)
+        await asyncio.gather(*map(self._farewell, self._topics))
+
+    async def _told(self, topic: Topic) -> None:
+        if not (commands := topic.ask()):
+            await topic.heard([])
+            return
+        try:
+            replies = await self._store.ask(*commands, topic=topic.name, within_s=PATIENCE_S)
+        except StoreAway as away:
+            topic.unheard(may_be_done=away.may_be_done)
+        else:
+            await topic.heard(replies)
+
+    async def _farewell(self, topic: Topic) -> None:
+        if commands := topic.goodbye():
+            with contextlib.suppress(StoreAway):
+                await self._store.ask(*commands, topic=topic.name, within_s=PATIENCE_S)

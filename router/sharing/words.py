@@ -12,6 +12,7 @@ from cluster.deadline import Clock
 from router.sharing.others import LEASE_S, OtherRouters
 from router.store.link import StoreCommand, StoreReply
 from router.store.names import StoreNames
+from router.store.topics import StoreTopic
 
 MAX_ROUTERS = 64
 """That one router listens to; of more, the first in the order of their names."""
@@ -21,6 +22,8 @@ MAX_NAME_CHARS = 200
 class RouterWords:
     """A Topic. `own_word` is asked at every tick for what this router has to say; `on_heard` is
     called when what is known of the others may have changed."""
+
+    name = StoreTopic.ROUTERS
 
     def __init__(
         self,

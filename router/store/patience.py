@@ -21,6 +21,17 @@ class Patience:
     """Before the store is looked for again; twice as long each time."""
     longest_retry_s: float = 1.0
 
+    @classmethod
+    def of_calls(cls, call_s: float) -> Patience:
+        """For calls that may take so long: all else as usual, or in proportion where that is
+        longer."""
+        usual = cls()
+        return cls(
+            call_s=call_s,
+            stall_s=max(usual.stall_s, 5 * call_s),
+            connect_s=max(usual.connect_s, 10 * call_s),
+        )
+
 
 class Stall:
     """Two halves of a limit, one after the other: where this loop itself stood still, an answer

@@ -10,7 +10,6 @@ from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
-    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -22,7 +21,7 @@ from router.store.address import StoreAddress
 from router.store.errors import LinkLost
 from router.store.link import StoreCommand, StoreRefusal, StoreReply
 
-_OF_ALL = (NoPermissionError, NoScriptError, OutOfMemoryError, ReadOnlyError)
+_OF_ALL = (NoScriptError, OutOfMemoryError, ReadOnlyError)
 _UNNAMED = ("MISCONF", "MASTERDOWN", "BUSY ", "NOREPLICAS")
 """Of the same kind; redis-py has no classes for them."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from router.store.shared_store import SharedStore
+from router.store.topics import StoreTopic
 
 
 def watch_store(store: SharedStore, registry: CollectorRegistry) -> None:
@@ -14,3 +15,11 @@ def watch_store(store: SharedStore, registry: CollectorRegistry) -> None:
         "1 while the store that routers share answers this one, else 0",
         registry=registry,
     ).set_function(lambda: store.is_there)
+    refused = Counter(
+        "splitserve_router_store_refusals",
+        "Calls that the store refused, or a part of them, by what they were about",
+        ["topic"],
+        registry=registry,
+    )
+    by_topic = {topic: refused.labels(topic) for topic in StoreTopic}
+    store.refusals.watch(lambda topic: by_topic[topic].inc())

@@ -19,6 +19,7 @@ from cluster.deadline import Clock, Sleep
 from cluster.logs import get_logger
 from router.store.errors import StoreAway, StoreLate
 from router.store.shared_store import SharedStore
+from router.store.topics import StoreTopic
 from router.tenants.limit_script import CHARGE_LIMITS, charge_command, read_charge_reply
 from router.tenants.limit_share import LimitShare
 from router.tenants.limit_store import Charge, LimitStore, MemoryLimits, Shortage
@@ -129,7 +130,7 @@ class SharedLimits:
         """Which limit refuses, and how long. Raises StoreAway."""
         names, known = self._store.names, self._known.states
         command = charge_command(names, charges, known, self._clock(), is_take=is_take)
-        (reply,) = await self._store.ask(command, within_s=within_s)
+        (reply,) = await self._store.ask(command, topic=StoreTopic.LIMITS, within_s=within_s)
         said = read_charge_reply(reply, charges, self._clock())
         self._known.hear(said.states)
         return said.refused, said.wait_s

@@ -23,6 +23,7 @@ from cluster.logs import get_logger
 from router.store.errors import StoreAway
 from router.store.link import StoreCommand, StoreReply
 from router.store.shared_store import SharedStore
+from router.store.topics import StoreTopic
 from router.tenants.keyring import LOOK_INTERVAL_S, KnownKeys
 from router.tenants.stored_keys import KeysStamp, StoredKeys
 from router.tenants.tenant import Tenant
@@ -103,4 +104,4 @@ class StoreKeyring:
             self._revoked.popitem(last=False)
 
     async def _ask(self, commands: Sequence[StoreCommand]) -> list[StoreReply]:
-        return await self._store.ask(*commands, within_s=READ_WITHIN_S)
+        return await self._store.ask(*commands, topic=StoreTopic.KEYS, within_s=READ_WITHIN_S)

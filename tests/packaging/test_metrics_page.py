@@ -52,7 +52,8 @@ def test_the_page_lists_the_metrics_of_a_router() -> None:
     circle = CircleMetrics(metrics.registry)
     circle.watch_routers(int, int)
     circle.watch_digests(int, int)
-    watch_store(open_store("redis://here", StoreNames("all", "tiny"), World()), metrics.registry)
+    store = open_store("redis://here", StoreNames("all", "tiny"), World(), timeout_s=1.0)
+    watch_store(store, metrics.registry)
     ResumeMetrics(metrics.registry).watch(int, int)
     assert listed("| metric of the router |", "") == shown(metrics.registry, "")
 

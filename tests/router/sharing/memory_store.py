@@ -5,6 +5,7 @@ from __future__ import annotations
 from router.store.errors import StoreAway
 from router.store.link import StoreCommand, StoreReply
 from router.store.names import StoreNames
+from router.store.topics import StoreTopic
 from tests.manual_clock import ManualClock
 
 
@@ -14,6 +15,7 @@ class MemoryStore:
     def __init__(self, clock: ManualClock) -> None:
         self.names = StoreNames("tests", "tiny")
         self.is_away = False
+        self.refused: set[StoreTopic] = set()
         self.values: dict[str, tuple[bytes, float]] = {}
         self.sets: dict[str, set[bytes]] = {}
         self.streams: dict[str, list[tuple[int, list[bytes]]]] = {}
@@ -28,8 +30,13 @@ class MemoryStore:
         for kept in (self.values, self.sets, self.streams):
             kept.clear()  # type: ignore[attr-defined]
 
-    async def ask(self, *commands: StoreCommand, within_s: float | None = None) -> list[StoreReply]:
-        if self.is_away:
+    async def ask(
+        self,
+        *commands: StoreCommand,
+        topic: StoreTopic = StoreTopic.OTHER,
+        within_s: float | None = None,
+    ) -> list[StoreReply]:
+        if self.is_away or topic in self.refused:
             raise StoreAway("away")
         return [getattr(self, f"_{command[0]}".lower())(*command[1:]) for command in commands]
 

@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-
 import pytest
 
-from cluster.config import RouterOptions
-from cluster.world import World
-from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
-from router.fleet.member import FleetMember
-from router.sharing.circle import Circle, CirclePlace, own_name
 from tests.redis_server import RedisServer
-from tests.router.planes import prefill_member
-from tests.router.store.stores import STRICT, new_store, running, until
-
-
-@asynccontextmanager
-async def routers(redis: RedisServer, num_routers: int = 3) -> AsyncIterator[list[FleetPlane]]:
-    """That talk, and have one prefill worker."""
-    stores = [new_store(redis.url, STRICT) for _ in range(num_routers)]
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(running(*stores))
-        planes = []
-        for number, store in enumerate(stores):
-            place = CirclePlace(own_name(number), store)
-            plane = FleetPlane(RouterOptions(), OwnModel(), World(), circle=place)
-            await plane.start()
-            stack.push_async_callback(plane.close)
-            await plane.store.join(prefill_member())
-            planes.append(plane)
-        await until(lambda: all(circle_of(plane).num_alive == num_routers for plane in planes))
-        yield planes
-
-
-def circle_of(plane: FleetPlane) -> Circle:
-    assert plane.circle is not None
-    return plane.circle
-
-
-def worker_of(plane: FleetPlane) -> FleetMember:
-    [item] = plane.fleet.members
-    return item
+from tests.router.sharing.circles import circle_of, routers, store_of, worker_of
+from tests.router.store.stores import until
 
 
 def _loads_of(plane: FleetPlane) -> set[int]:
@@ -99,7 +63,7 @@ async def test_routers_lose_nothing_by_a_store_that_fails_and_find_each_other_ag
 ) -> None:
     async with routers(redis_server) as planes:
         first, *others = planes
-        stores = [circle_of(plane)._talk._store for plane in planes]
+        stores = [store_of(plane) for plane in planes]
         if fault == "wiped":
             redis_server.do("FLUSHALL")
         else:
