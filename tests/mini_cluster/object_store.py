@@ -204,6 +204,10 @@ class ObjectStore:
                     yield event or _bookmark(seen)
             await self._history.wait_for_more(seen)
 
+    async def wait_for_more(self, version: int) -> None:
+        """Until anything has been written after it. Whoever calls bounds the wait."""
+        await self._history.wait_for_more(version)
+
     def _stored(self, key: Key) -> Object:
         if key not in self._objects:
             raise refusals.not_found(key.resource, key.name)
