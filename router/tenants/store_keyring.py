@@ -3,6 +3,7 @@
 nothing read yet -> nobody is let in, and the router is not ready
 the store changes -> known within LOOK_INTERVAL_S
 the store is away -> the keys stay as they were
+it comes back     -> all is read again: an older snapshot may have climbed to the same version
 it has lost keys  -> every router adds those it knows, less what was revoked
 
 Only what the store says was revoked is gone: a key that it merely lacks was lost, because it was
@@ -49,7 +50,12 @@ class StoreKeyring:
         self._keys = StoredKeys(store.names, self._ask)
         self._stamp: KeysStamp | None = None
         """Of what is known; None: nothing was read."""
+        self._num_arrivals = 0
+        """Of the store."""
+        self._read_at_arrival: int | None = None
+        """What is known was read after so many."""
         self._revoked: OrderedDict[str, None] = OrderedDict()
+        store.watch(self._on_change)
 
     def let_in(self, authorization: str | None) -> Tenant:
         """See Keyring. Raises NotReady before the keys are read for the first time."""
@@ -70,8 +76,9 @@ class StoreKeyring:
 
     async def look(self) -> None:
         """Once. Raises StoreAway."""
+        arrival = self._num_arrivals
         stamp = await self._keys.stamp()
-        if stamp == self._stamp:
+        if stamp == self._stamp and arrival == self._read_at_arrival:
             return
         if await self._mended(is_drawn=stamp[0] is not None):
             stamp = await self._keys.stamp()
@@ -79,9 +86,11 @@ class StoreKeyring:
         if await self._keys.stamp() != stamp:
             return  # it has changed meanwhile: the next look reads it again
         self._remember(gone)
-        self._known.take(records)
-        self._stamp = stamp
-        _log.info("the API keys of the shared store have changed", num_keys=len(records))
+        is_news = self._stamp is None or records != self._known.records
+        self._stamp, self._read_at_arrival = stamp, arrival
+        if is_news:
+            self._known.take(records)
+            _log.info("the API keys of the shared store have changed", num_keys=len(records))
 
     async def _mended(self, *, is_drawn: bool) -> bool:
         """True where the store lacked something that is known here: it has that now."""
@@ -102,6 +111,9 @@ class StoreKeyring:
         self._revoked.update(dict.fromkeys(new))
         while len(self._revoked) > MAX_REVOKED:
             self._revoked.popitem(last=False)
+
+    def _on_change(self, is_there: bool) -> None:
+        self._num_arrivals += is_there
 
     async def _ask(self, commands: Sequence[StoreCommand]) -> list[StoreReply]:
         return await self._store.ask(*commands, topic=StoreTopic.KEYS, within_s=READ_WITHIN_S)
