@@ -71,6 +71,13 @@ class ObjectStore:
         self._history = History(history_length)
         self._clock = clock
 
+    def copy(self) -> ObjectStore:
+        """What is here now, in a store of its own."""
+        made = ObjectStore(clock=self._clock)
+        made._objects = dict(self._objects)
+        made._history.version = self.version
+        return made
+
     @property
     def version(self) -> int:
         """Of the last write; a list read now is of this version."""
