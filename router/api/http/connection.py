@@ -1,4 +1,5 @@
-"""A connection's bytes on their way to its protocol: in small reads, each in its turn."""
+"""A connection's bytes between its transport and its protocol: read a little at a time, each in its
+turn, and sent together."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from cluster.logs import get_logger
+from router.api.http.gathered_writes import GatheringTransport, SendTurns
 from router.api.http.protocol import FrontProtocol
 from router.api.http.read_turns import ReadTurns
 
@@ -19,17 +21,20 @@ _log = get_logger("router.api")
 class Connection(asyncio.BufferedProtocol):
     """Between the transport and a FrontProtocol. Made by `connections_of`."""
 
-    def __init__(self, protocol: FrontProtocol, turns: ReadTurns, room: memoryview) -> None:
+    def __init__(
+        self, protocol: FrontProtocol, turns: ReadTurns, sends: SendTurns, room: memoryview
+    ) -> None:
         """`room`: for one read; connections share it, for nothing stays there."""
         self._protocol = protocol
         self._turns = turns
+        self._sends = sends
         self._room = room
         self._kept = b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        self._protocol.connection_made(self._transport)
+        self._protocol.connection_made(GatheringTransport(self._transport, self._sends))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._turns.leave(self._address, self)
@@ -78,9 +83,9 @@ class Connection(asyncio.BufferedProtocol):
 
 def connections_of(door: type[FrontProtocol], turns: ReadTurns) -> Callable[..., Connection]:
     """For uvicorn's `http` option."""
-    room = memoryview(bytearray(READ_BYTES))
+    sends, room = SendTurns(), memoryview(bytearray(READ_BYTES))
 
     def connection(**settings: Any) -> Connection:
-        return Connection(door(**settings), turns, room)
+        return Connection(door(**settings), turns, sends, room)
 
     return connection

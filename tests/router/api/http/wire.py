@@ -11,6 +11,7 @@ from uvicorn.server import ServerState
 
 from router.api.http.asgi import AsgiMessage, Receive, Scope, Send
 from router.api.http.connection import READ_BYTES, Connection
+from router.api.http.gathered_writes import SendTurns
 from router.api.http.protocol import FrontProtocol, protocol_with
 from router.api.http.read_turns import ReadTurns
 from tests.router.front_fakes import small_limits
@@ -85,7 +86,7 @@ class Wire:
             self.protocol.connection_made(self.transport)
         else:
             room = memoryview(bytearray(READ_BYTES))
-            self.connection = Connection(self.protocol, turns, room)
+            self.connection = Connection(self.protocol, turns, SendTurns(), room)
             self.connection.connection_made(self.transport)
 
     def read(self, data: bytes) -> None:
