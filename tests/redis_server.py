@@ -15,8 +15,13 @@ READY = "Ready to accept connections"
 class RedisServer:
     """Runs while its block does; keeps nothing on disk, so that a killed one comes back empty."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, host: str = "127.0.0.1", network: str | None = None
+    ) -> None:
+        """`network`: the name of a network namespace that it runs in, where `host` is."""
         self._folder = folder
+        self._host = host
+        self._runner = [] if network is None else ["ip", "netns", "exec", network]
         self._options = options
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
@@ -31,15 +36,15 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self._host}:{self.port}/0"
 
     def start(self) -> None:
         """Returns once it takes connections; at the port that it had."""
         program = shutil.which("redis-server")
         assert program, "these tests start a redis-server: apt-get install redis-server"
-        terms = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]
+        terms = ["--port", str(self.port), "--bind", self._host, "--save", "", "--daemonize", "no"]
         self._process = subprocess.Popen(
-            [program, *terms, "--dir", str(self._folder), *self._options],
+            [*self._runner, program, *terms, "--dir", str(self._folder), *self._options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -65,7 +70,7 @@ class RedisServer:
     def do(self, *words: str) -> bytes:
         """One command, as an operator would send it; the beginning of its reply as it is."""
         packed = "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+        with socket.create_connection((self._host, self.port), timeout=30) as connection:
             connection.sendall(f"*{len(words)}\r\n{packed}".encode())
             return connection.recv(65_536)
 

@@ -20,15 +20,13 @@ from tests.router.store.stores import STRICT, new_store, running, until
 @asynccontextmanager
 async def routers(redis: RedisServer, num_routers: int = 3) -> AsyncIterator[list[FleetPlane]]:
     """That talk, and have one prefill worker."""
-    async with routers_at([redis.url] * num_routers) as planes:
+    async with routers_of([new_store(redis.url, STRICT) for _ in range(num_routers)]) as planes:
         yield planes
 
 
 @asynccontextmanager
-async def routers_at(urls: list[str]) -> AsyncIterator[list[FleetPlane]]:
-    """One for each way to the store."""
-    num_routers = len(urls)
-    stores = [new_store(url, STRICT) for url in urls]
+async def routers_of(stores: list[SharedStore]) -> AsyncIterator[list[FleetPlane]]:
+    """One for each store, which does not run yet."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(*stores))
         planes = []
@@ -39,7 +37,7 @@ async def routers_at(urls: list[str]) -> AsyncIterator[list[FleetPlane]]:
             stack.push_async_callback(plane.close)
             await plane.store.join(prefill_member())
             planes.append(plane)
-        await until(lambda: all(circle_of(plane).num_alive == num_routers for plane in planes))
+        await until(lambda: all(circle_of(plane).num_alive == len(stores) for plane in planes))
         yield planes
 
 

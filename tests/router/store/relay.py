@@ -16,6 +16,8 @@ class Relay:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._port = 0
+        self._passes = asyncio.Event()
+        self._passes.set()
 
     @property
     def url(self) -> str:
@@ -26,6 +28,7 @@ class Relay:
         return self
 
     async def __aexit__(self, *cause: object) -> None:
+        self.heal()
         await self.cut()
 
     async def mend(self) -> None:
@@ -40,8 +43,17 @@ class Relay:
                 writer.transport.abort()
             await self._server.wait_closed()
 
+    def drop(self) -> None:
+        """Nothing comes through any more, either way; no connection ends, and nobody is told."""
+        self._passes.clear()
+
+    def heal(self) -> None:
+        """After `drop`. What was on its way comes late, as what TCP sends again does."""
+        self._passes.set()
+
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
+            await self._passes.wait()
             from_store, to_store = await asyncio.open_connection("127.0.0.1", self._redis.port)
             await asyncio.gather(
                 self._copy(reader, to_store), self._copy(from_store, writer), return_exceptions=True
@@ -51,6 +63,7 @@ class Relay:
         self._writers.add(writer)
         try:
             while some := await reader.read(65_536):
+                await self._passes.wait()
                 writer.write(some)
                 await writer.drain()
         finally:
