@@ -7,20 +7,21 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
+from tests.mini_cluster.api import Logs
 from tests.mini_cluster.object_store import ObjectStore
 from tests.mini_cluster.server import ApiServer
 
 T = TypeVar("T")
 _HELM = "SPLITSERVE_HELM"
 """Where `make test` has put it; kubectl lies beside."""
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 300.0
 
 
 class MiniCluster:
@@ -37,7 +38,11 @@ class MiniCluster:
         async def there() -> T:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(_TIMEOUT_S)
+        return self.wait_for(there())
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs it on the cluster's loop, to its end."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_S)
 
     def kubectl(self, *words: str, stdin: str = "", token: str = "") -> str:
         """What it prints; a failure fails the test with what it says."""
@@ -79,12 +84,13 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def mini_cluster(folder: Path) -> Iterator[MiniCluster]:
-    """API and store alone. At the end no request may have met a fault of the API's own."""
+def mini_cluster(folder: Path, logs: Logs | None = None) -> Iterator[MiniCluster]:
+    """API and store; `logs` of whoever runs pods. At the end no request may have met a fault of the
+    API's own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="mini cluster", daemon=True)
     thread.start()
-    server = ApiServer(ObjectStore(), folder)
+    server = ApiServer(ObjectStore(), folder, logs)
     serving = server.serving()
     asyncio.run_coroutine_threadsafe(serving.__aenter__(), loop).result(_TIMEOUT_S)
     try:

@@ -44,7 +44,7 @@ def _unschedulable(pod: Object, now: datetime) -> Object:
 
 
 def _pods_on(store: ObjectStore, node: Object) -> list[Object]:
-    name = node["metadata"]["name"]
+    name: str = node["metadata"]["name"]
     return store.select(
         "pods",
         matches=lambda pod: (
