@@ -29,7 +29,7 @@ endif
 
 SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang_router/bin/python
 
-.PHONY: help install redis-server demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router peers proto clean
+.PHONY: help install redis-server prometheus demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
@@ -76,6 +76,10 @@ $(HELM): tests/deploy/fetch_helm.py $(VENV)/.installed
 redis-server:
 	command -v redis-server >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends redis-server; }
 
+# Alerts are tried by promtool, and boards asked of a real Prometheus.
+prometheus:
+	command -v promtool >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends prometheus; }
+
 demo: install
 	$(BIN)/python -m examples.demo
 
@@ -85,7 +89,7 @@ PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 0); 
 
 test: export SPLITSERVE_ROUTER_PYTHON := $(CURDIR)/$(ROUTER_VENV)/bin/python
 test: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
-test: install redis-server $(HELM) $(ROUTER_VENV)/.installed
+test: install redis-server prometheus $(HELM) $(ROUTER_VENV)/.installed
 	rm -f .pytest_cache/v/cache/lastfailed  # of runs before, whose tests may have other names now
 	$(PYTEST) --durations=10 || { test $$? -eq 1 && $(BIN)/python -m tests.once_more; }
 

@@ -66,7 +66,7 @@ def chart_schema() -> Schema:
                 {"enabled": FLAG, "maxUnavailable": {"type": ["integer", "string"]}}
             ),
             "serviceAccount": keys({"name": TEXT, "annotations": LABELS}),
-            "metrics": keys({"podMonitor": _pod_monitor()}),
+            "metrics": _metrics(),
             "global": FREE,
         }
     )
@@ -168,12 +168,14 @@ def _router() -> Schema:
 
 def _worker_keys() -> dict[str, Schema]:
     index = {"type": ["integer", "null"], "minimum": 0}
+    target = {"type": "number", "exclusiveMinimum": 0}
     return {
         "replicas": COUNT,
         "options": _options(WorkerOptions),
         "gpus": keys({"count": COUNT, "resource": TEXT}),
         "shm": QUANTITY,
         "rdma": keys({"resource": TEXT, "count": COUNT, "networks": TEXT, "gidIndex": index}),
+        "autoscaling": keys({"enabled": FLAG, "maxReplicas": COUNT, "target": target}),
         "startupMinutes": {"type": "integer", "minimum": 1},
         **_pod(),
     }
@@ -197,8 +199,17 @@ def _certificate(**more: Schema) -> Schema:
     return keys({"secret": TEXT, "issuer": issuer, **more})
 
 
-def _pod_monitor() -> Schema:
-    return keys({"enabled": {"type": ["boolean", "null"]}, "interval": TEXT, "labels": LABELS})
+def _metrics() -> Schema:
+    monitor = {"enabled": {"type": ["boolean", "null"]}, "interval": TEXT, "labels": LABELS}
+    labelled = keys({"enabled": FLAG, "labels": LABELS})
+    return keys(
+        {
+            "prometheus": TEXT,
+            "podMonitor": keys(monitor),
+            "alerts": labelled,
+            "boards": labelled,
+        }
+    )
 
 
 if __name__ == "__main__":
