@@ -76,7 +76,8 @@ class CheckpointTokenizer:
         self, prompt_tail_ids: Sequence[int] = (), *, shows_special: bool = False
     ) -> IncrementalDetokenizer:
         """A detokenizer for one choice; give it the last few tokens of the prompt."""
-        return IncrementalDetokenizer(self, prompt_tail_ids, shows_special=shows_special)
+        tail_ids = () if self._is_of_bytes_alone else prompt_tail_ids
+        return IncrementalDetokenizer(self, tail_ids, shows_special=shows_special)
 
     def knows(self, token_id: int) -> bool:
         """False for the padding of a vocabulary and for ids outside it."""
@@ -114,10 +115,18 @@ class CheckpointTokenizer:
 
     @cached_property
     def _is_byte_level(self) -> bool:
+        return "ByteLevel" in self._decoder_stages
+
+    @cached_property
+    def _is_of_bytes_alone(self) -> bool:
+        """What is before a token changes nothing of its text."""
+        return self._decoder_stages == ["ByteLevel"]
+
+    @cached_property
+    def _decoder_stages(self) -> list[str]:
         decoder = self.backend.decoder
         state: Any = json.loads(decoder.__getstate__()) if decoder is not None else {}
-        stages = [state, *state.get("decoders", [])]
-        return any(stage.get("type") == "ByteLevel" for stage in stages)
+        return [stage["type"] for stage in state.get("decoders", [state]) if stage]
 
 
 def require_unicode(text: str, *, param: str | None = None) -> None:

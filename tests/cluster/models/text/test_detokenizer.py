@@ -92,6 +92,15 @@ def test_a_tail_that_ends_inside_a_character_is_not_repeated(smol: CheckpointTok
     assert "".join(_streamed(smol, smol.encode(" world"), tail=tail)) == " world"
 
 
+def test_where_tokens_are_bytes_what_is_before_them_is_not_decoded(
+    smol: CheckpointTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail, decoded = smol.encode("hello"), list[int]()
+    monkeypatch.setattr(smol, "decode", lambda ids, **_: decoded.extend(ids) or "")
+    smol.new_stream(tail)
+    assert not decoded
+
+
 def test_sentencepiece_random_tokens_come_out_as_when_decoded_at_once() -> None:
     tokenizer, dice = _sentencepiece(), random.Random(9)
     for _ in range(200):
