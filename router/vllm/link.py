@@ -22,7 +22,7 @@ from router.fleet.wakes import Wakes
 from router.fleet.worker_link import LinkEvents
 from router.vllm.cache_doubts import CacheDoubts
 from router.vllm.server import VllmServer
-from router.vllm.servers import VllmServers
+from router.vllm.servers import ServerPair, VllmServers
 from router.vllm.vllm_request import VllmRequest
 
 
@@ -104,8 +104,7 @@ class VllmLink:
         return VllmRequest(
             submit,
             stream,
-            self._server,
-            self._servers.first_of(submit.prefill),
+            ServerPair(self._server, self._servers.first_of(submit.prefill)),
             doubts=self._doubts,
             clock=self._world.clock,
             on_handoff=self._events.on_handoff,

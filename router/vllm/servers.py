@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from cluster.identity import WorkerKey
 from protos import worker_pb2
 from router.vllm.server import VllmServer
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPair:
+    """Who answers one request."""
+
+    decode: VllmServer
+    prefill: VllmServer | None
+    """Who computes the prompt for it; None: the decode server itself."""
 
 
 class VllmServers:

@@ -27,6 +27,7 @@ from router.vllm.kept_blocks import Belief, KeptBlocks, LateRead
 from router.vllm.prefill_request import PrefillRequest
 from router.vllm.relay import Relay
 from router.vllm.server import VllmServer
+from router.vllm.servers import ServerPair
 
 TRANSPORT = "vllm/nixl"
 _log = get_logger("vllm")
@@ -39,20 +40,18 @@ class VllmRequest:
         self,
         submit: worker_pb2.Submit,
         stream: RequestStream,
-        server: VllmServer,
-        prefill: VllmServer | None,
+        pair: ServerPair,
         *,
         doubts: CacheDoubts,
         clock: Clock,
         on_handoff: Callable[[WorkerKey, bool], None],
         flush: Callable[[], None],
     ) -> None:
-        """`prefill`: who is to compute the prompt; None: the decode `server`, whose cache `doubts`
-        are about. `on_handoff`: see LinkEvents. `flush`: what arrived together has been told."""
+        """`doubts`: about the decode server's cache. `on_handoff`: see LinkEvents. `flush`: what
+        arrived together has been told."""
         self._submit = submit
         self._stream = stream
-        self._server = server
-        self._prefill = prefill
+        self._server, self._prefill = pair.decode, pair.prefill
         self._doubts = doubts
         self._clock = clock
         self._on_handoff = on_handoff
