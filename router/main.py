@@ -113,6 +113,7 @@ def num_routers(workers: FleetPlane) -> int:
 
 def _fronted(card: ModelCard, model: ServedModel) -> FrontedModel:
     return FrontedModel(
+        name=model.name,
         weights_digest=card.weights_digest,
         tokenizer_digest=card.tokenizer_digest,
         kv_shape=card.config.kv_shape,

@@ -41,14 +41,14 @@ from router.fleet.worker_link import WorkerAdapter
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.sharing.circle import Circle, CirclePlace
+from router.store.names import StoreNames
 from router.telemetry.circle_metrics import CircleMetrics
 from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
 from router.telemetry.pressure_metrics import PressureMetrics
-from router.vllm.discovery import StaticDiscovery
+from router.vllm.discoveries import discovery_of
 from router.vllm.introduction import FrontedModel
-from router.vllm.server_address import vllm_addresses
 from router.vllm.vllm_fleet import VllmFleet
 
 
@@ -160,8 +160,9 @@ class FleetPlane:
             return None
         from router.vllm.http_wire import wires_with_key_of  # with httpx: 64 ms, of use only here
 
+        names = StoreNames(options.store.store_namespace, fronted.name)
         return VllmFleet(
-            StaticDiscovery(vllm_addresses(named)),
+            discovery_of(named, names, self._world),
             wires_with_key_of(options.vllm_servers.vllm_key_file),
             fronted,
             self._world,

@@ -31,8 +31,9 @@ class StoreAddress:
         return f"{scheme}://{self.host}:{self.port}/{self.db}"
 
 
-def read_address(url: str) -> StoreAddress:
-    """Raises ConfigError, which does not repeat what was given: it may hold a password."""
+def read_address(url: str, *, option: str = "store") -> StoreAddress:
+    """Of the option that names it. Raises ConfigError, which does not repeat what was given: it may
+    hold a password."""
     try:
         parts = urlparse(url)
         if parts.scheme not in ("redis", "rediss") or not parts.hostname:
@@ -48,7 +49,7 @@ def read_address(url: str) -> StoreAddress:
         )
     except ValueError as cause:
         raise ConfigError(
-            f"--store cannot be read as {_FORM}: {_without_values(cause)}", param="store"
+            f"--{option} cannot be read as {_FORM}: {_without_values(cause)}", param=option
         ) from None
 
 

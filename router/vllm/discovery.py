@@ -1,4 +1,4 @@
-"""Where a router learns of vLLM servers: a list that an operator wrote, or later a registry."""
+"""Where a router learns of vLLM servers: a list that an operator wrote, or a registry."""
 
 from __future__ import annotations
 

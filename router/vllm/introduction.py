@@ -37,6 +37,8 @@ Said = TypeVar("Said")
 class FrontedModel:
     """What the router serves, and vLLM servers have to serve, too."""
 
+    name: str
+    """As clients call it."""
     weights_digest: str
     tokenizer_digest: str
     kv_shape: KvShape

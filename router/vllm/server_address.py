@@ -8,7 +8,9 @@ A word that is a URL begins a server; words after it, until the next URL, are it
 from __future__ import annotations
 
 import enum
+import ipaddress
 import math
+import re
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -18,6 +20,7 @@ from cluster.identity import Role
 LEASE_S = 30.0
 """vLLM's own default of `kv_lease_duration`."""
 MAX_SERVERS = 256
+_HOST = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,252}")
 
 
 class VllmRole(enum.StrEnum):
@@ -46,7 +49,7 @@ class VllmAddress:
     def host_port(self) -> str:
         """As members' addresses are written."""
         parts = urlsplit(self.url)
-        return f"{parts.hostname}:{parts.port}"
+        return f"{_written(parts.hostname or '')}:{parts.port}"
 
     @property
     def worker_id(self) -> str:
@@ -98,9 +101,24 @@ def _checked_url(word: str) -> str:
         raise _refused(word, str(cause)) from cause
     if parts.scheme not in ("http", "https") or not parts.hostname or not port:
         raise _refused(word, "write http://host:port or https://host:port")
+    host = parts.hostname
+    if not _HOST.fullmatch(host) and not _is_ipv6(host):
+        raise _refused(word, "its host is no name and no address")
     if parts.path.strip("/") or parts.query or parts.username:
         raise _refused(word, "no path, query or user: the router asks for vLLM's own paths")
-    return f"{parts.scheme}://{parts.hostname}:{port}"
+    return f"{parts.scheme}://{_written(host)}:{port}"
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.IPv6Address(host).scope_id is None
+    except ValueError:
+        return False
+
+
+def _written(host: str) -> str:
+    """As it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _check_all(found: list[VllmAddress]) -> None:

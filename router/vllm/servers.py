@@ -25,9 +25,17 @@ class VllmServers:
     def __init__(self) -> None:
         self._servers: dict[str, VllmServer] = {}
 
+    def __len__(self) -> int:
+        return len(self._servers)
+
     def add(self, server: VllmServer) -> None:
         """From now on it may be looked at."""
         self._servers[server.name] = server
+
+    def remove(self, server: VllmServer) -> None:
+        """It is not looked at any more; another one at its address stays."""
+        if self._servers.get(server.name) is server:
+            del self._servers[server.name]
 
     def find(self, key: WorkerKey) -> VllmServer | None:
         """The server at which that process answers."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from cluster.identity import WorkerKey
+from cluster.logs import get_logger
 from cluster.membership.member import Member
 from cluster.membership.store import MembershipStore
 from cluster.process.background import Background, cancel
@@ -26,6 +27,9 @@ from router.vllm.server_address import VllmAddress
 from router.vllm.server_watch import ServerWatch
 from router.vllm.servers import VllmServers
 from router.vllm.wire import VllmWire
+
+FOLLOW_AGAIN_S = 5.0
+_log = get_logger("vllm")
 
 OpenWire = Callable[[VllmAddress], VllmWire]
 
@@ -71,6 +75,11 @@ class VllmFleet:
         """Where that process answers; for checks."""
         return self._servers.find(key)
 
+    @property
+    def num_known(self) -> int:
+        """Servers and links that are kept; for checks."""
+        return len(self._servers) + len(self._links) + len(self._watches)
+
     def events_of(self, member: Member) -> EngineEventSource | None:
         """See WorkerAdapter."""
         server = self._servers.find(member.key)
@@ -78,7 +87,7 @@ class VllmFleet:
 
     def start(self, store: MembershipStore) -> None:
         """Begins to look for servers, which join the store by themselves."""
-        self._background.once("vLLM discovery", self._follow(store))
+        self._background.once("vLLM discovery", self._followed(store))
 
     async def close(self) -> None:
         """Breaks every connection; after the links are closed."""
@@ -86,6 +95,15 @@ class VllmFleet:
         for server, _ in self._watches.values():
             await server.wire.close()
         self._watches.clear()
+
+    async def _followed(self, store: MembershipStore) -> None:
+        """Of a list that cannot change nothing is left to do; a reader that fails is begun anew."""
+        while True:
+            try:
+                return await self._follow(store)
+            except Exception:
+                _log.exception("vLLM servers could not be followed; it is tried again")
+                await self._world.sleep(FOLLOW_AGAIN_S)
 
     async def _follow(self, store: MembershipStore) -> None:
         async with aclosing(self._discovery.servers()) as lists:
@@ -117,6 +135,8 @@ class VllmFleet:
         server.note_lost()
         if server.member is not None:
             await store.leave(server.member.key)
+            self._links.pop(server.member.key, None)
+        self._servers.remove(server)
         await server.wire.close()
 
     def _note_health(self, key: WorkerKey, is_well: bool) -> None:

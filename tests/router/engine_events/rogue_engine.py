@@ -79,6 +79,9 @@ class RogueEngine:
                 await serving
             self._context.destroy(linger=0)
 
+    async def before_reply(self, number: int) -> None:
+        """What it does meanwhile."""
+
     async def _serve(self) -> None:
         while True:
             peer, _, start = await self._router.recv_multipart()
@@ -88,6 +91,7 @@ class RogueEngine:
             lost = self.lost_in_replay.pop(0) if self.lost_in_replay else set()
             for number, packed in self.past:
                 if number >= self.asked[-1] and number not in lost:
+                    await self.before_reply(number)
                     await self._reply(peer, TOPIC, encode_sequence(number), packed)
             await self._reply(peer, b"", END, b"")
 

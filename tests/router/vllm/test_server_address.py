@@ -32,6 +32,8 @@ def test_words_after_a_url_are_its_own() -> None:
         ("role=prefill", "'role=prefill'"),
         ("http://a", "'http://a'"),
         ("ftp://a:1", "'ftp://a:1'"),
+        ("http://a b:1", "no name and no address"),
+        ("http://[fe80::1%25eth0]:1", "no name and no address"),
         ("http://a:99999", "'http://a:99999'"),
         ("http://a:1/v1", "'http://a:1/v1'"),
         ("http://me:secret@a:1", "no path, query or user"),
@@ -46,3 +48,8 @@ def test_what_is_wrong_is_named(text: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named) as caught:
         vllm_addresses(text)
     assert caught.value.param == "vllm"
+
+
+def test_an_ipv6_address_is_written_in_brackets() -> None:
+    (address,) = vllm_addresses("http://[::1]:8100")
+    assert (address.url, address.host_port) == ("http://[::1]:8100", "[::1]:8100")

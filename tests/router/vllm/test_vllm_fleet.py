@@ -19,12 +19,13 @@ from router.fleet.worker_link import LinkEvents, WorkerLink
 from router.vllm.introduction import FrontedModel
 from router.vllm.server import VllmServer
 from router.vllm.server_address import VllmAddress, vllm_addresses
-from router.vllm.vllm_fleet import VllmFleet
+from router.vllm.vllm_fleet import FOLLOW_AGAIN_S, VllmFleet
 from tests.router.planes import member_of
 from tests.router.vllm.fake_vllm import FakeVllm
 from tests.router.vllm.test_link import virtually
 
 MODEL = FrontedModel(
+    name="tiny",
     weights_digest="aa",
     tokenizer_digest="bb",
     kv_shape=KvShape(num_layers=2, num_planes=2, num_kv_heads=1, head_dim=8),
@@ -37,15 +38,21 @@ class Lists:
     """A Discovery whose list a test changes."""
 
     def __init__(self, addresses: tuple[VllmAddress, ...]) -> None:
-        self._news: asyncio.Queue[tuple[VllmAddress, ...]] = asyncio.Queue()
+        self._news: asyncio.Queue[tuple[VllmAddress, ...] | Exception] = asyncio.Queue()
         self.tell(addresses)
 
     def tell(self, addresses: tuple[VllmAddress, ...]) -> None:
         self._news.put_nowait(addresses)
 
+    def fail(self, error: Exception) -> None:
+        self._news.put_nowait(error)
+
     async def servers(self) -> AsyncGenerator[tuple[VllmAddress, ...], None]:
         while True:
-            yield await self._news.get()
+            news = await self._news.get()
+            if isinstance(news, Exception):
+                raise news
+            yield news
 
 
 class Watched:
@@ -222,3 +229,25 @@ async def test_late_reads_are_counted_whoever_made_them() -> None:
         seen.servers["vllm-p:1"].late_reads = 3
         await asyncio.sleep(2.0)
         assert seen.late_reads == [3]
+
+
+@virtually
+async def test_of_servers_that_come_and_go_nothing_is_kept() -> None:
+    async with watched(()) as seen:
+        for number in range(20):
+            seen.lists.tell(vllm_addresses(f"http://d{number}:1,role=decode"))
+            await asyncio.sleep(2.0)
+            link = seen.link_to(f"vllm-d{number}:1")
+            await link.close("was closed by the test")
+        seen.lists.tell(())
+        await asyncio.sleep(1.0)
+        assert seen.fleet.num_known == 0 and seen.members() == {}
+
+
+@virtually
+async def test_a_discovery_that_fails_is_followed_anew() -> None:
+    async with watched() as seen:
+        seen.lists.fail(RuntimeError("a bug"))
+        seen.lists.tell(BOTH[:1])
+        await asyncio.sleep(FOLLOW_AGAIN_S + 1.0)
+        assert set(seen.members()) == {"vllm-p:1"}

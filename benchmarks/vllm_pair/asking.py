@@ -1,0 +1,74 @@
+"""Ways to one answer: the router, vLLM's own order of calls, and a single server.
+
+The order of calls is that of vLLM's example proxy: the next prefill server in turn, then the decode
+server with what the former has answered, and no look at the time between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import httpx
+
+REQUEST_TIMEOUT_S = 600.0
+Ask = Callable[[str, int], Awaitable[str]]
+"""(prompt, max_tokens) -> the text, greedy. Raises httpx.HTTPError."""
+
+
+def new_client() -> httpx.AsyncClient:
+    """Patient: the machine is a small one."""
+    return httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S)
+
+
+def at_one(http: httpx.AsyncClient, url: str) -> Ask:
+    """A server, or a router."""
+
+    async def ask(prompt: str, max_tokens: int) -> str:
+        return _text_in(await _posted(http, url, _body(prompt, max_tokens)))
+
+    return ask
+
+
+def in_turns(http: httpx.AsyncClient, prefill: Sequence[str], decode: str) -> Ask:
+    """As vLLM's example proxy does."""
+    turns = itertools.cycle(prefill)
+
+    async def ask(prompt: str, max_tokens: int) -> str:
+        body = _body(prompt, max_tokens)
+        kept = body | {"max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
+        answer = await _posted(http, next(turns), kept)
+        read = body | {"kv_transfer_params": answer["kv_transfer_params"]}
+        return _text_in(await _posted(http, decode, read))
+
+    return ask
+
+
+async def ask_all(ask: Ask, prompts: Sequence[str], max_tokens: int, at_once: int) -> list[str]:
+    """The texts in their order; of a request that fails the error, which is no text."""
+    places = asyncio.Semaphore(at_once)
+
+    async def one(prompt: str) -> str:
+        async with places:
+            try:
+                return await ask(prompt, max_tokens)
+            except httpx.HTTPError as error:
+                return f"error: {error!r}"
+
+    return await asyncio.gather(*map(one, prompts))
+
+
+def _body(prompt: str, max_tokens: int) -> dict[str, Any]:
+    return {"model": "smollm2", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+
+
+async def _posted(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> Any:
+    answer = await http.post(f"{url}/v1/completions", json=body)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def _text_in(answer: Any) -> str:
+    return str(answer["choices"][0]["text"])

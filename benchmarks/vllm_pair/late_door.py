@@ -1,0 +1,61 @@
+"""A decode server's door, at which requests that bring a prompt's blocks stand in line.
+
+A long line is what lets a lease pass: the server does not know such a request before it is through,
+and so does not renew the lease. All else goes through at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+_WITH_BLOCKS = b'"remote_engine_id"'
+_CHUNK_BYTES = 1 << 20
+"""More than any request here: one that is whole comes in one piece."""
+
+
+class LateDoor:
+    """Before the server at `url`. `hold_s`: how long the line is by now."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname, parts.port
+        self.hold_s = 0.0
+        self.num_held = 0
+        self.url = ""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[LateDoor]:
+        """At a port of its own."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2 * _CHUNK_BYTES)
+        async with server:
+            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            yield self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            back_reader, back_writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            writer.close()
+            return
+        both = self._asked(reader, back_writer), _answered(back_reader, writer)
+        await asyncio.gather(*both)
+
+    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            while piece := await reader.read(_CHUNK_BYTES):
+                if self.hold_s and _WITH_BLOCKS in piece:
+                    self.num_held += 1
+                    await asyncio.sleep(self.hold_s)
+                writer.write(piece)
+                await writer.drain()
+
+
+async def _answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.closing(writer), contextlib.suppress(OSError):
+        while piece := await reader.read(_CHUNK_BYTES):
+            writer.write(piece)
+            await writer.drain()

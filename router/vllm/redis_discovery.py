@@ -1,0 +1,166 @@
+"""vLLM servers that write themselves into a Redis, each under a key with a lease.
+
+    SET NAMESPACE:fleet:MODEL:vllm:HOST:PORT "http://HOST:PORT,role=prefill,lease=30" EX 15
+
+found at a look -> there --not found for GRACE_S--> gone --found again--> there
+what cannot be read, or is there twice -> left out, said once
+Redis away, slow, or with more than can be: the last list holds, said once
+
+A look reads no more than the first bytes of any value, a bounded number of keys at a time, over a
+connection of its own: what is written there delays nobody who asks the router for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+
+from cluster.errors import ConfigError
+from cluster.logs import get_logger
+from cluster.terminal_text import plain
+from cluster.world import World
+from router.store.errors import LinkLost
+from router.store.link import StoreLink, StoreRefusal
+from router.store.names import StoreNames
+from router.vllm.server_address import MAX_SERVERS, VllmAddress, vllm_addresses
+
+LOOK_INTERVAL_S = 2.0
+LOOK_TIMEOUT_S = 5.0
+"""For a whole look, with a new connection where it needs one."""
+GRACE_S = 10.0
+"""A server that is not found for so long is gone: a Redis that was wiped is filled again by then,
+where servers are written every 5 s."""
+MAX_KEYS = 2 * MAX_SERVERS
+"""SCAN may name a key twice."""
+MAX_WORDS_BYTES = 512
+"""Of one value; longer ones are no addresses."""
+PAGE_KEYS = 1000
+"""That Redis goes through in one step, a third of a millisecond."""
+MAX_SAID = 256
+MAX_PAGES = 2000
+"""Of one look: who keeps more in this Redis gives the servers another, or another database."""
+_PAGE = """
+local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
+local found = {}
+for i = 1, math.min(#page[2], tonumber(ARGV[4])) do
+  local words = redis.pcall('GETRANGE', page[2][i], 0, ARGV[5])
+  if type(words) == 'string' then found[#found + 1] = words end
+end
+return {page[1], found, #page[2]}
+"""
+_log = get_logger("vllm")
+
+
+class RedisDiscovery:
+    """See Discovery."""
+
+    def __init__(self, link: StoreLink, names: StoreNames, world: World) -> None:
+        """`link`: used by nobody else. `names`: of the fleet."""
+        self._link = link
+        self._pattern = f"{_escaped(names.of_fleet('vllm'))}:*"
+        self._world = world
+        self._is_connected = False
+        self._seen_s: dict[VllmAddress, float] = {}
+        """When each was last found, or not looked for in vain: a look that fails says nothing."""
+        self._fault: str | None = None
+        """Why the last look failed; None: it did not."""
+        self._said: set[str] = set()
+        """What was left out, by its line in the log: MAX_SAID at most."""
+
+    async def servers(self) -> AsyncGenerator[tuple[VllmAddress, ...], None]:
+        """See Discovery."""
+        told: tuple[VllmAddress, ...] | None = None
+        try:
+            while True:
+                await self._look()
+                now = tuple(sorted(self._seen_s, key=lambda address: address.host_port))
+                if now != told:
+                    told = now
+                    yield now
+                await self._world.sleep(LOOK_INTERVAL_S)
+        finally:
+            self._link.close()
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                found = await self._found()
+        except (LinkLost, TimeoutError) as cause:
+            self._is_connected = False
+            self._link.close()
+            self._note_fault(str(cause) or f"no answer for {LOOK_TIMEOUT_S:g} s")
+            self._seen_s = dict.fromkeys(self._seen_s, self._world.clock())
+        else:
+            self._fault = None
+            self._take(found)
+
+    async def _found(self) -> set[bytes]:
+        """The words of all that is written there. Raises LinkLost."""
+        if not self._is_connected:
+            await self._link.connect()
+            self._is_connected = True
+        words: set[bytes] = set()
+        num_keys, cursor = 0, b"0"
+        for _ in range(MAX_PAGES):
+            cursor, page, num_here = await self._page(cursor)
+            words.update(page)
+            num_keys += num_here
+            if num_keys > MAX_KEYS:
+                raise LinkLost(f"more than {MAX_KEYS} servers are written there")
+            if cursor == b"0":
+                return words
+        raise LinkLost(f"more than {MAX_PAGES * PAGE_KEYS} keys are in that database")
+
+    async def _page(self, cursor: bytes) -> tuple[bytes, list[bytes], int]:
+        """Where the next one begins, the words of this one, and its number of keys."""
+        asked = ("EVAL", _PAGE, 0, cursor, self._pattern, PAGE_KEYS, MAX_KEYS, MAX_WORDS_BYTES)
+        (reply,) = await self._link.exchange([asked])
+        if isinstance(reply, StoreRefusal):
+            raise LinkLost(f"Redis refuses: {reply.message}")
+        next_cursor, words, num_keys = reply
+        return next_cursor, words, num_keys
+
+    def _take(self, found: Iterable[bytes]) -> None:
+        now_s, places = self._world.clock(), self._by_place(found)
+        kept = {
+            address: seen_s
+            for address, seen_s in self._seen_s.items()
+            if now_s - seen_s < GRACE_S and address.host_port not in places
+        }
+        self._seen_s = dict.fromkeys(places.values(), now_s) | kept
+
+    def _by_place(self, found: Iterable[bytes]) -> dict[str, VllmAddress]:
+        """One server for each host and port, whatever else is written."""
+        places: dict[str, VllmAddress] = {}
+        for address in filter(None, map(self._read, sorted(found))):
+            if len(places) < MAX_SERVERS and address != places.setdefault(
+                address.host_port, address
+            ):
+                self._say("a vLLM server is written twice; one is left out", address.url)
+        return places
+
+    def _read(self, words: bytes) -> VllmAddress | None:
+        try:
+            if len(words) > MAX_WORDS_BYTES:
+                raise ConfigError(f"longer than {MAX_WORDS_BYTES} bytes", param="vllm")
+            (address,) = vllm_addresses(words.decode())
+        except (ConfigError, ValueError) as cause:
+            shown = plain(f"{words[:80]!r}: {cause}")
+            self._say("what is written of a vLLM server cannot be read; it is left out", shown)
+            return None
+        return address
+
+    def _say(self, event: str, what: str) -> None:
+        if len(self._said) < MAX_SAID and what not in self._said:
+            self._said.add(what)
+            _log.warning(event, what=what)
+
+    def _note_fault(self, fault: str) -> None:
+        if fault != self._fault:
+            self._fault = fault
+            _log.warning("vLLM servers cannot be looked up; those known stay", reason=fault)
+
+
+def _escaped(name: str) -> str:
+    """A name as a pattern that matches nothing else."""
+    return "".join(f"\\{letter}" if letter in "\\*?[]^-" else letter for letter in name)
