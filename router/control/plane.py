@@ -182,6 +182,8 @@ class FleetPlane:
         admission = Admission(*limits, room=room, shares=self._shares_of, clock=world.clock)
         self.fleet.changes.watch(admission.look)
         self.store.watch(lambda change: admission.look())
+        if self.circle is not None:
+            self.circle.tells_of(admission)
         return admission
 
     def _new_dispatcher(

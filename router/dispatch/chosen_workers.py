@@ -12,6 +12,7 @@ from protos import worker_pb2
 from router.dispatch.stream import RoutedRequest
 from router.fleet.fleet import Fleet
 from router.fleet.member import Assignment, FleetMember
+from router.fleet.request_share import Seats
 from router.fleet.standstill import Standstill
 from router.fleet.worker_link import WorkerLink
 from router.pricing.route import Route, RoutingView
@@ -82,10 +83,11 @@ class ChosenWorkers:
         request_id, num_prompt = request.request_id, request.num_known_tokens
         total = num_prompt + request.max_answer_tokens
         uncached = self._uncached(self.computing, request.num_tokens_to_compute)
+        seats = Seats(request.num_choices, self._uncached(self.decode, num_prompt))
+        turn = uncached if self.is_local else None
+        decode = self.decode.assign(request_id, num_tokens=total, prefill_tokens=turn, seats=seats)
         if self.is_local:
-            alone = self.decode.assign(request_id, num_tokens=total, prefill_tokens=uncached)
-            return Assignments(alone, None)
-        decode = self.decode.assign(request_id, num_tokens=total, prefill_tokens=None)
+            return Assignments(decode, None)
         try:
             prefill = self.computing.assign(
                 request_id, num_tokens=num_prompt, prefill_tokens=uncached

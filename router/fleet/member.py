@@ -15,7 +15,14 @@ from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
 from router.fleet.hit_trust import HitTrust
 from router.fleet.prompt_turns import PromptTurns
-from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere, RequestShare
+from router.fleet.request_share import (
+    NO_SEATS,
+    NOTHING_ELSEWHERE,
+    GivenElsewhere,
+    RequestShare,
+    Seats,
+)
+from router.fleet.seat_part import SeatPart
 from router.fleet.slow_start import SlowStart
 from router.fleet.standstill import GivenRequest, Standstill
 from router.fleet.worker_link import WorkerLink
@@ -25,15 +32,30 @@ from router.fleet.worker_room import WorkerRoom
 class Assignment:
     """A request's share of a worker: counted until released, once."""
 
-    __slots__ = ("_is_probe", "_member", "_num_tokens", "_prefill_tokens", "_request_id", "_turn")
+    __slots__ = (
+        "_coming_tokens",
+        "_is_probe",
+        "_member",
+        "_num_seqs",
+        "_num_tokens",
+        "_prefill_tokens",
+        "_request_id",
+        "_turn",
+    )
 
     def __init__(
-        self, member: FleetMember, request_id: str, num_tokens: int, prefill_tokens: int | None
+        self,
+        member: FleetMember,
+        request_id: str,
+        num_tokens: int,
+        prefill_tokens: int | None,
+        seats: Seats,
     ) -> None:
         self._member: FleetMember | None = member
         self._request_id = request_id
         self._num_tokens = num_tokens
         self._prefill_tokens = prefill_tokens or 0
+        self._num_seqs, self._coming_tokens = seats.num_seqs, seats.coming_tokens
         self._is_probe = member.cooldown.sent()
         self._turn: GivenRequest | None = None
         if member.standstill is not None:
@@ -42,7 +64,9 @@ class Assignment:
     @property
     def asked(self) -> RequestShare:
         """What is left of it."""
-        return RequestShare(self._num_tokens, self._prefill_tokens)
+        return RequestShare(
+            self._num_tokens, self._prefill_tokens, self._num_seqs, self._coming_tokens
+        )
 
     def prefilled(self, left_tokens: int = 0) -> None:
         """The prompt is computed, but for so many tokens at most; idempotent."""
@@ -51,6 +75,7 @@ class Assignment:
             self._member.pending_prefill_tokens -= self._prefill_tokens - left_tokens
             self._member.pending_prompts -= self._prefill_tokens > 0 and not left_tokens
             self._prefill_tokens = left_tokens
+            self._coming_tokens = min(left_tokens, self._coming_tokens)
             if self._turn is not None:
                 self._turn.came_back()
 
@@ -170,7 +195,14 @@ class FleetMember:
             room_tokens = self._pool_tokens or self.member.max_context_tokens
             self.guesses.wrote(ceil(num_tokens / size), room_blocks=room_tokens // size)
 
-    def assign(self, request_id: str, *, num_tokens: int, prefill_tokens: int | None) -> Assignment:
+    def assign(
+        self,
+        request_id: str,
+        *,
+        num_tokens: int,
+        prefill_tokens: int | None,
+        seats: Seats = NO_SEATS,
+    ) -> Assignment:
         """Counts a request; `prefill_tokens` of its prompt are to be computed here, and None of
         them, at a decode worker, where others were named who compute it."""
         self.num_in_flight += 1
@@ -178,8 +210,14 @@ class FleetMember:
         if prefill_tokens is not None:
             self.pending_prefill_tokens += prefill_tokens
             self.pending_prompts += prefill_tokens > 0
-        self.given[request_id] = given = Assignment(self, request_id, num_tokens, prefill_tokens)
+        given = Assignment(self, request_id, num_tokens, prefill_tokens, seats)
+        self.given[request_id] = given
         return given
+
+    def hear_elsewhere(self, given: GivenElsewhere, part: SeatPart) -> None:
+        """What other routers have given it, and how many of its seats are for this one."""
+        self.elsewhere = given
+        self.room.promised_elsewhere(given, part)
 
     @property
     def _pool_tokens(self) -> int:

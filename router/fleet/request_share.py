@@ -15,6 +15,23 @@ class RequestShare(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Of KV that it may need there: prompt and longest answer, or the prompt alone."""
     prefill_tokens: int
     """Of its prompt, that are still to be computed there."""
+    num_seqs: int = 1
+    """That decode there, or will; 0 at a prefill worker."""
+    coming_tokens: int = 0
+    """Of its prompt, whose KV is not in the decode worker's pool yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """What a request takes at a decode worker beside its turn to be computed."""
+
+    num_seqs: int
+    coming_tokens: int
+    """See RequestShare."""
+
+
+NO_SEATS = Seats(0, 0)
+"""At a prefill worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +43,22 @@ class GivenElsewhere:
     prefill_tokens: int = 0
     num_prompts: int = 0
     """Whose tokens these are."""
+    num_seqs: int = 0
+    coming_tokens: int = 0
+    """To its pool."""
 
     @classmethod
     def sum_of(cls, requests: Iterable[RequestShare]) -> GivenElsewhere:
         """Each of them counts once."""
-        num_requests = num_tokens = prefill_tokens = num_prompts = 0
+        num_requests = num_tokens = prefill_tokens = num_prompts = num_seqs = coming_tokens = 0
         for request in requests:
             num_requests += 1
             num_tokens += request.num_tokens
             prefill_tokens += request.prefill_tokens
             num_prompts += request.prefill_tokens > 0
-        return cls(num_requests, num_tokens, prefill_tokens, num_prompts)
+            num_seqs += request.num_seqs
+            coming_tokens += request.coming_tokens
+        return cls(num_requests, num_tokens, prefill_tokens, num_prompts, num_seqs, coming_tokens)
 
 
 NOTHING_ELSEWHERE = GivenElsewhere()

@@ -1,13 +1,15 @@
 """What one decode worker can hold, as it said, less what this router has promised of it.
 
     held     by requests of this router, from before their prompts are computed until they end
-    others'  what the worker said it has beside those: another router's, or ours that it still ends
+    others'  what the worker said it has beside those: another router's, or ours that it still ends;
+             and what other routers say they have promised, which the worker may not know of yet
 
 Nothing counts twice. A prompt that is computed, or is being read, is in the worker's own count, and
 so is each token of an answer that was made: held is what is still to come. What the worker has
 cached of a prompt is taken off it. Where the worker's ranks share its blocks, a request has to fit
-at one of them as well. A worker that has nothing of ours always takes one: what it says of others
-may be old.
+at one of them as well. A worker that has nothing of ours takes one, whatever it says of others, for
+that may be old: where no other router says that all seats are promised, or where it needs several,
+which no other router keeps for it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collections.abc import Callable
 import msgspec
 
 from cluster.generation import EngineLoad
+from router.fleet.request_share import NOTHING_ELSEWHERE, GivenElsewhere
+from router.fleet.seat_part import ALL_SEATS, SeatPart
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
@@ -51,11 +55,13 @@ class WorkerRoom:
 
     __slots__ = (
         "_block_tokens",
+        "_elsewhere",
         "_free_tokens",
         "_holds",
         "_is_settled",
         "_max_seqs",
         "_others",
+        "_part",
         "_receiving_tokens",
         "_roomiest_tokens",
         "held_prompt_tokens",
@@ -74,6 +80,8 @@ class WorkerRoom:
         self._receiving_tokens = 0
         """Of prompts that it is reading: not free, and perhaps held as well."""
         self._others = 0
+        self._elsewhere = NOTHING_ELSEWHERE
+        self._part = ALL_SEATS
         self._holds: set[HeldRoom] = set()
         self._is_settled = True
         """False where answers may have grown since they were counted."""
@@ -97,6 +105,10 @@ class WorkerRoom:
             self._roomiest_tokens = load.room_blocks * self._block_tokens
             self._receiving_tokens = load.receiving_blocks * self._block_tokens
 
+    def promised_elsewhere(self, given: GivenElsewhere, part: SeatPart) -> None:
+        """By other routers, in place of what was known; `part`: that this one may have."""
+        self._elsewhere, self._part = given, part
+
     def has(self, need: Need, cached_tokens: int = 0) -> bool:
         """True where one more with that need is not too many, so many tokens of its prompt being
         there."""
@@ -104,17 +116,15 @@ class WorkerRoom:
 
     def has_seats(self, need: Need) -> bool:
         """True where it is not too many sequences, whatever their length."""
-        num_seqs = self.held_seqs + self._others + need.num_seqs
-        return not self._max_seqs or not self.held_seqs or num_seqs <= self._max_seqs
+        return self._has_seats_beside(self.held_seqs, need)
 
     def would_have(self, need: Need, ended: Need, cached_tokens: int = 0) -> bool:
         """As `has`, had as much of ours ended; at the roomiest rank, where that can be."""
-        if ended.num_seqs >= self.held_seqs:
-            return True
-        num_seqs = self.held_seqs + self._others - ended.num_seqs + need.num_seqs
-        if self._max_seqs and num_seqs > self._max_seqs:
+        num_ours = max(0, self.held_seqs - ended.num_seqs)
+        if not self._has_seats_beside(num_ours, need):
             return False
-        return self._has_tokens(need.num_tokens - cached_tokens - ended.num_tokens)
+        tokens = need.num_tokens - cached_tokens - ended.num_tokens
+        return not num_ours or self._has_tokens(tokens)
 
     def add(self, hold: HeldRoom) -> None:
         """By the part itself, once; `remove` takes it away."""
@@ -137,6 +147,18 @@ class WorkerRoom:
         self.held_tokens += sign * (hold.prompt_tokens + hold.answer_tokens)
         self.held_prompt_tokens += sign * hold.prompt_tokens
 
+    def _has_seats_beside(self, num_ours: int, need: Need) -> bool:
+        """As if so many sequences of this router were there."""
+        promised = self._elsewhere.num_seqs
+        if not self._max_seqs:
+            return True
+        if not num_ours:
+            has_few = need.num_seqs > 1 or self._max_seqs < self._part.num_parts
+            return has_few or promised < self._max_seqs
+        num_seqs = num_ours + need.num_seqs
+        has_free = num_seqs + max(self._others, promised) <= self._max_seqs
+        return has_free and num_seqs <= self._part.seats(self._max_seqs)
+
     def _has_tokens(self, tokens: int) -> bool:
         if self._free_tokens is None:
             return True
@@ -145,7 +167,10 @@ class WorkerRoom:
     def _unpromised_tokens(self, enough: int) -> int:
         """Made tokens are looked up only where it matters: once for each of its words."""
         assert self._free_tokens is not None
-        free_tokens = self._free_tokens + min(self._receiving_tokens, self.held_prompt_tokens)
+        coming_tokens = self._elsewhere.coming_tokens
+        expected_tokens = self.held_prompt_tokens + coming_tokens
+        free_tokens = self._free_tokens + min(self._receiving_tokens, expected_tokens)
+        free_tokens -= coming_tokens
         if free_tokens - self.held_tokens < enough and not self._is_settled:
             self._is_settled = True
             for hold in self._holds:

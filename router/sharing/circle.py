@@ -16,7 +16,7 @@ from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.sharing.agreement import Pair
-from router.sharing.fleet_words import FleetWords
+from router.sharing.fleet_words import FleetWords, Line
 from router.sharing.others import OtherRouters
 from router.sharing.predictions import Predictions
 from router.sharing.talk import RouterTalk, Store
@@ -53,7 +53,9 @@ class Circle:
     ) -> None:
         self.name = place.name
         self._others = OtherRouters()
-        self._view = FleetWords(fleet, index, followers, self._others, estimates, world.clock)
+        self._view = FleetWords(
+            place.name, fleet, index, followers, self._others, estimates, world.clock
+        )
         names, clock = place.store.names, world.clock
         view, others = self._view, self._others
         words = RouterWords(place.name, view.packed, others, names, clock, view.take_in)
@@ -108,6 +110,11 @@ class Circle:
         """None when every worker that another router has is here as well; else in words."""
         missing = len(self._view.missing())
         return f"{missing} workers of other routers have not joined here" if missing else None
+
+    def tells_of(self, line: Line) -> None:
+        """Before `start`: others leave this router its part while somebody waits in it, and it is
+        looked over when they have said something new."""
+        self._view.line = line
 
     def start(self, background: Background) -> None:
         """Begins to talk."""

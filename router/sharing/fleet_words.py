@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from typing import Protocol
 from zlib import crc32
 
 from cluster.deadline import Clock
@@ -12,6 +13,7 @@ from cluster.logs import get_logger
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
+from router.fleet.seat_part import SeatPart
 from router.index.prefix_index import PrefixIndex
 from router.index.worker_slots import DIGESTS
 from router.pricing.estimates import Estimates
@@ -23,11 +25,25 @@ DIGEST_EVERY_S = 1.0
 _log = get_logger("router.sharing")
 
 
+class Line(Protocol):
+    """Requests that wait for the fleet: `router.dispatch.admission`."""
+
+    @property
+    def num_queued(self) -> int:
+        """That wait."""
+        ...
+
+    def look(self) -> None:
+        """There may be room."""
+        ...
+
+
 class FleetWords:
-    """Keeps `FleetMember.elsewhere` and what `Estimates` was told; all else is asked."""
+    """Tells `FleetMember.hear_elsewhere`, `Estimates` and the line; all else is asked."""
 
     def __init__(
         self,
+        own_name: str,
         fleet: Fleet,
         index: PrefixIndex,
         followers: EventFollowers,
@@ -35,6 +51,7 @@ class FleetWords:
         estimates: Estimates,
         clock: Clock,
     ) -> None:
+        self._own_name = own_name
         self._fleet = fleet
         self._index = index
         self._followers = followers
@@ -44,11 +61,14 @@ class FleetWords:
         self._digest = 0
         self._digest_until_s = -inf
         self.agreement = Agreement()
+        self.line: Line | None = None
+        """Of this router, once it has one."""
 
     def own_word(self) -> RouterWord:
         """What this router says now."""
         words = [self._word_of(item) for item in self._fleet.members]
-        return RouterWord(VERSION, words, self._load_digest(), self._estimates.rests())
+        waits = self.line is not None and self.line.num_queued > 0
+        return RouterWord(VERSION, words, self._load_digest(), self._estimates.rests(), waits)
 
     def packed(self) -> bytes:
         """It, for the others."""
@@ -58,8 +78,12 @@ class FleetWords:
 
     def take_in(self) -> None:
         """What others have said has changed, or may have."""
+        waiting = self._others.waiting
         for item in self._fleet.members:
-            item.elsewhere = self._others.given_to(item.key, item.given)
+            part = SeatPart.of_router(self._own_name, waiting, item.key)
+            item.hear_elsewhere(self._others.given_to(item.key, item.given), part)
+        if self.line is not None and self.line.num_queued:
+            self.line.look()
         self._estimates.hear([word.rests for _, word in self._others.router_words()])
         for name, worker in self.agreement.compare(self._others.words(), self._clock()):
             _log.warning(

@@ -87,6 +87,11 @@ class OtherRouters:
             asked for request_id, asked in requests.items() if request_id not in own
         )
 
+    @property
+    def waiting(self) -> list[str]:
+        """Names of those that have a line."""
+        return [name for name, word in self.router_words() if word.waits]
+
     def words(self) -> Iterator[tuple[str, WorkerWord]]:
         """Each router's of each worker."""
         for name, word in self.router_words():

@@ -55,6 +55,8 @@ class RouterWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Of all requests that any router has given any worker, as far as this one knows."""
     rests: Rests = Rests()
     """From which routers tell what a handoff costs."""
+    waits: bool = False
+    """It has a line: others leave it its part of the workers' seats."""
 
     @property
     def num_requests(self) -> int:

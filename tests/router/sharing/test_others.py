@@ -25,8 +25,8 @@ def test_what_others_have_given_a_worker_is_summed_up_and_each_request_counts_on
     moved = RequestShare(50, 50)
     others.heard({"b": word(r1=RequestShare(100, 40), r2=moved), "c": word(r2=moved)}, 0.0)
     others.heard({"b": word(r1=RequestShare(100, 0), r2=moved), "c": word(r2=moved)}, 0.1)
-    assert others.given_to(WORKER, own={}) == GivenElsewhere(2, 150, 50, 1)
-    assert others.given_to(WORKER, own={"r2": object()}) == GivenElsewhere(1, 100, 0, 0)
+    assert others.given_to(WORKER, own={}) == GivenElsewhere(2, 150, 50, 1, num_seqs=2)
+    assert others.given_to(WORKER, own={"r2": object()}) == GivenElsewhere(1, 100, 0, 0, num_seqs=1)
     assert others.given_to(WorkerKey("prefill-1", "i2"), own={}) == NOTHING_ELSEWHERE
 
 

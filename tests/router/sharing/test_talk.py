@@ -16,6 +16,7 @@ from cluster.world import World
 from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.fleet.event_followers import EventFollowers
+from router.fleet.request_share import Seats
 from router.pricing.estimates import DEFAULT_HANDOFF_MS
 from router.pricing.recent_values import BELIEVED_S
 from router.sharing.agreement import LASTING_S
@@ -29,6 +30,14 @@ from tests.router.sharing.memory_store import MemoryStore
 ROOT = b"root"
 PREFILL = prefill_member("prefill-1")
 SIZE = PAIRING.block_size_tokens
+
+
+class OneThatWaits:
+    num_queued = 1
+    num_looks = 0
+
+    def look(self) -> None:
+        self.num_looks += 1
 
 
 class Routers:
@@ -95,6 +104,25 @@ async def test_what_one_router_has_given_a_worker_is_known_at_the_others_until_i
     await routers.tick(second)
     assert seen.elsewhere.num_requests == 0
     assert circle_of(second).num_alive == 1
+
+
+async def test_a_router_says_what_it_has_promised_and_whether_it_has_a_line() -> None:
+    routers = Routers("a", "b")
+    await routers.join()
+    first, second = routers.planes
+    line = OneThatWaits()
+    circle_of(first).tells_of(line)
+    [given], [seen] = first.fleet.members, second.fleet.members
+    share = given.assign("r1", num_tokens=300, prefill_tokens=200, seats=Seats(4, 150))
+    await routers.tick()
+    assert (seen.elsewhere.num_seqs, seen.elsewhere.coming_tokens) == (4, 150)
+    assert seen.room._part.num_parts == 2 and given.room._part.num_parts == 1
+    assert line.num_looks > 0
+    share.prefilled()
+    line.num_queued = 0
+    await routers.tick()
+    assert (seen.elsewhere.num_seqs, seen.elsewhere.coming_tokens) == (4, 0)
+    assert seen.room._part.num_parts == 1
 
 
 async def test_a_store_that_is_away_or_empty_takes_nobody_the_others_for_long() -> None:

@@ -1,0 +1,149 @@
+"""Two routers with lines of their own before one worker: what each promises of its seats."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from router.fleet.request_share import GivenElsewhere
+from router.fleet.seat_part import SeatPart
+from router.fleet.worker_room import Need
+from tests.router.dispatch.test_fleet_room import NUM_SEATS, Workers, one, workers
+
+NAMES = ("a", "b")
+
+
+class Beside:
+    """Both routers, and what they say to each other: nothing between two words."""
+
+    def __init__(self, first: Workers, second: Workers) -> None:
+        self.doors = dict(zip(NAMES, (first, second), strict=True))
+        self._num_asked = 0
+
+    async def ask(self, name: str, need: Need | None = None) -> None:
+        self._num_asked += 1
+        await self.doors[name].ask(f"r{self._num_asked}", need or one())
+
+    async def end_one(self, name: str, chance: Random) -> None:
+        door = self.doors[name]
+        served = [each for each in await door.served() if door.asked[each].result().is_held]
+        if served:
+            door.end(chance.choice(served))
+            await door.served()
+
+    def talk(self) -> None:
+        """What each says now is heard by the other."""
+        said = {
+            name: (GivenElsewhere(num_seqs=self.held(name)), door.admission.num_queued > 0)
+            for name, door in self.doors.items()
+        }
+        for own, other in (NAMES, NAMES[::-1]):
+            given, waits = said[other]
+            [item] = self.doors[own].items
+            part = SeatPart.of_router(own, [other] * waits, item.key)
+            item.hear_elsewhere(given, part)
+            self.doors[own].admission.look()
+
+    def held(self, name: str) -> int:
+        return self.doors[name].items[0].room.held_seqs
+
+
+@asynccontextmanager
+async def two_routers() -> AsyncIterator[Beside]:
+    async with workers(1) as first, workers(1) as second:
+        yield Beside(first, second)
+
+
+async def test_the_last_seats_are_not_promised_by_two_routers() -> None:
+    async with two_routers() as beside:
+        for name in NAMES:
+            for _ in range(NUM_SEATS // 2 - 1):
+                await beside.ask(name)
+        beside.talk()
+        for _ in range(2):
+            await beside.ask("a")
+        beside.talk()
+        await beside.ask("b")
+        assert beside.held("a") + beside.held("b") == NUM_SEATS
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_two_lines_share_a_worker_and_no_seat_is_promised_twice(seed: int) -> None:
+    """Each has more than enough at all times, and hears the other now and then."""
+    chance = Random(seed)
+    async with two_routers() as beside:
+        for name in NAMES:
+            for _ in range(NUM_SEATS // 2):
+                await beside.ask(name)
+        beside.talk()
+        for _ in range(400):
+            for name in NAMES:
+                while beside.doors[name].admission.num_queued < 3:
+                    await beside.ask(name)
+            if chance.random() < 0.3:
+                beside.talk()
+            await beside.end_one(chance.choice(NAMES), chance)
+            assert beside.held("a") + beside.held("b") <= NUM_SEATS
+        beside.talk()
+        assert beside.held("a") == beside.held("b") == NUM_SEATS // 2
+
+
+async def test_a_router_that_has_all_seats_leaves_another_its_part_as_its_own_requests_end() -> (
+    None
+):
+    chance = Random(1)
+    async with two_routers() as beside:
+        for _ in range(2 * NUM_SEATS):
+            await beside.ask("a")
+        assert beside.held("a") == NUM_SEATS
+        beside.talk()
+        for _ in range(NUM_SEATS):
+            await beside.ask("b")
+        assert beside.held("b") == 0
+        for _ in range(NUM_SEATS // 2):
+            beside.talk()
+            await beside.end_one("a", chance)
+            beside.talk()
+            assert beside.held("a") + beside.held("b") <= NUM_SEATS
+        assert (beside.held("a"), beside.held("b")) == (NUM_SEATS // 2, NUM_SEATS // 2)
+
+
+async def test_seats_that_no_other_router_wants_are_all_there_for_one() -> None:
+    async with two_routers() as beside:
+        await beside.ask("b")
+        beside.talk()
+        for _ in range(NUM_SEATS):
+            await beside.ask("a")
+        assert beside.held("a") == NUM_SEATS - 1
+
+
+async def test_who_needs_several_seats_does_not_wait_for_another_router_to_have_none() -> None:
+    async with two_routers() as beside:
+        for _ in range(NUM_SEATS):
+            await beside.ask("b")
+        beside.talk()
+        await beside.ask("a", Need(NUM_SEATS, 10, 100))
+        assert beside.held("a") == NUM_SEATS
+
+
+async def test_prompts_that_others_have_sent_have_their_blocks_before_the_worker_says_so() -> None:
+    async with two_routers() as beside:
+        door = beside.doors["a"]
+        await beside.ask("a", Need(1, 10, 10))
+        door.say(total_blocks=1000, free_blocks=100)
+        [item] = door.items
+        item.hear_elsewhere(GivenElsewhere(1, num_seqs=1, coming_tokens=1000), SeatPart())
+        free_tokens = 100 * item.member.pairing.block_size_tokens - item.room.held_tokens - 1000
+        assert not item.room.has(Need(1, free_tokens + 1, 0))
+        assert item.room.has(Need(1, free_tokens, 0))
+
+
+@pytest.mark.parametrize("max_seqs", [1, 2, 3, 16, 17])
+@pytest.mark.parametrize("num", [1, 2, 3])
+def test_the_parts_of_all_routers_are_all_seats_or_one_for_each(max_seqs: int, num: int) -> None:
+    names = [f"router-{at}" for at in range(num)]
+    parts = [SeatPart(num, turn).seats(max_seqs) for turn in range(len(names))]
+    assert sum(parts) == max(max_seqs, num) and max(parts) - min(parts) <= 1
