@@ -46,7 +46,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
 
 class Decision(_message.Message):
-    __slots__ = ("request_id", "prompt_tokens", "reason", "candidates", "workers", "notes", "usage", "timing")
+    __slots__ = ("request_id", "prompt_tokens", "reason", "candidates", "workers", "notes", "usage", "timing", "arrival", "foretold")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,8 @@ class Decision(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
+    ARRIVAL_FIELD_NUMBER: _ClassVar[int]
+    FORETOLD_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_tokens: int
     reason: str
@@ -63,7 +65,31 @@ class Decision(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     usage: _generation_pb2.Usage
     timing: _generation_pb2.Timing
-    def __init__(self, request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., reason: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerAtDecision, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ...) -> None: ...
+    arrival: Arrival
+    foretold: _generation_pb2.Timing
+    def __init__(self, request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., reason: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerAtDecision, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ..., arrival: _Optional[_Union[Arrival, _Mapping]] = ..., foretold: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ...) -> None: ...
+
+class Arrival(_message.Message):
+    __slots__ = ("tenant", "priority", "waited", "num_before", "num_waiting", "line_ms", "lacked", "end", "error")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
+    NUM_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    LINE_MS_FIELD_NUMBER: _ClassVar[int]
+    LACKED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    priority: str
+    waited: bool
+    num_before: float
+    num_waiting: int
+    line_ms: float
+    lacked: str
+    end: str
+    error: str
+    def __init__(self, tenant: _Optional[str] = ..., priority: _Optional[str] = ..., waited: _Optional[bool] = ..., num_before: _Optional[float] = ..., num_waiting: _Optional[int] = ..., line_ms: _Optional[float] = ..., lacked: _Optional[str] = ..., end: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Candidate(_message.Message):
     __slots__ = ("decode_worker", "prefill_worker", "chosen", "total_ms", "queue_ms", "prefill_ms", "transfer_ms", "handoff_ms", "interference_ms", "decode_ms", "memory_ms")

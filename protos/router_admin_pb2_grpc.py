@@ -50,8 +50,8 @@ class RouterAdminServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Explain(self, request, context):
-        """Why requests went where they went. Empty when the router has no decision under that id: the
-        request never left its queue, or is too long ago (the last thousand are kept).
+        """Why requests went where they went, or went nowhere. Empty when the router knows none under that
+        id: it was refused before the queue, or is too long ago (the last thousand are kept).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

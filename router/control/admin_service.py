@@ -7,7 +7,7 @@ import grpc
 from cluster.errors import SplitserveError
 from cluster.rpc import abort
 from protos import router_admin_pb2, router_admin_pb2_grpc
-from router.control.decision_message import decision_to_wire
+from router.control.decision_message import decision_to_wire, unrouted_to_wire
 from router.control.route_prices import RoutePrices
 from router.telemetry.decisions import DecisionLog
 
@@ -24,9 +24,12 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
     async def Explain(
         self, request: router_admin_pb2.ExplainRequest, context: grpc.aio.ServicerContext
     ) -> router_admin_pb2.ExplainResponse:
-        """Every decision that is kept under the client's id; an unknown id has none."""
-        found = self._decisions.known_as(request.request_id) if request.request_id else []
-        return router_admin_pb2.ExplainResponse(decisions=map(decision_to_wire, found))
+        """All that is kept under the client's id; an unknown id has nothing."""
+        if not request.request_id:
+            return router_admin_pb2.ExplainResponse()
+        routed = map(decision_to_wire, self._decisions.known_as(request.request_id))
+        others = map(unrouted_to_wire, self._decisions.unrouted(request.request_id))
+        return router_admin_pb2.ExplainResponse(decisions=[*routed, *others])
 
     async def Price(
         self, request: router_admin_pb2.PriceRequest, context: grpc.aio.ServicerContext

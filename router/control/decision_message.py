@@ -8,9 +8,11 @@ from cluster.wire import timing_to_wire, usage_to_wire
 from protos import router_admin_pb2
 from router.pricing.route import Candidate, Cost, WorkerView
 from router.telemetry.decisions import Decision
+from router.telemetry.request_arrival import RequestArrival
 
 _TERMS = tuple(item.name for item in fields(Cost))
 """The wire has a field of the same name for each."""
+NOT_ROUTED = "not_routed"
 
 
 def decision_to_wire(decision: Decision) -> router_admin_pb2.Decision:
@@ -25,6 +27,29 @@ def decision_to_wire(decision: Decision) -> router_admin_pb2.Decision:
         notes=decision.notes,
         usage=usage_to_wire(decision.usage) if decision.usage else None,
         timing=timing_to_wire(decision.timing) if decision.timing else None,
+        arrival=_arrival(decision.arrival) if decision.arrival.request_id else None,
+        foretold=timing_to_wire(decision.foretold),
+    )
+
+
+def unrouted_to_wire(arrival: RequestArrival) -> router_admin_pb2.Decision:
+    """Of a request that went to no worker."""
+    return router_admin_pb2.Decision(
+        request_id=arrival.request_id, reason=NOT_ROUTED, arrival=_arrival(arrival)
+    )
+
+
+def _arrival(arrival: RequestArrival) -> router_admin_pb2.Arrival:
+    return router_admin_pb2.Arrival(
+        tenant=arrival.tenant,
+        priority=arrival.priority.value,
+        waited=arrival.num_before is not None,
+        num_before=arrival.num_before or 0.0,
+        num_waiting=arrival.num_waiting,
+        line_ms=arrival.line_ms,
+        lacked=arrival.lacked,
+        end=arrival.end,
+        error=arrival.error,
     )
 
 

@@ -31,6 +31,7 @@ from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.fleet_room import FleetRoom, Unreserved
 from router.dispatch.retry_budget import RetryBudget
 from router.dispatch.routing import RoutingDesk
+from router.dispatch.sending import Sending
 from router.fairness.shares import Shares
 from router.fleet.event_followers import EventFollowers
 from router.fleet.first_look import FirstLook
@@ -189,14 +190,17 @@ class FleetPlane:
     def _new_dispatcher(
         self, admission: Admission, estimates: Estimates, rules: AttemptRules
     ) -> Dispatcher:
+        sending = Sending(
+            fleet=self.fleet,
+            index=self._index,
+            desk=self.desk,
+            estimates=estimates,
+            metrics=self.metrics,
+            decisions=self.decisions,
+        )
         return Dispatcher(
             admission,
-            self.fleet,
-            self._index,
-            estimates,
-            self.metrics,
-            self.decisions,
-            desk=self.desk,
+            sending,
             rules=rules,
             degradation=self.degradation,
             share=self._share,

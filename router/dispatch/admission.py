@@ -14,7 +14,6 @@ here, where tenants have shares, and not in engines.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -24,6 +23,7 @@ from router.dispatch.admission_lease import AdmissionLease
 from router.dispatch.asked import Asked
 from router.dispatch.fleet_room import Lack, Room
 from router.dispatch.in_line import InLine
+from router.dispatch.next_look import NextLook
 from router.dispatch.pace import Pace
 from router.dispatch.preemption import MADE_BY_LEAVING, Preemption
 from router.dispatch.pricings import Pricings
@@ -33,8 +33,6 @@ from router.fairness.shares import Bill, Shares
 from router.fleet.worker_room import HeldRoom, Need
 from router.tenants.priority import NUM_LEVELS, Priority
 
-LOOK_INTERVAL_S = 0.001
-"""At least, between two looks that nothing was heard before."""
 MAX_BEHIND = 32
 """That are asked at a look whether they fit where the first in line does not: some 2 us each."""
 
@@ -55,9 +53,7 @@ class Admission:
         self._max_running = max_running
         self._max_queued = max_queued
         self._room = room
-        self._next_look: asyncio.TimerHandle | None = None
-        self._next_look_s = 0.0
-        self._clock = clock
+        self._next_look = NextLook(self.look, clock)
         self._num_running = 0
         self._num_unused = 0
         self._pace = Pace(clock)
@@ -101,7 +97,7 @@ class Admission:
             if (hold := self._room_for(asked)) is not None:
                 return self._served_at_once(asked, hold)
             self._pace.waits()
-            self._look_in(self._room.free_in_s)
+            self._next_look.within(self._room.free_in_s)
         return await self._wait(asked)
 
     def look(self) -> None:
@@ -171,26 +167,13 @@ class Admission:
     def _serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
         """False where there is no room for it now."""
         if hold is None:
-            self._look_in(self._room.free_in_s)
+            self._next_look.within(self._room.free_in_s)
             return False
         lease = self._lease(waiter.asked, hold, lambda: self._line.serve(waiter))
         self._room.let_go(waiter.asked)
         self._pace.granted(self._num_running)
         waiter.place.set_result(lease)
         return True
-
-    def _look_in(self, seconds: float | None) -> None:
-        """Once more, at the soonest time that was asked for."""
-        if seconds is None:
-            return
-        in_s = max(LOOK_INTERVAL_S, seconds)
-        when_s = self._clock() + in_s
-        if self._next_look is not None:
-            if self._next_look_s <= when_s:
-                return
-            self._next_look.cancel()
-        self._next_look_s = when_s
-        self._next_look = asyncio.get_running_loop().call_later(in_s, self._look_again)
 
     def _room_for(self, asked: Asked) -> HeldRoom | None:
         if self._num_running >= self._max_running:
@@ -234,8 +217,10 @@ class Admission:
     async def _wait(self, asked: Asked) -> AdmissionLease:
         waiter = InLine.of(asked)
         gives_way = self._gives_way_to(waiter)
-        gap_s = self._pace.gap_s or 0.0
-        outlook = waiter.foretold((self._line.num_before(waiter) + 1) * gap_s)
+        num_before = self._line.num_before(waiter)
+        line_s = (num_before + 1) * (self._pace.gap_s or 0.0)
+        asked.arrival.waits(num_before, self.num_queued, 1000 * line_s, self._room.lacks)
+        outlook = waiter.foretold(line_s)
         if gives_way is not None:
             self._turn_away(gives_way)
         self._line.add(waiter)
@@ -293,8 +278,4 @@ class Admission:
     def lease_released(self) -> None:
         """See PlaceOwner."""
         self._num_running -= 1
-        self.look()
-
-    def _look_again(self) -> None:
-        self._next_look = None
         self.look()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cluster.deadline import Deadline
@@ -10,6 +10,7 @@ from cluster.identity import WorkerKey
 from router.dispatch.outlook import Outlook
 from router.fairness.shares import Bill
 from router.fleet.worker_room import Need
+from router.telemetry.request_arrival import RequestArrival
 from router.tenants.priority import Priority
 
 PROMOTED_AFTER_S = 10.0
@@ -47,6 +48,8 @@ class Asked:
     """Of its first token."""
     need: Need
     prospect: Prospect
+    arrival: RequestArrival = field(default_factory=RequestArrival)
+    """Told by the line."""
     bill: Bill | None = None
     """Of one that had a place before, and gave it up: it comes into the line whether that is full
     or not, and is not turned away at once."""

@@ -32,15 +32,15 @@ from router.dispatch.chronicle import Chronicle
 from router.dispatch.degradation import Degradation
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.foresight import asked_by
-from router.dispatch.hedging import Hedging, Sending
+from router.dispatch.hedging import Hedging
 from router.dispatch.journey import Journey, Others
 from router.dispatch.last_word import summed_up, summed_up_alone
 from router.dispatch.outlook import Outlook
 from router.dispatch.preemption import GaveWay
 from router.dispatch.request_clock import RequestClock
-from router.dispatch.routing import RoutingDesk
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import prefill_worker_of
+from router.dispatch.sending import Sending
 from router.dispatch.stream import (
     ChoiceTokens,
     Completed,
@@ -49,12 +49,8 @@ from router.dispatch.stream import (
     StreamEvent,
 )
 from router.fairness.shares import Bill
-from router.fleet.fleet import Fleet
-from router.index.prefix_index import PrefixIndex
-from router.pricing.estimates import Estimates
-from router.telemetry.decisions import Decision, DecisionLog
-from router.telemetry.metrics import RouterMetrics
-from router.tenants.priority import Priority
+from router.telemetry.decisions import Decision
+from router.telemetry.request_arrival import RequestArrival
 from router.text.choice_count import ChoiceCount, new_counts
 
 
@@ -64,43 +60,27 @@ class Dispatcher:
     def __init__(
         self,
         admission: Admission,
-        fleet: Fleet,
-        index: PrefixIndex,
-        estimates: Estimates,
-        metrics: RouterMetrics,
-        decisions: DecisionLog,
+        sending: Sending,
         *,
-        desk: RoutingDesk,
         rules: AttemptRules,
         degradation: Degradation,
         share: LoopShare,
     ) -> None:
         self._admission = admission
-        self._fleet = fleet
-        self._index = index
-        self._estimates = estimates
-        self._metrics = metrics
-        self._decisions = decisions
-        self._desk = desk
+        self._fleet = fleet = sending.fleet
+        self._estimates = sending.estimates
+        self._metrics = metrics = sending.metrics
+        self._decisions = sending.decisions
+        self._desk = sending.desk
         self._rules = rules
         self._degradation = degradation
         self._chronicle = Chronicle(metrics)
-        self._hedging = Hedging(
-            Sending(
-                fleet=fleet,
-                index=index,
-                desk=desk,
-                estimates=estimates,
-                metrics=metrics,
-                decisions=decisions,
-            ),
-            rules.hedge_after,
-        )
+        self._hedging = Hedging(sending, rules.hedge_after)
         self._share = share
         self._evacuation = Evacuation(fleet, is_on=rules.continues)
         metrics.watch_queue(lambda: admission.num_queued, lambda: admission.num_running)
         metrics.classes.watch(admission.num_queued_of, lambda: degradation.num_in_force)
-        metrics.watch_index(lambda: index.num_blocks)
+        metrics.watch_index(lambda: sending.index.num_blocks)
         metrics.watch_retries(lambda: rules.budget.used_share)
 
     async def generate(
@@ -108,7 +88,7 @@ class Dispatcher:
     ) -> AsyncGenerator[StreamEvent, None]:
         """See `TokenSource.generate`."""
         with (
-            self._counted(request.priority),
+            self._counted(request),
             await self._admitted(request := self._degradation.shortened(request)) as place,
             self._under_way(request, counts, place) as journey,
         ):
@@ -130,6 +110,7 @@ class Dispatcher:
 
     async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
         """Its place. Raises QueueFull, Hopeless, and DeadlineExceeded."""
+        self._decisions.came(RequestArrival(request.request_id, request.tenant, request.priority))
         line_s = self._admission.wait_s
         self._degradation.look(line_s)
         self._degradation.check(request.priority, line_s)
@@ -139,17 +120,20 @@ class Dispatcher:
         """`bill`: of one that comes again. Raises as above."""
         asked = asked_by(request, self._desk, self._estimates, self._admission.pricings)
         asked.bill = bill
+        if (arrival := self._decisions.arrival_of(request.request_id)) is not None:
+            asked.arrival = arrival
         return await self._admission.admit(asked)
 
     @contextmanager
-    def _counted(self, priority: Priority) -> Iterator[None]:
+    def _counted(self, request: RoutedRequest) -> Iterator[None]:
         """Counts how a request ended, unless it ended well."""
         try:
             yield
         except BaseException as end:
-            self._metrics.requests.labels(_outcome_of(end)).inc()
+            self._metrics.requests.labels(outcome := _outcome_of(end)).inc()
+            self._decisions.ended(request.request_id, outcome, str(end))
             if isinstance(end, NotReady):
-                self._metrics.classes.refused(priority, end)
+                self._metrics.classes.refused(request.priority, end)
             raise
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""When a request gets a second attempt, and where: at another pair that has room for it.
+"""When a request gets a second attempt, and where: at the best other pair that has room for it.
 
 Off unless `after` is given: a first token that takes so many times what was predicted is late. Each
 second attempt is a retry of the budget's, so that a fleet that is late with everything gets no more
@@ -9,39 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from cluster.errors import SplitserveError
+from cluster.identity import Role, WorkerKey
 from router.dispatch.journey import Journey
 from router.dispatch.outlook import Outlook
 from router.dispatch.race import Race
-from router.dispatch.routing import RoutingDesk
 from router.dispatch.running_request import RunFollower, RunningRequest
+from router.dispatch.sending import Sending
 from router.dispatch.stream import RoutedRequest
 from router.dispatch.tied import Attempt, Tied
-from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import HeldRoom
-from router.index.prefix_index import PrefixIndex
-from router.pricing.estimates import Estimates
-from router.telemetry.decisions import Decision, DecisionLog
-from router.telemetry.metrics import RouterMetrics
+from router.telemetry.decisions import Decision
 
 LEAST_LATE_S = 0.05
 """What is predicted in less may be late by a turn of somebody's loop, which is nothing to mend."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
-    """What a request is sent with; of a router."""
-
-    fleet: Fleet
-    index: PrefixIndex
-    desk: RoutingDesk
-    estimates: Estimates
-    metrics: RouterMetrics
-    decisions: DecisionLog
 
 
 class Hedging:
@@ -92,12 +76,13 @@ class Hedging:
         """To another pair; None: there is none that has room, or no retry is left."""
         if not journey.attempts.may_hedge:
             return None
-        excluded = journey.attempts.excluded | {first.computing}
         request = journey.another_attempt()
+        without = self._without_spare(request, journey.hold)
+        excluded = journey.attempts.excluded | without | {first.computing}
         try:
             decision = self._with.desk.decide(request, excluded)
             item = self._with.fleet.find(decision.route.decode)
-            if item is None or not _has_spare(item, request, journey.hold):
+            if item is None:
                 return None
             attempt = self._send(request, decision, ear)
         except SplitserveError:  # nobody else takes it, or is there no more
@@ -107,6 +92,11 @@ class Hedging:
             attempt.turn = other.prompts.give(decision.route.chosen.cost.prefill_ms)
         self._note_sent(journey, attempt)
         return attempt
+
+    def _without_spare(self, request: RoutedRequest, hold: HeldRoom) -> frozenset[WorkerKey]:
+        """Decode workers that are no place for it: the price is the best of the others."""
+        members = self._with.fleet.open(Role.DECODE)
+        return frozenset(item.key for item in members if not _has_spare(item, request, hold))
 
     def _note_sent(self, journey: Journey, attempt: Attempt) -> None:
         self._with.metrics.hedges.inc()

@@ -16,7 +16,7 @@ from router.fleet.fleet import Fleet
 from router.index.prefix_index import PrefixIndex
 from router.pricing.estimates import Estimates
 from router.sharing.agreement import Pair
-from router.sharing.fleet_words import FleetWords, Line
+from router.sharing.fleet_words import FleetWords, WaitingLine
 from router.sharing.others import OtherRouters
 from router.sharing.predictions import Predictions
 from router.sharing.talk import RouterTalk, Store
@@ -111,7 +111,7 @@ class Circle:
         missing = len(self._view.missing())
         return f"{missing} workers of other routers have not joined here" if missing else None
 
-    def tells_of(self, line: Line) -> None:
+    def tells_of(self, line: WaitingLine) -> None:
         """Before `start`: others leave this router its part while somebody waits in it, and it is
         looked over when they have said something new."""
         self._view.line = line

@@ -25,7 +25,7 @@ DIGEST_EVERY_S = 1.0
 _log = get_logger("router.sharing")
 
 
-class Line(Protocol):
+class WaitingLine(Protocol):
     """Requests that wait for the fleet: `router.dispatch.admission`."""
 
     @property
@@ -61,7 +61,7 @@ class FleetWords:
         self._digest = 0
         self._digest_until_s = -inf
         self.agreement = Agreement()
-        self.line: Line | None = None
+        self.line: WaitingLine | None = None
         """Of this router, once it has one."""
 
     def own_word(self) -> RouterWord:

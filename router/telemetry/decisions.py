@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
 from router.pricing.route import Route, RoutingView
+from router.telemetry.request_arrival import RequestArrival
 from router.telemetry.request_ids import is_known_as
 
 MAX_DECISIONS = 1000
@@ -29,6 +30,22 @@ class Decision:
     """What kept workers from being considered, such as a pairing that does not match."""
     usage: Usage | None = None
     timing: Timing | None = None
+    arrival: RequestArrival = field(default_factory=RequestArrival)
+    """Without an id: of a prompt that is only priced."""
+
+    @property
+    def foretold(self) -> Timing:
+        """What its timing was expected to be, with the line before it."""
+        cost = self.route.chosen.cost
+        queue_ms = self.arrival.line_ms + cost.queue_ms + cost.memory_ms
+        kv_ms = cost.transfer_ms + cost.handoff_ms
+        return Timing(
+            ttft_ms=queue_ms + cost.prefill_ms + kv_ms + cost.decode_ms,
+            queue_ms=queue_ms,
+            prefill_ms=cost.prefill_ms,
+            kv_ms=kv_ms,
+            decode_ms=cost.decode_ms,
+        )
 
     @property
     def expected_tokens(self) -> int:
@@ -60,14 +77,31 @@ class Decision:
 
 
 class DecisionLog:
-    """The last decisions by request id; a retried request keeps its last one."""
+    """The last requests and decisions by request id; one that is tried again keeps its last."""
 
     def __init__(self, max_decisions: int = MAX_DECISIONS) -> None:
         self._decisions: OrderedDict[str, Decision] = OrderedDict()
+        self._arrivals: OrderedDict[str, RequestArrival] = OrderedDict()
         self._max_decisions = max_decisions
+
+    def came(self, arrival: RequestArrival) -> None:
+        """A request is at the door."""
+        self._arrivals[arrival.request_id] = arrival
+        if len(self._arrivals) > self._max_decisions:
+            self._arrivals.popitem(last=False)
+
+    def arrival_of(self, request_id: str) -> RequestArrival | None:
+        """None: too many have come since."""
+        return self._arrivals.get(request_id)
+
+    def ended(self, request_id: str, end: str, error: str) -> None:
+        """The request ended, not well: `end` is an error's code, or "cancelled"."""
+        if (arrival := self._arrivals.get(request_id)) is not None:
+            arrival.ended(end, error)
 
     def record(self, decision: Decision) -> None:
         """A request was routed."""
+        decision.arrival = self._arrivals.get(decision.request_id, decision.arrival)
         self._decisions.pop(decision.request_id, None)
         self._decisions[decision.request_id] = _shortened(decision)
         if len(self._decisions) > self._max_decisions:
@@ -88,6 +122,15 @@ class DecisionLog:
         newest = reversed(self._decisions.values())
         return list(
             islice((d for d in newest if is_known_as(d.request_id, echoed_id)), MAX_ANSWERS)
+        )
+
+    def unrouted(self, echoed_id: str) -> list[RequestArrival]:
+        """As `known_as`, those that went to no worker: they wait, left, or were refused."""
+        newest = (
+            a for a in reversed(self._arrivals.values()) if a.request_id not in self._decisions
+        )
+        return list(
+            islice((a for a in newest if is_known_as(a.request_id, echoed_id)), MAX_ANSWERS)
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cli.decision_view import table_of
+from cli.decision_view import NOT_ROUTED, table_of
 from protos import generation_pb2, router_admin_pb2, router_admin_pb2_grpc
 from tests.cli.run_cli import cli
 
@@ -32,7 +32,18 @@ DECISION = router_admin_pb2.Decision(
     ],
     workers=[router_admin_pb2.WorkerAtDecision(worker_id="decode-0", matched_tokens=16)],
     notes=["prefill-2 cannot pair"],
+    arrival=router_admin_pb2.Arrival(
+        tenant="acme",
+        priority="batch",
+        waited=True,
+        num_before=12.0,
+        num_waiting=30,
+        line_ms=240.0,
+        lacked="no seat",
+    ),
+    foretold=generation_pb2.Timing(ttft_ms=268.5, queue_ms=240.0, prefill_ms=20.2, kv_ms=8.2),
 )
+REFUSED = router_admin_pb2.Arrival(priority="standard", end="hopeless", error="too late")
 
 
 class FakeRouter(router_admin_pb2_grpc.RouterAdminServicer):
@@ -62,7 +73,7 @@ def address() -> Iterator[str]:
 def test_the_table_marks_the_chosen_candidate_and_shows_every_term(address: str) -> None:
     done = cli("explain", "mine", "--grpc", address)
     assert (done.returncode, done.stderr) == (0, "")
-    first, heading, pair, alone, worker, note, outcome = done.stdout.splitlines()
+    first, heading, pair, alone, worker, note, met, foretold, outcome = done.stdout.splitlines()
     assert first == "mine-0123456789ab: 40 prompt tokens, pair_cheaper"
     assert heading.split()[:4] == ["CANDIDATE", "TOTAL", "MS", "QUEUE"]
     assert pair.split() == (
@@ -84,7 +95,18 @@ def test_the_table_marks_the_chosen_candidate_and_shows_every_term(address: str)
     assert alone.split()[:4] == ["(alone)", "->", "decode-0", "31.00"]
     assert worker == "decode-0: 16 tokens cached, 0 waiting, 0 running"
     assert note == "note: prefill-2 cannot pair"
+    assert met == ("class batch, tenant acme: 12 before it, 30 in line, 240.0 ms expected; no seat")
+    assert foretold.startswith("foretold: ttft 268.5 ms = queue 240.0 + prefill 20.2 + kv 8.2")
     assert "not known" in outcome
+
+
+def test_a_request_that_went_to_no_worker_says_what_it_met_and_how_it_ended() -> None:
+    told = router_admin_pb2.Decision(request_id="r1", reason=NOT_ROUTED, arrival=REFUSED)
+    assert table_of(told).splitlines() == [
+        "r1: at no worker",
+        "class standard, no tenant: a place at once",
+        "outcome: hopeless (too late)",
+    ]
 
 
 def test_the_outcome_says_how_ttft_adds_up() -> None:

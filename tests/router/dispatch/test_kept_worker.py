@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from router.dispatch.asked import PROMOTED_AFTER_S
+from router.dispatch.next_look import NextLook
 from router.fleet.worker_room import Need
 from router.tenants.priority import Priority
+from tests.manual_clock import ManualClock
 from tests.router.dispatch.test_fleet_room import ALL_SEATS, NUM_SEATS, one, workers
 from tests.router.fake_decode_worker import until
 
@@ -88,10 +90,9 @@ async def test_who_leaves_a_worker_that_has_room_makes_none() -> None:
 
 
 async def test_a_sooner_look_is_not_lost_behind_a_later_one() -> None:
-    async with workers(1) as fleet:
-        looks = list[None]()
-        fleet.admission.look = lambda: looks.append(None)  # type: ignore[method-assign]
-        for seconds in (3600.0, 0.0, 3600.0):
-            fleet.admission._look_in(seconds)
-        await until(lambda: bool(looks))
-        assert len(looks) == 1
+    looks = list[None]()
+    next_look = NextLook(lambda: looks.append(None), ManualClock())
+    for seconds in (3600.0, None, 0.0, 3600.0):
+        next_look.within(seconds)
+    await until(lambda: bool(looks))
+    assert len(looks) == 1

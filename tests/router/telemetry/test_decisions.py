@@ -6,10 +6,12 @@ import pytest
 
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
-from router.control.decision_message import decision_to_wire
+from router.control.decision_message import NOT_ROUTED, decision_to_wire, unrouted_to_wire
 from router.pricing.policy import choose_route
 from router.pricing.route import Cost, PrefillSpeed, RoutingView, WorkerView
 from router.telemetry.decisions import MAX_ANSWERS, MAX_CANDIDATES, Decision, DecisionLog
+from router.telemetry.request_arrival import RequestArrival
+from router.tenants.priority import Priority
 
 
 def workers(role: str, count: int) -> tuple[WorkerView, ...]:
@@ -83,6 +85,34 @@ def test_a_decision_tells_every_candidates_terms_the_notes_and_the_outcome() -> 
     log.finished("unknown", Usage(1, 1, 0), Timing())
     told = decision_to_wire(found)
     assert (told.usage.cached_tokens, told.timing.ttft_ms) == (16, 30.0)
+
+
+def test_a_request_is_told_with_what_it_met_what_was_foretold_and_how_it_ended() -> None:
+    log = DecisionLog()
+    log.came(RequestArrival("r1", "acme", Priority.BATCH))
+    met = log.arrival_of("r1")
+    assert met is not None
+    met.waits(12.0, 30, 240.0, "no seat")
+    [waiting] = log.unrouted("r1")
+    told = unrouted_to_wire(waiting)
+    assert (told.reason, told.arrival.num_before, told.arrival.waited) == (NOT_ROUTED, 12.0, True)
+    log.record(found := decision("r1"))
+    log.ended("r1", "worker_lost", "it was lost")
+    log.ended("unknown", "worker_lost", "")
+    told = decision_to_wire(found)
+    assert (told.arrival.tenant, told.arrival.priority) == ("acme", "batch")
+    assert (told.arrival.end, told.arrival.error) == ("worker_lost", "it was lost")
+    foretold, [chosen] = told.foretold, [each for each in told.candidates if each.chosen]
+    assert foretold.queue_ms == pytest.approx(240.0 + chosen.queue_ms)
+    assert foretold.ttft_ms == pytest.approx(240.0 + chosen.total_ms - chosen.interference_ms)
+    assert log.unrouted("r1") == []
+
+
+def test_so_many_requests_are_remembered_and_no_more() -> None:
+    log = DecisionLog(max_decisions=2)
+    for number in range(3):
+        log.came(RequestArrival(f"r{number}"))
+    assert log.arrival_of("r0") is None and log.arrival_of("r2") is not None
 
 
 def test_of_a_large_fleets_decision_the_cheapest_candidates_are_kept() -> None:
