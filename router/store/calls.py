@@ -1,14 +1,14 @@
 """Calls that wait for the store, and those that are under way.
 
 put -> waits -> taken with all others that wait -> answered, once; or failed with all others
-          '- given up by whoever put it: it is never sent
+          '- given up by whoever put it: it is never sent; sent already, it is heard when it comes
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from router.store.errors import StoreAway
@@ -28,9 +28,22 @@ class StoreCall:
 
     commands: Sequence[StoreCommand]
     answer: StoreAnswer
-    """To be awaited, or cancelled. Done before it is answered: nobody waits for it any more."""
+    """To be awaited behind a shield. Done before it is answered: nobody wants it any more."""
     is_sent: bool = False
     """As far as the connection took it; what is not is never done."""
+
+    def give_up(self, on_late: Callable[[list[StoreReply | StoreRefusal]], None]) -> None:
+        """Nobody waits for it any more. `on_late` hears what it came to, where it was sent and is
+        answered after all."""
+        if not self.is_sent:
+            self.answer.cancel()
+            return
+
+        def heard(answer: StoreAnswer) -> None:
+            if not answer.cancelled() and answer.exception() is None:
+                on_late(answer.result())
+
+        self.answer.add_done_callback(heard)
 
 
 class StoreCalls:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from cluster.deadline import Clock, Sleep
 from cluster.logs import get_logger
@@ -33,6 +34,7 @@ LATE_IN_A_ROW = 8
 """Round trips: after so many the store is away, though it answers."""
 IDLE_S = 1.0
 """Without a call for so long, the store is asked whether it is there."""
+OnLate = Callable[[list[StoreReply]], None]
 _log = get_logger("router.store")
 
 
@@ -83,9 +85,11 @@ class SharedStore:
         *commands: StoreCommand,
         topic: StoreTopic = StoreTopic.OTHER,
         within_s: float | None = None,
+        on_late: OnLate = lambda replies: None,
     ) -> list[StoreReply]:
         """A reply for each, in one round trip; others' commands may come between. `within_s`: of
-        what may wait longer than Patience.call_s. Raises StoreAway where there is none for all of
+        what may wait longer than Patience.call_s. `on_late` hears replies that come after whoever
+        asked was told otherwise, or was cancelled. Raises StoreAway where there is none for all of
         them, which says whether what was asked may be done all the same."""
         if not self._is_there:
             raise StoreAway("the shared store is away")
@@ -93,8 +97,12 @@ class SharedStore:
         limit_s = self._patience.call_s
         try:
             async with asyncio.timeout(limit_s if within_s is None else max(limit_s, within_s)):
-                replies = await call.answer
+                replies = await asyncio.shield(call.answer)
+        except asyncio.CancelledError:
+            call.give_up(partial(_tell_late, on_late))
+            raise
         except TimeoutError:
+            call.give_up(partial(_tell_late, on_late))
             late = "the shared store has not answered in time"
             raise StoreLate(late, may_be_done=call.is_sent) from None
         self._note_refusal(topic, commands, replies)
@@ -211,6 +219,12 @@ class SharedStore:
             _log.warning("the shared store is away: this router goes by what it knows", cause=cause)
         for on_change in self._watchers:
             on_change(is_there)
+
+
+def _tell_late(on_late: OnLate, replies: Sequence[StoreReply | StoreRefusal]) -> None:
+    """What was refused is not done, whoever thought that it may be."""
+    if not any(isinstance(reply, StoreRefusal) for reply in replies):
+        on_late(list(replies))
 
 
 def _check(replies: Sequence[StoreReply | StoreRefusal]) -> None:

@@ -1,7 +1,8 @@
 """The LimitStore of several routers: one state a key, in the store that they share.
 
     there: a take asks the store, which counts it for all; settles are told every TELL_S
-    late:  the take counts, and is answered by what was known of the limits
+    late:  the take is answered by what was known of the limits; what the store says of it later is
+           set right: one that it refused is told, one that was not let in here is given back
     away:  each router lets in its part of every limit; what it let in is told on return
 
 What was not sent is told later; what was may have been counted, and is not told again.
@@ -14,13 +15,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from cluster.deadline import Clock, Sleep
 from cluster.logs import get_logger
 from router.store.errors import StoreAway, StoreLate
-from router.store.shared_store import SharedStore
+from router.store.link import StoreReply
+from router.store.shared_store import OnLate, SharedStore
 from router.store.topics import StoreTopic
-from router.tenants.limit_script import CHARGE_LIMITS, charge_command, read_charge_reply
+from router.tenants.limit_script import (
+    CHARGE_LIMITS,
+    ChargeReply,
+    charge_command,
+    read_charge_reply,
+)
 from router.tenants.limit_share import LimitShare
 from router.tenants.limit_store import Charge, LimitStore, MemoryLimits, Shortage
 from router.tenants.limits import Left, Limit
@@ -30,6 +38,15 @@ TELL_S = 0.05
 TELL_WITHIN_S = 1.0
 """No request waits for it."""
 _log = get_logger("router.limits")
+
+
+@dataclass(slots=True, eq=False)
+class _Take:
+    """One, while the store is asked."""
+
+    charges: Sequence[Charge]
+    is_let_in: bool = False
+    """Here: without the store's word, or before it."""
 
 
 class SharedLimits:
@@ -63,13 +80,15 @@ class SharedLimits:
         """See LimitStore. What takes nothing is answered by what is known."""
         if not any(amount for _, amount in charges):
             return await self._here.take(charges)
+        take = _Take(charges)
         try:
-            shortage = await self._ask(charges)
+            shortage = await self._ask(take)
         except StoreAway as away:
             self._on_own()
             here = self._known if isinstance(away, StoreLate) else self._own_share()
             shortage = await here.take(charges)
-            if shortage is None and not away.may_be_done:
+            take.is_let_in = shortage is None
+            if take.is_let_in and not away.may_be_done:
                 self._unsettled.add(charges)
             return shortage
         self._share = None
@@ -90,9 +109,7 @@ class SharedLimits:
         while True:
             before_s = self._clock()
             await self._sleep(TELL_S)
-            if self._store.is_there:
-                await self.tell()
-            else:
+            if not await self.tell():
                 self._unsettled.fade(self._clock() - before_s, self._num_routers())
 
     @property
@@ -104,36 +121,58 @@ class SharedLimits:
     def _here(self) -> LimitStore:
         return self._known if self._share is None else self._share
 
-    async def _ask(self, charges: Sequence[Charge]) -> Shortage | None:
+    async def _ask(self, take: _Take) -> Shortage | None:
         """Raises StoreAway."""
-        limit, wait_s = await self._charge(charges, is_take=True)
-        return None if limit is None else Shortage(limit, wait_s)
+        charges = take.charges
+        late: OnLate = lambda replies: self._heard_late(take, replies)  # noqa: E731
+        said = await self._charge(charges, is_take=True, on_late=late)
+        return None if said.refused is None else Shortage(said.refused, said.wait_s)
+
+    def _heard_late(self, take: _Take, replies: Sequence[StoreReply]) -> None:
+        """The store's word comes after ours: whoever asked was answered, or has left."""
+        said = read_charge_reply(replies[0], take.charges, self._clock())
+        self._known.hear(said.states)
+        is_counted = said.refused is None
+        if is_counted and not take.is_let_in:
+            self._unsettled.add([(limit, -amount) for limit, amount in take.charges])
+        elif take.is_let_in and not is_counted:
+            self._unsettled.add(take.charges)
 
     def _own_share(self) -> LimitStore:
         if self._share is None:
             self._share = LimitShare(self._clock, self._num_routers(), self._known.states)
         return self._share
 
-    async def tell(self) -> None:
-        """What there is, now; all of it is sent once."""
-        while self._store.is_there and (charges := self._unsettled.pop()):
+    async def tell(self) -> bool:
+        """What there is, now; all of it is sent once. False: the store does not take it now."""
+        while self._store.is_there:
+            if not (charges := self._unsettled.pop()):
+                return True
             try:
                 await self._charge(charges, is_take=False, within_s=TELL_WITHIN_S)
             except StoreAway as away:
                 if not away.may_be_done:
                     self._unsettled.add(charges)
-                return
+                return away.may_be_done
+        return False
 
     async def _charge(
-        self, charges: Sequence[Charge], *, is_take: bool, within_s: float | None = None
-    ) -> tuple[Limit | None, float]:
-        """Which limit refuses, and how long. Raises StoreAway."""
+        self,
+        charges: Sequence[Charge],
+        *,
+        is_take: bool,
+        within_s: float | None = None,
+        on_late: OnLate = lambda replies: None,
+    ) -> ChargeReply:
+        """Raises StoreAway."""
         names, known = self._store.names, self._known.states
         command = charge_command(names, charges, known, self._clock(), is_take=is_take)
-        (reply,) = await self._store.ask(command, topic=StoreTopic.LIMITS, within_s=within_s)
+        (reply,) = await self._store.ask(
+            command, topic=StoreTopic.LIMITS, within_s=within_s, on_late=on_late
+        )
         said = read_charge_reply(reply, charges, self._clock())
         self._known.hear(said.states)
-        return said.refused, said.wait_s
+        return said
 
     def _on_change(self, is_there: bool) -> None:
         if is_there:

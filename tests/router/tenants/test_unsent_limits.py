@@ -9,10 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.deadline import Sleep
+from cluster.process.background import Background, nothing_needed
 from router.store.patience import Patience
 from router.tenants import shared_limits
-from router.tenants.limits import TokenBudget
+from router.tenants.limits import LimitKind, Rate, TokenBudget
 from router.tenants.shared_limits import SharedLimits
+from tests.manual_clock import ManualClock
 from tests.redis_server import RedisServer
 from tests.router.store.stores import NAMES, new_store, running, until
 
@@ -69,3 +72,72 @@ async def test_what_was_sent_before_the_connection_broke_is_not_told_again(
             await until(lambda: not store.is_there)
         assert not limits.num_untold
         await until(lambda: spent(redis_server) == 10)
+
+
+@pytest.mark.parametrize("is_let_in", [True, False])
+async def test_what_a_late_store_says_of_a_take_is_set_right_when_it_comes(
+    redis_server: RedisServer, is_let_in: bool
+) -> None:
+    """One was let in here and refused there, or the other way round."""
+    here, there = new_store(redis_server.url, HURRIED), new_store(redis_server.url)
+    limits, others = SharedLimits(here, lambda: 1), SharedLimits(there, lambda: 1)
+    async with running(here, there):
+        used_up = [(TOKENS, TOKENS.tokens)]
+        if is_let_in:
+            assert await others.take(used_up) is None
+        else:
+            assert await limits.take(used_up) is None
+            others.settle([(TOKENS, -TOKENS.tokens)])
+            await others.tell()
+        redis_server.stall()
+        shortage = await limits.take([(TOKENS, 100)])
+        assert (shortage is None) == is_let_in
+        redis_server.go_on()
+        await until(lambda: bool(limits.num_untold))
+        await limits.tell()
+        assert spent(redis_server) == (TOKENS.tokens + 100 if is_let_in else 0)
+
+
+async def test_who_leaves_while_the_store_is_asked_pays_nothing(redis_server: RedisServer) -> None:
+    store = new_store(redis_server.url)
+    limits = SharedLimits(store, lambda: 1)
+    async with running(store):
+        redis_server.stall()
+        asking = [asyncio.create_task(limits.take([(TOKENS, n)])) for n in (10, 100)]
+        await until(lambda: bool(store._calls._under_way))
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        redis_server.go_on()
+        await until(lambda: bool(limits.num_untold))
+        assert spent(redis_server) == 110
+        await limits.tell()
+        assert spent(redis_server) == 0
+
+
+async def test_what_the_store_refuses_to_count_is_forgotten_as_a_rate_is_paid(
+    redis_server: RedisServer,
+) -> None:
+    """Else whoever used its part for an hour would be refused for most of another."""
+    clock = ManualClock()
+    store = new_store(redis_server.url)
+    limits = SharedLimits(store, lambda: 1, clock=clock, sleep=_of_a_minute(clock))
+    rate = Rate("key/output-tokens", LimitKind.OUTPUT, 60.0)
+    background = Background(nothing_needed)
+    async with running(store):
+        redis_server.do("ACL", "SETUSER", "default", "-evalsha")
+        assert await limits.take([(rate, 60)]) is None
+        assert limits.num_untold == 1
+        background.keep("limits", limits.keep_told)
+        await until(lambda: not limits.num_untold)
+        redis_server.do("ACL", "SETUSER", "default", "+evalsha")
+        assert await limits.take([(rate, 60)]) is None
+        await background.close()
+
+
+def _of_a_minute(clock: ManualClock) -> Sleep:
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(0)
+        clock.advance(60.0)
+
+    return sleep
