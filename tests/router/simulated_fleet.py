@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -51,6 +51,10 @@ class SimulatedPrefill:
         self.slowness = 1.0
         """Times what it says that a token takes."""
 
+    def num_cached(self, token_ids: Sequence[int]) -> int:
+        """Of a prompt that comes now; nothing is, unless a test says otherwise."""
+        return 0
+
     async def computed(self, num_tokens: int) -> None:
         done = asyncio.get_running_loop().create_future()
         self.waiting.append((num_tokens, done))
@@ -76,6 +80,7 @@ class SimulatedPrefill:
 class _Sequence:
     submit: worker_pb2.Submit
     num_tokens: int = 0
+    num_cached: int = 0
     prefill_ms: float = 0.0
     task: asyncio.Task[None] | None = None
 
@@ -128,8 +133,10 @@ class SimulatedDecode(SessionLink):
         submit, loop = sequence.submit, asyncio.get_running_loop()
         begun_s = loop.time()
         worker = self._prefill[submit.prefill[0].worker_id] if submit.prefill else self.own
-        await worker.computed(len(submit.token_ids))
-        sequence.prefill_ms = len(submit.token_ids) * TOKEN_MS
+        sequence.num_cached = worker.num_cached(submit.token_ids)
+        num_tokens = len(submit.token_ids) - sequence.num_cached
+        await worker.computed(num_tokens)
+        sequence.prefill_ms = num_tokens * TOKEN_MS
         await asyncio.sleep(HANDOFF_MS / 1000)
         took = generation_pb2.Timing(
             prefill_ms=sequence.prefill_ms,
@@ -154,7 +161,9 @@ class SimulatedDecode(SessionLink):
         )
         if is_last:
             usage = generation_pb2.Usage(
-                prompt_tokens=len(submit.token_ids), completion_tokens=sequence.num_tokens
+                prompt_tokens=len(submit.token_ids),
+                completion_tokens=sequence.num_tokens,
+                cached_tokens=sequence.num_cached,
             )
             names = [each.worker_id for each in submit.prefill] or [self.member.worker_id]
             timing = generation_pb2.Timing(prefill_ms=sequence.prefill_ms, prefill_worker=names[0])
@@ -176,7 +185,9 @@ class SimulatedDecode(SessionLink):
         )
 
 
-class _Links(Dialer):
+class SimulatedLinks(Dialer):
+    """Of one router, to decode workers of its own."""
+
     def __init__(self, decode: list[SimulatedDecode]) -> None:
         self._by_address = {each.member.address: each for each in decode}
 
@@ -303,7 +314,7 @@ async def simulated_fleet(
         )
         for at in range(num_decode)
     ]
-    world = World(dialer=_Links(decode), clock=loop.time, sleep=asyncio.sleep, chance=chance)
+    world = World(dialer=SimulatedLinks(decode), clock=loop.time, chance=chance)
     given = RouterOptions(worker_lease_s=1e6, **options)  # type: ignore[arg-type]
     plane = FleetPlane(given, OwnModel(), world)
     await plane.start()

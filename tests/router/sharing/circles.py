@@ -19,7 +19,7 @@ from tests.router.store.stores import STRICT, new_store, running, until
 
 @asynccontextmanager
 async def routers(redis: RedisServer, num_routers: int = 3) -> AsyncIterator[list[FleetPlane]]:
-    """That talk, and have one prefill worker."""
+    """That talk, and have one prefill worker, which beats for nobody."""
     async with routers_of([new_store(redis.url, STRICT) for _ in range(num_routers)]) as planes:
         yield planes
 
@@ -32,7 +32,9 @@ async def routers_of(stores: list[SharedStore]) -> AsyncIterator[list[FleetPlane
         planes = []
         for number, store in enumerate(stores):
             place = CirclePlace(own_name(number), store)
-            plane = FleetPlane(RouterOptions(), OwnModel(), World(), circle=place)
+            plane = FleetPlane(
+                RouterOptions(worker_lease_s=3600), OwnModel(), World(), circle=place
+            )
             await plane.start()
             stack.push_async_callback(plane.close)
             await plane.store.join(prefill_member())

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from cluster.deadline import Clock
 from router.store.errors import StoreAway
 from router.store.link import StoreCommand, StoreReply
 from router.store.names import StoreNames
 from router.store.topics import StoreTopic
-from tests.manual_clock import ManualClock
 
 
 class MemoryStore:
     """Of all routers; the commands that `router.sharing` sends, and no others."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.names = StoreNames("tests", "tiny")
         self.is_away = False
         self.refused: set[StoreTopic] = set()
