@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from cluster.deadline import Clock
 from cluster.errors import RequestGivenUp, SplitserveError
 from router.resume.kept_answer import KeptAnswer
+from router.resume.left_answers import LeftAnswers
 
 TENANTS_PART = 2
 ANSWERS_PART = 64
@@ -41,7 +42,10 @@ class KeptAnswers:
         self.limits = limits
         self._clock = clock
         self._answers: dict[bytes, KeptAnswer] = {}
-        """By key; in the order in which they came, or were left."""
+        """By key."""
+        self._left = LeftAnswers()
+        """Those of them whose connection is over, in the order in which it ended."""
+        self._num_bytes = 0
         self._counted: dict[bytes, int] = {}
         """Bytes of each, as they are in the sums."""
         self._num_of: Counter[str] = Counter()
@@ -59,7 +63,7 @@ class KeptAnswers:
     @property
     def num_bytes(self) -> int:
         """Of all."""
-        return sum(self._counted.values())
+        return self._num_bytes
 
     def keep(self, answer: KeptAnswer) -> bool:
         """See AnswersPlace; one with the same key makes way, and its client gets no more."""
@@ -74,6 +78,8 @@ class KeptAnswers:
         self._answers[answer.key] = answer
         self._num_of[answer.tenant] += 1
         self._count(answer)
+        if not answer.is_running:
+            self._left.add(answer)
         return True
 
     def find(self, key: bytes) -> KeptAnswer | None:
@@ -97,7 +103,7 @@ class KeptAnswers:
         if isinstance(error, RequestGivenUp):
             self.forget(answer)
         elif self._answers.get(answer.key) is answer:
-            self._answers[answer.key] = self._answers.pop(answer.key)
+            self._left.add(answer)
 
     def forget(self, answer: KeptAnswer) -> None:
         """Nobody goes on with it; idempotent."""
@@ -107,7 +113,10 @@ class KeptAnswers:
             self._note_forgotten(answer)
         if self._answers.get(answer.key) is answer:
             del self._answers[answer.key]
-            self._bytes_of[answer.tenant] -= self._counted.pop(answer.key)
+            self._left.remove(answer)
+            num_bytes = self._counted.pop(answer.key)
+            self._num_bytes -= num_bytes
+            self._bytes_of[answer.tenant] -= num_bytes
             self._num_of[answer.tenant] -= 1
             if not self._num_of[answer.tenant]:
                 del self._num_of[answer.tenant], self._bytes_of[answer.tenant]
@@ -156,7 +165,9 @@ class KeptAnswers:
     def _count(self, answer: KeptAnswer) -> None:
         """Its bytes, as they are now."""
         num_bytes = answer.num_bytes
-        self._bytes_of[answer.tenant] += num_bytes - self._counted.get(answer.key, 0)
+        num_more = num_bytes - self._counted.get(answer.key, 0)
+        self._num_bytes += num_more
+        self._bytes_of[answer.tenant] += num_more
         self._counted[answer.key] = num_bytes
 
     def _make_room(self, answer: KeptAnswer) -> None:
@@ -169,7 +180,7 @@ class KeptAnswers:
 
     def _holds(self, tenant: str, num_more: int = 0, more_bytes: int = 0) -> bool:
         """So much of that tenant, beside what is there."""
-        num, num_bytes = len(self._answers) + num_more, self._bytes_of.total() + more_bytes
+        num, num_bytes = len(self._answers) + num_more, self._num_bytes + more_bytes
         is_bounded = num <= self.limits.max_answers and num_bytes <= self.limits.max_bytes
         return is_bounded and self._holds_of(tenant, num_more, more_bytes)
 
@@ -183,8 +194,7 @@ class KeptAnswers:
         self, tenant: str, num_more: int = 0, more_bytes: int = 0
     ) -> KeptAnswer | None:
         """That makes way for so much of that tenant: its own, and others' where its part holds."""
-        left = [each for each in self._answers.values() if not each.is_running]
-        own = next((each for each in left if each.tenant == tenant), None)
+        own = self._left.oldest_of(tenant)
         if own is not None or not self._holds_of(tenant, num_more, more_bytes):
             return own
-        return next(iter(left), None)
+        return self._left.oldest()

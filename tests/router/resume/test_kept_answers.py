@@ -113,3 +113,41 @@ def test_whatever_happens_the_sums_are_those_of_what_is_kept() -> None:
     kept.now_s += 9
     kept.answers.look()
     assert (len(kept.answers), kept.answers.num_bytes) == (0, 0)
+
+
+class Watched(KeptAnswer):
+    """It counts how often it is looked at."""
+
+    num_looks = 0
+    _runs = False
+
+    @property
+    def is_running(self) -> bool:
+        Watched.num_looks += 1
+        return self._runs
+
+    @is_running.setter
+    def is_running(self, value: bool) -> None:
+        self._runs = value
+
+
+def test_a_large_answer_for_which_many_make_way_takes_a_look_at_each_of_them() -> None:
+    """And none at those that stay, of whomever: a look over all for each would hold the loop."""
+    num_small = 1000
+    limits = KeepingLimits(within_s=60.0, max_bytes=64 * 40_000, max_answers=4 * num_small)
+    answers = KeptAnswers(limits, lambda: 0.0)
+
+    def begin(name: str, tenant: str, num_bytes: int) -> Watched:
+        answer = Watched(name.encode(), tenant, bytes(num_bytes), answers)
+        answer.begun(FirstPart("pairing", 0), 10)
+        return answer
+
+    others = [begin(f"other{n}", "b", 0) for n in range(num_small)]
+    mine = [begin(f"mine{n}", "a", 960) for n in range(num_small)]
+    for each in (*others, *mine):
+        each.left(None)
+    Watched.num_looks = 0
+    assert begin("large", "a", 39_000).is_kept
+    num_gone = sum(not each.is_kept for each in (*others, *mine))
+    assert 0 < num_gone < 60
+    assert Watched.num_looks <= 2 * num_gone + 2
