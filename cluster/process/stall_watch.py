@@ -6,6 +6,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from itertools import islice
 
 from cluster.process.background import Background, Loss
 
@@ -47,8 +48,10 @@ class StallWatch:
 
 def stack_of(thread: int) -> list[str]:
     """Where a thread, by its ident, stands now: its innermost calls, the innermost last."""
-    calls = traceback.extract_stack(sys._current_frames().get(thread))[-MAX_CALLS:]
-    return [f"{call.filename}:{call.lineno} {call.name}" for call in calls]
+    # the frames alone: `extract_stack` reads every file in them, and keeps it for good
+    frames = traceback.walk_stack(sys._current_frames().get(thread))
+    calls = [(frame.f_code, line) for frame, line in islice(frames, MAX_CALLS)]
+    return [f"{code.co_filename}:{line} {code.co_name}" for code, line in reversed(calls)]
 
 
 def _go_on(loss: Loss) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from cluster.process.loop_lag import DEAD_S, INTERVAL_S, STALL_S, WINDOW_S, LoopLag
+from cluster.process.stall_watch import stack_of
 
 
 class FakeClock:
@@ -121,3 +123,10 @@ async def test_closing_ends_the_thread() -> None:
         if thread.name == "stall-watch":
             thread.join(30.0)
             assert not thread.is_alive()
+
+
+def test_to_say_where_a_loop_stands_keeps_no_source_files_in_memory() -> None:
+    linecache.clearcache()
+    innermost = stack_of(threading.get_ident())[-1]
+    assert innermost.endswith(" stack_of")
+    assert not linecache.cache
