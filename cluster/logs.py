@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any
 
 import structlog
 
@@ -36,7 +36,7 @@ def configure_logging(
     structlog.configure(
         processors=[JsonLine(process)] if json_lines else _for_people(process),
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=_to_bytes() if json_lines else _to_text(),
+        logger_factory=_QueuedLines if json_lines else _QueuedTexts,
         cache_logger_on_first_use=True,
     )
     standard = logging.getLogger(_OURS)
@@ -54,14 +54,6 @@ def _for_people(process: str) -> list[Any]:
         _plain_texts,
         structlog.dev.ConsoleRenderer(),
     ]
-
-
-def _to_bytes() -> structlog.BytesLoggerFactory:
-    return structlog.BytesLoggerFactory(cast(BinaryIO, _QueuedLines()))
-
-
-def _to_text() -> structlog.WriteLoggerFactory:
-    return structlog.WriteLoggerFactory(cast(TextIO, _QueuedText()))
 
 
 class _ToOwnLines(logging.Handler):
@@ -86,22 +78,23 @@ def _known(level: int) -> int:
 
 
 class _QueuedLines:
-    """As much of a stream as the logger uses: whoever logs has other work than to wait."""
+    """What a logger hands its finished lines to: whoever logs has other work than to wait."""
 
-    def write(self, data: bytes) -> int:
+    def info(self, line: bytes) -> None:
         """Never waits, never raises OSError."""
-        STANDARD_ERROR.write(data)
-        return len(data)
+        STANDARD_ERROR.write(line + b"\n")
 
-    def flush(self) -> None:
-        """Nothing: a thread writes."""
+    debug = warning = error = critical = info
 
 
-class _QueuedText(_QueuedLines):
-    """The same of a text stream."""
+class _QueuedTexts:
+    """The same of lines for people."""
 
-    def write(self, text: str) -> int:  # type: ignore[override]
-        return super().write(text.encode(errors="replace"))
+    def info(self, text: str) -> None:
+        """As above."""
+        STANDARD_ERROR.write(text.encode(errors="replace") + b"\n")
+
+    debug = warning = error = critical = info
 
 
 def _stamp(process: str) -> Any:
