@@ -15,5 +15,7 @@ class ExitCode(enum.IntEnum):
     """A wrong flag, option or variable."""
     UNREACHABLE = 3
     """The cluster does not answer."""
+    REFUSED = 4
+    """What was asked for may not be, and nothing was changed."""
     INTERRUPTED = 130
     """Ctrl-C."""

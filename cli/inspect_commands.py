@@ -1,0 +1,101 @@
+"""What looks at a running fleet and changes nothing, by name and with kubectl's grammar. What a
+command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cli.errors_shown import shows_errors
+from cli.output_form import ViewOutput, checked_view_form
+
+DEFAULT_ROUTER = "127.0.0.1:50051"
+RouterAddress = Annotated[
+    str, typer.Option("--grpc", metavar="HOST:PORT", help="the router's gRPC address")
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="again and again, until Ctrl-C")]
+Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="between two looks")]
+
+
+class Listed(StrEnum):
+    """What `get` lists."""
+
+    WORKERS = "workers"
+    POOLS = "pools"
+    LEASES = "leases"
+
+
+class Described(StrEnum):
+    """What `describe` tells all of."""
+
+    WORKER = "worker"
+    POOL = "pool"
+
+
+def add_inspection(app: typer.Typer) -> None:
+    """Adds the commands to the whole command line."""
+    app.command()(get)
+    app.command()(describe)
+    app.command()(blocks)
+
+
+@shows_errors
+def get(
+    what: Annotated[Listed, typer.Argument(help="what to list")],
+    grpc: RouterAddress = DEFAULT_ROUTER,
+    output: ViewOutput = "table",
+    watch: Watch = False,
+    interval: Interval = 2.0,
+) -> None:
+    """List workers, pools or leases of a fleet."""
+    from cli.inspect.blocks import leases_view
+    from cli.inspect.pools import pools_view
+    from cli.inspect.workers import workers_view
+    from cli.question import Showing, ask_router
+
+    views = {
+        Listed.WORKERS: workers_view,
+        Listed.POOLS: pools_view,
+        Listed.LEASES: leases_view,
+    }
+    showing = Showing(checked_view_form(output), interval if watch else None)
+    raise typer.Exit(ask_router(grpc, views[what], showing))
+
+
+@shows_errors
+def describe(
+    what: Annotated[Described, typer.Argument(help="what kind of thing")],
+    name: Annotated[str, typer.Argument(help="as `get` lists it")],
+    grpc: RouterAddress = DEFAULT_ROUTER,
+    output: ViewOutput = "table",
+) -> None:
+    """Tell all that the router knows of one worker or pool."""
+    from cli.inspect.pools import pool_view
+    from cli.inspect.workers import worker_view
+    from cli.question import Showing, ask_router
+
+    views = {Described.WORKER: worker_view, Described.POOL: pool_view}
+    view, showing = views[what], Showing(checked_view_form(output))
+    raise typer.Exit(ask_router(grpc, lambda router: view(router, name), showing))
+
+
+@shows_errors
+def blocks(
+    worker: Annotated[str | None, typer.Argument(help="default: all")] = None,
+    held: Annotated[bool, typer.Option("--held", help="only what somebody holds")] = False,
+    grpc: RouterAddress = DEFAULT_ROUTER,
+    output: ViewOutput = "table",
+    watch: Watch = False,
+    interval: Interval = 2.0,
+) -> None:
+    """Show KV blocks by state: free, cached, in use, promised to readers, under way."""
+    from cli.inspect.blocks import blocks_view
+    from cli.question import Showing, ask_router
+
+    showing = Showing(checked_view_form(output), interval if watch else None)
+    raise typer.Exit(
+        ask_router(grpc, lambda router: blocks_view(router, worker, held=held), showing)
+    )
