@@ -100,7 +100,7 @@ def complained(failure: SplitserveError, address: str) -> ExitCode:
     if isinstance(failure, (WorkerLost, DeadlineExceeded)):
         complain(
             f"the router does not answer at {address}: {failure.message}",
-            remedy="name it with --grpc HOST:PORT or --context NAME",
+            remedy="name it with --grpc HOST:PORT",
         )
         return ExitCode.UNREACHABLE
     complain(failure.message)

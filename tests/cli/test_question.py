@@ -15,6 +15,8 @@ from cluster.errors import (
     WrongToken,
 )
 from tests.cli.inspect.fake_router import ADDRESS, FakeRouter, run
+from tests.cli.run_cli import cli
+from tests.cli.test_status import running_fleet
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,14 @@ def test_a_watch_ends_where_it_is_refused() -> None:
     showing = Showing("table", every_s=1.0)
     code = ask_router(ADDRESS, workers_view, showing, dialer=router, sleep=never)  # type: ignore[arg-type]
     assert code == 4
+
+
+def test_a_router_is_asked_over_grpc_and_one_that_is_away_is_exit_code_3() -> None:
+    with running_fleet() as fleet:
+        fleet.add("decode-0", "decode")
+        done = cli("get", "workers", "--grpc", fleet.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].split()[:3] == ["decode-0", "decode", "ready"]
+    gone = cli("get", "workers", "--grpc", "127.0.0.1:1")
+    assert (gone.returncode, gone.stdout) == (3, "")
+    assert "127.0.0.1:1" in gone.stderr and "--grpc" in gone.stderr

@@ -1,0 +1,45 @@
+"""docs/cli.md, from the commands against a router with fixed numbers:
+python -m tests.cli.inspect.transcripts > docs/cli.md
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.inspect.fake_router import FakeRouter, run
+
+_HEAD = """# Looking at a running fleet
+
+Each command asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`) under the fleet's
+join token, and changes nothing. `-o table|wide|json|yaml` is the form of the answer; `--watch` asks
+again every two seconds (`--interval`). Data goes to stdout, all else to stderr. Exit codes: 0 done,
+1 there is no such thing, 2 wrong usage, 3 no router answers, 4 refused.
+
+Numbers are those of each worker's last beat. What follows was printed by these commands, of a fleet
+whose numbers are made up (`python -m tests.cli.inspect.transcripts`).
+"""
+_SHOWN = (
+    ("get", "workers"),
+    ("get", "workers", "-o", "wide"),
+    ("get", "pools"),
+    ("get", "leases", "-o", "yaml"),
+    ("describe", "pool", "decode"),
+    ("blocks",),
+    ("blocks", "prefill-0", "--held", "-o", "json"),
+)
+
+
+def transcripts() -> str:
+    """The whole page, in Markdown."""
+    return _HEAD + "".join(_transcript(words) for words in _SHOWN)
+
+
+def _transcript(words: tuple[str, ...]) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        done = run(patch, FakeRouter(), *words)
+    assert done.exit_code == 0, done.output
+    return f"\n```\n$ splitserve {' '.join(words)}\n{done.stdout.rstrip()}\n```\n"
+
+
+if __name__ == "__main__":
+    print(transcripts(), end="")
