@@ -30,11 +30,12 @@ endif
 VLLM = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/vllm/bin/vllm
 SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang_router/bin/python
 
-.PHONY: help install redis-server prometheus demo test test-gpu quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
+.PHONY: help install redis-server prometheus demo test test-gpu test-vllm quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
 	@echo "make test-gpu   the tests of kernels on a GPU, which all others do not see"
+	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
 	@echo "make quick   the tests that take seconds: no fleets, no compilers, nobody killed"
 	@echo "make check   ruff, mypy, import contracts, and that the pins install anywhere"
 	@echo "make bench   the floors of this machine and how near the code comes"
@@ -124,6 +125,11 @@ bench-peers: install
 bench-router: install
 	test -x $(SGLANG_ROUTER) || benchmarks/peers/install.sh sglang_router
 	$(BIN)/python -m benchmarks.bench_fronts --sglang $(SGLANG_ROUTER) --json benchmarks/results/fronts.json
+
+test-vllm: export SPLITSERVE_TEST_VLLM := 1
+test-vllm: install
+	test -x $(VLLM) || benchmarks/peers/install.sh vllm
+	$(BIN)/python -m pytest tests/benchmarks/test_real_vllm.py -s
 
 bench-vllm: install
 	test -x $(VLLM) || benchmarks/peers/install.sh vllm

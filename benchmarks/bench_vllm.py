@@ -59,7 +59,7 @@ def options_in(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--late", type=int, default=100, help="late reads in each way to ask")
+    parser.add_argument("--late", type=int, default=100, help="answers in each way to ask")
     parser.add_argument("--groups", type=int, default=8, help="of prompts with one prefix")
     parser.add_argument("--each", type=int, default=4, help="prompts of a group")
     parser.add_argument(

@@ -12,12 +12,12 @@ from benchmarks.report import Row
 from benchmarks.vllm_pair.asking import Ask, ask_all, at_one, in_turns
 from benchmarks.vllm_pair.counters import LATE, ROUTERS_LATE, prompt_tokens, total
 from benchmarks.vllm_pair.late_door import LateDoor
-from benchmarks.vllm_pair.late_reads import NEW_TOKENS, LateAnswers, LateGoal, late_answers
+from benchmarks.vllm_pair.late_reads import NEW_TOKENS, LateAnswers, Wanted, late_answers
 from benchmarks.vllm_pair.prompts import shared_prefixes
 from benchmarks.vllm_pair.servers import VllmServers
 
 OURS, THEIRS = "router", "vLLM's own order"
-TRUTH_AT_ONCE = 2
+TRUTH_AT_ONCE = 6
 HITS_AT_ONCE = 2
 MOST_SHOWN = 5
 
@@ -45,13 +45,13 @@ class Contest:
         own_order = in_turns(self.http, self.servers.prefill, self.door.url)
         return {THEIRS: own_order, OURS: at_one(self.http, self.router)}
 
-    async def late(self, num_late: int) -> Compared:
-        """Answers whose blocks are read after their lease: those of the router have to be right."""
+    async def late(self, num_answers: int) -> Compared:
+        """Answers while blocks are read after their lease: those of the router have to be right."""
         compared = Compared()
         for name, ask in self.ways.items():
             before = self._late_counters()
-            goal = LateGoal(name, num_late, most_asked=4 * num_late)
-            got = await late_answers(self.http, ask, self.door, self.servers.prefill, goal)
+            wanted = Wanted(name, num_answers)
+            got = await late_answers(self.http, ask, self.door, self.servers.prefill, wanted)
             counted = {key: n - before[key] for key, n in self._late_counters().items()}
             self._note_late(compared, name, got, await self._right(got.prompts), counted)
         return compared
@@ -103,6 +103,7 @@ class Contest:
             "num_answers": len(got.texts),
             "num_late": got.num_held,
             "num_wrong": len(wrong),
+            "num_errors": got.num_errors,
             "wrong_and_right": wrong[:MOST_SHOWN],
             **counted,
         }

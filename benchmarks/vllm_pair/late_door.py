@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+from cluster.process.background import cancel, until_one_ends
+
 _WITH_BLOCKS = b'"remote_engine_id"'
 _CHUNK_BYTES = 1 << 20
 """More than any request here: one that is whole comes in one piece."""
@@ -26,23 +28,28 @@ class LateDoor:
         self.hold_s = 0.0
         self.num_held = 0
         self.url = ""
+        self._serving: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[LateDoor]:
         """At a port of its own."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2 * _CHUNK_BYTES)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=2 * _CHUNK_BYTES)
         async with server:
             self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            yield self
+            try:
+                yield self
+            finally:
+                await cancel(self._serving)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
             back_reader, back_writer = await asyncio.open_connection(self._host, self._port)
-        except OSError:
-            writer.close()
-            return
-        both = self._asked(reader, back_writer), _answered(back_reader, writer)
-        await asyncio.gather(*both)
+            await until_one_ends(self._asked(reader, back_writer), _answered(back_reader, writer))
 
     async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError):

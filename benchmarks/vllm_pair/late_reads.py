@@ -17,18 +17,19 @@ from benchmarks.vllm_pair.servers import LEASE_S
 from cluster.process.background import cancel
 
 HOLD_S = 1.5 * LEASE_S
-AT_ONCE = 6
+AT_ONCE = 12
 FLOOD_AT_ONCE = 8
+FLOOD_PAUSE_S = 0.3
+"""Between floods: the servers have other things to do as well."""
 NEW_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class LateGoal:
-    """What to ask for."""
+class Wanted:
+    """What to ask for, and by whom."""
 
     name: str
-    num_late: int
-    most_asked: int
+    num_answers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +54,19 @@ class LateAnswers:
 
 
 async def late_answers(
-    http: httpx.AsyncClient, ask: Ask, door: LateDoor, prefill: Sequence[str], goal: LateGoal
+    http: httpx.AsyncClient, ask: Ask, door: LateDoor, prefill: Sequence[str], wanted: Wanted
 ) -> LateAnswers:
-    """Asks until so many have stood in line: a router asks without blocks for a while where reads
-    have failed, and such answers do not count as late."""
-    before, prompts, texts = door.num_held, list[str](), list[str]()
+    """All while the door holds whoever brings blocks: a router whose reads have failed asks without
+    them for a while, and is let through."""
+    before, texts = door.num_held, list[str]()
+    prompts = [question(f"{wanted.name} {number}") for number in range(wanted.num_answers)]
     door.hold_s = HOLD_S
     async with _flooded(http, prefill):
-        while door.num_held - before < goal.num_late and len(texts) < goal.most_asked:
-            more = [question(f"{goal.name} {len(prompts) + i}") for i in range(AT_ONCE)]
-            prompts += more
-            texts += await ask_all(ask, more, NEW_TOKENS, AT_ONCE)
-            print(f"  {goal.name}: {len(texts)} answers, {door.num_held - before} late", flush=True)
+        for first in range(0, len(prompts), AT_ONCE):
+            together = prompts[first : first + AT_ONCE]
+            texts += await ask_all(ask, together, NEW_TOKENS, AT_ONCE)
+            num_late = door.num_held - before
+            print(f"  {wanted.name}: {len(texts)} answers, {num_late} late", flush=True)
     door.hold_s = 0.0
     return LateAnswers(prompts, texts, door.num_held - before)
 
@@ -77,6 +79,7 @@ async def _flooded(http: httpx.AsyncClient, urls: Sequence[str]) -> AsyncIterato
         for number in itertools.count():
             prompts = [short(f"flood {url} {number} {i}") for i in range(FLOOD_AT_ONCE)]
             await ask_all(at_one(http, url), prompts, 1, FLOOD_AT_ONCE)
+            await asyncio.sleep(FLOOD_PAUSE_S)
 
     floods = [asyncio.create_task(flood(url)) for url in urls]
     try:

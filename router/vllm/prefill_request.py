@@ -3,6 +3,7 @@
     asked -> answered, with all that a reader needs -> KeptBlocks
          '-> refused, broken off, or without it ----> None: the decode server does it alone
          '-> silent, while nobody answers there ----> None
+         '-> silent for half of the request's time -> None
 
 Cancelled with the request: the connection breaks, and vLLM aborts it and frees its blocks.
 """
@@ -38,13 +39,14 @@ class PrefillRequest:
         """By the server's fault: one that is full, or refuses the request, has not."""
         self.took_ms = 0.0
 
-    async def ask(self, body: dict[str, Any]) -> KeptBlocks | None:
-        """None where the decode server has to compute the prompt. Whoever calls bounds it."""
+    async def ask(self, body: dict[str, Any], within_s: float) -> KeptBlocks | None:
+        """None where the decode server has to compute the prompt: `within_s` is what it leaves for
+        that."""
         server, began_s = self._server, self._clock()
         late_reads = server.numbers.late_reads
         server.num_asked += 1
         try:
-            answer, answered_s = await self._answered(prefill_body(body))
+            answer, answered_s = await self._answered(prefill_body(body), began_s + within_s)
             parameters = parameters_in(check(answer, server.name).body)
         except SplitserveError as error:
             self._note_failed(error.message, failed=isinstance(error, WorkerLost))
@@ -63,8 +65,9 @@ class PrefillRequest:
             clock=self._clock,
         )
 
-    async def _answered(self, body: dict[str, Any]) -> tuple[VllmAnswer, float]:
-        """And when it came, at the earliest: a loop that stood may have it long since."""
+    async def _answered(self, body: dict[str, Any], until_s: float) -> tuple[VllmAnswer, float]:
+        """And when it came, at the earliest: a loop that stood may have it long since. Raises
+        WorkerLost where none comes."""
         wire, look_s = self._server.wire, self._server.address.lease_s / LOOKS_PER_LEASE
         asking = asyncio.ensure_future(wire.post(COMPLETIONS, body, timeout_s=None))
         lost = asyncio.ensure_future(self._server.lost.wait())
@@ -73,6 +76,8 @@ class PrefillRequest:
             while not asking.done():
                 if lost.done():
                     raise WorkerLost("nobody answers there any more")
+                if self._clock() >= until_s:
+                    raise WorkerLost("it was silent for half of the request's time")
                 turn.due_in(look_s)
                 await asyncio.wait((asking, lost), timeout=look_s, return_when=FIRST_COMPLETED)
                 late_s = max(late_s, turn.late_s)

@@ -36,6 +36,8 @@ class VllmServer:
         """As of the last look."""
         self.num_asked = 0
         """Requests of this router that it has now."""
+        self.num_words = 0
+        """Pieces of answers that it has sent: by them one that is too busy for a look is alive."""
         self.lost = asyncio.Event()
         """Set when nobody answers there any more: who waits for an answer waits in vain. Another
         one takes its place when somebody answers again."""

@@ -6,7 +6,8 @@
 
 What it says of its load is read here, off every request's path. A look that fails is no beat: the
 store removes whoever is not heard for a lease, and a decode server gets nothing new until it
-answers again. It may be busy, so requests that it answers go on.
+answers again. It may be busy, so requests that it answers go on: what it has sent of them since the
+last look is a beat, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 
 from cluster.deadline import Sleep
 from cluster.errors import PairingMismatch, SplitserveError
+from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey, new_incarnation
 from cluster.logs import get_logger
 from cluster.membership.store import MembershipStore
@@ -53,6 +55,10 @@ class ServerWatch:
         self._on_late_reads = on_late_reads
         self._unnamed = new_incarnation()
         """Of a process that does not say when it began."""
+        self._load = EngineLoad()
+        """As of the last look that was answered."""
+        self._num_words = 0
+        """Of its answers, at the last look."""
         self._fault: str | None = None
         """The last, said once."""
         self._num_faults = 0
@@ -70,6 +76,7 @@ class ServerWatch:
             await self._look()
         except SplitserveError as error:
             self._note_fault(error.message)
+            await self._beat_by_words()
         else:
             self._fault, self._num_faults = None, 0
             self._server.note_answer()
@@ -90,8 +97,14 @@ class ServerWatch:
         """False when the process is not a member."""
         assert self._server.member is not None
         self._note_late_reads(numbers)
-        load = self._server.note(numbers)
-        return await self._store.beat(self._server.member.key, load, draining=False)
+        self._load, self._num_words = self._server.note(numbers), self._server.num_words
+        return await self._store.beat(self._server.member.key, self._load, draining=False)
+
+    async def _beat_by_words(self) -> None:
+        """Where it has sent some since the last look."""
+        before, self._num_words = self._num_words, self._server.num_words
+        if self._server.member is not None and self._num_words > before:
+            await self._store.beat(self._server.member.key, self._load, draining=False)
 
     async def _join(self, numbers: ServerNumbers, incarnation: str) -> None:
         member = await introduced(self._server, numbers, self._model, incarnation)

@@ -58,6 +58,7 @@ class VllmFleet:
         self._on_late_reads = on_late_reads
         self._servers = VllmServers()
         self._links: dict[WorkerKey, VllmLink] = {}
+        self._following: asyncio.Task[None] | None = None
         self._watches: dict[VllmAddress, tuple[VllmServer, asyncio.Task[None]]] = {}
 
     def link(self, member: Member, events: LinkEvents, unread: UnreadBytes) -> WorkerLink | None:
@@ -87,10 +88,13 @@ class VllmFleet:
 
     def start(self, store: MembershipStore) -> None:
         """Begins to look for servers, which join the store by themselves."""
-        self._background.once("vLLM discovery", self._followed(store))
+        work = self._followed(store)
+        self._following = self._background.once("vLLM discovery", work)
 
     async def close(self) -> None:
         """Breaks every connection; after the links are closed."""
+        if self._following is not None:
+            await cancel([self._following])
         await cancel([task for _, task in self._watches.values()])
         for server, _ in self._watches.values():
             await server.wire.close()

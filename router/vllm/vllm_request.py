@@ -30,6 +30,9 @@ from router.vllm.server import VllmServer
 from router.vllm.servers import ServerPair
 
 TRANSPORT = "vllm/nixl"
+PREFILL_SHARE = 0.5
+"""Of a request's time, for the prefill server: one whose engine stands still answers looks, and
+never this. The rest is for a decode server that computes the prompt itself."""
 _log = get_logger("vllm")
 
 
@@ -66,7 +69,7 @@ class VllmRequest:
         self._server.num_asked += 1
         try:
             async with deadline.bound():
-                await self._answered()
+                await self._answered(deadline)
         except TimeoutError:
             asked_s = self._submit.asked_s if self._submit.HasField("asked_s") else None
             self._stream.fail(deadline_passed(asked_s))
@@ -84,10 +87,10 @@ class VllmRequest:
         if self._relay is not None and self._relay.finish(choice):
             asyncio.get_running_loop().call_soon(self._end_early)
 
-    async def _answered(self) -> None:
+    async def _answered(self, deadline: Deadline) -> None:
         if self._server.member is None:
             raise WorkerLost("is not there any more")
-        prefill_ms, handoff = await self._handoff()
+        prefill_ms, handoff = await self._handoff(deadline.remaining_s * PREFILL_SHARE)
         body = self._body_for(self._server)  # by now: its cache may have been doubted meanwhile
         parameters = None if handoff is None else handoff.take()
         if handoff is None or parameters is None:
@@ -98,13 +101,13 @@ class VllmRequest:
             await self._relayed(self._body_for(self._server), None, 0.0)
         self._note_handoff(failed=failed)
 
-    async def _handoff(self) -> tuple[float, KeptBlocks | None]:
+    async def _handoff(self, within_s: float) -> tuple[float, KeptBlocks | None]:
         """What the prefill server took, in ms, and what it lets be read. Of several choices vLLM
         makes as many readers, and the blocks are free again after the first one's word."""
         if self._prefill is None or self._prefill.member is None or self._submit.sampling.n > 1:
             return 0.0, None
         asked = PrefillRequest(self._prefill, self._clock)
-        handoff = await asked.ask(self._body_for(self._prefill))
+        handoff = await asked.ask(self._body_for(self._prefill), within_s)
         if asked.has_failed:
             self._note_handoff(failed=True)
         return asked.took_ms, handoff
@@ -163,6 +166,7 @@ class VllmRequest:
             relay.note_cached(handoff.cached_tokens)
         async with aclosing(self._server.wire.stream(COMPLETIONS, body)) as pieces:
             async for events in pieces:
+                self._server.num_words += 1
                 if await relay.take(events):
                     return
                 self._flush()

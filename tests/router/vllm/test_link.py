@@ -214,6 +214,17 @@ async def test_a_client_that_leaves_while_its_prompt_is_computed_takes_it_along(
 
 
 @virtually
+async def test_a_prefill_server_that_never_answers_costs_half_of_a_requests_time() -> None:
+    pair = Pair()
+    pair.prefill.manners.prefill_s = 3600.0  # its engine stands still: looks are answered
+    began_s = asyncio.get_running_loop().time()
+    assert (await pair.answer()).ids() == RIGHT
+    took_s = asyncio.get_running_loop().time() - began_s
+    assert 60.0 <= took_s < 70.0 and pair.prefill.aborted == 1
+    assert pair.handoffs == [("vllm-p:1", True)]
+
+
+@virtually
 async def test_a_client_that_leaves_ends_its_answer_at_the_server() -> None:
     pair = Pair()
     stream = pair.submit()

@@ -251,3 +251,16 @@ async def test_a_discovery_that_fails_is_followed_anew() -> None:
         seen.lists.tell(BOTH[:1])
         await asyncio.sleep(FOLLOW_AGAIN_S + 1.0)
         assert set(seen.members()) == {"vllm-p:1"}
+
+
+@virtually
+async def test_a_server_that_is_too_busy_for_looks_stays_while_it_sends_answers() -> None:
+    async with watched() as seen:
+        server = seen.server_of("vllm-d:1")
+        seen.servers["vllm-d:1"].manners.is_there = False
+        for _ in range(10):
+            server.num_words += 1
+            await asyncio.sleep(1.0)
+        assert await seen.store.expire() == []
+        await asyncio.sleep(5.0)
+        assert [member.worker_id for member in await seen.store.expire()] == ["vllm-d:1"]
