@@ -29,13 +29,6 @@ from tests.router.fake_decode_worker import (
 from tests.router.simulated_fleet import simulated_fleet
 from tests.virtual_loop import run_virtually
 
-BUSY = EngineLoad(
-    total_blocks=1000,
-    free_blocks=1000,
-    prefill_token_ms=0.1,
-    waiting_prefill_tokens=5000,
-    waiting_prompts=1,
-)
 NOW_AND_THEN = EngineLoad(total_blocks=1000, free_blocks=1000, prefill_token_ms=0.1)
 
 
@@ -226,20 +219,19 @@ async def test_only_a_worker_that_is_well_and_has_room_is_sent_a_second_attempt(
 
 
 async def test_the_second_attempt_goes_to_the_best_of_those_that_have_room() -> None:
-    """The cheapest other worker has no room: the next one has."""
+    """The cheapest other worker has no seat: the next one has."""
     fleet = [FakeDecodeWorker(f"decode-{at}") for at in (1, 2, 3)]
-    async with router(*fleet, hedge_after=20.0) as plane:  # type: ignore[arg-type]
-        for worker in fleet:
-            plane.store.report(worker.member().key, NOW_AND_THEN)
-        answer = asyncio.create_task(collect(plane, request()))
-        await until(lambda: any(worker.submitted for worker in fleet))
-        full, roomy = (worker for worker in fleet if not worker.submitted)
-        plane.store.report(roomy.member().key, BUSY)
+    async with router(*fleet, hedge_after=2.0) as plane:  # type: ignore[arg-type]
+        for worker, waiting_tokens in zip(fleet, (0, 5_000, 50_000), strict=True):
+            load = replace(NOW_AND_THEN, waiting_prefill_tokens=waiting_tokens, waiting_prompts=1)
+            plane.store.report(worker.member().key, load)
+        first, full, roomy = fleet
         item = plane.fleet.find(full.member().key)
         assert item is not None
         item.room = WorkerRoom(1, 16)
         held = HeldRoom(Need(), item.room)
-        await until(lambda: bool(roomy.submitted or full.submitted))
+        answer = asyncio.create_task(collect(plane, request()))
+        await until(lambda: bool(first.submitted) and bool(roomy.submitted or full.submitted))
         assert not full.submitted
         say(roomy, "r1~2")
         await answer
