@@ -146,7 +146,8 @@ class ContainerRun:
 
     async def _unless_leaving(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._is_leaving.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._is_leaving.wait()
 
     async def _watch(self, process: ContainerProcess) -> None:
         """What its probes say, as long as it runs."""

@@ -48,4 +48,5 @@ async def run_controllers(store: ObjectStore, controllers: Sequence[Reconcile]) 
     while True:
         settle(store, controllers, datetime.now(UTC))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(store.wait_for_more(store.version), _LOOK_S)
+            async with asyncio.timeout(_LOOK_S):  # wait_for loses a cancel that comes with a change
+                await store.wait_for_more(store.version)

@@ -74,8 +74,9 @@ def merged(live: Any, applied: Any, node: Node) -> Any:
 
 
 def without(made: Any, paths: Iterable[Path], node: Node) -> Any:
-    """Less those fields, and the items of lists that they are."""
-    for path in sorted(paths, key=len, reverse=True):
+    """Less those fields, and the items of lists that they are: an item before its fields, by some
+    of which it is known."""
+    for path in sorted(paths, key=len):
         made = _without(made, path, node)
     return made
 

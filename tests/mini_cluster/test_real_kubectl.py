@@ -75,6 +75,22 @@ def test_rollout_status_believes_what_the_deployments_status_says(cluster: MiniC
     assert "successfully rolled out" in said
 
 
+def test_an_item_of_a_list_that_is_applied_no_more_is_gone_with_its_name(
+    cluster: MiniCluster,
+) -> None:
+    made = a_deployment("told", replicas=0)
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    for names in (["FIRST", "SECOND"], ["FIRST"]):
+        container["env"] = [{"name": name, "value": "1"} for name in names]
+        assert "serverside-applied" in apply(cluster, made, "one")
+    (now,) = cluster.call(
+        lambda: cluster.store.get("deployments.apps", "default", "told")["spec"]["template"][
+            "spec"
+        ]["containers"]
+    )
+    assert now["env"] == [{"name": "FIRST", "value": "1"}]
+
+
 @pytest.mark.parametrize("words", [("--server-side",), ()])
 def test_a_misspelt_field_is_refused_by_its_name(
     cluster: MiniCluster, words: tuple[str, ...]
