@@ -30,12 +30,13 @@ endif
 VLLM = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/vllm/bin/vllm
 SGLANG_ROUTER = $(or $(SPLITSERVE_PEERS),$(HOME)/.cache/splitserve-peers)/sglang_router/bin/python
 
-.PHONY: help install redis-server prometheus demo test test-gpu test-vllm quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
+.PHONY: help install redis-server prometheus demo test test-gpu test-vllm test-cluster quick check bench bench-engine bench-peers bench-quality bench-gpu bench-router bench-vllm peers proto clean
 help:
 	@echo "make demo    set up, start a fleet with a real model, ask it two questions, stop it"
 	@echo "make test    set up and pass the tests"
 	@echo "make test-gpu   the tests of kernels on a GPU, which all others do not see"
 	@echo "make test-vllm  real vLLM servers behind the router; 15 minutes, and vLLM's own environment"
+	@echo "make test-cluster   releases of the chart on a cluster of processes, under load (as root)"
 	@echo "make quick   the tests that take seconds: no fleets, no compilers, nobody killed"
 	@echo "make check   ruff, mypy, import contracts, and that the pins install anywhere"
 	@echo "make bench   the floors of this machine and how near the code comes"
@@ -99,9 +100,13 @@ test: install redis-server prometheus $(HELM) $(ROUTER_VENV)/.installed
 test-gpu: install
 	$(BIN)/python -m pytest -m gpu
 
+test-cluster: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
+test-cluster: install $(HELM)
+	$(BIN)/python -m pytest -m minutes
+
 quick: export SPLITSERVE_HELM := $(CURDIR)/$(HELM)
 quick: install redis-server $(HELM)
-	$(PYTEST) -m "not slow and not compiles and not long"
+	$(PYTEST) -m "not slow and not compiles and not long and not minutes"
 
 check: install
 	$(BIN)/ruff check .

@@ -16,7 +16,9 @@ GROUPS = (
 )
 LONG = (
     *GROUPS,
+    "tests/deploy/test_release.py",
     "tests/worker/test_supervised_worker.py",
+    "tests/mini_cluster/test_kubelet.py",
     "tests/worker/engine/test_vitals.py",
     "tests/kvtransfer/test_nixl_transport.py",
     "tests/ranks/collectives/test_shared_memory.py",

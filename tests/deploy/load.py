@@ -1,0 +1,92 @@
+"""Clients that stream through a release's Service, one request after the other, until its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from tests.deploy.release import Release
+
+_PROMPTS = ("The river ran past", "Once upon a time", "In the summer the mill", "A story of ships")
+_MAX_TOKENS = 24
+
+
+class Load:
+    """What clients got, beside what they would have got from a cluster at rest."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._expected: dict[str, str] = {}
+        self._is_over = False
+        self.num_right = 0
+        self.wrong: list[str] = []
+        """What failed, and what other words came than at rest."""
+
+    async def learn(self) -> None:
+        """Asks each prompt once, at rest."""
+        for prompt in _PROMPTS:
+            self._expected[prompt] = await self._stream(prompt)
+
+    async def ask_on(self, first: int) -> None:
+        """One client; returns after its request when the load is over."""
+        turn = first
+        while not self._is_over:
+            prompt = _PROMPTS[turn % len(_PROMPTS)]
+            turn += 1
+            try:
+                text = await self._stream(prompt)
+            except (httpx.HTTPError, ValueError) as error:
+                self.wrong.append(f"{prompt}: {error!r}")
+                continue
+            if text == self._expected[prompt]:
+                self.num_right += 1
+            else:
+                self.wrong.append(f"{prompt}: {text!r}, at rest {self._expected[prompt]!r}")
+
+    def end(self) -> None:
+        self._is_over = True
+
+    async def _stream(self, prompt: str) -> str:
+        """The whole text. ValueError for an answer that is none, or has no end."""
+        body = {"model": "smollm2", "prompt": prompt, "max_tokens": _MAX_TOKENS}
+        body |= {"temperature": 0, "stream": True}
+        text, is_whole = "", False
+        async with self._client.stream("POST", "/v1/completions", json=body) as answer:
+            if answer.status_code != 200:
+                raise ValueError(f"HTTP {answer.status_code}: {(await answer.aread()).decode()}")
+            async for line in answer.aiter_lines():
+                is_whole = is_whole or line == "data: [DONE]"
+                text += _words(line)
+        if not is_whole:
+            raise ValueError(f"the stream ended early, after {text!r}")
+        return text
+
+
+def _words(line: str) -> str:
+    if not line.startswith("data: {"):
+        return ""
+    event = json.loads(line.removeprefix("data: "))
+    if "error" in event:
+        raise ValueError(event["error"])
+    return "".join(choice["text"] for choice in event["choices"])
+
+
+@asynccontextmanager
+async def load(release: Release, num_clients: int = 2) -> AsyncIterator[Load]:
+    """Within the block clients ask; at its end each finishes its request, and none may have failed
+    or have got a wrong answer."""
+    async with release.client() as client:
+        made = Load(client)
+        await made.learn()
+        clients = [asyncio.create_task(made.ask_on(turn)) for turn in range(num_clients)]
+        try:
+            yield made
+        finally:
+            made.end()
+            await asyncio.gather(*clients)
+    assert made.wrong == []
+    assert made.num_right > 0

@@ -1,0 +1,64 @@
+"""A release of the chart on a mini cluster, and clients of its Service."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+import httpx
+
+from cluster.home import default_home
+from tests.deploy.chart import CHART, Manifest
+from tests.mini_cluster.cluster import MiniCluster
+from tests.mini_cluster.history import Object
+
+NAME = "llm"
+CLAIM = "models"
+"""Of this machine's cache of models, in which the tests' model lies."""
+VALUES: Manifest = {
+    "model": {"cache": {"claim": CLAIM}, "options": {"dtype": "float32"}},
+    "worker": {"options": {"maxContextTokens": 2048, "kvMemoryBytes": 400 * 2**20}},
+}
+_INSTALL = ("--wait", "--timeout", "4m", "--values", "-")
+
+
+@dataclass(frozen=True)
+class Release:
+    """Of the name `llm`, in the namespace `default`."""
+
+    cluster: MiniCluster
+
+    def install(self, values: Manifest = VALUES) -> None:
+        """Returns when all pods are ready."""
+        claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
+        self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(made | {"spec": claim}))
+        self.cluster.helm("install", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
+
+    def upgrade(self, values: Manifest) -> None:
+        """Returns when all pods are of the new values, and ready."""
+        self.cluster.helm("upgrade", NAME, str(CHART), *_INSTALL, stdin=json.dumps(values))
+
+    def get(self, resource: str, name: str) -> Object:
+        return self.cluster.call(lambda: self.cluster.store.get(resource, "default", name))
+
+    def pods(self, component: str) -> list[str]:
+        """Names of all pods of a component."""
+        words = ("get", "pods", "-o", "name", "-l", f"app.kubernetes.io/component={component}")
+        return self.cluster.kubectl(*words).split()
+
+    def client(self) -> httpx.AsyncClient:
+        """Of the Service, with the key that the release made. Each request has a connection of its
+        own, since a Service shares out connections."""
+        address = self.get("services", NAME)["spec"]["clusterIP"]
+        key = base64.b64decode(self.get("secrets", f"{NAME}-api-keys")["data"]["key"]).decode()
+        headers = {"Authorization": f"Bearer {key}", "Connection": "close"}
+        return httpx.AsyncClient(
+            base_url=f"http://{address}:8000", headers=headers, timeout=120, trust_env=False
+        )
+
+
+def model_cache() -> Manifest:
+    """The claims that a cluster gets from its machine."""
+    return {CLAIM: default_home()}

@@ -1,0 +1,83 @@
+"""What operators do to a release while clients stream: none of them sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.deploy.chart import Manifest
+from tests.deploy.load import load
+from tests.deploy.release import NAME, VALUES, Release, model_cache
+from tests.mini_cluster.machine import running_cluster
+
+pytestmark = [pytest.mark.minutes, pytest.mark.timeout(1200)]
+TWO: Manifest = VALUES | {"pools": {"prefill": {"replicas": 1}, "decode": {"replicas": 2}}}
+CHANGED: Manifest = TWO | {"worker": {"options": {**VALUES["worker"]["options"], "maxNumSeqs": 8}}}
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """A prefill and two decode workers."""
+    with running_cluster(tmp_path_factory.mktemp("cluster"), model_cache()) as cluster:
+        made = Release(cluster)
+        made.install(TWO)
+        yield made
+
+
+async def under_load(release: Release, *steps: Callable[[], object]) -> None:
+    """Each step is over before the next; 0 streams fail, and 0 are wrong."""
+    async with load(release) as clients:
+        for step in steps:
+            before = clients.num_right
+            await asyncio.to_thread(step)
+            while clients.num_right < before + 2 and not clients.wrong:
+                await asyncio.sleep(0.1)
+
+
+def rollout(release: Release, deployment: str) -> None:
+    words = ("rollout", "status", f"deployment/{NAME}-{deployment}", "--timeout", "240s")
+    release.cluster.kubectl(*words)
+
+
+async def test_an_upgrade_with_a_changed_argument_and_its_rollback_lose_no_stream(
+    release: Release,
+) -> None:
+    before = set(release.pods("decode-worker"))
+    await under_load(
+        release,
+        lambda: release.upgrade(CHANGED),
+        lambda: release.cluster.helm("rollback", NAME, "1", "--wait", "--timeout", "4m"),
+    )
+    assert not before & set(release.pods("decode-worker"))
+
+
+async def test_deleted_workers_of_both_roles_lose_no_stream(release: Release) -> None:
+    def delete(component: str) -> None:
+        release.cluster.kubectl("delete", release.pods(component)[0])
+        rollout(release, component.removesuffix("-worker"))
+
+    await under_load(release, lambda: delete("decode-worker"), lambda: delete("prefill-worker"))
+
+
+async def test_scaling_a_pool_up_and_down_loses_no_stream(release: Release) -> None:
+    def scale(replicas: int) -> None:
+        words = ("scale", f"deployment/{NAME}-decode", f"--replicas={replicas}")
+        release.cluster.kubectl(*words)
+        rollout(release, "decode")
+
+    await under_load(release, lambda: scale(1), lambda: scale(2))
+
+
+async def test_draining_a_node_loses_no_stream(release: Release) -> None:
+    def drain() -> None:
+        words = ("drain", "one", "--delete-emptydir-data", "--ignore-daemonsets", "--timeout=240s")
+        release.cluster.kubectl(*words)
+
+    def come_back() -> None:
+        release.cluster.kubectl("uncordon", "one")
+        for deployment in ("router", "prefill", "decode"):
+            rollout(release, deployment)
+
+    await under_load(release, drain, come_back)
