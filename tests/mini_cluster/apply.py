@@ -63,8 +63,8 @@ class Bookkeeper:
         before, after = flat(old or {}, self.node), flat(new, self.node)
         changed = {path for path, value in after.items() if _differs(before, path, value)}
         for paths in managed.values():
-            paths &= after.keys()
-            paths -= changed
+            paths.intersection_update(after)
+            paths.difference_update(changed)
         if changed:
             managed[manager] = managed.get(manager, set()) | changed
         return self._signed(new, managed, old or {})

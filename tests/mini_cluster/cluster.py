@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 
 from tests.mini_cluster.api import Logs
@@ -43,6 +45,13 @@ class MiniCluster:
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs it on the cluster's loop, to its end."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_S)
+
+    def client(self, token: str = "") -> httpx.Client:
+        """As the administrator, or a token's owner."""
+        token = token or self.server.api.access.administrator_token
+        trust = ssl.create_default_context(cafile=str(self.server.authority_file))
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=self.server.url, verify=trust, headers=headers)
 
     def kubectl(self, *words: str, stdin: str = "", token: str = "") -> str:
         """What it prints; a failure fails the test with what it says."""

@@ -74,8 +74,7 @@ def merged(live: Any, applied: Any, node: Node) -> Any:
 
 
 def without(made: Any, paths: Iterable[Path], node: Node) -> Any:
-    """Less those fields, and the items of lists that they are: an item before its fields, by some
-    of which it is known."""
+    """Less those fields and items. What tells an item from others goes with the item alone."""
     for path in sorted(paths, key=len):
         made = _without(made, path, node)
     return made
@@ -84,6 +83,8 @@ def without(made: Any, paths: Iterable[Path], node: Node) -> Any:
 def _without(made: Any, path: Path, node: Node) -> Any:
     step, rest = path[0], path[1:]
     if isinstance(made, list):
+        if rest and rest[0].removeprefix("f:") in node.list_keys:
+            return made
         kept = [
             _without(item, rest, node.item) if rest and step_of(item, node) == step else item
             for item in made

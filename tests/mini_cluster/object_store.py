@@ -26,7 +26,7 @@ An object's life:
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -189,7 +189,7 @@ class ObjectStore:
         *,
         namespace: str = "",
         matches: Matches = everything,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """For ever: the changes after version `since`, in order; bookmarks in between.
 
         `since` None: first an ADDED for each object that is there, then a BOOKMARK. Refusal 410

@@ -73,6 +73,8 @@ async def watched(store: ObjectStore, ask: Ask) -> AsyncIterator[bytes]:
         return
     except Refusal as refusal:
         yield _line("ERROR", refusal.status())
+    finally:
+        await events.aclose()
 
 
 def _since(ask: Ask) -> int | None:
