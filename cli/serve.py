@@ -26,15 +26,18 @@ from cluster.launcher.protocol import ProcessSpec
 from cluster.locks import check_router, needs_fleet_port, warning_of_strangers
 from cluster.models.cache.store import ModelStore
 from cluster.process.background import Loss, until_one_ends
+from cluster.process.free_memory import free_memory_share
+from cluster.process.own_cores import available_cores
 from cluster.supervisor.child import StartFailed
 from cluster.supervisor.failure import ProcessFailure
-from cluster.supervisor.fleet import plan_fleet, warning_of_shared_gpus
+from cluster.supervisor.fleet import Machine, plan_fleet, warning_of_shared_gpus
 from cluster.supervisor.fleet_report import FleetReport
 from cluster.supervisor.news import News, Warned
-from cluster.supervisor.place import FleetPlace, MakeLauncher, place_of
+from cluster.supervisor.place import FleetPlace, place_of
 from cluster.supervisor.pool import pool_sizes
 from cluster.supervisor.ports import claimed_port
 from cluster.supervisor.reserve import Reserve
+from cluster.supervisor.sizing import Sizing
 from cluster.supervisor.supervisor import Supervisor
 from cluster.supervisor.worker_reach import reach_on
 
@@ -62,7 +65,7 @@ def _serve_at(place: FleetPlace, log_dir: Path) -> ExitCode:
         ModelStore().resolve(options.model.model, progress.bytes_of("model"))
     if warning := warning_of_shared_gpus(options, place.machine):
         say(f"warning: {warning}")
-    return asyncio.run(FleetRun(options, stages, log_dir, place.make_launcher).run())
+    return asyncio.run(FleetRun(options, stages, log_dir, place).run())
 
 
 class FleetRun:
@@ -73,23 +76,35 @@ class FleetRun:
         options: ServeOptions,
         stages: list[list[ProcessSpec]],
         log_dir: Path,
-        make_launcher: MakeLauncher = LocalLauncher,
+        place: FleetPlace | None = None,
     ) -> None:
+        """`place`: None for this machine, without its GPUs."""
+        place = place or FleetPlace(options, Machine(available_cores()), LocalLauncher)
         self._options = options
         self._stages = stages
         self._view = FleetView(options, log_dir)
-        launcher = make_launcher(
+        launcher = place.make_launcher(
             log_dir=log_dir,
             on_warning=lambda name, level, text: self._view(Warned(name, level, text)),
         )
         self._supervisor = Supervisor(launcher, self._tell)
         pools = pool_sizes(options)
         self._reserve = Reserve(pools, _dialer, self._supervisor.end, self._tell)
+        self._sizing = Sizing(
+            options,
+            place.machine,
+            pools,
+            self._supervisor,
+            self._reserve,
+            free_memory_share=free_memory_share,
+            grace_s=options.router.drain_timeout_s + STOP_SLACK_S,
+        )
         self._report = FleetReport(
             reach_on(options).router_address(options),
             pools,
             lambda: self._reserve.spares,
             _dialer,
+            sizes=self._sizing,
         )
         self._stop = asyncio.Event()
         self._exit_code = ExitCode.OK
@@ -118,6 +133,7 @@ class FleetRun:
             return None if self._stop.is_set() else cause.failure
         if not self._stop.is_set() and not self._supervisor.lost.is_set():
             self._view.all_ready()
+            self._report.begin()
         await self._stopped_or_lost()
         loss = self._supervisor.loss
         return _failure_of(loss) if loss is not None and not self._stop.is_set() else None
@@ -141,6 +157,7 @@ class FleetRun:
         if failure is not None and not self._serves_without_its_place:
             grace_s = _FAILED_START_GRACE_S
         try:
+            await self._sizing.close()
             await self._reserve.close()
             await self._report.close()
             await self._supervisor.stop(grace_s)
@@ -162,8 +179,7 @@ class FleetRun:
 
 
 def _dialer() -> Dialer:
-    """Imported for those who need it: a fleet that has no spares, and has lost nothing, speaks to
-    nobody."""
+    """Imported once somebody is to be spoken to: the processes are started before."""
     from cluster.dial.grpc_dialer import GrpcDialer
 
     return GrpcDialer()

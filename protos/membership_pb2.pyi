@@ -139,16 +139,74 @@ class RestartCount(_message.Message):
     def __init__(self, pool: _Optional[str] = ..., cause: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class SupervisorReport(_message.Message):
-    __slots__ = ("spares", "restarts")
+    __slots__ = ("spares", "restarts", "pools", "answers")
     SPARES_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     spares: _containers.RepeatedCompositeFieldContainer[SpareWorker]
     restarts: _containers.RepeatedCompositeFieldContainer[RestartCount]
-    def __init__(self, spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ...) -> None: ...
+    pools: _containers.RepeatedCompositeFieldContainer[PoolState]
+    answers: _containers.RepeatedCompositeFieldContainer[ScaleAnswer]
+    def __init__(self, spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[PoolState, _Mapping]]] = ..., answers: _Optional[_Iterable[_Union[ScaleAnswer, _Mapping]]] = ...) -> None: ...
 
 class SupervisorReportTaken(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("orders",)
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    orders: _containers.RepeatedCompositeFieldContainer[ScaleOrder]
+    def __init__(self, orders: _Optional[_Iterable[_Union[ScaleOrder, _Mapping]]] = ...) -> None: ...
+
+class PoolState(_message.Message):
+    __slots__ = ("name", "wanted", "present", "ready", "generation", "problem")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    wanted: int
+    present: int
+    ready: int
+    generation: int
+    problem: str
+    def __init__(self, name: _Optional[str] = ..., wanted: _Optional[int] = ..., present: _Optional[int] = ..., ready: _Optional[int] = ..., generation: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class ScaleOrder(_message.Message):
+    __slots__ = ("pool", "size", "leaving", "dry_run", "number")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    size: int
+    leaving: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    number: int
+    def __init__(self, pool: _Optional[str] = ..., size: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
+
+class ScaleAnswer(_message.Message):
+    __slots__ = ("number", "reason", "message", "pool", "size_before", "size", "starting", "leaving", "num_gpus")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    STARTING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    NUM_GPUS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    reason: str
+    message: str
+    pool: str
+    size_before: int
+    size: int
+    starting: _containers.RepeatedScalarFieldContainer[str]
+    leaving: _containers.RepeatedScalarFieldContainer[str]
+    num_gpus: int
+    def __init__(self, number: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., pool: _Optional[str] = ..., size_before: _Optional[int] = ..., size: _Optional[int] = ..., starting: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., num_gpus: _Optional[int] = ...) -> None: ...
 
 class MembersRequest(_message.Message):
     __slots__ = ()
@@ -171,7 +229,7 @@ class MemberState(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
-    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers")
+    __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -181,6 +239,7 @@ class MembersResponse(_message.Message):
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     ROUTERS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[MemberState]
     num_queued: int
     num_in_flight: int
@@ -190,7 +249,8 @@ class MembersResponse(_message.Message):
     restarts: _containers.RepeatedCompositeFieldContainer[RestartCount]
     given_up: str
     routers: _containers.RepeatedCompositeFieldContainer[RouterState]
-    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., given_up: _Optional[str] = ..., routers: _Optional[_Iterable[_Union[RouterState, _Mapping]]] = ...) -> None: ...
+    pools: _containers.RepeatedCompositeFieldContainer[PoolState]
+    def __init__(self, members: _Optional[_Iterable[_Union[MemberState, _Mapping]]] = ..., num_queued: _Optional[int] = ..., num_in_flight: _Optional[int] = ..., uptime_s: _Optional[float] = ..., version: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareWorker, _Mapping]]] = ..., restarts: _Optional[_Iterable[_Union[RestartCount, _Mapping]]] = ..., given_up: _Optional[str] = ..., routers: _Optional[_Iterable[_Union[RouterState, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[PoolState, _Mapping]]] = ...) -> None: ...
 
 class RouterState(_message.Message):
     __slots__ = ("name", "num_in_flight", "index_digest", "load_digest", "doubted")

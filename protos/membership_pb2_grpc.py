@@ -54,6 +54,11 @@ class MembershipStub:
                 request_serializer=protos_dot_membership__pb2.SupervisorReport.SerializeToString,
                 response_deserializer=protos_dot_membership__pb2.SupervisorReportTaken.FromString,
                 _registered_method=True)
+        self.Scale = channel.unary_unary(
+                '/splitserve.worker.v1.Membership/Scale',
+                request_serializer=protos_dot_membership__pb2.ScaleOrder.SerializeToString,
+                response_deserializer=protos_dot_membership__pb2.ScaleAnswer.FromString,
+                _registered_method=True)
         self.Members = channel.unary_unary(
                 '/splitserve.worker.v1.Membership/Members',
                 request_serializer=protos_dot_membership__pb2.MembersRequest.SerializeToString,
@@ -90,6 +95,13 @@ class MembershipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Scale(self, request, context):
+        """From an operator, for the supervisor of the router's fleet, which takes it with its next report.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Members(self, request, context):
         """The router's view, for operators.
         """
@@ -119,6 +131,11 @@ def add_MembershipServicer_to_server(servicer, server):
                     servicer.Supervised,
                     request_deserializer=protos_dot_membership__pb2.SupervisorReport.FromString,
                     response_serializer=protos_dot_membership__pb2.SupervisorReportTaken.SerializeToString,
+            ),
+            'Scale': grpc.unary_unary_rpc_method_handler(
+                    servicer.Scale,
+                    request_deserializer=protos_dot_membership__pb2.ScaleOrder.FromString,
+                    response_serializer=protos_dot_membership__pb2.ScaleAnswer.SerializeToString,
             ),
             'Members': grpc.unary_unary_rpc_method_handler(
                     servicer.Members,
@@ -234,6 +251,33 @@ class Membership:
             '/splitserve.worker.v1.Membership/Supervised',
             protos_dot_membership__pb2.SupervisorReport.SerializeToString,
             protos_dot_membership__pb2.SupervisorReportTaken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Scale(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.Membership/Scale',
+            protos_dot_membership__pb2.ScaleOrder.SerializeToString,
+            protos_dot_membership__pb2.ScaleAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -83,11 +83,16 @@ class MembershipLink(Protocol):
 
 
 class OperatorLink(Protocol):
-    """To a router (members, explain, price) or a worker (status). Every call fails with
+    """To a router (members, scale, explain, price) or a worker (status). Every call fails with
     DeadlineExceeded after `timeout_s`."""
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         """A router's view of its fleet."""
+
+    async def scale(
+        self, order: membership_pb2.ScaleOrder, *, timeout_s: float
+    ) -> membership_pb2.ScaleAnswer:
+        """Asks the supervisor of a router's fleet, by way of the router."""
 
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
@@ -116,8 +121,10 @@ class SupervisorLink(Protocol):
         """Returns once the worker takes requests and is about to join its router. Raises Draining
         or NotReady where it cannot."""
 
-    async def report(self, report: membership_pb2.SupervisorReport, *, timeout_s: float) -> None:
-        """What the router shows its operators."""
+    async def report(
+        self, report: membership_pb2.SupervisorReport, *, timeout_s: float
+    ) -> membership_pb2.SupervisorReportTaken:
+        """What the router shows its operators; it replies with what they order."""
 
     async def close(self) -> None:
         """Idempotent."""

@@ -199,6 +199,14 @@ class _GrpcOperatorLink(OperatorLink):
             reply: membership_pb2.MembersResponse = await stub.Members(request, timeout=timeout_s)
         return reply
 
+    async def scale(
+        self, order: membership_pb2.ScaleOrder, *, timeout_s: float
+    ) -> membership_pb2.ScaleAnswer:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            reply: membership_pb2.ScaleAnswer = await stub.Scale(order, timeout=timeout_s)
+        return reply
+
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
     ) -> router_admin_pb2.ExplainResponse:
@@ -237,10 +245,15 @@ class _GrpcSupervisorLink(SupervisorLink):
         with self._typed:
             await stub.Promote(worker_pb2.PromoteRequest(), timeout=timeout_s)
 
-    async def report(self, report: membership_pb2.SupervisorReport, *, timeout_s: float) -> None:
+    async def report(
+        self, report: membership_pb2.SupervisorReport, *, timeout_s: float
+    ) -> membership_pb2.SupervisorReportTaken:
         stub = membership_pb2_grpc.MembershipStub(self._channel)
         with self._typed:
-            await stub.Supervised(report, timeout=timeout_s)
+            reply: membership_pb2.SupervisorReportTaken = await stub.Supervised(
+                report, timeout=timeout_s
+            )
+        return reply
 
     async def close(self) -> None:
         await self._channel.close()

@@ -1,7 +1,9 @@
-"""What the router is told for its operators: who is kept to spare, and what was started again.
+"""What the router is told for its operators: how many workers there are and are to be, who is kept
+to spare, and what was started again.
 
-Nobody else knows. A fleet that has no spares and has lost nothing tells nothing. Otherwise all of
-it, at once when it changes and every second: a router that was started again knows it soon.
+Nobody else knows. All of it, at once when it changes and every second: a router that was started
+again knows it soon. The replies are what operators order; each is answered with the next report.
+A fleet that starts tells nothing before it has spares, or has lost something.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from cluster.deadline import Sleep
 from cluster.errors import SplitserveError
 from cluster.logs import get_logger
 from cluster.process.background import Background, nothing_needed, until_one_ends
+from cluster.scaling.scaler import PoolState, ScaleOrder, ScalePlan, ScaleRefused
+from cluster.scaling.wire import order_from_wire, plan_to_wire, pool_to_wire, refusal_to_wire
 from cluster.supervisor.news import News, Promoted, Restarting, Retiring, Serving
 from cluster.supervisor.places import WarmWorker
 from cluster.supervisor.pool import PoolSize, pool_of
@@ -21,8 +26,21 @@ from cluster.supervisor.reserve import MakeDialer
 from protos import membership_pb2
 
 REPORT_INTERVAL_S = 1.0
+MAX_ORDERS = 8
+"""Of one reply; a router sends one."""
 _TIMEOUT_S = 2.0
 _log = get_logger("supervisor")
+
+
+class TakesOrders(Protocol):
+    """Who knows the sizes of the pools, and changes them (sizing.py)."""
+
+    @property
+    def states(self) -> list[PoolState]:
+        """Of all pools, now."""
+
+    def take(self, order: ScaleOrder) -> ScalePlan:
+        """Begins it. Raises ScaleRefused."""
 
 
 class FleetReport:
@@ -35,13 +53,16 @@ class FleetReport:
         spares: Callable[[], Sequence[WarmWorker]],
         dialer: MakeDialer,
         *,
+        sizes: TakesOrders,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`router`: host:port. `spares` is asked for every report."""
+        """`router`: host:port. `spares` and `sizes` are asked for every report."""
         self._router = router
         self._pools = pools
         self._spares = spares
         self._dialer = dialer
+        self._sizes = sizes
+        self._answers: list[membership_pb2.ScaleAnswer] = []
         self._sleep = sleep
         self._restarts: Counter[tuple[str, str]] = Counter()
         self._has_begun = False
@@ -55,16 +76,18 @@ class FleetReport:
             self._restarts[pool, piece.failure.kind] += 1
         if isinstance(piece, Restarting | Retiring | Serving | Promoted):
             self._has_changed.set()
-            self._begin()
+            if self._restarts or self._spares():
+                self.begin()
+
+    def begin(self) -> None:
+        """The fleet is complete: from now on orders are taken. Idempotent."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._background.keep("report to the router", self._tell_always)
 
     async def close(self) -> None:
         """Idempotent."""
         await self._background.close()
-
-    def _begin(self) -> None:
-        if not self._has_begun and (self._restarts or self._spares()):
-            self._has_begun = True
-            self._background.keep("report to the router", self._tell_always)
 
     async def _tell_always(self) -> None:
         link = self._dialer().supervisor(self._router)
@@ -72,12 +95,26 @@ class FleetReport:
             while True:
                 self._has_changed.clear()
                 try:
-                    await link.report(self._report(), timeout_s=_TIMEOUT_S)
+                    self._obey(await link.report(self._report(), timeout_s=_TIMEOUT_S))
                 except SplitserveError as failure:  # a router that starts again, most often
                     _log.debug("the router was not told of the fleet", cause=failure.message)
                 await until_one_ends(self._has_changed.wait(), self._sleep(REPORT_INTERVAL_S))
         finally:
             await link.close()
+
+    def _obey(self, reply: membership_pb2.SupervisorReportTaken) -> None:
+        """The reply says that the answers of its report have come."""
+        self._answers = [self._answer_to(order) for order in reply.orders[:MAX_ORDERS]]
+        if self._answers:
+            self._has_changed.set()
+
+    def _answer_to(self, order: membership_pb2.ScaleOrder) -> membership_pb2.ScaleAnswer:
+        try:
+            answer = plan_to_wire(self._sizes.take(order_from_wire(order)))
+        except ScaleRefused as refusal:
+            answer = refusal_to_wire(refusal)
+        answer.number = order.number
+        return answer
 
     def _report(self) -> membership_pb2.SupervisorReport:
         return membership_pb2.SupervisorReport(
@@ -91,4 +128,6 @@ class FleetReport:
                 membership_pb2.RestartCount(pool=pool, cause=cause, count=count)
                 for (pool, cause), count in sorted(self._restarts.items())
             ],
+            pools=map(pool_to_wire, self._sizes.states),
+            answers=self._answers,
         )

@@ -34,6 +34,10 @@ class Places:
         """Who has come first, first."""
         return tuple(self._spares.values())
 
+    def resize(self, num_places: int) -> None:
+        """Whoever has a place keeps it, until it goes."""
+        self._num_places = num_places
+
     def come(self, worker: WarmWorker) -> None:
         """It is loaded, in place of whoever had its name before."""
         self.gone(worker.name)
@@ -47,7 +51,7 @@ class Places:
 
     def fill(self) -> list[WarmWorker]:
         """Those who get the free places; they have them from now on."""
-        num_free = self._num_places - len(self._in_place)
+        num_free = max(0, self._num_places - len(self._in_place))
         chosen = list(self._spares.values())[:num_free]
         for worker in chosen:
             self._in_place[worker.name] = self._spares.pop(worker.name)
@@ -61,7 +65,7 @@ class Places:
     @property
     def all_serve(self) -> bool:
         """Every place is taken by one that takes requests."""
-        return len(self._serving) == self._num_places
+        return len(self._serving) >= self._num_places
 
     def has_placed(self, worker: WarmWorker) -> bool:
         """That very process."""

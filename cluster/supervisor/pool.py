@@ -51,4 +51,4 @@ def worker_name(role: Role, index: int) -> str:
 
 def pool_of(name: str, pools: Iterable[PoolSize]) -> str:
     """A worker's pool; of a process that is in none, its name."""
-    return next((pool.name for pool in pools if name in pool.names), name)
+    return next((pool.name for pool in pools if name.startswith(f"{pool.name}-")), name)

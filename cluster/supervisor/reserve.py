@@ -56,6 +56,13 @@ class Reserve:
         """Returns once every place has been taken, after the first start."""
         await self._are_filled.wait()
 
+    def resize(self, pool: PoolSize, new_names: Sequence[str]) -> None:
+        """So many places, and workers that are yet to come."""
+        if pool.name in self._places:
+            self._pools |= dict.fromkeys(new_names, pool.name)
+            self._places[pool.name].resize(pool.num_places)
+            self._fill(pool.name)
+
     def __call__(self, piece: News) -> None:
         """See the head of the file."""
         match piece:

@@ -1,6 +1,8 @@
 """The conductor of a local fleet: starts in stages, restarts what dies, stops in reverse.
 
 await supervisor.start(stages)     each stage at once, after the one before is ready
+await supervisor.grow(spec)        one worker more, and
+await supervisor.shrink(name, ...) one that ends its requests and goes
 await supervisor.stop(grace_s)     the first stage finishes its requests, then the others end
 """
 
@@ -16,7 +18,7 @@ from cluster.deadline import Clock, Sleep
 from cluster.launcher.protocol import Launcher, ProcessSpec
 from cluster.process.background import Background, Loss, cancel
 from cluster.process.backoff import Backoff
-from cluster.supervisor.child import Child
+from cluster.supervisor.child import Child, StartFailed
 from cluster.supervisor.news import News, Stopping, Watcher
 
 
@@ -38,6 +40,7 @@ class Supervisor:
         self._clock = clock
         self._sleep = sleep
         self._stages: list[list[Child]] = []
+        self._keeping: dict[str, asyncio.Task[None]] = {}
         self._background = Background(self._on_loss)
         self.lost = asyncio.Event()
         """Set when a process is not kept alive any more, and the fleet has to end: a bug, unless it
@@ -63,6 +66,26 @@ class Supervisor:
             spec, self._launcher, self._tell, backoff, clock=self._clock, sleep=self._sleep
         )
 
+    async def grow(self, spec: ProcessSpec) -> None:
+        """One process more in the last stage, once the fleet has started. Returns when it takes
+        requests. Raises StartFailed; nothing is left of it then."""
+        child = self._child(spec)
+        self._stages[-1].append(child)
+        try:
+            await self._start(child)
+        except StartFailed:
+            self._stages[-1].remove(child)
+            raise
+
+    async def shrink(self, name: str, grace_s: float) -> None:
+        """Returns once that process has finished its requests and ended; it is not started again.
+        See Child.stop for `grace_s`."""
+        for stage in self._stages:
+            for child in [each for each in stage if each.spec.name == name]:
+                await child.stop(grace_s)
+                await cancel([self._keeping.pop(name)])
+                stage.remove(child)
+
     async def stop(self, grace_s: float) -> None:
         """The router first, so that it finishes its requests while the workers still serve."""
         for stage in self._stages:
@@ -84,7 +107,8 @@ class Supervisor:
 
     async def _start(self, child: Child) -> None:
         await child.start()
-        self._background.need(child.spec.name, self._keep(child))
+        name = child.spec.name
+        self._keeping[name] = self._background.need(name, self._keep(child))
 
     async def _keep(self, child: Child) -> None:
         await child.keep_alive()

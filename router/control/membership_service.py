@@ -118,12 +118,18 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
     async def Supervised(
         self, request: membership_pb2.SupervisorReport, context: grpc.aio.ServicerContext
     ) -> membership_pb2.SupervisorReportTaken:
-        """Keeps what a supervisor tells, for operators."""
+        """Keeps what a supervisor tells, for operators; replies with what they order."""
         try:
             self._supervision.take(request)
         except SplitserveError as error:
             await abort(context, error)
-        return membership_pb2.SupervisorReportTaken()
+        return membership_pb2.SupervisorReportTaken(orders=self._supervision.orders.hand_out())
+
+    async def Scale(
+        self, request: membership_pb2.ScaleOrder, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.ScaleAnswer:
+        """The supervisor's answer, within seconds, or a refusal in its place."""
+        return await self._supervision.orders.give(request)
 
     async def Members(
         self, request: membership_pb2.MembersRequest, context: grpc.aio.ServicerContext
@@ -139,6 +145,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
             restarts=self._supervision.restarts,
             given_up=self._given_up(),
             routers=self._routers(),
+            pools=self._supervision.pools,
         )
 
     def _member_states(self) -> list[membership_pb2.MemberState]:

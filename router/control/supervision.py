@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from cluster.errors import InvalidRequest
 from cluster.identity import Role
 from cluster.membership.member import MAX_NAME_CHARS
-from protos.membership_pb2 import RestartCount, SpareWorker, SupervisorReport
+from protos.membership_pb2 import PoolState, RestartCount, SpareWorker, SupervisorReport
+from router.control.orders import Orders
 from router.telemetry.metrics import RouterMetrics
 
 MAX_SPARES = 256
+MAX_POOLS = 64
+MAX_WORDS = 4096
+"""Characters of a pool's problem."""
 MAX_RESTART_KINDS = 256
 """Of pool and cause, over the router's whole life: each is a metric of its own."""
 
@@ -21,6 +25,8 @@ class Supervision:
     def __init__(self, metrics: RouterMetrics) -> None:
         self._metrics = metrics
         self._spares: Sequence[SpareWorker] = ()
+        self._pools: Sequence[PoolState] = ()
+        self.orders = Orders()
         self._counts: dict[tuple[str, str], int] = {}
         for role in Role:
             metrics.warm_spares.labels(role.value).set(0)
@@ -29,6 +35,11 @@ class Supervision:
     def spares(self) -> Sequence[SpareWorker]:
         """Workers that are loaded, and not members."""
         return self._spares
+
+    @property
+    def pools(self) -> Sequence[PoolState]:
+        """How many workers there are and are to be; empty where no supervisor has told."""
+        return self._pools
 
     @property
     def restarts(self) -> list[RestartCount]:
@@ -44,6 +55,8 @@ class Supervision:
         counts = {(each.pool, each.cause): each.count for each in report.restarts}
         _check(report, len(self._counts.keys() | counts.keys()))
         self._spares = tuple(report.spares)
+        self._pools = tuple(report.pools)
+        self.orders.take_answers(report.answers)
         for role in Role:
             num_spares = sum(spare.role == role for spare in self._spares)
             self._metrics.warm_spares.labels(role.value).set(num_spares)
@@ -59,7 +72,10 @@ def _check(report: SupervisorReport, num_kinds: int) -> None:
             f"{len(report.spares)} spares and {num_kinds} kinds of restarts; at most "
             f"{MAX_SPARES} and {MAX_RESTART_KINDS}"
         )
-    named = [name for spare in report.spares for name in (spare.worker_id, spare.address)]
+    if len(report.pools) > MAX_POOLS or any(len(p.problem) > MAX_WORDS for p in report.pools):
+        raise InvalidRequest(f"more than {MAX_POOLS} pools, or one with a long problem")
+    named = [pool.name for pool in report.pools]
+    named += [name for spare in report.spares for name in (spare.worker_id, spare.address)]
     named += [word for each in report.restarts for word in (each.pool, each.cause)]
     if any(len(name) > MAX_NAME_CHARS for name in named):
         raise InvalidRequest(f"a name is longer than {MAX_NAME_CHARS} characters")

@@ -25,6 +25,7 @@ class PlayedEnds(Dialer):
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.reports: list[membership_pb2.SupervisorReport] = []
+        self.orders: list[membership_pb2.ScaleOrder] = []
         self.is_there = True
         self.num_links = self.num_closed = 0
 
@@ -46,10 +47,14 @@ class PlayedLink(SupervisorLink):
             raise Draining("this worker ends")
         self._ends.promoted.append(self._address)
 
-    async def report(self, report: membership_pb2.SupervisorReport, *, timeout_s: float) -> None:
+    async def report(
+        self, report: membership_pb2.SupervisorReport, *, timeout_s: float
+    ) -> membership_pb2.SupervisorReportTaken:
         if not self._ends.is_there:
             raise WorkerLost("connection refused")
         self._ends.reports.append(report)
+        orders, self._ends.orders = self._ends.orders, []
+        return membership_pb2.SupervisorReportTaken(orders=orders)
 
     async def close(self) -> None:
         self._ends.num_closed += 1

@@ -6,11 +6,30 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cluster.scaling.scaler import (
+    PoolState,
+    RefusalReason,
+    ScaleOrder,
+    ScalePlan,
+    ScaleRefused,
+)
 from cluster.supervisor.fleet_report import REPORT_INTERVAL_S, FleetReport
 from cluster.supervisor.news import Restarting, Serving
+from protos.membership_pb2 import ScaleOrder as OrderMessage
 from protos.membership_pb2 import SupervisorReport
 from tests.cluster.supervisor.supervised_fleet import PlayedFleet, failure_of
 from tests.virtual_time import VirtualTime, settle
+
+
+class PlayedSizes:
+    """One prefill worker, which may get a second."""
+
+    states = [PoolState(name="prefill", num_wanted=1, num_present=1, num_ready=1, generation=3)]
+
+    def take(self, order: ScaleOrder) -> ScalePlan:
+        if order.size > 2:
+            raise ScaleRefused(RefusalReason.GPUS, "there are two")
+        return ScalePlan(pool=order.pool, size_before=1, size=order.size, starting=("prefill-1",))
 
 
 class Told:
@@ -18,11 +37,13 @@ class Told:
 
     def __init__(self, **options: int) -> None:
         self.time, self.fleet = VirtualTime(), PlayedFleet(**options)
+        self.sizes = PlayedSizes()
         self.report = FleetReport(
             "here:1",
             self.fleet.pools,
             lambda: self.fleet.reserve.spares,
             lambda: self.fleet.ends,
+            sizes=self.sizes,
             sleep=self.time.sleep,
         )
 
@@ -88,3 +109,30 @@ async def test_a_router_that_was_away_is_told_all_of_it_within_a_second(told: To
     await told.time.advance(REPORT_INTERVAL_S)
     assert told.restarts == {("router", "signal SIGKILL"): 1, ("decode", "stuck"): 1}
     assert told.fleet.ends.num_links == 1
+
+
+async def test_a_complete_fleet_says_how_large_its_pools_are(told: Told) -> None:
+    told.report.begin()
+    await settle()
+    (pool,) = told.last.pools
+    assert (pool.name, pool.wanted, pool.ready, pool.generation) == ("prefill", 1, 1, 3)
+
+
+async def test_an_order_in_a_reply_is_answered_at_once_and_once(told: Told) -> None:
+    told.fleet.ends.orders = [OrderMessage(number=7, pool="prefill", size=2)]
+    told.report.begin()
+    await settle()
+    first, second = told.fleet.ends.reports
+    assert not first.answers
+    (answer,) = second.answers
+    assert (answer.number, answer.reason, list(answer.starting)) == (7, "", ["prefill-1"])
+    await told.time.advance(REPORT_INTERVAL_S)
+    assert not told.last.answers
+
+
+async def test_a_refusal_goes_to_the_operator_with_its_reason(told: Told) -> None:
+    told.fleet.ends.orders = [OrderMessage(number=8, pool="prefill", size=3)]
+    told.report.begin()
+    await settle()
+    (answer,) = told.last.answers
+    assert (answer.number, answer.reason, answer.message) == (8, "gpus", "there are two")

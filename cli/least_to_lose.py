@@ -1,0 +1,30 @@
+"""Which workers of a pool go with the least loss, and what is lost with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from protos.membership_pb2 import MemberState
+
+
+def least_to_lose(members: Iterable[MemberState], pool: str, number: int) -> list[str]:
+    """So many workers of a pool: who has the fewest requests, of these the smallest cache, of these
+    the last name."""
+    of_pool = [state for state in members if state.member.role == pool]
+    by_name = sorted(of_pool, key=lambda state: state.member.worker_id, reverse=True)
+    by_loss = sorted(by_name, key=lambda state: (state.num_in_flight, state.indexed_blocks))
+    return [state.member.worker_id for state in by_loss[: max(0, number)]]
+
+
+def losses(members: Iterable[MemberState], leaving: Sequence[str]) -> list[str]:
+    """A line for each of them: requests go on elsewhere, what it has cached does not."""
+    found = {state.member.worker_id: state for state in members}
+    return [_loss(found[name]) if name in found else f"{name} leaves" for name in leaving]
+
+
+def _loss(state: MemberState) -> str:
+    tokens = state.indexed_blocks * state.member.pairing.block_size_tokens
+    return (
+        f"{state.member.worker_id} leaves: its {state.num_in_flight} request(s) end there or go on "
+        f"elsewhere, {tokens} cached tokens are lost"
+    )

@@ -1,0 +1,39 @@
+"""The commands that change a fleet, by name. What they need is imported when they run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.errors_shown import shows_errors
+from cli.output_form import Output, checked_form
+
+scale_app = typer.Typer(rich_markup_mode=None)
+
+
+@scale_app.command()
+@shows_errors
+def scale(
+    sizes: Annotated[list[str], typer.Argument(metavar="POOL=N...", help="as prefill=4 decode=6")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would do")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until all are ready")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of --wait")] = 600.0,
+    grpc: Annotated[
+        str, typer.Option("--grpc", metavar="HOST:PORT", help="the router's gRPC address")
+    ] = "127.0.0.1:50051",
+    output: Output = "table",
+) -> None:
+    """Change how many workers pools have; 4: refused."""
+    from cli.scale import ScaleRequest, run_scale, sizes_of
+
+    request = ScaleRequest(
+        sizes=sizes_of(sizes),
+        is_dry_run=dry_run,
+        waits=wait,
+        is_agreed=yes,
+        deadline_s=deadline,
+        output=checked_form(output),
+    )
+    raise typer.Exit(run_scale(grpc, request))

@@ -1,0 +1,186 @@
+"""How many workers each pool of a supervised fleet is to have, and the way there.
+
+    wanted -> the new workers start, at once; one that does not start is given up, and said
+           -> those who leave are told to drain, and go when their requests have gone on or ended
+
+One change of a pool at a time. A pool with spares gives a place to a spare, and starts a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from cluster.config import ServeOptions
+from cluster.identity import Role
+from cluster.launcher.protocol import ProcessSpec
+from cluster.logs import get_logger
+from cluster.process.background import Background, nothing_needed
+from cluster.scaling.scaler import (
+    PoolState,
+    RefusalReason,
+    ScaleOrder,
+    ScalePlan,
+    ScaleRefused,
+    check_order,
+)
+from cluster.supervisor.child import Child, ChildState, StartFailed
+from cluster.supervisor.fleet import Machine
+from cluster.supervisor.growth import Growth, free_names
+from cluster.supervisor.pool import PoolSize
+from cluster.supervisor.reserve import Reserve
+from cluster.supervisor.supervisor import Supervisor
+
+MAX_PROBLEM_CHARS = 1000
+"""Of what a process says of its failed start, for operators."""
+_log = get_logger("supervisor")
+
+
+@dataclasses.dataclass(slots=True)
+class _Pool:
+    """What is wanted of it."""
+
+    size: PoolSize
+    generation: int = 1
+    is_changing: bool = False
+    problem: str = ""
+
+
+class Sizing:
+    """Of one fleet. All calls from one event loop; `close` before the supervisor stops."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        machine: Machine,
+        pools: Sequence[PoolSize],
+        supervisor: Supervisor,
+        reserve: Reserve,
+        *,
+        free_memory_share: Callable[[], float],
+        grace_s: float,
+    ) -> None:
+        """`free_memory_share`: of this machine, now. `grace_s`: for a worker that leaves."""
+        self._options = options
+        self._machine = machine
+        self._pools = {pool.name: _Pool(pool) for pool in pools}
+        self._supervisor = supervisor
+        self._reserve = reserve
+        self._free_memory_share = free_memory_share
+        self._grace_s = grace_s
+        self._background = Background(nothing_needed)
+
+    @property
+    def states(self) -> list[PoolState]:
+        """Of all pools, now."""
+        return [self._state(pool) for pool in self._pools.values()]
+
+    def take(self, order: ScaleOrder) -> ScalePlan:
+        """Begins it, unless it is only to be judged. Raises ScaleRefused."""
+        check_order(order, list(self._pools))
+        pool = self._pools[order.pool]
+        self._check_may_change(pool)
+        before = pool.size.num_places
+        wanted = dataclasses.replace(pool.size, num_places=order.size)
+        plan = ScalePlan(pool=order.pool, size_before=before, size=order.size)
+        specs: list[ProcessSpec] = []
+        if order.size > before:
+            growth = self._growth(wanted, order.size - before)
+            specs = growth.specs(child.spec for child in self._supervisor.children)
+            plan = dataclasses.replace(plan, starting=growth.names, num_gpus=growth.num_gpus)
+        elif order.size < before:
+            plan = dataclasses.replace(plan, leaving=self._leaving(pool, order))
+        if not order.is_dry_run and order.size != before:
+            self._begin(pool, wanted, specs, plan.leaving)
+        return plan
+
+    async def close(self) -> None:
+        """What is under way stays where it is: the fleet is to end."""
+        await self._background.close()
+
+    def _check_may_change(self, pool: _Pool) -> None:
+        if pool.is_changing:
+            raise ScaleRefused(
+                RefusalReason.CHANGING, f"{pool.size.name} is on its way to another size"
+            )
+        if not pool.size.num_places and self._options.warm_spares:
+            raise ScaleRefused(
+                RefusalReason.OPTIONS,
+                f"the fleet began without {pool.size.name} workers and with warm spares; start it "
+                f"again with --{pool.size.name} 1",
+            )
+
+    def _growth(self, wanted: PoolSize, number: int) -> Growth:
+        sizes = {pool.size.role: pool.size for pool in self._pools.values()} | {wanted.role: wanted}
+        options = dataclasses.replace(
+            self._options,
+            prefill=sizes[Role.PREFILL].num_places,
+            decode=sizes[Role.DECODE].num_places,
+        )
+        num_all = sum(size.num_workers for size in sizes.values())
+        share = min(self._machine.free_memory_share, self._free_memory_share() * num_all)
+        machine = dataclasses.replace(self._machine, free_memory_share=share)
+        taken = [child.spec.name for child in self._children(wanted.role)]
+        return Growth(options, machine, wanted.role, free_names(wanted.role, taken, number))
+
+    def _leaving(self, pool: _Pool, order: ScaleOrder) -> tuple[str, ...]:
+        """Those that were named, then the youngest, of whom has a place."""
+        spares = {spare.name for spare in self._reserve.spares}
+        names = [child.spec.name for child in self._children(pool.size.role)]
+        placed = [name for name in names if name not in spares]
+        if unknown := set(order.leaving) - set(placed):
+            raise ScaleRefused(
+                RefusalReason.NO_SUCH_WORKER,
+                f"{', '.join(sorted(unknown))}: no worker of {order.pool}, which has "
+                f"{', '.join(placed)}",
+            )
+        others = [name for name in reversed(placed) if name not in order.leaving]
+        return (*order.leaving, *others)[: pool.size.num_places - order.size]
+
+    def _begin(
+        self, pool: _Pool, wanted: PoolSize, specs: Sequence[ProcessSpec], leaving: Sequence[str]
+    ) -> None:
+        pool.size, pool.is_changing, pool.problem = wanted, True, ""
+        pool.generation += 1
+        self._reserve.resize(wanted, [spec.name for spec in specs])
+        self._background.once(f"size of {wanted.name}", self._change(pool, specs, leaving))
+
+    async def _change(
+        self, pool: _Pool, specs: Sequence[ProcessSpec], leaving: Sequence[str]
+    ) -> None:
+        try:
+            await asyncio.gather(
+                *(self._start(pool, spec) for spec in specs),
+                *(self._supervisor.shrink(name, self._grace_s) for name in leaving),
+            )
+        finally:
+            pool.is_changing = False
+
+    async def _start(self, pool: _Pool, spec: ProcessSpec) -> None:
+        try:
+            await self._supervisor.grow(spec)
+        except StartFailed as failure:
+            pool.problem = f"{spec.name} did not start: {failure.failure.cause}"[:MAX_PROBLEM_CHARS]
+            _log.error("a new worker did not start", worker=spec.name, why=pool.problem)
+            pool.size = dataclasses.replace(pool.size, num_places=pool.size.num_places - 1)
+            pool.generation += 1
+            self._reserve.resize(pool.size, [])
+
+    def _children(self, role: Role) -> list[Child]:
+        prefix = f"{role}-"
+        return [child for child in self._supervisor.children if child.spec.name.startswith(prefix)]
+
+    def _state(self, pool: _Pool) -> PoolState:
+        """A spare that is being started is none yet; a worker is missed until it is there."""
+        children = self._children(pool.size.role)
+        spares = {spare.name for spare in self._reserve.spares}
+        serving = [child for child in children if child.state is ChildState.SERVING]
+        return PoolState(
+            name=pool.size.name,
+            num_wanted=pool.size.num_places,
+            num_present=max(0, len(children) - pool.size.num_spares),
+            num_ready=sum(child.spec.name not in spares for child in serving),
+            generation=pool.generation,
+            problem=pool.problem,
+        )

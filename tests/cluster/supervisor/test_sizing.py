@@ -1,0 +1,184 @@
+"""Pools that grow and shrink, over processes that a test plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cluster.config import EngineOptions, ServeOptions
+from cluster.process.backoff import Backoff
+from cluster.process.startup import StartupFailed, StartupReady
+from cluster.scaling.scaler import PoolState, RefusalReason, ScaleOrder, ScaleRefused
+from cluster.supervisor.fleet import Machine, plan_fleet
+from cluster.supervisor.pool import pool_sizes
+from cluster.supervisor.sizing import Sizing
+from cluster.supervisor.supervisor import Supervisor
+from tests.cluster.supervisor.supervised_fleet import PlayedFleet
+from tests.cluster.supervisor.test_child_in_virtual_time import PlayedLauncher
+from tests.virtual_time import VirtualTime, settle
+
+
+class StayingLauncher(PlayedLauncher):
+    """Its place is never lost."""
+
+    async def until_lost(self) -> None:
+        await asyncio.Event().wait()
+
+
+class SizedFleet:
+    """A fleet that serves."""
+
+    def __init__(self, *, gpus: tuple[str, ...] = (), **sizes: int) -> None:
+        self.options = ServeOptions(
+            **sizes,  # type: ignore[arg-type]
+            engine=EngineOptions(device="cuda" if gpus else "cpu"),
+        )
+        self.machine = Machine(8, gpus)
+        self.time = VirtualTime()
+        self.launcher = StayingLauncher(self.time)
+        self.played = PlayedFleet(**sizes)
+        self.supervisor = Supervisor(
+            self.launcher,
+            self.played.reserve,
+            backoff=lambda: Backoff(1.0, 8.0),
+            clock=self.time,
+            sleep=self.time.sleep,
+        )
+        self.sizing = Sizing(
+            self.options,
+            self.machine,
+            pool_sizes(self.options),
+            self.supervisor,
+            self.played.reserve,
+            free_memory_share=lambda: 0.5,
+            grace_s=30.0,
+        )
+
+    async def begin(self) -> SizedFleet:
+        await self.supervisor.start(plan_fleet(self.options, self.machine))
+        await settle()
+        return self
+
+    async def end(self) -> None:
+        await self.sizing.close()
+        await self.played.reserve.close()
+        await self.supervisor.stop(0.0)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(child.spec.name for child in self.supervisor.children)
+
+    def pool(self, name: str) -> PoolState:
+        return next(state for state in self.sizing.states if state.name == name)
+
+    def environ_of(self, name: str) -> str:
+        child = next(c for c in self.supervisor.children if c.spec.name == name)
+        return child.spec.environ["CUDA_VISIBLE_DEVICES"]
+
+    def refusal_of(self, order: ScaleOrder) -> RefusalReason:
+        with pytest.raises(ScaleRefused) as refused:
+            self.sizing.take(order)
+        return refused.value.reason
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[SizedFleet]:
+    running = await SizedFleet(prefill=1, decode=2).begin()
+    yield running
+    await running.end()
+
+
+def order(pool: str, size: int, *leaving: str, is_dry_run: bool = False) -> ScaleOrder:
+    return ScaleOrder(pool=pool, size=size, leaving=leaving, is_dry_run=is_dry_run)
+
+
+async def test_a_pool_grows_by_a_worker_under_the_first_free_name(fleet: SizedFleet) -> None:
+    plan = fleet.sizing.take(order("prefill", 2))
+    await settle()
+    assert plan.starting == ("prefill-1",) and plan.size_before == 1
+    assert fleet.names == ["decode-0", "decode-1", "prefill-0", "prefill-1", "router"]
+    assert fleet.pool("prefill").is_settled and fleet.pool("prefill").generation == 2
+
+
+async def test_the_worker_that_was_named_leaves_and_is_not_started_again(fleet: SizedFleet) -> None:
+    plan = fleet.sizing.take(order("decode", 1, "decode-0"))
+    await fleet.time.advance(60.0)
+    assert plan.leaving == ("decode-0",)
+    assert fleet.names == ["decode-1", "prefill-0", "router"]
+    assert fleet.pool("decode").is_settled
+    assert fleet.supervisor.loss is None
+    fleet.sizing.take(order("decode", 2))
+    await settle()
+    assert "decode-0" in fleet.names
+
+
+async def test_a_dry_run_says_the_same_and_changes_nothing(fleet: SizedFleet) -> None:
+    plan = fleet.sizing.take(order("decode", 1, is_dry_run=True))
+    await settle()
+    assert plan.leaving == ("decode-1",)
+    assert "decode-1" in fleet.names and fleet.pool("decode").generation == 1
+
+
+async def test_what_cannot_be_is_refused_with_a_reason(fleet: SizedFleet) -> None:
+    assert fleet.refusal_of(order("encode", 2)) is RefusalReason.NO_SUCH_POOL
+    assert fleet.refusal_of(order("decode", 0)) is RefusalReason.BELOW_ONE
+    assert fleet.refusal_of(order("decode", 1, "decode-7")) is RefusalReason.NO_SUCH_WORKER
+
+
+async def test_a_pool_on_its_way_is_left_alone_until_it_is_there(fleet: SizedFleet) -> None:
+    fleet.launcher.are_ready = False
+    fleet.sizing.take(order("prefill", 2))
+    await settle()
+    assert fleet.refusal_of(order("prefill", 3)) is RefusalReason.CHANGING
+    assert not fleet.pool("prefill").is_settled
+    fleet.launcher.processes[-1].say(StartupReady("127.0.0.1:9"))
+    await settle()
+    fleet.sizing.take(order("prefill", 3, is_dry_run=True))
+
+
+async def test_a_worker_that_does_not_start_is_given_up_and_the_pool_says_why(
+    fleet: SizedFleet,
+) -> None:
+    fleet.launcher.are_ready = False
+    fleet.sizing.take(order("prefill", 2))
+    await settle()
+    fleet.launcher.processes[-1].say(StartupFailed("out_of_memory", "no room for the model"))
+    await fleet.time.advance(10.0)
+    state = fleet.pool("prefill")
+    assert state.num_wanted == state.num_present == 1
+    assert "prefill-1 did not start" in state.problem and "no room for the model" in state.problem
+    assert fleet.supervisor.loss is None
+
+
+async def test_a_new_worker_takes_a_gpu_that_no_other_has_or_is_refused() -> None:
+    fleet = await SizedFleet(prefill=1, decode=1, gpus=("0", "1", "2")).begin()
+    assert fleet.refusal_of(order("decode", 3)) is RefusalReason.GPUS
+    assert fleet.sizing.take(order("decode", 2)).num_gpus == 1
+    await settle()
+    assert fleet.environ_of("decode-1") == "2"
+    assert fleet.refusal_of(order("prefill", 2)) is RefusalReason.GPUS
+    fleet.sizing.take(order("decode", 1, "decode-0"))
+    await fleet.time.advance(60.0)
+    fleet.sizing.take(order("prefill", 2))
+    await settle()
+    assert fleet.environ_of("prefill-1") == "1"
+    await fleet.end()
+
+
+async def test_workers_that_share_one_gpu_get_no_other_beside_them() -> None:
+    fleet = await SizedFleet(prefill=1, decode=1, gpus=("0",)).begin()
+    assert fleet.refusal_of(order("decode", 2)) is RefusalReason.GPUS
+    await fleet.end()
+
+
+async def test_a_spare_takes_the_new_place_and_a_new_worker_is_the_spare() -> None:
+    fleet = await SizedFleet(prefill=1, decode=1, decode_warm_spares=1).begin()
+    assert fleet.played.in_place == ["decode-0"]
+    fleet.sizing.take(order("decode", 2))
+    await settle()
+    assert fleet.played.in_place == ["decode-0", "decode-1"]
+    assert [spare.name for spare in fleet.played.reserve.spares] == ["decode-2"]
+    assert fleet.pool("decode").is_settled
+    await fleet.end()
