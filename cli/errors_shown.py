@@ -16,7 +16,13 @@ from cluster.errors import ConfigError, SplitserveError
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-_EXTRAS = {"torch": "worker", "triton": "worker", "safetensors": "worker", "nixl_cu12": "worker"}
+_EXTRAS = {
+    "torch": "worker",
+    "triton": "worker",
+    "safetensors": "worker",
+    "nixl_cu12": "worker",
+    "kubernetes": "kubernetes",
+}
 
 
 def shows_errors(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -10,12 +10,10 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
+from cli.fleet_address import GrpcAddress
 from cli.output_form import ViewOutput, checked_view_form
 
 DEFAULT_ROUTER = "127.0.0.1:50051"
-RouterAddress = Annotated[
-    str, typer.Option("--grpc", metavar="HOST:PORT", help="the router's gRPC address")
-]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="again and again, until Ctrl-C")]
 Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="between two looks")]
 
@@ -45,7 +43,7 @@ def add_inspection(app: typer.Typer) -> None:
 @shows_errors
 def get(
     what: Annotated[Listed, typer.Argument(help="what to list")],
-    grpc: RouterAddress = DEFAULT_ROUTER,
+    grpc: GrpcAddress = DEFAULT_ROUTER,
     output: ViewOutput = "table",
     watch: Watch = False,
     interval: Interval = 2.0,
@@ -69,7 +67,7 @@ def get(
 def describe(
     what: Annotated[Described, typer.Argument(help="what kind of thing")],
     name: Annotated[str, typer.Argument(help="as `get` lists it")],
-    grpc: RouterAddress = DEFAULT_ROUTER,
+    grpc: GrpcAddress = DEFAULT_ROUTER,
     output: ViewOutput = "table",
 ) -> None:
     """Tell all that the router knows of one worker or pool."""
@@ -86,7 +84,7 @@ def describe(
 def blocks(
     worker: Annotated[str | None, typer.Argument(help="default: all")] = None,
     held: Annotated[bool, typer.Option("--held", help="only what somebody holds")] = False,
-    grpc: RouterAddress = DEFAULT_ROUTER,
+    grpc: GrpcAddress = DEFAULT_ROUTER,
     output: ViewOutput = "table",
     watch: Watch = False,
     interval: Interval = 2.0,

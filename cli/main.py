@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
-from cli.grpc_address import GrpcAddress
+from cli.fleet_address import GrpcAddress
 from cli.inspect_commands import add_inspection
 from cli.key_commands import keys_app
 from cli.model_commands import models_app
 from cli.option_flags import EPILOG, with_flags_of
 from cli.output_form import Output, checked_form
+from cli.rollout_commands import rollout_app
 from cli.scale_commands import scale_app
 from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.add_typer(scale_app)
+app.add_typer(rollout_app, name="rollout")
 add_inspection(app)
 
 

@@ -14,6 +14,7 @@ import typer
 from cli.exit_code import ExitCode
 from cli.json_output import print_json
 from cli.least_to_lose import least_to_lose, losses
+from cli.release import at_release
 from cli.table import Table
 from cli.terminal import complain, say
 from cluster.deadline import Deadline
@@ -21,6 +22,7 @@ from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
 from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
 from cluster.join_token import operators_token
+from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.scaler import (
     NotSettled,
     ScaleOrder,
@@ -69,6 +71,11 @@ def run_scale(address: str, request: ScaleRequest) -> ExitCode:
     except SplitserveError as failure:
         complain(failure.message)
         return ExitCode.FAILED
+
+
+def scale_release(named: str, request: ScaleRequest) -> ExitCode:
+    """The same on Kubernetes: [NAMESPACE/]RELEASE."""
+    return at_release(named, lambda api, release: scale(KubernetesScaler(api, release), request))
 
 
 async def _scale_supervised(dialer: Dialer, address: str, request: ScaleRequest) -> ExitCode:

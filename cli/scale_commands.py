@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
-from cli.grpc_address import GrpcAddress
+from cli.fleet_address import GrpcAddress, MaybeRelease
 from cli.output_form import Output, checked_form
 
 scale_app = typer.Typer(rich_markup_mode=None)
@@ -22,10 +22,11 @@ def scale(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
     deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of --wait")] = 600.0,
     grpc: GrpcAddress = "127.0.0.1:50051",
+    kubernetes: MaybeRelease = None,
     output: Output = "table",
 ) -> None:
     """Change how many workers pools have; 4: refused."""
-    from cli.scale import ScaleRequest, run_scale, sizes_of
+    from cli.scale import ScaleRequest, run_scale, scale_release, sizes_of
 
     request = ScaleRequest(
         sizes=sizes_of(sizes),
@@ -35,4 +36,6 @@ def scale(
         deadline_s=deadline,
         output=checked_form(output),
     )
+    if kubernetes is not None:
+        raise typer.Exit(scale_release(kubernetes, request))
     raise typer.Exit(run_scale(grpc, request))

@@ -1,0 +1,128 @@
+"""The few calls to an API server that change a fleet, as plain objects: what JSON has.
+
+The `kubernetes` package is imported when the first connection is opened: it is an extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from cluster.errors import ConfigError, WorkerLost
+from cluster.scaling.scaler import RefusalReason, ScaleRefused
+
+TIMEOUT_S = 15.0
+Object = Mapping[str, Any]
+"""One of Kubernetes, as its API has it in JSON."""
+
+
+class DeploymentsApi(Protocol):
+    """Of one namespace. Every call raises ScaleRefused where the server says no, and WorkerLost
+    where it does not answer."""
+
+    async def deployments(self, selector: str) -> Sequence[Object]:
+        """Those with these labels."""
+
+    async def replica_sets(self, selector: str) -> Sequence[Object]:
+        """Those with these labels."""
+
+    async def patch_scale(self, name: str, replicas: int, *, is_dry_run: bool) -> None:
+        """Of one Deployment."""
+
+    async def patch(self, name: str, operations: Sequence[Object]) -> None:
+        """One Deployment, by a JSON patch: all of it or nothing."""
+
+    async def close(self) -> None:
+        """Idempotent."""
+
+
+class ApiServer(DeploymentsApi):
+    """The server that the caller's kubeconfig names, or the one of the cluster that we are in."""
+
+    def __init__(self, namespace: str, client: Any) -> None:
+        """See `opened`."""
+        self._namespace = namespace
+        self._client = client
+        from kubernetes.aio import client as api
+
+        self._apps = api.AppsV1Api(client)
+
+    @classmethod
+    async def opened(cls, namespace: str) -> ApiServer:
+        """Raises ConfigError where no cluster is configured."""
+        from kubernetes.aio import client as api
+        from kubernetes.aio import config
+
+        try:
+            await config.load_config()
+        except (config.ConfigException, OSError) as cause:
+            raise ConfigError(f"no Kubernetes cluster is configured: {cause}") from cause
+        return cls(namespace, api.ApiClient())
+
+    async def deployments(self, selector: str) -> Sequence[Object]:
+        """See DeploymentsApi."""
+        return await self._listed(self._apps.list_namespaced_deployment, selector)
+
+    async def replica_sets(self, selector: str) -> Sequence[Object]:
+        """See DeploymentsApi."""
+        return await self._listed(self._apps.list_namespaced_replica_set, selector)
+
+    async def patch_scale(self, name: str, replicas: int, *, is_dry_run: bool) -> None:
+        """See DeploymentsApi."""
+        dry_run = {"dry_run": "All"} if is_dry_run else {}
+        body = {"spec": {"replicas": replicas}}
+        await self._called(
+            self._apps.patch_namespaced_deployment_scale, name=name, body=body, **dry_run
+        )
+
+    async def patch(self, name: str, operations: Sequence[Object]) -> None:
+        """See DeploymentsApi."""
+        body = [dict(operation) for operation in operations]
+        await self._called(
+            self._apps.patch_namespaced_deployment,
+            name=name,
+            body=body,
+            _content_type="application/json-patch+json",
+        )
+
+    async def close(self) -> None:
+        """See DeploymentsApi."""
+        await self._client.close()
+
+    async def _listed(self, call: Any, selector: str) -> Sequence[Object]:
+        found = await self._called(call, label_selector=selector)
+        return [self._client.sanitize_for_serialization(item) for item in found.items]
+
+    async def _called(self, call: Any, **arguments: Any) -> Any:
+        from aiohttp import ClientError
+        from kubernetes.aio.client.exceptions import ApiException
+
+        try:
+            return await call(namespace=self._namespace, _request_timeout=TIMEOUT_S, **arguments)
+        except ApiException as refusal:
+            raise refused(refusal.status, _message(refusal.body)) from refusal
+        except (ClientError, OSError, TimeoutError) as cause:
+            raise WorkerLost(f"the API server does not answer: {cause}") from cause
+
+
+def refused(status: int | None, message: str) -> ScaleRefused:
+    """What an answer of the API server means here. Its words name the verb that is forbidden."""
+    if "exceeded quota" in message:
+        return ScaleRefused(RefusalReason.QUOTA, message)
+    reasons = {
+        401: RefusalReason.FORBIDDEN,
+        403: RefusalReason.FORBIDDEN,
+        404: RefusalReason.NO_SUCH_POOL,
+        409: RefusalReason.CHANGING,
+        429: RefusalReason.DISRUPTION,
+    }
+    return ScaleRefused(reasons.get(status or 0, RefusalReason.OPTIONS), message)
+
+
+def _message(body: str | None) -> str:
+    try:
+        return str(msgspec.json.decode(body or "")["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return body or "the API server gives no reason"

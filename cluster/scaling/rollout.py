@@ -1,0 +1,141 @@
+"""Rolling updates of a release's pools: how far, on hold, and back.
+
+status    pods of the new template, of the old one, and how far pools are apart
+pause     spec.paused: pods stay as they are
+resume    it goes on
+undo      the template before the last one, which rolls out in turn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.scaling.kubernetes import pool_of, problem_of, selector_of
+from cluster.scaling.kubernetes_api import DeploymentsApi, Object
+from cluster.scaling.scaler import RefusalReason, ScaleRefused
+
+REVISION = "deployment.kubernetes.io/revision"
+TEMPLATE_HASH = "pod-template-hash"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutState:
+    """Of one pool."""
+
+    pool: str
+    revision: int
+    num_wanted: int
+    num_updated: int
+    """Pods of the new template."""
+    num_ready: int
+    num_old: int
+    """Pods of a template before it."""
+    is_paused: bool
+    problem: str
+
+    @property
+    def is_done(self) -> bool:
+        """All pods are of the new template, and ready."""
+        return self.num_wanted == self.num_updated == self.num_ready and not self.num_old
+
+    @property
+    def share_updated(self) -> float:
+        """Of the wanted pods."""
+        return self.num_updated / max(1, self.num_wanted)
+
+
+class Rollouts:
+    """Of one release. Calls raise ScaleRefused and WorkerLost, as DeploymentsApi."""
+
+    def __init__(self, api: DeploymentsApi, release: str) -> None:
+        self._api = api
+        self._selector = selector_of(release)
+
+    async def status(self, pool: str | None = None) -> list[RolloutState]:
+        """Of one pool, or all."""
+        return [_state(deployment) for deployment in await self._found(pool)]
+
+    async def pause(self, pool: str | None, *, is_paused: bool) -> list[str]:
+        """Holds pools, or lets them go on; returns their names."""
+        found = await self._found(pool)
+        for deployment in found:
+            operation = {"op": "add", "path": "/spec/paused", "value": is_paused}
+            await self._api.patch(deployment["metadata"]["name"], [operation])
+        return [pool_of(deployment) for deployment in found]
+
+    async def undo(self, pool: str | None) -> list[str]:
+        """Back to the template before. All are looked at before the first is changed."""
+        found = await self._found(pool)
+        sets = await self._api.replica_sets(self._selector)
+        templates = [_template_before(deployment, sets) for deployment in found]
+        for deployment, template in zip(found, templates, strict=True):
+            await self._api.patch(deployment["metadata"]["name"], _replaced(deployment, template))
+        return [pool_of(deployment) for deployment in found]
+
+    async def _found(self, pool: str | None) -> Sequence[Object]:
+        found = await self._api.deployments(self._selector)
+        named = [item for item in found if pool is None or pool_of(item) == pool]
+        if not named:
+            raise ScaleRefused(
+                RefusalReason.NO_SUCH_POOL,
+                f"there is no pool {pool or 'of this release'}; there are: "
+                f"{', '.join(map(pool_of, found)) or 'none'}",
+            )
+        return named
+
+
+def skew_of(states: Sequence[RolloutState]) -> float:
+    """How far the pool that is ahead is from the one behind: 0, together, to 1."""
+    shares = [state.share_updated for state in states]
+    return max(shares, default=0.0) - min(shares, default=0.0)
+
+
+def _state(deployment: Object) -> RolloutState:
+    """What the server has not looked at yet has no new pods."""
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    status = deployment.get("status") or {}
+    is_seen = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+    num_updated = status.get("updatedReplicas", 0) if is_seen else 0
+    return RolloutState(
+        pool=pool_of(deployment),
+        revision=_revision(deployment),
+        num_wanted=spec.get("replicas", 1),
+        num_updated=num_updated,
+        num_ready=status.get("readyReplicas", 0),
+        num_old=status.get("replicas", 0) - num_updated,
+        is_paused=bool(spec.get("paused", False)),
+        problem=problem_of(deployment),
+    )
+
+
+def _revision(item: Object) -> int:
+    return int((item["metadata"].get("annotations") or {}).get(REVISION, 0))
+
+
+def _template_before(deployment: Object, sets: Sequence[Object]) -> dict[str, Any]:
+    uid, now = deployment["metadata"]["uid"], _revision(deployment)
+    own = [
+        item
+        for item in sets
+        if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ())
+    ]
+    before = [item for item in own if _revision(item) < now]
+    if not before:
+        raise ScaleRefused(
+            RefusalReason.OPTIONS, f"{pool_of(deployment)} has no revision before {now}"
+        )
+    template = dict(max(before, key=_revision)["spec"]["template"])
+    labels = dict(template["metadata"]["labels"])
+    labels.pop(TEMPLATE_HASH, None)
+    return template | {"metadata": {**template["metadata"], "labels": labels}}
+
+
+def _replaced(deployment: Object, template: Object) -> list[Object]:
+    """Only if nobody has changed it meanwhile."""
+    version = deployment["metadata"]["resourceVersion"]
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "replace", "path": "/spec/template", "value": template},
+    ]

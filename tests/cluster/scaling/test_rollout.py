@@ -1,0 +1,78 @@
+"""Rolling updates of a release's pools."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.scaling.rollout import Rollouts, skew_of
+from cluster.scaling.scaler import ScaleRefused
+from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment, replica_set
+
+
+@pytest.fixture
+def api() -> PlayedDeployments:
+    played = PlayedDeployments(
+        deployment("prefill", 2, revision=3), deployment("decode", 4, revision=2)
+    )
+    played.get_ready()
+    return played
+
+
+async def test_pools_that_are_done_are_together(api: PlayedDeployments) -> None:
+    states = await Rollouts(api, "chat").status()
+    assert all(state.is_done for state in states) and skew_of(states) == 0.0
+
+
+async def test_one_pool_ahead_of_the_other_is_a_skew(api: PlayedDeployments) -> None:
+    api.items["chat-decode"]["status"] |= {"updatedReplicas": 1, "readyReplicas": 3}
+    prefill, decode = states = await Rollouts(api, "chat").status()
+    assert (decode.num_updated, decode.num_old, decode.num_ready) == (1, 3, 3)
+    assert prefill.is_done and not decode.is_done and skew_of(states) == 0.75
+
+
+async def test_a_change_that_the_server_has_not_looked_at_is_not_done(
+    api: PlayedDeployments,
+) -> None:
+    api.items["chat-prefill"]["metadata"]["generation"] = 2
+    (prefill,) = await Rollouts(api, "chat").status("prefill")
+    assert not prefill.is_done and prefill.num_updated == 0
+
+
+async def test_one_pool_or_all_are_held_and_go_on(api: PlayedDeployments) -> None:
+    rollouts = Rollouts(api, "chat")
+    assert await rollouts.pause("decode", is_paused=True) == ["decode"]
+    assert await rollouts.pause(None, is_paused=False) == ["prefill", "decode"]
+    held, *_ = api.patches
+    assert held == ("chat-decode", [{"op": "add", "path": "/spec/paused", "value": True}])
+
+
+async def test_undo_brings_the_template_before_if_nobody_was_faster(
+    api: PlayedDeployments,
+) -> None:
+    api.sets = [
+        replica_set("prefill", 1, "worker:1"),
+        replica_set("prefill", 2, "worker:2"),
+        replica_set("prefill", 3, "worker:3"),
+        replica_set("decode", 1, "worker:9"),
+    ]
+    assert await Rollouts(api, "chat").undo("prefill") == ["prefill"]
+    ((name, (test, replace)),) = api.patches
+    assert name == "chat-prefill" and test["value"] == "41"
+    assert replace["value"]["spec"]["containers"][0]["image"] == "worker:2"
+    assert replace["value"]["metadata"]["labels"] == {"splitserve/pool": "prefill"}
+
+
+async def test_where_one_pool_has_nothing_before_it_none_is_changed(
+    api: PlayedDeployments,
+) -> None:
+    api.sets = [replica_set("prefill", 2, "worker:2")]
+    with pytest.raises(ScaleRefused, match="decode has no revision before 2"):
+        await Rollouts(api, "chat").undo(None)
+    assert api.patches == []
+
+
+async def test_a_pool_that_is_not_there_is_refused_with_those_that_are(
+    api: PlayedDeployments,
+) -> None:
+    with pytest.raises(ScaleRefused, match="there are: prefill, decode"):
+        await Rollouts(api, "chat").status("encode")
