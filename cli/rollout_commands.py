@@ -13,12 +13,12 @@ from cli.output_form import Output, checked_form
 rollout_app = typer.Typer(
     help="Rolling updates of a release on Kubernetes.", no_args_is_help=True, rich_markup_mode=None
 )
-Pool = Annotated[str | None, typer.Argument(help="default: all")]
+PoolName = Annotated[str | None, typer.Argument(help="default: all")]
 
 
 @rollout_app.command("status")
 @shows_errors
-def status(release: Release, pool: Pool = None, output: Output = "table") -> None:
+def status(release: Release, pool: PoolName = None, output: Output = "table") -> None:
     """Show how far pools are; 1: not done."""
     from cli.rollout import show_rollout
 
@@ -27,7 +27,7 @@ def status(release: Release, pool: Pool = None, output: Output = "table") -> Non
 
 @rollout_app.command("pause")
 @shows_errors
-def pause(release: Release, pool: Pool = None) -> None:
+def pause(release: Release, pool: PoolName = None) -> None:
     """Leave pods as they are."""
     from cli.rollout import hold_rollout
 
@@ -36,7 +36,7 @@ def pause(release: Release, pool: Pool = None) -> None:
 
 @rollout_app.command("resume")
 @shows_errors
-def resume(release: Release, pool: Pool = None) -> None:
+def resume(release: Release, pool: PoolName = None) -> None:
     """Go on after a pause."""
     from cli.rollout import hold_rollout
 
@@ -45,7 +45,7 @@ def resume(release: Release, pool: Pool = None) -> None:
 
 @rollout_app.command("undo")
 @shows_errors
-def undo(release: Release, pool: Pool = None) -> None:
+def undo(release: Release, pool: PoolName = None) -> None:
     """Go back to the revision before."""
     from cli.rollout import undo_rollout
 

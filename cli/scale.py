@@ -14,13 +14,14 @@ import typer
 from cli.exit_code import ExitCode
 from cli.json_output import print_json
 from cli.least_to_lose import least_to_lose, losses
+from cli.question import complained
 from cli.release import at_release
 from cli.table import Table
 from cli.terminal import complain, say
 from cluster.deadline import Deadline
 from cluster.dial.dialer import Dialer
 from cluster.dial.grpc_dialer import GrpcDialer
-from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
+from cluster.errors import SplitserveError
 from cluster.join_token import operators_token
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.scaler import (
@@ -62,15 +63,8 @@ def run_scale(address: str, request: ScaleRequest) -> ExitCode:
     """See the head of the file. `address`: the router's."""
     try:
         return asyncio.run(_scale_supervised(GrpcDialer(operators_token()), address, request))
-    except (WorkerLost, DeadlineExceeded) as failure:
-        complain(
-            f"the router does not answer at {address}: {failure.message}",
-            remedy="name it with --grpc HOST:PORT",
-        )
-        return ExitCode.UNREACHABLE
     except SplitserveError as failure:
-        complain(failure.message)
-        return ExitCode.FAILED
+        return complained(failure, address)
 
 
 def scale_release(named: str, request: ScaleRequest) -> ExitCode:

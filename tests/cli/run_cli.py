@@ -18,7 +18,10 @@ def clean_environ(**more: str) -> dict[str, str]:
 
 
 def cli(
-    *words: str, environ: dict[str, str] | None = None, text: str = ""
+    *words: str,
+    environ: dict[str, str] | None = None,
+    text: str = "",
+    timeout_s: float = TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     """The finished command; `text` is its stdin."""
     return subprocess.run(
@@ -28,6 +31,6 @@ def cli(
         input=text,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )

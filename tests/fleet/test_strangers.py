@@ -140,6 +140,7 @@ async def asked_over_grpc(address: str) -> list[grpc.StatusCode]:
             membership.Members(membership_pb2.MembersRequest()),
             membership.Join(membership_pb2.JoinRequest()),
             membership.Leave(membership_pb2.LeaveRequest(worker_id="decode-0")),
+            membership.Scale(membership_pb2.ScaleOrder(pool="decode", size=2)),
             router_admin_pb2_grpc.RouterAdminStub(channel).Explain(
                 router_admin_pb2.ExplainRequest()
             ),

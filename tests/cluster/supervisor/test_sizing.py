@@ -114,6 +114,22 @@ async def test_the_worker_that_was_named_leaves_and_is_not_started_again(fleet: 
     assert "decode-0" in fleet.names
 
 
+async def test_a_worker_that_is_lost_while_it_leaves_is_gone_and_is_not_started_again(
+    fleet: SizedFleet,
+) -> None:
+    children = fleet.supervisor.children
+    place = next(i for i, child in enumerate(children) if child.spec.name == "decode-0")
+    leaving = fleet.launcher.processes[place]
+    leaving.is_kept = True
+    fleet.sizing.take(order("decode", 1, "decode-0"))
+    await settle()
+    assert not fleet.pool("decode").is_settled
+    leaving.end(-9)
+    await fleet.time.advance(60.0)
+    assert fleet.names == ["decode-1", "prefill-0", "router"]
+    assert fleet.pool("decode").is_settled and fleet.supervisor.loss is None
+
+
 async def test_a_dry_run_says_the_same_and_changes_nothing(fleet: SizedFleet) -> None:
     plan = fleet.sizing.take(order("decode", 1, is_dry_run=True))
     await settle()
