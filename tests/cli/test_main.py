@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.options import option_specs
 from tests.cli.run_cli import ROOT, clean_environ, cli
 
-HELP_LIMIT_S = 3.0
-"""The help takes 0.1 s on an idle machine; the bound is for a busy one and only finds disasters."""
+HELP_LIMIT_S = 0.9
+"""Of a core: the help takes 0.2, and what might be imported for it by mistake more than this."""
 HEAVY = ["torch", "grpc", "starlette", "numpy", "rich", "aiohttp", "huggingface_hub", "nixl_cu12"]
 MODULES_OF_HELP = """
 import sys
@@ -46,9 +46,11 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_is_quick_and_names_every_command() -> None:
-    began = time.perf_counter()
+    before = os.times()
     done = cli("--help")
-    assert time.perf_counter() - began < HELP_LIMIT_S
+    after = os.times()
+    took_s = after.children_user - before.children_user
+    assert took_s < HELP_LIMIT_S
     assert done.returncode == 0
     for command in [
         "serve",

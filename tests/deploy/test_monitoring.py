@@ -60,7 +60,8 @@ def routers_page() -> CollectorRegistry:
     circle.watch_routers(lambda: 2, lambda: 1)
     pressure = [Pressure("prefill", "wait", 0.5), Pressure("decode", "inter_token", 0.2)]
     metrics.registry.register(PressureMetrics(lambda: pressure))
-    watch_store(open_store("redis://here", StoreNames("all", "tiny"), World()), metrics.registry)
+    store = open_store("redis://here", StoreNames("all", "tiny"), World(), timeout_s=0.02)
+    watch_store(store, metrics.registry)
     LoopLag().publish(metrics.registry)
     return metrics.registry
 

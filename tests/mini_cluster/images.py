@@ -25,14 +25,14 @@ class Image:
 
     entrypoint: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=_environ)
-    needs: Sequence[Path] = ()
+    needs: Sequence[Path] = (PROJECT, Path(sys.prefix), Path(sys.base_prefix))
     """Folders that it sees wherever it mounts its volumes."""
 
 
 def _splitserve(python: str) -> Image:
     """As the Dockerfile's ENTRYPOINT has it, from an environment of this machine."""
-    environment = Path(python).parents[1]
-    return Image((python, "-P", "-m", "cli"), needs=(PROJECT, environment))
+    needs = (PROJECT, Path(python).parents[1], Path(sys.base_prefix))
+    return Image((python, "-P", "-m", "cli"), needs=needs)
 
 
 def project_images() -> dict[str, Image]:

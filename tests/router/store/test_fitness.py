@@ -21,6 +21,8 @@ ROUTER = Path(__file__).parents[3] / "router"
 COMMAND = re.compile(r"""(?:\(|redis\.call\()["']([A-Z]{3,})["'],""")
 UNASKED = {"INFO", "COMMAND", "MAXLEN", "MISCONF"}
 """What asks, and words of that form that are no commands."""
+ASKS_ANOTHER = {"vllm"}
+"""Rooms that have a connection of their own, to a Redis that need not be the routers'."""
 
 
 def old(command: StoreCommand) -> StoreReply | StoreRefusal:
@@ -80,7 +82,7 @@ def test_every_command_that_routers_send_is_looked_for() -> None:
     sent = {
         command
         for path in ROUTER.rglob("*.py")
-        if "router.store" in (text := path.read_text())
+        if "router.store" in (text := path.read_text()) and path.parent.name not in ASKS_ANOTHER
         for command in COMMAND.findall(text)
     }
     assert sent - UNASKED == set(NEEDED)
