@@ -113,6 +113,7 @@ class ChosenWorkers:
             ],
             cache_root=request.root_at(self.decode.pairing_key),
             timeout_ms=max(1.0, request.limits.whole.remaining_ms),
+            first_token_ms=max(1.0, request.limits.to_first_token.remaining_ms),
             asked_s=request.limits.asked_s,
             resume=map(begun_to_wire, request.resume),
         )

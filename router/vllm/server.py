@@ -10,6 +10,7 @@ from cluster.identity import WorkerKey
 from cluster.logs import get_logger
 from cluster.membership.member import Member
 from router.engine_events.source import EngineEventSource
+from router.vllm.prompt_silence import PromptSilence
 from router.vllm.server_address import VllmAddress, VllmRole
 from router.vllm.server_numbers import ServerNumbers, numbers_in
 from router.vllm.wire import VllmWire, check
@@ -36,6 +37,8 @@ class VllmServer:
         """As of the last look."""
         self.num_asked = 0
         """Requests of this router that it has now."""
+        self.silence = PromptSilence()
+        """To prompts that it was asked to compute."""
         self.num_words = 0
         """Pieces of answers that it has sent: by them one that is too busy for a look is alive."""
         self.lost = asyncio.Event()

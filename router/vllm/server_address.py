@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-import math
 import re
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
@@ -19,6 +18,8 @@ from cluster.identity import Role
 
 LEASE_S = 30.0
 """vLLM's own default of `kv_lease_duration`."""
+MIN_LEASE_S, MAX_LEASE_S = 1.0, 3600.0
+"""vLLM takes no shorter one than whole seconds; a longer one is a slip of the hand."""
 MAX_SERVERS = 256
 _HOST = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,252}")
 
@@ -82,7 +83,8 @@ def _with_word(address: VllmAddress, word: str) -> VllmAddress:
         return replace(address, role=VllmRole(value))
     if name == "lease" and (lease_s := _seconds(value)) is not None:
         return replace(address, lease_s=lease_s)
-    raise _refused(word, f"allowed: role={'|'.join(VllmRole)}, lease=SECONDS")
+    seconds = f"{MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds"
+    raise _refused(word, f"allowed: role={'|'.join(VllmRole)}, lease={seconds}")
 
 
 def _seconds(value: str) -> float | None:
@@ -90,7 +92,7 @@ def _seconds(value: str) -> float | None:
         seconds = float(value)
     except ValueError:
         return None
-    return seconds if math.isfinite(seconds) and seconds > 0 else None
+    return seconds if MIN_LEASE_S <= seconds <= MAX_LEASE_S else None
 
 
 def _checked_url(word: str) -> str:

@@ -31,8 +31,8 @@ from router.vllm.servers import ServerPair
 
 TRANSPORT = "vllm/nixl"
 PREFILL_SHARE = 0.5
-"""Of a request's time, for the prefill server: one whose engine stands still answers looks, and
-never this. The rest is for a decode server that computes the prompt itself."""
+"""Of a request's time to its first token, for the prefill server: one whose engine stands still
+answers looks, and never this. The rest is for a decode server that computes the prompt itself."""
 _log = get_logger("vllm")
 
 
@@ -69,7 +69,7 @@ class VllmRequest:
         self._server.num_asked += 1
         try:
             async with deadline.bound():
-                await self._answered(deadline)
+                await self._answered()
         except TimeoutError:
             asked_s = self._submit.asked_s if self._submit.HasField("asked_s") else None
             self._stream.fail(deadline_passed(asked_s))
@@ -87,10 +87,10 @@ class VllmRequest:
         if self._relay is not None and self._relay.finish(choice):
             asyncio.get_running_loop().call_soon(self._end_early)
 
-    async def _answered(self, deadline: Deadline) -> None:
+    async def _answered(self) -> None:
         if self._server.member is None:
             raise WorkerLost("is not there any more")
-        prefill_ms, handoff = await self._handoff(deadline.remaining_s * PREFILL_SHARE)
+        prefill_ms, handoff = await self._handoff(self._first_token_s * PREFILL_SHARE)
         body = self._body_for(self._server)  # by now: its cache may have been doubted meanwhile
         parameters = None if handoff is None else handoff.take()
         if handoff is None or parameters is None:
@@ -136,6 +136,13 @@ class VllmRequest:
             if self._prefill is not None and not is_settled and not self._has_begun:
                 self._doubts.weigh(handoff, self._prefill)
         return True
+
+    @property
+    def _first_token_s(self) -> float:
+        """What it has for its first token, as it was submitted."""
+        asked, whole_ms = self._submit, self._submit.timeout_ms
+        is_told = asked.HasField("first_token_ms")
+        return (min(asked.first_token_ms, whole_ms) if is_told else whole_ms) / 1000
 
     @property
     def _has_begun(self) -> bool:

@@ -50,6 +50,7 @@ async def test_a_stream_that_goes_on_outlives_the_limit_to_its_first_token():
         worker.send(ended_frame("r1", made=2))
         assert len(await running) == 3
         assert worker.submitted[0].timeout_ms > 3_600_000
+        assert 1.0 <= worker.submitted[0].first_token_ms <= BRIEF_S * 1000
 
 
 async def test_a_first_token_that_does_not_come_ends_the_request_and_is_cancelled_there():

@@ -53,17 +53,26 @@ class Pair:
         self.link = VllmLink(server, self._servers, world, events, UnreadBytes())
         self.link.note_health(is_well=True)
 
-    def submit(self, *, alone: bool = False, **sampling: Any) -> RequestStream:
+    def submit(
+        self,
+        *,
+        alone: bool = False,
+        timeout_s: float = 120.0,
+        first_token_s: float | None = None,
+        request_id: str = "r1",
+        **sampling: Any,
+    ) -> RequestStream:
         """A request for five tokens, unless `sampling` says otherwise."""
         given = {"max_tokens": 5, "n": 1, "repetition_penalty": 1.0, "top_p": 1.0} | sampling
         targets = [worker_pb2.PrefillTarget(worker_id="vllm-p:1", incarnation="i1")]
         submit = worker_pb2.Submit(
-            request_id="r1",
+            request_id=request_id,
             token_ids=PROMPT,
             sampling=generation_pb2.SamplingParams(**given),
             prefill=[] if alone else targets,
             cache_root=cache_root(PAIRING.key, "acme"),
-            timeout_ms=120_000,
+            timeout_ms=timeout_s * 1000,
+            first_token_ms=None if first_token_s is None else first_token_s * 1000,
         )
         return self.link.submit(submit, max_tokens=given["max_tokens"] * given["n"])
 

@@ -40,6 +40,8 @@ def test_words_after_a_url_are_its_own() -> None:
         ("http://a:1,role=encode", "'role=encode'"),
         ("http://a:1,lease=nan", "'lease=nan'"),
         ("http://a:1,lease=0", "'lease=0'"),
+        ("http://a:1,lease=1e-9", "'lease=1e-9'"),
+        ("http://a:1,lease=3601", "1 to 3600"),
         ("http://a:1,https://a:1", "named twice"),
         (" , ", "0 servers"),
     ],
