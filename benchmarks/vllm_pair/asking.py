@@ -14,8 +14,10 @@ from typing import Any
 import httpx
 
 REQUEST_TIMEOUT_S = 600.0
-Ask = Callable[[str, int], Awaitable[str]]
-"""(prompt, max_tokens) -> the text, greedy. Raises httpx.HTTPError."""
+ERROR = "error:"
+"""With this begins what stands in a text's place where there is none."""
+Ask = Callable[[str, int, str], Awaitable[str]]
+"""(prompt, max_tokens, request id) -> the text, greedy. Raises httpx.HTTPError."""
 
 
 def new_client() -> httpx.AsyncClient:
@@ -26,8 +28,8 @@ def new_client() -> httpx.AsyncClient:
 def at_one(http: httpx.AsyncClient, url: str) -> Ask:
     """A server, or a router."""
 
-    async def ask(prompt: str, max_tokens: int) -> str:
-        return _text_in(await _posted(http, url, _body(prompt, max_tokens)))
+    async def ask(prompt: str, max_tokens: int, request_id: str) -> str:
+        return _text_in(await _posted(http, url, _body(prompt, max_tokens), request_id))
 
     return ask
 
@@ -36,36 +38,51 @@ def in_turns(http: httpx.AsyncClient, prefill: Sequence[str], decode: str) -> As
     """As vLLM's example proxy does."""
     turns = itertools.cycle(prefill)
 
-    async def ask(prompt: str, max_tokens: int) -> str:
+    async def ask(prompt: str, max_tokens: int, request_id: str) -> str:
         body = _body(prompt, max_tokens)
         kept = body | {"max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
-        answer = await _posted(http, next(turns), kept)
+        answer = await _posted(http, next(turns), kept, request_id)
         read = body | {"kv_transfer_params": answer["kv_transfer_params"]}
-        return _text_in(await _posted(http, decode, read))
+        return _text_in(await _posted(http, decode, read, request_id))
 
     return ask
 
 
-async def ask_all(ask: Ask, prompts: Sequence[str], max_tokens: int, at_once: int) -> list[str]:
-    """The texts in their order; of a request that fails the error, which is no text."""
+async def asked(ask: Ask, prompt: str, max_tokens: int, request_id: str) -> str:
+    """The text; of a request that fails the error, which is no text."""
+    try:
+        return await ask(prompt, max_tokens, request_id)
+    except httpx.HTTPError as error:
+        return f"{ERROR} {error!r}"
+
+
+async def ask_all(
+    ask: Ask, prompts: Sequence[str], max_tokens: int, at_once: int, name: str
+) -> list[str]:
+    """The texts in their order. `name`: of these requests, in a server's log."""
     places = asyncio.Semaphore(at_once)
 
-    async def one(prompt: str) -> str:
+    async def one(number: int, prompt: str) -> str:
         async with places:
-            try:
-                return await ask(prompt, max_tokens)
-            except httpx.HTTPError as error:
-                return f"error: {error!r}"
+            return await asked(ask, prompt, max_tokens, f"{name}-{number}")
 
-    return await asyncio.gather(*map(one, prompts))
+    return await asyncio.gather(*(one(number, prompt) for number, prompt in enumerate(prompts)))
+
+
+async def token_ids(http: httpx.AsyncClient, url: str, prompt: str) -> list[int]:
+    """As a vLLM server has them. Raises httpx.HTTPError."""
+    answer = await http.post(f"{url}/tokenize", json={"model": "smollm2", "prompt": prompt})
+    answer.raise_for_status()
+    return list(answer.json()["tokens"])
 
 
 def _body(prompt: str, max_tokens: int) -> dict[str, Any]:
     return {"model": "smollm2", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
 
 
-async def _posted(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> Any:
-    answer = await http.post(f"{url}/v1/completions", json=body)
+async def _posted(http: httpx.AsyncClient, url: str, body: dict[str, Any], request_id: str) -> Any:
+    headers = {"x-request-id": request_id}
+    answer = await http.post(f"{url}/v1/completions", json=body, headers=headers)
     answer.raise_for_status()
     return answer.json()
 

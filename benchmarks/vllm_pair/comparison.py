@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from benchmarks.report import Row
-from benchmarks.vllm_pair.asking import Ask, ask_all, at_one, in_turns
+from benchmarks.vllm_pair.asking import ERROR, Ask, ask_all, at_one, in_turns
 from benchmarks.vllm_pair.counters import LATE, ROUTERS_LATE, prompt_tokens, total
 from benchmarks.vllm_pair.late_door import LateDoor
-from benchmarks.vllm_pair.late_reads import NEW_TOKENS, LateAnswers, Wanted, late_answers
+from benchmarks.vllm_pair.late_reads import Wanted, late_answers
 from benchmarks.vllm_pair.prompts import shared_prefixes
 from benchmarks.vllm_pair.servers import VllmServers
+from benchmarks.vllm_pair.verdicts import Verdict, verdicts_on
 
-OURS, THEIRS = "router", "vLLM's own order"
-TRUTH_AT_ONCE = 6
+OURS, THEIRS = "router", "vllms-own-order"
 HITS_AT_ONCE = 2
-MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Contest:
     servers: VllmServers
     door: LateDoor
     router: str
+    logs: Path
+    """Has the router's log, and gets each answer with what that says of it."""
 
     @property
     def ways(self) -> dict[str, Ask]:
@@ -45,15 +48,17 @@ class Contest:
         own_order = in_turns(self.http, self.servers.prefill, self.door.url)
         return {THEIRS: own_order, OURS: at_one(self.http, self.router)}
 
-    async def late(self, num_answers: int) -> Compared:
-        """Answers while blocks are read after their lease: those of the router have to be right."""
+    async def late(self, num_late: int, most_s: float) -> Compared:
+        """Answers while blocks are read after their lease: those of the router have to be right. A
+        fourth will do of the peer's."""
         compared = Compared()
-        for name, ask in self.ways.items():
+        for name, ask, share in ((OURS, self.ways[OURS], 1), (THEIRS, self.ways[THEIRS], 4)):
             before = self._late_counters()
-            wanted = Wanted(name, num_answers)
+            wanted = Wanted(name, num_late // share, most_s / share)
             got = await late_answers(self.http, ask, self.door, self.servers.prefill, wanted)
             counted = {key: n - before[key] for key, n in self._late_counters().items()}
-            self._note_late(compared, name, got, await self._right(got.prompts), counted)
+            verdicts = await verdicts_on(self.http, self.servers.prefill, got)
+            self._note_late(compared, name, verdicts, counted)
         return compared
 
     async def hits(self, num_groups: int, num_each: int) -> Compared:
@@ -62,23 +67,18 @@ class Contest:
         for name, ask in self.ways.items():
             prompts = shared_prefixes(name, num_groups, num_each)
             before = prompt_tokens(self.servers)
-            texts = await ask_all(ask, prompts, 1, HITS_AT_ONCE)
+            texts = await ask_all(ask, prompts, 1, HITS_AT_ONCE, f"hits-{name}")
             used = prompt_tokens(self.servers)
             rates[name] = used.hit_rate_since(before)
             compared.details[name] = {
                 "hit_rate": round(rates[name], 2),
                 "prompt_tokens": used.asked - before.asked,
-                "errors": sum(text.startswith("error:") for text in texts),
+                "errors": sum(text.startswith(ERROR) for text in texts),
             }
             print(f"  {name}: {rates[name]:.1f} % computed by nobody", flush=True)
         lost = rates[THEIRS] - rates[OURS]
         compared.rows.append(Row("hit rate below vLLM's own order", lost, "points", goal=0))
         return compared
-
-    async def _right(self, prompts: Sequence[str]) -> list[str]:
-        """As one server answers by itself."""
-        alone = at_one(self.http, self.servers.prefill[0])
-        return await ask_all(alone, prompts, NEW_TOKENS, TRUTH_AT_ONCE)
 
     def _late_counters(self) -> dict[str, float]:
         return {
@@ -90,20 +90,31 @@ class Contest:
         self,
         compared: Compared,
         name: str,
-        got: LateAnswers,
-        right: Sequence[str],
+        verdicts: Sequence[Verdict],
         counted: dict[str, float],
     ) -> None:
-        wrong = got.wrong(right)
+        told = [verdict.told(self.logs / "router.log") for verdict in verdicts]
+        (self.logs / f"answers-{name}.json").write_text(json.dumps(told, indent=1))
+        figures = figures_of(verdicts)
         goal = 0.0 if name == OURS else None
-        label = f"{name}: wrong of {len(got.texts)}, {got.num_held} late"
-        compared.rows.append(Row(label, len(wrong), "answers", goal=goal))
-        compared.rows.append(Row(f"{name}: errors", got.num_errors, "requests", goal=goal))
-        compared.details[name] = {
-            "num_answers": len(got.texts),
-            "num_late": got.num_held,
-            "num_wrong": len(wrong),
-            "num_errors": got.num_errors,
-            "wrong_and_right": wrong[:MOST_SHOWN],
-            **counted,
-        }
+        label = f"{name}: wrong of {figures['num_scored']}, {figures['num_late']} late"
+        compared.rows += [
+            Row(label, figures["num_wrong"], "answers", goal=goal),
+            Row(f"{name}: another's facts", figures["num_others_facts"], "answers", goal=goal),
+            Row(f"{name}: errors", figures["num_errors"], "requests", goal=goal),
+        ]
+        wrong = [each for each in told if each["is_wrong"] or each["has_others_facts"]]
+        compared.details[name] = {**figures, **counted, "wrong": wrong if name == OURS else []}
+
+
+def figures_of(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """How many of them are what."""
+    return {
+        "num_answers": len(verdicts),
+        "num_late": sum(verdict.answer.is_late for verdict in verdicts),
+        "num_scored": sum(verdict.is_scored for verdict in verdicts),
+        "num_late_scored": sum(v.is_scored and v.answer.is_late for v in verdicts),
+        "num_wrong": sum(verdict.is_wrong for verdict in verdicts),
+        "num_others_facts": sum(verdict.has_others_facts for verdict in verdicts),
+        "num_errors": sum(verdict.answer.is_error for verdict in verdicts),
+    }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
 
-from benchmarks.vllm_pair.asking import Ask, ask_all, at_one
+from benchmarks.vllm_pair.asking import ERROR, Ask, ask_all, asked, at_one, token_ids
 from benchmarks.vllm_pair.late_door import LateDoor
 from benchmarks.vllm_pair.prompts import question, short
 from benchmarks.vllm_pair.servers import LEASE_S
@@ -21,54 +22,70 @@ AT_ONCE = 12
 FLOOD_AT_ONCE = 8
 FLOOD_PAUSE_S = 0.3
 """Between floods: the servers have other things to do as well."""
-NEW_TOKENS = 8
+NEW_TOKENS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to ask for, and by whom."""
+    """What to ask for, and by whom: so many answers that stood in line, or as many as come about in
+    `most_s`."""
 
     name: str
-    num_answers: int
+    num_late: int
+    most_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class LateAnswers:
-    """Of one way to ask."""
+class Answer:
+    """To one question."""
 
-    prompts: Sequence[str]
-    texts: Sequence[str]
-    num_held: int
-    """Requests that brought blocks to the decode server, and stood in line for longer than the
-    blocks' lease."""
+    number: int
+    prompt: str
+    text: str
+    request_id: str
+    is_late: bool = False
+    """Whether it brought blocks to the decode server, and stood in line for longer than their
+    lease."""
 
     @property
-    def num_errors(self) -> int:
-        """That got no answer."""
-        return sum(text.startswith("error:") for text in self.texts)
-
-    def wrong(self, right: Sequence[str]) -> list[tuple[str, str]]:
-        """Answers beside those of a single server, where they differ."""
-        pairs = zip(self.texts, right, strict=True)
-        return [(t, r) for t, r in pairs if t != r and not t.startswith("error:")]
+    def is_error(self) -> bool:
+        """True where it is none."""
+        return self.text.startswith(ERROR)
 
 
 async def late_answers(
     http: httpx.AsyncClient, ask: Ask, door: LateDoor, prefill: Sequence[str], wanted: Wanted
-) -> LateAnswers:
-    """All while the door holds whoever brings blocks: a router whose reads have failed asks without
-    them for a while, and is let through."""
-    before, texts = door.num_held, list[str]()
-    prompts = [question(f"{wanted.name} {number}") for number in range(wanted.num_answers)]
+) -> list[Answer]:
+    """Of one way to ask, by their numbers. Raises httpx.HTTPError where a server is lost."""
+    door.held.clear()
+    numbers, answers = itertools.count(), list[Answer]()
+    until_s = time.monotonic() + wanted.most_s
+
+    async def ask_on() -> None:
+        while len(door.held) < wanted.num_late and time.monotonic() < until_s:
+            number = next(numbers)
+            prompt, name = question(f"{wanted.name} {number}"), f"{wanted.name}-{number}"
+            text = await asked(ask, prompt, NEW_TOKENS, name)
+            answers.append(Answer(number, prompt, text, name))
+            if len(answers) % AT_ONCE == 0:
+                print(f"  {wanted.name}: {len(answers)} answers, {len(door.held)} late", flush=True)
+
     door.hold_s = HOLD_S
-    async with _flooded(http, prefill):
-        for first in range(0, len(prompts), AT_ONCE):
-            together = prompts[first : first + AT_ONCE]
-            texts += await ask_all(ask, together, NEW_TOKENS, AT_ONCE)
-            num_late = door.num_held - before
-            print(f"  {wanted.name}: {len(texts)} answers, {num_late} late", flush=True)
-    door.hold_s = 0.0
-    return LateAnswers(prompts, texts, door.num_held - before)
+    try:
+        async with _flooded(http, prefill):
+            await asyncio.gather(*(ask_on() for _ in range(AT_ONCE)))
+    finally:
+        door.hold_s = 0.0
+    by_number = sorted(answers, key=lambda answer: answer.number)
+    return [await _with_lateness(http, prefill[0], door, answer) for answer in by_number]
+
+
+async def _with_lateness(
+    http: httpx.AsyncClient, url: str, door: LateDoor, answer: Answer
+) -> Answer:
+    is_late = answer.prompt in door.held
+    is_late = is_late or await token_ids(http, url, answer.prompt) in door.held
+    return Answer(answer.number, answer.prompt, answer.text, answer.request_id, is_late)
 
 
 @asynccontextmanager
@@ -78,7 +95,7 @@ async def _flooded(http: httpx.AsyncClient, urls: Sequence[str]) -> AsyncIterato
     async def flood(url: str) -> None:
         for number in itertools.count():
             prompts = [short(f"flood {url} {number} {i}") for i in range(FLOOD_AT_ONCE)]
-            await ask_all(at_one(http, url), prompts, 1, FLOOD_AT_ONCE)
+            await ask_all(at_one(http, url), prompts, 1, FLOOD_AT_ONCE, f"flood-{number}")
             await asyncio.sleep(FLOOD_PAUSE_S)
 
     floods = [asyncio.create_task(flood(url)) for url in urls]

@@ -1,23 +1,24 @@
-"""Prompts whose answers differ: facts of which the answer has to name one."""
+"""Prompts with facts of their own: whoever is told another prompt's has read another's blocks."""
 
 from __future__ import annotations
 
 import random
+import re
 
-_NAMES = ("Anna", "Bo", "Cem", "Dora", "Emil", "Fay", "Gus", "Hana", "Ivo", "Jin")
+_SYLLABLES = ("ba", "du", "ke", "li", "mo", "nu", "po", "ra", "si", "tu", "ve", "zo")
+_MADE_UP = re.compile(f"(?:{'|'.join(s.capitalize() for s in _SYLLABLES)})[a-z]+")
 _THINGS = ("a kite", "nine pears", "the red boat", "an old map", "two drums", "a glass key")
-_TOWNS = ("Oslo", "Lima", "Kyoto", "Accra", "Turin", "Perth")
 _FACT_COUNT = 10
-"""Some 140 tokens: one block that is full, and one that is not."""
-_PREFIX_FACT_COUNT = 21
-"""Some 290 tokens: two full blocks."""
+"""Some 200 tokens: one block that is full, and one that is not."""
+_PREFIX_FACT_COUNT = 16
+"""Some 300 tokens: two full blocks."""
 
 
 def facts(name: str, num_facts: int = _FACT_COUNT) -> str:
-    """The same for the same name, of no other."""
+    """The same for the same name, of people and towns that another name's facts do not have."""
     draw = random.Random(name)
     return " ".join(
-        f"{draw.choice(_NAMES)} took {draw.choice(_THINGS)} to {draw.choice(_TOWNS)} "
+        f"{_made_up(draw)} took {draw.choice(_THINGS)} to {_made_up(draw)} "
         f"on day {draw.randrange(1000)}."
         for _ in range(num_facts)
     )
@@ -43,3 +44,15 @@ def shared_prefixes(name: str, num_groups: int, num_each: int) -> list[str]:
     ]
     random.Random(name).shuffle(prompts)
     return prompts
+
+
+def people_and_towns(text: str) -> set[str]:
+    """Those of `facts` that a text names in full."""
+    return {word for word in _MADE_UP.findall(text) if len(word) == _LENGTH}
+
+
+_LENGTH = 8
+
+
+def _made_up(draw: random.Random) -> str:
+    return "".join(draw.choices(_SYLLABLES, k=_LENGTH // 2)).capitalize()

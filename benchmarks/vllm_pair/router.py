@@ -41,5 +41,5 @@ def _command(servers: VllmServers, port: int) -> list[str]:
     named = [f"{url},role=prefill,lease={LEASE_S}" for url in servers.prefill]
     named.append(f"{servers.decode},role=decode,lease={LEASE_S}")
     command = [sys.executable, "-m", "cli", "router", "--model", "smollm2", "--port", str(port)]
-    command += ["--grpc-port", "0", "--worker-lease-s", "60"]  # a busy machine is no lost server
+    command += ["--grpc-port", "0"]
     return [*command, "--vllm", ",".join(named)]

@@ -6,15 +6,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 
+from benchmarks.vllm_pair.comparison import figures_of
 from benchmarks.vllm_pair.counters import PromptTokens
 from benchmarks.vllm_pair.late_door import LateDoor
-from benchmarks.vllm_pair.late_reads import LateAnswers
-from benchmarks.vllm_pair.prompts import question, shared_prefixes
+from benchmarks.vllm_pair.late_reads import Answer
+from benchmarks.vllm_pair.prompts import facts, people_and_towns, question, shared_prefixes
+from benchmarks.vllm_pair.verdicts import Verdict
 
-WITH_BLOCKS = {"kv_transfer_params": {"remote_engine_id": "a", "remote_block_ids": [[1]]}}
+WITH_BLOCKS = {
+    "prompt": [1, 2],
+    "kv_transfer_params": {"remote_engine_id": "a", "remote_block_ids": [[1]]},
+}
 
 
 @asynccontextmanager
@@ -40,18 +46,47 @@ async def test_only_requests_with_blocks_stand_in_line() -> None:
         late = asyncio.create_task(http.post(f"{door.url}/v1/completions", json=WITH_BLOCKS))
         assert (await http.post(f"{door.url}/v1/completions", json={})).text == "ok"
         assert (await http.get(f"{door.url}/health")).text == "ok"
-        while not door.num_held:
+        while not door.held:
             await asyncio.sleep(0)
         assert not late.done()
         late.cancel()
         door.hold_s = 0.0
         reply = await http.post(f"{door.url}/v1/completions", json=WITH_BLOCKS)
-        assert (reply.text, door.num_held) == ("ok", 1)
+        assert (reply.text, door.held) == ("ok", [[1, 2]])
 
 
-def test_a_request_that_failed_is_no_wrong_answer() -> None:
-    answers = LateAnswers(["a", "b", "c"], ["right", "wrong", "error: lost"], 3)
-    assert answers.wrong(["right"] * 3) == [("wrong", "right")] and answers.num_errors == 1
+async def test_every_third_with_blocks_goes_through_at_once() -> None:
+    async with echoing() as url, LateDoor(url).open() as door, httpx.AsyncClient() as http:
+        door.hold_s = 0.001
+        for _ in range(6):
+            await http.post(f"{door.url}/v1/completions", json=WITH_BLOCKS)
+        assert len(door.held) == 4
+
+
+def test_what_failed_and_what_has_no_text_of_its_own_is_not_scored() -> None:
+    answered = Verdict(Answer(0, facts("a"), "right", "a-0", is_late=True), "right")
+    differs = Verdict(Answer(1, facts("b"), "wrong", "a-1", is_late=True), "right")
+    failed = Verdict(Answer(2, facts("c"), "error: lost", "a-2"), "right")
+    torn = Verdict(Answer(3, facts("d"), "left", "a-3"), None)
+    figures = figures_of([answered, differs, failed, torn])
+    assert (figures["num_answers"], figures["num_scored"], figures["num_late"]) == (4, 2, 2)
+    assert (figures["num_wrong"], figures["num_errors"], figures["num_others_facts"]) == (1, 1, 0)
+
+
+def test_an_answer_with_another_prompts_people_is_found_even_where_it_is_not_scored() -> None:
+    own, others = facts("a", 1), facts("b", 1)
+    assert len(people_and_towns(own)) == 2 and not people_and_towns(own) & people_and_towns(others)
+    assert Verdict(Answer(0, own, others, "a-0"), None).has_others_facts
+    assert not Verdict(Answer(0, own, own, "a-0"), None).has_others_facts
+
+
+def test_what_is_told_of_an_answer_has_the_routers_lines_on_it(tmp_path: Path) -> None:
+    log = tmp_path / "router.log"
+    lines = ['{"request_id":"a-1-5c","event":"x"}', '{"request_id":"a-10-5c"}', "no JSON: a-1-5c"]
+    log.write_text("\n".join(lines))
+    told = Verdict(Answer(1, "secret", "text", "a-1"), "text").told(log)
+    assert told["router"] == [{"request_id": "a-1-5c", "event": "x"}]
+    assert (told["number"], told["text"], told["expected"]) == (1, "text", "text")
 
 
 def test_a_prompt_that_two_servers_compute_counts_twice() -> None:

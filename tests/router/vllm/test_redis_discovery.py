@@ -17,7 +17,7 @@ from router.store.redis_link import RedisLink
 from router.vllm import redis_discovery
 from router.vllm.redis_discovery import GRACE_S, RedisDiscovery
 from tests.redis_server import RedisServer
-from tests.router.store.stores import until
+from tests.router.front_fakes import until
 
 NAMES = StoreNames("tests", "a [model]*")
 KEY = "tests:fleet:a [model]*:vllm:"
@@ -39,7 +39,7 @@ class Looks:
     async def one_more(self) -> list[str]:
         """What is told after a look that began from now on."""
         wanted = self.num_looks + 2
-        await until(lambda: self.num_looks >= wanted)
+        await until(lambda: self.num_looks >= wanted, "a look began and ended")
         return self.told
 
     async def run(self, discovery: RedisDiscovery) -> None:
@@ -92,8 +92,8 @@ async def test_a_key_that_nobody_renews_is_gone_by_its_lease(redis: RedisServer)
     async with looking(redis) as looks:
         redis.do("SET", f"{KEY}d:1", "http://d:1", "PX", "50")
         write(redis, "e:1")
-        await until(lambda: "vllm-e:1" in looks.told)
-        await until(lambda: redis.do("EXISTS", f"{KEY}d:1") == b":0\r\n")
+        await until(lambda: "vllm-e:1" in looks.told, "a new server is told")
+        await until(lambda: redis.do("EXISTS", f"{KEY}d:1") == b":0\r\n", "a lease has passed")
         looks.now_s += GRACE_S
         assert await looks.one_more() == ["vllm-e:1"]
 
@@ -118,7 +118,7 @@ async def test_a_redis_that_is_away_or_comes_back_empty_takes_no_server_away(
         assert await looks.one_more() == ["vllm-d:1"]
         redis.start()
         write(redis, "e:1")
-        await until(lambda: len(looks.told) == 2)
+        await until(lambda: len(looks.told) == 2, "both are told")
         write(redis, "d:1")
         looks.now_s += GRACE_S / 2
         assert await looks.one_more() == ["vllm-d:1", "vllm-e:1"]
