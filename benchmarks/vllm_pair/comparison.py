@@ -98,11 +98,13 @@ class Contest:
         figures = figures_of(verdicts)
         goal = 0.0 if name == OURS else None
         label = f"{name}: wrong of {figures['num_scored']}, {figures['num_late']} late"
-        compared.rows += [
-            Row(label, figures["num_wrong"], "answers", goal=goal),
-            Row(f"{name}: another's facts", figures["num_others_facts"], "answers", goal=goal),
-            Row(f"{name}: errors", figures["num_errors"], "requests", goal=goal),
-        ]
+        compared.rows.extend(
+            [
+                Row(label, figures["num_wrong"], "answers", goal=goal),
+                Row(f"{name}: another's facts", figures["num_others_facts"], "answers", goal=goal),
+                Row(f"{name}: errors", figures["num_errors"], "requests", goal=goal),
+            ]
+        )
         wrong = [each for each in told if each["is_wrong"] or each["has_others_facts"]]
         compared.details[name] = {**figures, **counted, "wrong": wrong if name == OURS else []}
 
