@@ -12,7 +12,8 @@ class Discovery(Protocol):
     """The servers that there are. One reader."""
 
     def servers(self) -> AsyncGenerator[tuple[VllmAddress, ...], None]:
-        """All of them, at once and whenever that has changed: who is in no later list has gone.
+        """All of them, at once and whenever that has changed: who is in no later list
+        gets nothing new, and goes with its last request.
         Ends where nothing can change. Raises nothing: one that is away keeps its last list."""
         ...
 

@@ -3,8 +3,8 @@
     SET NAMESPACE:fleet:MODEL:vllm:HOST:PORT "http://HOST:PORT,role=prefill,lease=30" EX 15
 
 found at a look -> there --not found for GRACE_S--> gone --found again--> there
-what cannot be read, or is there twice -> left out, said once
-Redis away, slow, or with more than can be: the last list holds, said once
+what cannot be read, or is at a known one's place, or is one too many -> left out, said once
+Redis away, slow, wiped, or with more than can be: the last list holds, said once
 
 A look reads no more than the first bytes of any value, a bounded number of keys at a time, over a
 connection of its own: what is written there delays nobody who asks the router for anything.
@@ -27,6 +27,10 @@ from router.vllm.server_address import MAX_SERVERS, VllmAddress, vllm_addresses
 LOOK_INTERVAL_S = 2.0
 LOOK_TIMEOUT_S = 5.0
 """For a whole look, with a new connection where it needs one."""
+PAGE_S = 0.00065
+"""Of Redis's own time for PAGE_KEYS other keys, measured: 0.65 s for a million."""
+PAUSE_LOOKS = 20
+"""Between two looks, in times of such a look: they take Redis a twentieth of its time."""
 GRACE_S = 10.0
 """A server that is not found for so long is gone: a Redis that was wiped is filled again by then,
 where servers are written every 5 s."""
@@ -60,6 +64,8 @@ class RedisDiscovery:
         self._pattern = f"{_escaped(names.of_fleet('vllm'))}:*"
         self._world = world
         self._is_connected = False
+        self._num_pages = 0
+        """Of the last look."""
         self._seen_s: dict[VllmAddress, float] = {}
         """When each was last found, or not looked for in vain: a look that fails says nothing."""
         self._fault: str | None = None
@@ -77,21 +83,24 @@ class RedisDiscovery:
                 if now != told:
                     told = now
                     yield now
-                await self._world.sleep(LOOK_INTERVAL_S)
+                await self._world.sleep(self._pause_s)
         finally:
             self._link.close()
 
+    @property
+    def _pause_s(self) -> float:
+        return max(LOOK_INTERVAL_S, PAUSE_LOOKS * PAGE_S * self._num_pages)
+
     async def _look(self) -> None:
+        self._num_pages = 0
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 found = await self._found()
         except (LinkLost, TimeoutError) as cause:
             self._is_connected = False
             self._link.close()
-            self._note_fault(str(cause) or f"no answer for {LOOK_TIMEOUT_S:g} s")
-            self._seen_s = dict.fromkeys(self._seen_s, self._world.clock())
+            self._hold(str(cause) or f"no answer for {LOOK_TIMEOUT_S:g} s")
         else:
-            self._fault = None
             self._take(found)
 
     async def _found(self) -> set[bytes]:
@@ -102,6 +111,7 @@ class RedisDiscovery:
         words: set[bytes] = set()
         num_keys, cursor = 0, b"0"
         for _ in range(MAX_PAGES):
+            self._num_pages += 1
             cursor, page, num_here = await self._page(cursor)
             words.update(page)
             num_keys += num_here
@@ -121,23 +131,34 @@ class RedisDiscovery:
         return next_cursor, words, num_keys
 
     def _take(self, found: Iterable[bytes]) -> None:
-        now_s, places = self._world.clock(), self._by_place(found)
-        kept = {
-            address: seen_s
-            for address, seen_s in self._seen_s.items()
-            if now_s - seen_s < GRACE_S and address.host_port not in places
+        listed = dict.fromkeys(filter(None, map(self._read, sorted(found))))
+        if not listed and self._seen_s:
+            self._hold("no server is written there any more")
+            return
+        self._fault = None
+        now_s, grace_s = self._world.clock(), max(GRACE_S, 2 * self._pause_s)
+        places = {address.host_port for address in listed}
+        self._seen_s = {
+            known: now_s if known in listed else seen_s
+            for known, seen_s in self._seen_s.items()
+            if known in listed or (now_s - seen_s < grace_s and known.host_port not in places)
         }
-        self._seen_s = dict.fromkeys(places.values(), now_s) | kept
+        self._add_new(listed, now_s)
 
-    def _by_place(self, found: Iterable[bytes]) -> dict[str, VllmAddress]:
-        """One server for each host and port, whatever else is written."""
-        places: dict[str, VllmAddress] = {}
-        for address in filter(None, map(self._read, sorted(found))):
-            if len(places) < MAX_SERVERS and address != places.setdefault(
-                address.host_port, address
-            ):
-                self._say("a vLLM server is written twice; one is left out", address.url)
-        return places
+    def _add_new(self, listed: Iterable[VllmAddress], now_s: float) -> None:
+        """Whoever is known keeps its place, whatever else is written."""
+        places = {known.host_port: known for known in self._seen_s}
+        for address in [item for item in listed if item not in self._seen_s]:
+            known = places.get(address.host_port)
+            if known is not None:
+                what = f"known: {known.words}; left out: {address.words}"
+                self._say("a vLLM server is written twice; the one that is known stays", what)
+            elif len(places) >= MAX_SERVERS:
+                what = f"{MAX_SERVERS} at most"
+                self._say("more vLLM servers are written than can be; new ones are left out", what)
+            else:
+                places[address.host_port] = address
+                self._seen_s[address] = now_s
 
     def _read(self, words: bytes) -> VllmAddress | None:
         try:
@@ -155,7 +176,9 @@ class RedisDiscovery:
             self._said.add(what)
             _log.warning(event, what=what)
 
-    def _note_fault(self, fault: str) -> None:
+    def _hold(self, fault: str) -> None:
+        """A look that fails says nothing of those that are known."""
+        self._seen_s = dict.fromkeys(self._seen_s, self._world.clock())
         if fault != self._fault:
             self._fault = fault
             _log.warning("vLLM servers cannot be looked up; those known stay", reason=fault)

@@ -41,6 +41,8 @@ class VllmServer:
         """To prompts that it was asked to compute."""
         self.num_words = 0
         """Pieces of answers that it has sent: by them one that is too busy for a look is alive."""
+        self.is_unlisted = False
+        """Nothing new is asked of it, and it goes with the last request that it has."""
         self.lost = asyncio.Event()
         """Set when nobody answers there any more: who waits for an answer waits in vain. Another
         one takes its place when somebody answers again."""
@@ -62,6 +64,11 @@ class VllmServer:
         hexadecimal digits, and at a server that reads from others what this router has drawn: what
         it reads too late for one router is found by no other, and not by one that starts again."""
         return cache_root.hex() + self.salt_end
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody would lose anything by its going."""
+        return self.num_asked == 0 or self.lost.is_set() or self.member is None
 
     def note_lost(self) -> None:
         """Nobody answers there, or another process does."""

@@ -53,6 +53,11 @@ class VllmAddress:
         return f"{_written(parts.hostname or '')}:{parts.port}"
 
     @property
+    def words(self) -> str:
+        """As `vllm_addresses` reads them."""
+        return f"{self.url},role={self.role},lease={self.lease_s:g}"
+
+    @property
     def worker_id(self) -> str:
         """By which the fleet knows it."""
         return f"vllm-{self.host_port}"

@@ -91,20 +91,22 @@ class ServerWatch:
             await self._join(numbers, incarnation)
             await self._beat(numbers)
         if server.member is not None:
-            self._on_health(server.member.key, True)
+            self._on_health(server.member.key, not server.is_unlisted)
 
     async def _beat(self, numbers: ServerNumbers) -> bool:
         """False when the process is not a member."""
         assert self._server.member is not None
         self._note_late_reads(numbers)
         self._load, self._num_words = self._server.note(numbers), self._server.num_words
-        return await self._store.beat(self._server.member.key, self._load, draining=False)
+        key, is_leaving = self._server.member.key, self._server.is_unlisted
+        return await self._store.beat(key, self._load, draining=is_leaving)
 
     async def _beat_by_words(self) -> None:
         """Where it has sent some since the last look."""
         before, self._num_words = self._num_words, self._server.num_words
         if self._server.member is not None and self._num_words > before:
-            await self._store.beat(self._server.member.key, self._load, draining=False)
+            key, is_leaving = self._server.member.key, self._server.is_unlisted
+            await self._store.beat(key, self._load, draining=is_leaving)
 
     async def _join(self, numbers: ServerNumbers, incarnation: str) -> None:
         member = await introduced(self._server, numbers, self._model, incarnation)

@@ -1,7 +1,8 @@
 """All vLLM servers of a router: found, looked at, and linked once they have joined its fleet.
 
 discovery --new--> a wire and a watch --joined--> a link (decode servers)
-        '--gone--> watch ended, member removed, wire closed
+        '--not listed: nothing new--> its requests have ended, or nobody answers there:
+            watch ended, member removed, wire closed
 """
 
 from __future__ import annotations
@@ -112,11 +113,41 @@ class VllmFleet:
     async def _follow(self, store: MembershipStore) -> None:
         async with aclosing(self._discovery.servers()) as lists:
             async for addresses in lists:
+                places = {address.host_port for address in addresses}
                 for address in self._watches.keys() - set(addresses):
-                    await self._drop(address, store)
+                    await self._unlist(address, store, is_replaced=address.host_port in places)
                 for address in addresses:
-                    if address not in self._watches:
-                        self._watch(address, store)
+                    self._list(address, store)
+
+    def _list(self, address: VllmAddress, store: MembershipStore) -> None:
+        if address in self._watches:
+            self._watches[address][0].is_unlisted = False
+        else:
+            self._watch(address, store)
+
+    async def _unlist(
+        self, address: VllmAddress, store: MembershipStore, *, is_replaced: bool
+    ) -> None:
+        """`is_replaced`: another one is listed at its place, which has one only."""
+        server, _ = self._watches[address]
+        if is_replaced or server.is_over:
+            await self._drop(address, store)
+        elif not server.is_unlisted:
+            server.is_unlisted = True
+            if server.member is not None:
+                self._note_health(server.member.key, False)
+            work = self._dropped_when_over(address, server, store)
+            self._background.once(f"sees {server.name} off", work)
+
+    async def _dropped_when_over(
+        self, address: VllmAddress, server: VllmServer, store: MembershipStore
+    ) -> None:
+        """Unless it is listed again, or has gone, before."""
+        while server.is_unlisted and any(server is known for known, _ in self._watches.values()):
+            if server.is_over:
+                await self._drop(address, store)
+            else:
+                await self._world.sleep(self._interval_s)
 
     def _watch(self, address: VllmAddress, store: MembershipStore) -> None:
         server = VllmServer(address, self._open_wire(address))

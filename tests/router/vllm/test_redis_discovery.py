@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.process.background import cancel
 from cluster.world import World
@@ -15,7 +16,8 @@ from router.store.address import read_address
 from router.store.names import StoreNames
 from router.store.redis_link import RedisLink
 from router.vllm import redis_discovery
-from router.vllm.redis_discovery import GRACE_S, RedisDiscovery
+from router.vllm.redis_discovery import GRACE_S, LOOK_INTERVAL_S, RedisDiscovery
+from router.vllm.server_address import MAX_SERVERS
 from tests.redis_server import RedisServer
 from tests.router.front_fakes import until
 
@@ -31,9 +33,12 @@ class Looks:
         self.now_s = 100.0
         self.num_looks = 0
         self.told: list[str] = []
+        self.words: list[str] = []
+        self.pause_s = 0.0
 
     async def sleep(self, delay_s: float) -> None:
         self.num_looks += 1
+        self.pause_s = delay_s
         await asyncio.sleep(0.001)
 
     async def one_more(self) -> list[str]:
@@ -45,6 +50,7 @@ class Looks:
     async def run(self, discovery: RedisDiscovery) -> None:
         async for addresses in discovery.servers():
             self.told = [address.worker_id for address in addresses]
+            self.words = [address.words for address in addresses]
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +82,17 @@ def write(redis: RedisServer, place: str, words: str = "") -> None:
 
 
 async def test_a_server_joins_goes_after_its_grace_and_comes_back(redis: RedisServer) -> None:
+    write(redis, "e:1")
     async with looking(redis) as looks:
         write(redis, "d:1")
-        assert await looks.one_more() == ["vllm-d:1"]
+        assert await looks.one_more() == ["vllm-d:1", "vllm-e:1"]
         redis.do("DEL", f"{KEY}d:1")
         looks.now_s += GRACE_S / 2
-        assert await looks.one_more() == ["vllm-d:1"]
+        assert await looks.one_more() == ["vllm-d:1", "vllm-e:1"]
         looks.now_s += GRACE_S / 2
-        assert await looks.one_more() == []
+        assert await looks.one_more() == ["vllm-e:1"]
         write(redis, "d:1")
-        assert await looks.one_more() == ["vllm-d:1"]
+        assert await looks.one_more() == ["vllm-d:1", "vllm-e:1"]
 
 
 async def test_a_key_that_nobody_renews_is_gone_by_its_lease(redis: RedisServer) -> None:
@@ -152,6 +159,72 @@ async def test_of_one_place_that_is_written_twice_one_counts(redis: RedisServer)
     write(redis, "again", "http://d:1,role=decode")
     async with looking(redis) as looks:
         assert await looks.one_more() == ["vllm-d:1"]
+
+
+async def test_a_redis_that_was_wiped_takes_no_server_away_and_is_said(redis: RedisServer) -> None:
+    write(redis, "d:1")
+    async with looking(redis) as looks:
+        assert await looks.one_more() == ["vllm-d:1"]
+        with capture_logs() as lines:
+            redis.do("FLUSHALL")
+            for _ in range(2):
+                looks.now_s += 2 * GRACE_S
+                assert await looks.one_more() == ["vllm-d:1"]
+        assert [line["reason"] for line in lines] == ["no server is written there any more"]
+        write(redis, "e:1")
+        assert await looks.one_more() == ["vllm-d:1", "vllm-e:1"]
+        looks.now_s += GRACE_S
+        assert await looks.one_more() == ["vllm-e:1"]
+
+
+async def test_of_two_at_one_place_the_known_one_stays_and_both_are_said(
+    redis: RedisServer,
+) -> None:
+    write(redis, "d:1", "http://d:1,role=prefill")
+    async with looking(redis) as looks:
+        await looks.one_more()
+        with capture_logs() as lines:
+            write(redis, "again", "http://d:1,lease=9")
+            await looks.one_more()
+        assert looks.words == ["http://d:1,role=prefill,lease=30"]
+        said = "known: http://d:1,role=prefill,lease=30; left out: http://d:1,role=both,lease=9"
+        assert [line["what"] for line in lines] == [said]
+
+
+async def test_one_too_many_is_left_out_and_pushes_no_known_one_out(redis: RedisServer) -> None:
+    write(redis, "z:1")
+    async with looking(redis) as looks:
+        assert await looks.one_more() == ["vllm-z:1"]
+        with capture_logs() as lines:
+            fill(redis, KEY, MAX_SERVERS)
+            told = await looks.one_more()
+        assert len(told) == MAX_SERVERS and "vllm-z:1" in told
+        assert [line["what"] for line in lines] == [f"{MAX_SERVERS} at most"]
+
+
+async def test_those_that_may_come_back_count_as_well(redis: RedisServer) -> None:
+    fill(redis, KEY, MAX_SERVERS)
+    async with looking(redis) as looks:
+        assert len(await looks.one_more()) == MAX_SERVERS
+        redis.do("FLUSHALL")
+        write(redis, "z:1")
+        told = await looks.one_more()
+        assert len(told) == MAX_SERVERS and "vllm-z:1" not in told
+        looks.now_s += GRACE_S
+        assert await looks.one_more() == ["vllm-z:1"]
+
+
+async def test_looks_through_many_other_keys_come_less_often(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with looking(redis) as looks:
+        write(redis, "d:1")
+        await looks.one_more()
+        assert looks.pause_s == LOOK_INTERVAL_S
+        monkeypatch.setattr(redis_discovery, "PAGE_KEYS", 10)
+        fill(redis, "others:", 3_000)
+        assert await looks.one_more() == ["vllm-d:1"]
+        assert 2 * LOOK_INTERVAL_S > looks.pause_s > 1.5 * LOOK_INTERVAL_S
 
 
 async def test_more_servers_than_can_be_take_none_of_those_that_are_known_away(

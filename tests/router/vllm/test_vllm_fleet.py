@@ -222,6 +222,39 @@ async def test_a_server_that_is_listed_no_more_leaves() -> None:
 
 
 @virtually
+async def test_a_server_that_is_listed_no_more_ends_its_requests_and_gets_no_new_ones() -> None:
+    async with watched() as seen:
+        link, server = seen.link_to("vllm-d:1"), seen.server_of("vllm-d:1")
+        await asyncio.sleep(1.0)
+        server.num_asked += 1
+        seen.lists.tell(BOTH[:1])
+        await asyncio.sleep(5.0)
+        assert not link.is_open and not server.lost.is_set()
+        assert [s.member.worker_id for s in seen.store.members() if s.draining] == ["vllm-d:1"]
+        seen.lists.tell(BOTH)
+        await asyncio.sleep(1.5)
+        assert link.is_open and not any(state.draining for state in seen.store.members())
+        seen.lists.tell(BOTH[:1])
+        await asyncio.sleep(1.5)
+        assert not seen.servers["vllm-d:1"].is_closed
+        server.num_asked -= 1
+        await asyncio.sleep(1.5)
+        assert set(seen.members()) == {"vllm-p:1"} and seen.servers["vllm-d:1"].is_closed
+        await link.close("was closed by the test")
+
+
+@virtually
+async def test_a_server_that_is_neither_listed_nor_there_waits_for_no_request() -> None:
+    async with watched() as seen:
+        seen.server_of("vllm-d:1").num_asked += 1
+        seen.lists.tell(BOTH[:1])
+        await asyncio.sleep(1.0)
+        seen.servers["vllm-d:1"].manners.is_there = False
+        await asyncio.sleep(4.0)
+        assert set(seen.members()) == {"vllm-p:1"} and seen.servers["vllm-d:1"].is_closed
+
+
+@virtually
 async def test_late_reads_are_counted_whoever_made_them() -> None:
     async with watched() as seen:
         await asyncio.sleep(2.0)
