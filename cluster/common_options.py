@@ -124,6 +124,12 @@ class VllmOptions:
     vllm_key_file: str | None = option(
         None, "file with the API key of these servers; default: they ask for none"
     )
+    vllm_allow: str = option(
+        "private",
+        "hosts of servers that write themselves into a Redis: networks such as 10.1.0.0/16, names "
+        "such as gpu.example.com (with all under it), and private: private and loopback "
+        "addresses, names without a dot, and names under .svc and .local",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

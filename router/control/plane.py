@@ -48,6 +48,7 @@ from router.telemetry.decisions import DecisionLog
 from router.telemetry.member_metrics import MemberStanding
 from router.telemetry.metrics import RouterMetrics
 from router.telemetry.pressure_metrics import PressureMetrics
+from router.vllm.allowed_hosts import AllowedHosts
 from router.vllm.discoveries import discovery_of
 from router.vllm.introduction import FrontedModel
 from router.vllm.vllm_fleet import VllmFleet
@@ -163,7 +164,7 @@ class FleetPlane:
 
         names = StoreNames(options.store.store_namespace, fronted.name)
         return VllmFleet(
-            discovery_of(named, names, self._world),
+            discovery_of(named, names, self._world, AllowedHosts(options.vllm_servers.vllm_allow)),
             wires_with_key_of(options.vllm_servers.vllm_key_file),
             fronted,
             self._world,

@@ -44,8 +44,11 @@ class EngineEventSource:
     """By now."""
 
     @classmethod
-    def told(cls, body: bytes, host: str, *, block_size_tokens: int) -> EngineEventSource | None:
-        """From vLLM's answer to `GET /kv_event_sources`, `host` being where that was asked.
+    def told(
+        cls, body: bytes, host: str, *, block_size_tokens: int, only_there: bool = False
+    ) -> EngineEventSource | None:
+        """From vLLM's answer to `GET /kv_event_sources`, `host` being where that was asked;
+        `only_there`: it names no other one, whatever it says.
 
         None where it publishes nothing that can be reached from elsewhere, or has several ranks,
         each with a cache of its own. Raises ValueError for an answer that is none.
@@ -54,24 +57,24 @@ class EngineEventSource:
         if len(told) != 1 or not told[0].enable_kv_cache_events or told[0].publisher != "zmq":
             return None
         source = told[0]
-        pub = _reached(source.endpoint, host)
+        pub = _reached(source.endpoint, host, only_there)
         if pub is None or len(source.topic) > MAX_TOPIC_CHARS:
             return None
         return cls(
             pub=pub,
-            replay=_reached(source.replay_endpoint, host) or "",
+            replay=_reached(source.replay_endpoint, host, only_there) or "",
             topic=source.topic,
             block_size_tokens=block_size_tokens,
         )
 
 
-def _reached(endpoint: str | None, host: str) -> str | None:
+def _reached(endpoint: str | None, host: str, only_there: bool) -> str | None:
     """An address to connect to, of one that was bound; None where there is no way from here."""
     if endpoint is None or not endpoint.startswith("tcp://"):
         return None
     bound, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         return None
-    if bound in ("*", "0.0.0.0", "[::]", "::"):
+    if only_there or bound in ("*", "0.0.0.0", "[::]", "::"):
         bound = f"[{host}]" if ":" in host else host
     return f"tcp://{bound}:{port}"

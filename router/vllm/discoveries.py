@@ -5,6 +5,7 @@ from __future__ import annotations
 from cluster.world import World
 from router.store.address import read_address
 from router.store.names import StoreNames
+from router.vllm.allowed_hosts import AllowedHosts
 from router.vllm.discovery import Discovery, StaticDiscovery
 from router.vllm.redis_discovery import RedisDiscovery
 from router.vllm.server_address import vllm_addresses
@@ -12,11 +13,12 @@ from router.vllm.server_address import vllm_addresses
 _REDIS = ("redis://", "rediss://")
 
 
-def discovery_of(named: str, names: StoreNames, world: World) -> Discovery:
-    """`names`: under which servers of this fleet write themselves. Raises ConfigError."""
+def discovery_of(named: str, names: StoreNames, world: World, allowed: AllowedHosts) -> Discovery:
+    """`names`: under which servers of this fleet write themselves; `allowed`: where these may be.
+    Raises ConfigError."""
     if named.startswith(_REDIS):
         from router.store.redis_link import RedisLink  # a tenth of a second, of use only here
 
         link = RedisLink(read_address(named, option="vllm"))
-        return RedisDiscovery(link, names, world)
+        return RedisDiscovery(link, names, world, allowed)
     return StaticDiscovery(vllm_addresses(named))

@@ -20,7 +20,9 @@ async def told_events(server: VllmServer, pairing: Pairing) -> EngineEventSource
     try:
         answer = await server.wire.get("/kv_event_sources", timeout_s=ASK_TIMEOUT_S)
         body = check(answer, server.name).body
-        told = EngineEventSource.told(body, host, block_size_tokens=size)
+        told = EngineEventSource.told(
+            body, host, block_size_tokens=size, only_there=server.address.is_found
+        )
     except (SplitserveError, ValueError):
         return None
     return None if told is None else replace(told, salt_end=lambda: server.salt_end)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
 
 from cluster.errors import ConfigError
 from cluster.logs import get_logger
@@ -22,6 +23,7 @@ from cluster.world import World
 from router.store.errors import LinkLost
 from router.store.link import StoreLink, StoreRefusal
 from router.store.names import StoreNames
+from router.vllm.allowed_hosts import AllowedHosts
 from router.vllm.server_address import MAX_SERVERS, VllmAddress, vllm_addresses
 
 LOOK_INTERVAL_S = 2.0
@@ -58,8 +60,11 @@ _log = get_logger("vllm")
 class RedisDiscovery:
     """See Discovery."""
 
-    def __init__(self, link: StoreLink, names: StoreNames, world: World) -> None:
-        """`link`: used by nobody else. `names`: of the fleet."""
+    def __init__(
+        self, link: StoreLink, names: StoreNames, world: World, allowed: AllowedHosts
+    ) -> None:
+        """`link`: used by nobody else. `names`: of the fleet. `allowed`: others are left out."""
+        self._allowed = allowed
         self._link = link
         self._pattern = f"{_escaped(names.of_fleet('vllm'))}:*"
         self._world = world
@@ -92,7 +97,7 @@ class RedisDiscovery:
         return max(LOOK_INTERVAL_S, PAUSE_LOOKS * PAGE_S * self._num_pages)
 
     async def _look(self) -> None:
-        self._num_pages = 0
+        self._num_pages, began_s = 0, self._world.clock()
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 found = await self._found()
@@ -101,7 +106,7 @@ class RedisDiscovery:
             self._link.close()
             self._hold(str(cause) or f"no answer for {LOOK_TIMEOUT_S:g} s")
         else:
-            self._take(found)
+            self._take(found, began_s)
 
     async def _found(self) -> set[bytes]:
         """The words of all that is written there. Raises LinkLost."""
@@ -130,13 +135,14 @@ class RedisDiscovery:
         next_cursor, words, num_keys = reply
         return next_cursor, words, num_keys
 
-    def _take(self, found: Iterable[bytes]) -> None:
+    def _take(self, found: Iterable[bytes], now_s: float) -> None:
+        """`now_s`: when the look began, which may have passed a key before it went."""
         listed = dict.fromkeys(filter(None, map(self._read, sorted(found))))
         if not listed and self._seen_s:
             self._hold("no server is written there any more")
             return
         self._fault = None
-        now_s, grace_s = self._world.clock(), max(GRACE_S, 2 * self._pause_s)
+        grace_s = max(GRACE_S, 2 * self._pause_s)
         places = {address.host_port for address in listed}
         self._seen_s = {
             known: now_s if known in listed else seen_s
@@ -165,11 +171,13 @@ class RedisDiscovery:
             if len(words) > MAX_WORDS_BYTES:
                 raise ConfigError(f"longer than {MAX_WORDS_BYTES} bytes", param="vllm")
             (address,) = vllm_addresses(words.decode())
+            if not self._allowed.has(address.host):
+                raise ConfigError("--vllm-allow has no such host", param="vllm_allow")
         except (ConfigError, ValueError) as cause:
             shown = plain(f"{words[:80]!r}: {cause}")
             self._say("what is written of a vLLM server cannot be read; it is left out", shown)
             return None
-        return address
+        return replace(address, is_found=True)
 
     def _say(self, event: str, what: str) -> None:
         if len(self._said) < MAX_SAID and what not in self._said:

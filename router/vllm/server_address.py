@@ -46,6 +46,14 @@ class VllmAddress:
     """For how long it keeps what it computed for a reader that has not come: its own
     `kv_lease_duration`, which no endpoint tells."""
 
+    is_found: bool = False
+    """It wrote itself somewhere; nobody named it."""
+
+    @property
+    def host(self) -> str:
+        """A name, or an address without brackets."""
+        return urlsplit(self.url).hostname or ""
+
     @property
     def host_port(self) -> str:
         """As members' addresses are written."""

@@ -70,3 +70,10 @@ def test_an_engine_without_events_or_with_several_caches_has_none() -> None:
 def test_an_answer_that_is_none_is_an_error(body: bytes) -> None:
     with pytest.raises(ValueError):
         EngineEventSource.told(body, "h", block_size_tokens=16)
+
+
+def test_a_server_that_nobody_named_names_no_other_host() -> None:
+    said = {"endpoint": "tcp://169.254.169.254:80", "replay_endpoint": "tcp://10.0.0.5:6379"}
+    body = msgspec.json.encode({"0": {**TOLD, **said}})
+    source = EngineEventSource.told(body, "d", block_size_tokens=128, only_there=True)
+    assert source is not None and (source.pub, source.replay) == ("tcp://d:80", "tcp://d:6379")
