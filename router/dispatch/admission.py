@@ -59,6 +59,8 @@ class Admission:
         self._pace = Pace(clock)
         self._line = Line(NUM_LEVELS, shares)
         self._is_looking = False
+        self._kept: InLine | None = None
+        """Whom a worker is kept for, while it waits."""
         self.preemption = Preemption()
         """Of those who have places."""
         self.pricings = Pricings(clock)
@@ -113,9 +115,23 @@ class Admission:
     def _look(self) -> None:
         self.pricings.renew()
         while (waiter := self._first()) is not None:
-            if not self._is_served(waiter, self._room_made_for):
+            if self._is_served(waiter, self._room_made_for):
+                continue
+            if not self._lacks_room_for(waiter.asked.need):
+                return
+            if not self._is_kept_one_served(waiter):
                 self._let_pass(waiter)
                 return
+
+    def _is_kept_one_served(self, first: InLine) -> bool:
+        """Whoever is first now: a worker is kept from all but one, who is asked at each look."""
+        self._room.keep_for(first.asked)
+        if self._room.kept_for is first.asked:
+            self._kept = first
+        kept = self._kept
+        if kept is None or kept is first or kept.place.done():
+            return False
+        return self._is_served(kept, self._room_for)
 
     def _is_served(self, waiter: InLine, room_for: Callable[[Asked], HeldRoom | None]) -> bool:
         """True also for one that failed."""
@@ -129,9 +145,6 @@ class Admission:
     def _let_pass(self, first: InLine) -> None:
         """It needs more than there is, and less is there: who needs less has it, if that does not
         delay the first."""
-        if not self._lacks_room_for(first.asked.need):
-            return
-        self._room.keep_for(first.asked)
         too_large = [first.asked.need]
         for waiter in self._line.in_order(MAX_BEHIND):
             assert isinstance(waiter, InLine)
@@ -162,7 +175,12 @@ class Admission:
     def _remove(self, waiter: InLine) -> None:
         """Out of the line, out of turn; idempotent."""
         self._line.remove(waiter)
+        self._let_go(waiter)
+
+    def _let_go(self, waiter: InLine) -> None:
         self._room.let_go(waiter.asked)
+        if self._kept is waiter:
+            self._kept = None
 
     def _serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
         """False where there is no room for it now."""
@@ -170,7 +188,7 @@ class Admission:
             self._next_look.within(self._room.free_in_s)
             return False
         lease = self._lease(waiter.asked, hold, lambda: self._line.serve(waiter))
-        self._room.let_go(waiter.asked)
+        self._let_go(waiter)
         self._pace.granted(self._num_running)
         waiter.place.set_result(lease)
         return True

@@ -35,6 +35,11 @@ class Room(Protocol):
     free_in_s: float | None
     """After a no: when there may be room, if nothing is heard before."""
 
+    @property
+    def kept_for(self) -> Asked | None:
+        """Whom a worker is kept for."""
+        ...
+
     def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:
         """A part of it; None: not now. `line_ms`: how long the line is."""
         ...
@@ -61,6 +66,7 @@ class Unreserved:
 
     lacks = Lack.PLACES
     free_in_s: float | None = None
+    kept_for: Asked | None = None
 
     def take(self, asked: Asked, line_ms: float) -> HeldRoom:
         """Holds nothing, wherever it moves."""
@@ -96,6 +102,11 @@ class FleetRoom:
         self.lacks = Lack.PLACES
         self.free_in_s: float | None = None
         fleet.changes.watch(self._look_up)
+
+    @property
+    def kept_for(self) -> Asked | None:
+        """See Room."""
+        return None if self._kept is None else self._kept.asked
 
     def take(self, asked: Asked, line_ms: float) -> HeldRoom | None:
         """See Room. Where all rest, they are judged as if none did; where no decode worker is there

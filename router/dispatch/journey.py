@@ -15,19 +15,14 @@ from dataclasses import dataclass, replace
 from cluster.errors import SplitserveError
 from cluster.identity import WorkerKey
 from router.dispatch.admission_lease import AdmissionLease
+from router.dispatch.asked import PROMOTED_AFTER_S
 from router.dispatch.attempts import Attempts, MovedOn
 from router.dispatch.evacuation import Evacuation
 from router.dispatch.preemption import GaveWay, Preemption
 from router.dispatch.request_clock import RequestClock
 from router.dispatch.running_choices import RunningChoices
 from router.dispatch.running_request import RunningRequest
-from router.dispatch.stream import (
-    ChoiceTokens,
-    FirstPart,
-    PromptCost,
-    PromptTokens,
-    RoutedRequest,
-)
+from router.dispatch.stream import ChoiceTokens, FirstPart, PromptCost, PromptTokens, RoutedRequest
 from router.dispatch.time_limits import NothingCame
 from router.fairness.shares import Bill
 from router.fleet.member import FleetMember
@@ -223,7 +218,8 @@ class Journey:
     def may_give_way(self) -> bool:
         """See Preemptible."""
         is_there = self._run is not None and self._place.is_held
-        return is_there and self.has_nothing and self.attempts.may_give_way
+        may = is_there and self.has_nothing and self.attempts.may_give_way
+        return may and self._limits.clock() - self._limits.arrived_s < PROMOTED_AFTER_S
 
     def give_way(self, to: Priority) -> None:
         """See Preemptible."""

@@ -90,6 +90,8 @@ class Preemption:
         in_vain = frozenset() if is_full else room.in_vain(asked.need)
         for waiting in reversed(self._waiting[asked.priority.level + 1 :]):
             for request in islice(reversed(waiting.values()), MAX_LOOKED_AT):
+                if not request.may_give_way():  # it may have become old since it was added
+                    continue
                 hold = request.hold
                 if is_full or (hold not in in_vain and hold.makes_room_for(asked.need)):
                     return request

@@ -66,10 +66,12 @@ class Workers:
         need: Need,
         cached_tokens: int = 0,
         priority: Priority = Priority.STANDARD,
+        *,
+        within_s: float = 1000.0,
     ) -> None:
         asked = Asked(
             came_s=self.clock(),
-            deadline=Deadline.after(1000.0, self.clock),
+            deadline=Deadline.after(within_s, self.clock),
             need=need,
             prospect=Cached(cached_tokens),
             priority=priority,

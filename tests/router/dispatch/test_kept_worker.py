@@ -96,3 +96,24 @@ async def test_a_sooner_look_is_not_lost_behind_a_later_one() -> None:
         next_look.within(seconds)
     await until(lambda: bool(looks))
     assert len(looks) == 1
+
+
+@pytest.mark.parametrize("num_before", [1, 3, 40])
+@pytest.mark.parametrize("above", [Priority.INTERACTIVE, Priority.STANDARD])
+async def test_whom_a_worker_is_kept_for_has_it_also_when_others_have_come_before_it(
+    num_before: int, above: Priority
+) -> None:
+    """A higher class, or the same one with a sooner deadline."""
+    its_class = Priority.BATCH if above is Priority.INTERACTIVE else above
+    async with workers(1) as fleet:
+        for number in range(NUM_SEATS):
+            await fleet.ask(f"early-{number}", one(100), priority=Priority.STANDARD)
+        await fleet.ask("large", Need(NUM_SEATS, 10, 3000), priority=its_class)
+        fleet.clock.advance(PROMOTED_AFTER_S + 1)
+        for number in range(num_before):
+            await fleet.ask(f"crowd-{number}", one(1000), priority=above, within_s=500.0)
+        for number in range(NUM_SEATS):
+            fleet.end(f"early-{number}")
+        assert "large" in await fleet.served()
+        fleet.end("large")
+        assert "crowd-0" in await fleet.served()

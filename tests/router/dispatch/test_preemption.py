@@ -12,7 +12,7 @@ from cluster.generation import EngineLoad, Usage
 from router.control.plane import FleetPlane
 from router.dispatch.admission import Admission
 from router.dispatch.admission_lease import AdmissionLease
-from router.dispatch.asked import Asked
+from router.dispatch.asked import PROMOTED_AFTER_S, Asked
 from router.dispatch.fleet_room import Lack
 from router.dispatch.stream import ChoiceTokens, Completed, RoutedRequest
 from router.fairness.shares import ANSWER_WEIGHT
@@ -23,6 +23,7 @@ from tests.router.dispatch_bench import collect, is_idle, request, router
 from tests.router.fake_decode_worker import FakeDecodeWorker, ended_frame, tokens_frame, until
 from tests.router.simulated_fleet import SimulatedFleet, simulated_fleet
 from tests.virtual_loop import run_virtually
+from tests.virtual_time import settle
 
 
 def asked_by(priority: Priority) -> Asked:
@@ -226,6 +227,24 @@ async def test_who_has_given_way_once_or_has_a_token_keeps_its_place() -> None:
         await until(lambda: is_idle(plane))
 
 
+async def test_who_came_so_long_ago_that_it_is_promoted_keeps_its_place() -> None:
+    worker = FakeDecodeWorker()
+    async with router(worker, max_running_requests=1) as plane:
+        old = classed("old", Priority.BATCH)
+        came_s = old.limits.arrived_s - PROMOTED_AFTER_S
+        old = replace(old, limits=replace(old.limits, arrived_s=came_s))
+        promoted = asyncio.create_task(collect(plane, old))
+        await until(lambda: len(worker.submitted) == 1)
+        quick = asyncio.create_task(collect(plane, classed("quick", Priority.INTERACTIVE)))
+        await until(lambda: plane.source._admission.num_queued == 1)
+        assert not worker.cancelled
+        end(worker, "old")
+        await promoted
+        await until(lambda: len(worker.submitted) == 2)
+        end(worker, "quick")
+        await quick
+
+
 async def test_with_a_token_at_the_router_a_request_keeps_its_place() -> None:
     worker = FakeDecodeWorker()
     async with router(worker, max_running_requests=1) as plane:
@@ -302,3 +321,14 @@ def test_persons_do_not_wait_for_long_prompts_and_every_long_prompt_is_answered(
     without_s, _, none = run_virtually(first_tokens(0))
     assert num_whole == 80 and 0 < num_gave_way <= 40 and none == 0
     assert waits_s < without_s
+
+
+async def test_who_may_give_way_is_asked_when_it_matters_and_not_only_when_it_came() -> None:
+    admission = Admission(1, 10, room=Boundless())
+    promoted = await at_work(admission, "promoted", Priority.BATCH)
+    promoted.may = False
+    asking = asyncio.create_task(admission.admit(asked_by(Priority.INTERACTIVE)))
+    await settle()
+    assert not promoted.gave_way_to and not asking.done()
+    promoted.lease.release()
+    await asking
