@@ -1,0 +1,129 @@
+"""`scale` and `rollout` through the real client against an API server and its Deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.cli.run_cli import clean_environ, cli
+from tests.mini_cluster.cluster import MiniCluster, mini_cluster
+from tests.mini_cluster.controllers import ALL, settle
+
+pytest.importorskip("kubernetes", reason="an extra")
+pytestmark = pytest.mark.long
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+LOOKER_RULES = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}]
+RBAC = "rbac.authorization.k8s.io"
+
+
+class Release:
+    """Two pools of one worker each, whose controllers work when they are told to."""
+
+    def __init__(self, cluster: MiniCluster, home: Path) -> None:
+        self._cluster = cluster
+        self._home = home
+        for pool in ("prefill", "decode"):
+            self._create("deployments.apps", deployment(pool))
+        self.settle()
+
+    def run(self, *words: str, token: str = "") -> CompletedProcess[str]:
+        config = self._cluster.server.kubeconfig(token)
+        environ = clean_environ(KUBECONFIG=str(config), HOME=str(self._home))
+        return cli(*words, "--kubernetes", "default/chat", environ=environ)
+
+    def settle(self) -> None:
+        store = self._cluster.store
+        self._cluster.call(lambda: settle(store, ALL, NOON))
+
+    def spec(self, pool: str) -> Any:
+        store = self._cluster.store
+        return self._cluster.call(
+            lambda: store.get("deployments.apps", "default", f"chat-{pool}")["spec"]
+        )
+
+    def looker(self) -> str:
+        """The token of one who may list the pools, and no more."""
+        metadata = {"name": "looker", "namespace": "default"}
+        subject = {"kind": "ServiceAccount", **metadata}
+        role = {"apiGroup": RBAC, "kind": "Role", "name": "looker"}
+        self._create("serviceaccounts", {"metadata": metadata})
+        self._create(f"roles.{RBAC}", {"metadata": metadata, "rules": LOOKER_RULES})
+        self._create(
+            f"rolebindings.{RBAC}", {"metadata": metadata, "subjects": [subject], "roleRef": role}
+        )
+        access = self._cluster.server.api.access
+        return self._cluster.call(lambda: access.token_of("default", "looker"))
+
+    def change_image(self, pool: str, image: str) -> None:
+        change = [
+            {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}
+        ]
+        with self._cluster.client() as client:
+            path = f"/apis/apps/v1/namespaces/default/deployments/chat-{pool}"
+            kind = {"Content-Type": "application/json-patch+json"}
+            client.patch(path, json=change, headers=kind).raise_for_status()
+        self.settle()
+
+    def _create(self, resource: str, new: dict[str, Any]) -> None:
+        self._cluster.call(lambda: self._cluster.store.create(resource, new))
+
+
+def deployment(pool: str) -> dict[str, Any]:
+    """As the chart labels it."""
+    labels = {
+        "app.kubernetes.io/name": "splitserve",
+        "app.kubernetes.io/instance": "chat",
+        "splitserve/pool": pool,
+    }
+    container = {"name": "worker", "image": "worker:1"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": f"chat-{pool}", "namespace": "default", "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Iterator[Release]:
+    with mini_cluster(tmp_path) as cluster:
+        yield Release(cluster, tmp_path)
+
+
+def test_a_pool_is_scaled_and_a_dry_run_or_a_refusal_leaves_it(release: Release) -> None:
+    assert release.run("scale", "prefill=3", "--dry-run").returncode == 0
+    assert release.run("scale", "decode=0", "--yes").returncode == 4
+    assert release.spec("prefill")["replicas"] == release.spec("decode")["replicas"] == 1
+    done = release.run("scale", "prefill=3", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert release.spec("prefill")["replicas"] == 3
+
+
+def test_who_may_only_look_is_told_the_verb_that_is_missing(release: Release) -> None:
+    refused = release.run("scale", "prefill=3", "--yes", token=release.looker())
+    assert refused.returncode == 4
+    assert "forbidden" in refused.stderr and "patch" in refused.stderr
+    assert "deployments/scale" in refused.stderr
+    assert release.spec("prefill")["replicas"] == 1
+
+
+def test_a_rollout_is_held_goes_on_and_is_undone(release: Release) -> None:
+    assert "no revision before" in release.run("rollout", "undo", "prefill").stderr
+    assert release.run("rollout", "pause", "prefill").returncode == 0
+    assert release.spec("prefill")["paused"] is True
+    assert release.run("rollout", "resume").returncode == 0
+    assert not release.spec("prefill").get("paused", False)
+    release.change_image("prefill", "worker:2")
+    assert "rolling" in release.run("rollout", "status", "prefill").stdout
+    assert release.run("rollout", "undo", "prefill").returncode == 0
+    (container,) = release.spec("prefill")["template"]["spec"]["containers"]
+    assert container["image"] == "worker:1"
