@@ -30,6 +30,7 @@ _ENVIRON = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # nobody reads their standard output
 }
 
 
@@ -84,6 +85,7 @@ def _command(model: Path, port: int, role: str) -> list[str]:
     flags = ["--served-model-name", "smollm2", "--dtype", "float32", "--enforce-eager"]
     flags += ["--max-model-len", str(MAX_TOKENS), "--num-gpu-blocks-override", str(NUM_BLOCKS)]
     flags += ["--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details"]
+    flags += ["--disable-uvicorn-access-log"]  # of a look a second, to a pipe that would fill
     flags += ["--kv-transfer-config", json.dumps(_transfer(role))]
     flags += ["--kv-events-config", json.dumps(_events(free_port(), free_port()))]
     return ["nice", "-n", NICE, str(python.with_name("vllm")), "serve", str(model), *flags]
