@@ -22,6 +22,8 @@ from router.sharing.others import OtherRouters
 from router.sharing.word import VERSION, CacheMark, RouterWord, WorkerWord, packed_word
 
 DIGEST_EVERY_S = 1.0
+BEAT_S = 0.25
+"""A word that is the same for longer is of a router that is dead or stands still."""
 _log = get_logger("router.sharing")
 
 
@@ -68,7 +70,8 @@ class FleetWords:
         """What this router says now."""
         words = [self._word_of(item) for item in self._fleet.members]
         waits = self.line is not None and self.line.num_queued > 0
-        return RouterWord(VERSION, words, self._load_digest(), self._estimates.rests(), waits)
+        rests, beat = self._estimates.rests(), 1 + int(self._clock() / BEAT_S)
+        return RouterWord(VERSION, words, self._load_digest(), rests, waits, beat)
 
     def packed(self) -> bytes:
         """It, for the others."""

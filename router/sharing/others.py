@@ -1,6 +1,8 @@
 """The other routers of the fleet, as this one has heard them.
 
     heard -> there -> heard again ... -> silent for SILENT_S, while the store answers -> gone
+               |- its word lies in the store unchanged for SILENT_S: it is dead or stands still, and
+               |  what it had said is not believed; it is counted until its word ends
                '- the store is away -> still counted as there; after LEASE_S nothing of what they
                                        had said of their requests is believed any more
 
@@ -29,6 +31,13 @@ class _Other:
     packed: bytes
     word: RouterWord | None
     heard_s: float
+    changed_s: float
+    is_believed: bool = True
+
+    def is_alive(self, now_s: float) -> bool:
+        """By its beat, which changes its word."""
+        has_no_beat = self.word is None or not self.word.beat
+        return has_no_beat or now_s - self.changed_s <= SILENT_S
 
 
 class OtherRouters:
@@ -57,17 +66,21 @@ class OtherRouters:
             self._expect_all(now_s)
         is_news = False
         for name, packed in words.items():
-            other = self._others.get(name)
-            if other is None or other.packed != packed:
-                self._others[name] = _Other(packed, word_of(packed), now_s)
-                is_news = True
-            else:
-                other.heard_s = now_s
+            is_news |= self._has_news(name, packed, now_s)
         silent = [n for n, other in self._others.items() if now_s - other.heard_s > SILENT_S]
         for name in silent:
             del self._others[name]
         if is_news or silent:
             self._sum_up()
+
+    def _has_news(self, name: str, packed: bytes, now_s: float) -> bool:
+        other = self._others.get(name)
+        if other is None or other.packed != packed:
+            self._others[name] = _Other(packed, word_of(packed), now_s, now_s)
+            return True
+        other.heard_s = now_s
+        was_believed, other.is_believed = other.is_believed, other.is_alive(now_s)
+        return other.is_believed is not was_believed
 
     def unheard(self, now_s: float) -> None:
         """The store has not answered: what is as old as a lease is not believed any more."""
@@ -99,15 +112,16 @@ class OtherRouters:
                 yield name, worker
 
     def router_words(self) -> Iterator[tuple[str, RouterWord]]:
-        """Of all that are there, by name; of one that says nothing, that."""
+        """Of all that are there, by name; of one that says nothing, or is not believed, that."""
         for name in self.names:
-            yield name, self._others[name].word or NOTHING_SAID
+            other = self._others[name]
+            yield name, (other.word if other.is_believed else None) or NOTHING_SAID
 
     def _expect_all(self, now_s: float) -> None:
         """The store is back, and may be empty: they have their time to be there again."""
         self._was_away = False
         for other in self._others.values():
-            other.heard_s = now_s
+            other.heard_s = other.changed_s = now_s
 
     def _sum_up(self) -> None:
         self._given = {}

@@ -57,6 +57,8 @@ class RouterWord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """From which routers tell what a handoff costs."""
     waits: bool = False
     """It has a line: others leave it its part of the workers' seats."""
+    beat: int = 0
+    """Grows while the router lives, with time; 0: of a version that does not say it."""
 
     @property
     def num_requests(self) -> int:

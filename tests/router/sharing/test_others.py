@@ -39,6 +39,31 @@ def test_what_a_dead_router_had_said_falls_with_it() -> None:
     assert others.given_to(WORKER, own={}) == NOTHING_ELSEWHERE
 
 
+def test_what_a_killed_router_had_said_is_not_believed_though_its_word_lies_in_the_store() -> None:
+    """For its lease: it is counted so long, but holds no seats, and has no line."""
+    others = OtherRouters()
+    requests = {"r1": RequestShare(100, 40)}
+    of_worker = WorkerWord(WORKER.worker_id, WORKER.incarnation, requests)
+    said = [packed_word(RouterWord(VERSION, [of_worker], waits=True, beat=beat)) for beat in (1, 2)]
+    for at_s, packed in ((0.0, said[0]), (SILENT_S, said[0]), (SILENT_S + 0.1, said[1])):
+        others.heard({"b": packed}, at_s)
+        assert others.given_to(WORKER, own={}).num_requests == 1 and others.waiting == ["b"]
+    others.heard({"b": said[1]}, 2 * SILENT_S + 0.2)
+    assert others.num_alive == 2
+    assert others.given_to(WORKER, own={}) == NOTHING_ELSEWHERE and not others.waiting
+    others.heard({"b": said[0]}, 3 * SILENT_S)
+    assert others.given_to(WORKER, own={}).num_requests == 1, "it only stood still"
+
+
+def test_a_store_that_was_away_makes_nobody_dead() -> None:
+    others = OtherRouters()
+    packed = packed_word(RouterWord(VERSION, [], waits=True, beat=1))
+    others.heard({"b": packed}, 0.0)
+    others.unheard(SILENT_S)
+    others.heard({"b": packed}, 3 * SILENT_S)
+    assert others.waiting == ["b"]
+
+
 def test_a_store_that_was_emptied_costs_nobody_its_place() -> None:
     others = OtherRouters()
     said = word(r1=RequestShare(100, 40))

@@ -251,8 +251,8 @@ async def test_a_router_that_believes_something_else_of_a_cache_is_named(
     await routers.tick()
     assert circle_of(first).disagreeing == ()
     with capture_logs() as logs:
-        for _ in range(2):
-            routers.clock.advance(LASTING_S / 2)
+        for _ in range(20):
+            routers.clock.advance(LASTING_S / 20)
             await routers.tick()
     assert circle_of(first).disagreeing == (("b", PREFILL.key),)
     told = {state.name: list(state.doubted) for state in circle_of(first).states()}
