@@ -99,7 +99,7 @@ class Admission:
             if (hold := self._room_for(asked)) is not None:
                 return self._served_at_once(asked, hold)
             self._pace.waits()
-            self._next_look.within(self._room.free_in_s)
+            self._next_look.within(self._room.free_in_s, self.pricings.ready_in_s)
         return await self._wait(asked)
 
     def look(self) -> None:
@@ -185,7 +185,7 @@ class Admission:
     def _serve(self, waiter: InLine, hold: HeldRoom | None) -> bool:
         """False where there is no room for it now."""
         if hold is None:
-            self._next_look.within(self._room.free_in_s)
+            self._next_look.within(self._room.free_in_s, self.pricings.ready_in_s)
             return False
         lease = self._lease(waiter.asked, hold, lambda: self._line.serve(waiter))
         self._let_go(waiter)

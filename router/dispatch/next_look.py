@@ -20,11 +20,12 @@ class NextLook:
         self._timer: asyncio.TimerHandle | None = None
         self._at_s = 0.0
 
-    def within(self, seconds: float | None) -> None:
+    def within(self, *seconds: float | None) -> None:
         """At the soonest time that was asked for; None: nobody knows when."""
-        if seconds is None:
+        known = [each for each in seconds if each is not None]
+        if not known:
             return
-        in_s = max(LOOK_INTERVAL_S, seconds)
+        in_s = max(LOOK_INTERVAL_S, min(known))
         at_s = self._clock() + in_s
         if self._timer is not None:
             if self._at_s <= at_s:

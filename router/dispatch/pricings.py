@@ -26,16 +26,24 @@ class Pricings:
         self._num_left = MAX_PRICED
         self._tokens_left = MOST_TOKENS
         self._seen_s = clock()
+        self._is_refused = False
+
+    @property
+    def ready_in_s(self) -> float | None:
+        """When one that was not priced in this look may be; None: all were."""
+        return max(0.0, -self._tokens_left) / TOKENS_PER_S if self._is_refused else None
 
     def renew(self) -> None:
         """A look begins."""
         self._num_left = MAX_PRICED
+        self._is_refused = False
 
     def take(self, prompt_tokens: int) -> bool:
         """True where one more may be priced, and is. The longest prompt may be in its turn: those
         after it wait until it is made up for."""
         self._earn()
         if self._num_left <= 0 or self._tokens_left <= 0:
+            self._is_refused |= self._tokens_left <= 0
             return False
         self._num_left -= 1
         self._tokens_left -= max(LEAST_TOKENS, prompt_tokens)

@@ -13,10 +13,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from cluster.logs import get_logger
+
 MAX_TOGETHER = 16
 """The first of them waits for the last, which is made within half a millisecond."""
 MAX_GATHERED_BYTES = 64 * 1024
 """Of one connection: more are sent at once, so that its writer hears that its reader is slow."""
+
+_log = get_logger("router.api")
 
 
 class SendTurns:
@@ -34,9 +38,14 @@ class SendTurns:
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
+        """What one connection cannot send is its own end, and nobody else's."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.send()
+            try:
+                each.send()
+            except Exception:
+                _log.exception("a connection could not be written to")
+                each.abort()
 
 
 class GatheringTransport(asyncio.Transport):

@@ -118,6 +118,18 @@ async def test_a_thousand_that_wait_are_priced_as_far_as_a_second_has_time_for_i
         assert 0 < desk.num_priced <= seconds * TOKENS_PER_S / prompt_tokens + 1
 
 
+def test_who_was_not_priced_is_looked_at_as_soon_as_there_is_time_for_it() -> None:
+    clock = ManualClock()
+    pricings = Pricings(clock)
+    assert pricings.take(int(TOKENS_PER_S)) and pricings.ready_in_s is None
+    assert not pricings.take(1)
+    ready_in_s = pricings.ready_in_s
+    assert ready_in_s == 0.5
+    clock.advance(ready_in_s + 0.001)
+    pricings.renew()
+    assert pricings.ready_in_s is None and pricings.take(1)
+
+
 @pytest.mark.parametrize(("n", "num_seqs"), [(1, 1), (16, 16), (40, 16)])
 async def test_choices_beyond_all_seats_take_turns_in_those_there_are(
     n: int, num_seqs: int

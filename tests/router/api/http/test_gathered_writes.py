@@ -68,3 +68,22 @@ async def test_a_connection_that_is_lost_before_its_turn_holds_up_no_other() -> 
     below[0].has_closed = below[0].is_lost = True
     await asyncio.sleep(0)
     assert below[1].written == b"x"
+
+
+class BrokenTransport(FakeTransport):
+    """Its end is known to nobody yet."""
+
+    def writelines(self, list_of_data: Iterable[bytes]) -> None:  # type: ignore[override]
+        raise OSError("no more")
+
+
+async def test_a_connection_that_cannot_be_written_to_ends_alone() -> None:
+    turns, broken, below = SendTurns(), BrokenTransport(), CountingTransport()
+    GatheringTransport(broken, turns).write(b"x")
+    other = GatheringTransport(below, turns)
+    other.write(b"first ")
+    await asyncio.sleep(0)
+    other.write(b"second")
+    await asyncio.sleep(0)
+    assert below.written == b"first second"
+    assert broken.is_closing()
