@@ -1,12 +1,12 @@
-"""A router's own part of limits, for as long as the store that has them is away.
+"""A router's own part of limits that the store does not count: it is away, or refuses these.
 
-away: of each limit as much as there are routers, the part of one, from what was known of it
-back: forgotten; what was let in meanwhile the store hears otherwise
+taken here -> of the limit the part of one router, from what was known of it
+counted by the store again -> forgotten; what was let in meanwhile the store hears otherwise
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cluster.deadline import Clock
@@ -15,26 +15,41 @@ from router.tenants.limits import Left, Limit, Rate, State
 
 
 class LimitShare:
-    """A LimitStore."""
+    """A LimitStore. Limits are held one by one: the store may count some, and refuse others."""
 
-    def __init__(self, clock: Clock, num_routers: int, known: Mapping[str, State]) -> None:
-        """`known`: states of whole limits. Each router takes its part of what is spent of a budget;
-        who pays a part of a rate's debt at that part of the rate pays as long."""
+    def __init__(self, clock: Clock, num_routers: int, known: Callable[[str], State]) -> None:
+        """`known`: the state of a whole limit, by its key. Each router takes its part of what is
+        spent of a budget; who pays a part of a rate's debt at that part of the rate pays as
+        long."""
         self._num_routers = num_routers
-        parts = {key: (first, second / num_routers) for key, (first, second) in known.items()}
-        self._limits = MemoryLimits(clock, parts)
+        self._known = known
+        self._limits = MemoryLimits(clock)
+        self._held: set[str] = set()
 
     async def take(self, charges: Sequence[Charge]) -> Shortage | None:
-        """See LimitStore."""
+        """See LimitStore. They are held from now on."""
+        for limit, _ in charges:
+            if limit.key not in self._held:
+                first, second = self._known(limit.key)
+                self._limits.hear({limit.key: (first, second / self._num_routers)})
+                self._held.add(limit.key)
         return await self._limits.take(self._parts(charges))
 
     def settle(self, charges: Sequence[Charge]) -> None:
-        """See LimitStore."""
-        self._limits.settle(self._parts(charges))
+        """See LimitStore. What is not held is counted elsewhere."""
+        self._limits.settle(self._parts([each for each in charges if self.holds(each[0])]))
 
     def left(self, limit: Limit) -> Left:
         """See LimitStore."""
         return self._limits.left(part_of(limit, self._num_routers))
+
+    def holds(self, limit: Limit) -> bool:
+        """True from when it was taken here until it is let go."""
+        return limit.key in self._held
+
+    def let_go(self, charges: Sequence[Charge]) -> None:
+        """The store has counted these limits."""
+        self._held.difference_update(limit.key for limit, _ in charges)
 
     def _parts(self, charges: Sequence[Charge]) -> list[Charge]:
         return [(part_of(limit, self._num_routers), amount) for limit, amount in charges]

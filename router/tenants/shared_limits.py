@@ -3,7 +3,8 @@
     there: a take asks the store, which counts it for all; settles are told every TELL_S
     late:  the take is answered by what was known of the limits; what the store says of it later is
            set right: one that it refused is told, one that was not let in here is given back
-    away:  each router lets in its part of every limit; what it let in is told on return
+    away:  each router lets in its part of every limit; what it let in is told on return; and so it
+           does of a limit that the store refuses to count, until it counts it
 
 What was not sent is told later; what was may have been counted, and is not told again.
 Nobody is refused for the store itself, and nobody gets more than each router's part of a limit on
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cluster.deadline import Clock, Sleep
@@ -31,7 +32,7 @@ from router.tenants.limit_script import (
 )
 from router.tenants.limit_share import LimitShare
 from router.tenants.limit_store import Charge, LimitStore, MemoryLimits, Shortage
-from router.tenants.limits import Left, Limit
+from router.tenants.limits import UNTOUCHED, Left, Limit, State
 from router.tenants.unsettled import Unsettled
 
 TELL_S = 0.05
@@ -71,7 +72,7 @@ class SharedLimits:
         self._known = MemoryLimits(clock)
         """As the store has last said it: where it was emptied, this is what it begins with."""
         self._share: LimitShare | None = None
-        """From the first take that finds the store away to the first that is answered."""
+        """Of limits that the store does not count: from the first such take until it has come."""
         self._unsettled = Unsettled()
         store.teach(CHARGE_LIMITS)
         store.watch(self._on_change)
@@ -79,7 +80,7 @@ class SharedLimits:
     async def take(self, charges: Sequence[Charge]) -> Shortage | None:
         """See LimitStore. What takes nothing is answered by what is known."""
         if not any(amount for _, amount in charges):
-            return await self._here.take(charges)
+            return await self._counting(limit for limit, _ in charges).take(charges)
         take = _Take(charges)
         try:
             shortage = await self._ask(take)
@@ -91,7 +92,8 @@ class SharedLimits:
             if take.is_let_in and not away.may_be_done:
                 self._unsettled.add(charges)
             return shortage
-        self._share = None
+        if self._share is not None:
+            self._share.let_go(charges)
         return shortage
 
     def settle(self, charges: Sequence[Charge]) -> None:
@@ -102,7 +104,7 @@ class SharedLimits:
 
     def left(self, limit: Limit) -> Left:
         """See LimitStore."""
-        return self._here.left(limit)
+        return self._counting((limit,)).left(limit)
 
     async def keep_told(self) -> None:
         """Never returns."""
@@ -117,9 +119,9 @@ class SharedLimits:
         """Limits of which the store has to hear."""
         return len(self._unsettled)
 
-    @property
-    def _here(self) -> LimitStore:
-        return self._known if self._share is None else self._share
+    def _counting(self, limits: Iterable[Limit]) -> LimitStore:
+        share = self._share
+        return share if share is not None and any(map(share.holds, limits)) else self._known
 
     async def _ask(self, take: _Take) -> Shortage | None:
         """Raises StoreAway."""
@@ -140,8 +142,11 @@ class SharedLimits:
 
     def _own_share(self) -> LimitStore:
         if self._share is None:
-            self._share = LimitShare(self._clock, self._num_routers(), self._known.states)
+            self._share = LimitShare(self._clock, self._num_routers(), self._state_known)
         return self._share
+
+    def _state_known(self, key: str) -> State:
+        return self._known.states.get(key, UNTOUCHED)
 
     async def tell(self) -> bool:
         """What there is, now; all of it is sent once. False: the store does not take it now."""
@@ -176,6 +181,7 @@ class SharedLimits:
 
     def _on_change(self, is_there: bool) -> None:
         if is_there:
+            self._share = None
             _log.info("limits are shared with the other routers")
         else:
             _log.warning("limits: this router lets in its part", num_routers=self._num_routers())

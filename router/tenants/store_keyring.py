@@ -83,9 +83,9 @@ class StoreKeyring:
         if await self._mended(is_drawn=stamp[0] is not None):
             stamp = await self._keys.stamp()
         records, gone = await self._keys.read_both()
+        self._revoke(gone)
         if await self._keys.stamp() != stamp:
             return  # it has changed meanwhile: the next look reads it again
-        self._remember(gone)
         is_news = self._stamp is None or records != self._known.records
         self._stamp, self._read_at_arrival = stamp, arrival
         if is_news:
@@ -105,6 +105,14 @@ class StoreKeyring:
         if lost:
             _log.warning("the shared store had lost API keys: added again", num_keys=len(lost))
         return bool(back or lost or not is_drawn)
+
+    def _revoke(self, gone: set[str]) -> None:
+        """At once: what is revoked stays so, whatever else has changed meanwhile."""
+        self._remember(gone)
+        known = self._known.records
+        if not gone.isdisjoint(known):
+            self._known.take({each: record for each, record in known.items() if each not in gone})
+            _log.info("API keys of the shared store were revoked")
 
     def _remember(self, gone: set[str]) -> None:
         new = gone - self._revoked.keys()

@@ -233,6 +233,24 @@ async def test_a_router_that_is_cut_off_has_its_part_and_comes_back(
     assert num_taken
 
 
+async def test_a_limit_that_the_store_refuses_is_kept_whatever_others_are_counted(
+    redis_server: RedisServer,
+) -> None:
+    fleet = routers([redis_server.url])
+    (limits,) = fleet.limits
+    redis_server.do("LPUSH", NAMES.of_all("limit", FEW.key), "of another type")
+    async with fleet.running():
+        num_let_in = 0
+        for _ in range(3 * FEW.tokens):
+            num_let_in += await limits.take([(FEW, 1)]) is None
+            assert await limits.take([(TokenBudget("other", 1e6, 36_000), 1)]) is None
+        assert num_let_in == FEW.tokens
+        assert not limits.left(FEW).amount
+        redis_server.do("DEL", NAMES.of_all("limit", FEW.key))
+        await until(lambda: not limits.num_untold)
+        assert await limits.take([(FEW, 1)]) is not None, "the store has heard what was let in"
+
+
 async def test_a_take_that_takes_nothing_asks_nobody(redis_server: RedisServer) -> None:
     store = new_store(redis_server.url)
     limits = SharedLimits(store, lambda: 1)

@@ -63,6 +63,27 @@ async def test_a_key_is_known_after_one_look_and_refused_after_one(
             assert not lets_in(ring, key) and lets_in(ring, other)
 
 
+async def test_a_revoked_key_is_refused_also_while_others_are_being_made(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time the router looks whether something has changed, something has."""
+    store, office = new_store(redis_server.url), new_store(redis_server.url)
+    ring, operator = ring_of(store), Operator(office)
+    stamp = ring._keys.stamp
+
+    async def changing() -> tuple[bytes | None, bytes | None]:
+        await operator.create("new")
+        return await stamp()
+
+    async with running(store, office):
+        key, other = await operator.create("acme"), await operator.create("umbrella")
+        await ring.look()
+        monkeypatch.setattr(ring._keys, "stamp", changing)
+        await operator.revoke(key)
+        await ring.look()
+        assert not lets_in(ring, key) and lets_in(ring, other)
+
+
 async def test_nobody_is_let_in_before_the_keys_are_read(redis_server: RedisServer) -> None:
     store = new_store(redis_server.url)
     ring = ring_of(store)
