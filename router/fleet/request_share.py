@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+"""As others may say it."""
 
 
 class RequestShare(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One request at one worker."""
 
-    num_tokens: int
+    num_tokens: _Count
     """Of KV that it may need there: prompt and longest answer, or the prompt alone."""
-    prefill_tokens: int
+    prefill_tokens: _Count
     """Of its prompt, that are still to be computed there."""
-    num_seqs: int = 1
+    num_seqs: _Count = 1
     """That decode there, or will; 0 at a prefill worker."""
-    coming_tokens: int = 0
+    coming_tokens: _Count = 0
     """Of its prompt, whose KV is not in the decode worker's pool yet."""
 
 

@@ -34,6 +34,11 @@ MAX_KEPT = 1024
 """In the store, and open in each router: 16 MiB of tokens at most."""
 MAX_READ = 128
 """In one tick."""
+MAX_TOLD_WORKERS = 64
+MAX_ROOT_BYTES = 64
+"""BLAKE2b takes no longer key."""
+MAX_ENTRY_BYTES = MAX_TOLD_TOKENS * TOKEN_BYTES + 64 * 1024
+"""Of one prediction, with the names of its workers; a longer one is nobody's."""
 
 
 class Prediction(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -43,6 +48,13 @@ class Prediction(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Ids and incarnations."""
     root: bytes
     packed: bytes
+
+    @property
+    def is_sound(self) -> bool:
+        """False for what no router says: whoever may write to the store may have."""
+        num_tokens, rest = divmod(len(self.packed), TOKEN_BYTES)
+        is_short = num_tokens <= MAX_TOLD_TOKENS and len(self.workers) <= MAX_TOLD_WORKERS
+        return is_short and not rest and len(self.root) <= MAX_ROOT_BYTES
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -115,21 +127,22 @@ class Predictions:
         return ()
 
     def _tell(self, workers: Sequence[WorkerKey], root: bytes, packed: bytes) -> None:
-        keys = [(key.worker_id, key.incarnation) for key in workers]
+        keys = [(key.worker_id, key.incarnation) for key in workers[:MAX_TOLD_WORKERS]]
         beginning = packed[: MAX_TOLD_TOKENS * TOKEN_BYTES]
         self._untold.append(_encoder.encode(Prediction(keys, root, beginning)))
 
     async def _take(self, fields: Sequence[bytes]) -> None:
         """One entry: a router's name, and what it said."""
         name, packed, *_ = fields
-        if name == self._own_name:
+        if name == self._own_name or len(packed) > MAX_ENTRY_BYTES:
             return
         try:
             told = _decoder.decode(packed)
         except (msgspec.DecodeError, msgspec.ValidationError):
             return  # a router of another version
         await self._share.breathe()
-        self._expect(told)
+        if told.is_sound:
+            self._expect(told)
 
     def _expect(self, told: Prediction) -> None:
         keys = [WorkerKey(*names) for names in told.workers]

@@ -2,7 +2,8 @@
 
     every TICK_S: all topics ask -> one round trip -> each hears its replies
                                        |- no store: each hears that, and goes on by what it knows
-                                       '- one is refused: that one hears that there is no store
+                                       |- one is refused: that one hears that there is no store
+                                       '- one fails over what it hears: so does that one
 
 No request ever waits for it: what is told was noted when it happened, and what was heard is looked
 at where it lies.
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cluster.deadline import Sleep
+from cluster.logs import get_logger
 from router.store.errors import StoreAway
 from router.store.link import StoreCommand, StoreReply
 from router.store.names import StoreNames
@@ -24,6 +26,7 @@ from router.store.topics import StoreTopic
 TICK_S = 0.05
 PATIENCE_S = 0.05
 """For one round trip: nobody waits for it, but the next tick."""
+_log = get_logger("router.sharing")
 
 
 class Store(Protocol):
@@ -77,6 +80,8 @@ class RouterTalk:
         self._store = store
         self._topics = topics
         self._sleep = sleep
+        self._failed: set[StoreTopic] = set()
+        """Of which the log has heard."""
 
     async def run(self) -> None:
         """Never returns."""
@@ -95,6 +100,16 @@ class RouterTalk:
         await asyncio.gather(*map(self._farewell, self._topics))
 
     async def _told(self, topic: Topic) -> None:
+        """Whatever stands in the store, the others are told."""
+        try:
+            await self._talked_about(topic)
+        except Exception:
+            if topic.name not in self._failed:
+                self._failed.add(topic.name)
+                _log.exception("routers cannot talk about this", topic=topic.name)
+            topic.unheard(may_be_done=True)
+
+    async def _talked_about(self, topic: Topic) -> None:
         if not (commands := topic.ask()):
             await topic.heard([])
             return

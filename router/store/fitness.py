@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from router.store.link import StoreCommand, StoreRefusal, StoreReply
 
 LEAST_VERSION = (6, 2)
+MAX_DIGITS = 9
 NEEDED = (
     *("DEL", "EVALSHA", "EXISTS", "EXPIRE", "GET", "HDEL", "HGET", "HINCRBY", "HSCAN", "HSET"),
     *("HSETNX", "INCR", "LLEN", "LRANGE", "LTRIM", "MGET", "PEXPIRE", "PING", "PTTL", "RPUSH"),
@@ -24,6 +25,8 @@ def what_it_lacks(replies: Sequence[StoreReply | StoreRefusal]) -> str:
     info, commands = replies
     facts = _facts_in(info)
     found = [] if _is_new_enough(facts) else [f"{_name_of(facts)} is older than 6.2"]
+    if facts.get("redis_mode") == "cluster":
+        found.append("it is one of a cluster, which refuses calls about several keys")
     if missing := _missing_in(commands):
         found.append(f"{_name_of(facts)} does not know {', '.join(missing)}")
     return "; ".join(found)
@@ -45,7 +48,8 @@ def _name_of(facts: Mapping[str, str]) -> str:
 def _is_new_enough(facts: Mapping[str, str]) -> bool:
     """What says no version is believed to be."""
     parts = facts.get("redis_version", "").split(".")[: len(LEAST_VERSION)]
-    return not all(map(str.isdecimal, parts)) or tuple(map(int, parts)) >= LEAST_VERSION
+    are_numbers = all(part.isdecimal() and len(part) < MAX_DIGITS for part in parts)
+    return not are_numbers or tuple(map(int, parts)) >= LEAST_VERSION
 
 
 def _missing_in(commands: StoreReply | StoreRefusal) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -22,7 +23,15 @@ from router.pricing.recent_values import BELIEVED_S
 from router.sharing.agreement import LASTING_S
 from router.sharing.circle import Circle, CirclePlace
 from router.sharing.others import LEASE_S, SILENT_S
-from router.sharing.predictions import LIFE_S, MAX_KEPT, MAX_UNTOLD
+from router.sharing.predictions import (
+    LIFE_S,
+    MAX_KEPT,
+    MAX_TOLD_TOKENS,
+    MAX_UNTOLD,
+    Prediction,
+    Predictions,
+)
+from router.sharing.word import word_of
 from tests.manual_clock import ManualClock
 from tests.router.planes import PAIRING, prefill_member
 from tests.router.sharing.memory_store import MemoryStore
@@ -202,6 +211,56 @@ async def test_predictions_of_unknown_workers_and_words_of_other_versions_harm_n
     await routers.tick()
     assert circle_of(second).num_alive == 2
     assert second.index.num_blocks == 0
+
+
+WORKERS = [(PREFILL.key.worker_id, PREFILL.key.incarnation)]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Prediction(WORKERS, b"r" * 65, pack_tokens([1] * SIZE)),
+        Prediction(WORKERS, ROOT, pack_tokens([1] * SIZE) + b"x"),
+        Prediction(WORKERS, ROOT, pack_tokens([1] * (MAX_TOLD_TOKENS + SIZE))),
+        Prediction(WORKERS * 65, ROOT, pack_tokens([1] * SIZE)),
+    ],
+    ids=["root", "half a token", "too long", "too many workers"],
+)
+async def test_predictions_that_no_router_makes_are_passed_over(told: Prediction) -> None:
+    routers = Routers("a")
+    await routers.join()
+    (plane,) = routers.planes
+    plane.index.add_worker(PREFILL.key, SIZE)
+    await routers.tick()
+    key, packed = routers.store.names.of_fleet("predictions"), msgspec.msgpack.encode(told)
+    await routers.store.ask(("XADD", key, "MAXLEN", "~", 1024, "*", b"c", packed))
+    with capture_logs() as logs:
+        await routers.tick()
+    assert circle_of(plane).predictions.num_heard == 0 and not logs
+
+
+@pytest.mark.parametrize("share", [(1, 1, 2**31, 0), (1, 1, 1, 2**63 - 1), (1, -1, 1, 0)])
+async def test_a_word_with_numbers_that_no_request_has_is_not_believed(
+    share: tuple[int, ...],
+) -> None:
+    packed = msgspec.msgpack.encode((1, [(*WORKERS[0], {"r": share})], 0, ([], []), True))
+    assert word_of(packed) is None
+
+
+async def test_what_cannot_be_heard_of_one_topic_is_said_once_and_keeps_no_other_from_talking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    routers = Routers("a", "b")
+
+    async def fail(self: Predictions, replies: object) -> None:
+        raise ValueError("of a form that nobody thought of")
+
+    monkeypatch.setattr(Predictions, "heard", fail)
+    with capture_logs() as logs:
+        await routers.tick()
+    assert [circle_of(plane).num_alive for plane in routers.planes] == [2, 2]
+    told = [line for line in logs if line["log_level"] == "error"]
+    assert [line["topic"] for line in told] == ["predictions"] * 2
 
 
 async def test_a_prompt_that_a_worker_is_known_to_have_is_not_told_again() -> None:

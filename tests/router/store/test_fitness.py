@@ -65,6 +65,12 @@ def test_a_store_of_another_maker_goes_by_its_own_name() -> None:
     assert what_it_lacks([info, [[b"known"], *known]]) == ""
 
 
+def test_a_store_of_a_cluster_is_named_and_a_version_that_is_none_is_believed() -> None:
+    known: list[object] = [[b"known"]] * len(NEEDED)
+    info = b"redis_version:" + b"9" * 5000 + b".1\r\nredis_mode:cluster\r\n"
+    assert "one of a cluster" in what_it_lacks([info, known])
+
+
 def test_a_store_that_may_not_be_asked_is_taken_as_it_is() -> None:
     refusal = StoreRefusal("NOPERM this user has no permissions to run the 'info' command")
     assert what_it_lacks([refusal, refusal]) == ""
