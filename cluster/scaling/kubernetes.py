@@ -73,8 +73,16 @@ def pool_state(deployment: Object) -> PoolState:
     )
 
 
+def is_seen(deployment: Object) -> bool:
+    """False while its status is of what was wanted before."""
+    seen = (deployment.get("status") or {}).get("observedGeneration", 0)
+    return bool(seen >= deployment["metadata"].get("generation", 0))
+
+
 def problem_of(deployment: Object) -> str:
-    """Why pods are not made, or do not get ready; empty: neither is said."""
+    """Why pods are not made, or do not get ready, of what is wanted now; empty: neither is said."""
+    if not is_seen(deployment):
+        return ""
     for condition in (deployment.get("status") or {}).get("conditions") or ():
         failed = _FAILURES.get(condition["type"]) == condition["status"]
         if failed and condition.get("reason") != "DeploymentPaused":

@@ -107,8 +107,11 @@ class ApiServer(DeploymentsApi):
             raise WorkerLost(f"the API server does not answer: {cause}") from cause
 
 
-def refused(status: int | None, message: str) -> ScaleRefused:
-    """What an answer of the API server means here. Its words name the verb that is forbidden."""
+def refused(status: int | None, message: str) -> ScaleRefused | WorkerLost:
+    """What an answer of the API server means here. Its words name the verb that is forbidden. 422
+    is of a patch whose test has failed; a server that is not well has refused nothing."""
+    if status is None or status >= 500:
+        return WorkerLost(f"the API server is not well: {message}")
     if "exceeded quota" in message:
         return ScaleRefused(RefusalReason.QUOTA, message)
     reasons = {
@@ -116,9 +119,10 @@ def refused(status: int | None, message: str) -> ScaleRefused:
         403: RefusalReason.FORBIDDEN,
         404: RefusalReason.NO_SUCH_POOL,
         409: RefusalReason.CHANGING,
+        422: RefusalReason.CHANGING,
         429: RefusalReason.DISRUPTION,
     }
-    return ScaleRefused(reasons.get(status or 0, RefusalReason.OPTIONS), message)
+    return ScaleRefused(reasons.get(status, RefusalReason.OPTIONS), message)
 
 
 def _message(body: str | None) -> str:

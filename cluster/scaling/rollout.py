@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.scaling.kubernetes import pool_of, problem_of, selector_of
+from cluster.scaling.kubernetes import is_seen, pool_of, problem_of, selector_of
 from cluster.scaling.kubernetes_api import DeploymentsApi, Object
 from cluster.scaling.scaler import RefusalReason, ScaleRefused
 
@@ -94,10 +94,8 @@ def skew_of(states: Sequence[RolloutState]) -> float:
 
 def _state(deployment: Object) -> RolloutState:
     """What the server has not looked at yet has no new pods."""
-    metadata, spec = deployment["metadata"], deployment["spec"]
-    status = deployment.get("status") or {}
-    is_seen = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
-    num_updated = status.get("updatedReplicas", 0) if is_seen else 0
+    spec, status = deployment["spec"], deployment.get("status") or {}
+    num_updated = status.get("updatedReplicas", 0) if is_seen(deployment) else 0
     return RolloutState(
         pool=pool_of(deployment),
         revision=_revision(deployment),
@@ -133,9 +131,9 @@ def _template_before(deployment: Object, sets: Sequence[Object]) -> dict[str, An
 
 
 def _replaced(deployment: Object, template: Object) -> list[Object]:
-    """Only if nobody has changed it meanwhile."""
-    version = deployment["metadata"]["resourceVersion"]
+    """Only if nobody has changed it meanwhile: its status changes with every pod, and is not it."""
+    generation = deployment["metadata"]["generation"]
     return [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "test", "path": "/metadata/generation", "value": generation},
         {"op": "replace", "path": "/spec/template", "value": template},
     ]

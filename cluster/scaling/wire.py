@@ -73,7 +73,7 @@ def refusal_to_wire(refusal: ScaleRefused) -> membership_pb2.ScaleAnswer:
 def plan_from_wire(answer: membership_pb2.ScaleAnswer) -> ScalePlan:
     """Raises the refusal that it may be."""
     if answer.reason:
-        raise ScaleRefused(RefusalReason(answer.reason), answer.message)
+        raise ScaleRefused(_reason_of(answer.reason), answer.message)
     return ScalePlan(
         pool=answer.pool,
         size_before=answer.size_before,
@@ -82,3 +82,9 @@ def plan_from_wire(answer: membership_pb2.ScaleAnswer) -> ScalePlan:
         leaving=tuple(answer.leaving),
         num_gpus=answer.num_gpus,
     )
+
+
+def _reason_of(word: str) -> RefusalReason:
+    """A newer supervisor may have reasons that are not known here; its message says them."""
+    known = word in [reason.value for reason in RefusalReason]
+    return RefusalReason(word) if known else RefusalReason.OPTIONS

@@ -170,8 +170,8 @@ class Child:
     async def _launched(self) -> ProcessHandle:
         try:
             return await self._launcher.launch(self.spec)
-        except SplitserveError as error:
-            failure = ProcessFailure(self.spec.name, "not started", error.message)
+        except (SplitserveError, OSError) as error:  # of a machine that has nothing left, too
+            failure = ProcessFailure(self.spec.name, "not started", str(error))
             raise StartFailed(failure) from error
 
     async def _await_ready(self) -> StartupReady | StartupFailed | None:

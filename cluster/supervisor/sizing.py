@@ -152,7 +152,7 @@ class Sizing:
         try:
             await asyncio.gather(
                 *(self._start(pool, spec) for spec in specs),
-                *(self._supervisor.shrink(name, self._grace_s) for name in leaving),
+                *(self._stop(pool, name) for name in leaving),
             )
         finally:
             pool.is_changing = False
@@ -160,12 +160,21 @@ class Sizing:
     async def _start(self, pool: _Pool, spec: ProcessSpec) -> None:
         try:
             await self._supervisor.grow(spec)
-        except StartFailed as failure:
-            pool.problem = f"{spec.name} did not start: {failure.failure.cause}"[:MAX_PROBLEM_CHARS]
-            _log.error("a new worker did not start", worker=spec.name, why=pool.problem)
+        except Exception as error:
+            cause = error.failure.cause if isinstance(error, StartFailed) else repr(error)
+            pool.problem = f"{spec.name} did not start: {cause}"[:MAX_PROBLEM_CHARS]
+            _log.exception("a new worker did not start", worker=spec.name)
             pool.size = dataclasses.replace(pool.size, num_places=pool.size.num_places - 1)
             pool.generation += 1
             self._reserve.resize(pool.size, [])
+
+    async def _stop(self, pool: _Pool, name: str) -> None:
+        """What fails of one keeps no other from its change."""
+        try:
+            await self._supervisor.shrink(name, self._grace_s)
+        except Exception as error:
+            pool.problem = f"{name} did not stop: {error!r}"[:MAX_PROBLEM_CHARS]
+            _log.exception("a worker that was to leave did not stop", worker=name)
 
     def _children(self, role: Role) -> list[Child]:
         prefix = f"{role}-"

@@ -18,7 +18,7 @@ from cluster.deadline import Clock, Sleep
 from cluster.launcher.protocol import Launcher, ProcessSpec
 from cluster.process.background import Background, Loss, cancel
 from cluster.process.backoff import Backoff
-from cluster.supervisor.child import Child, StartFailed
+from cluster.supervisor.child import Child
 from cluster.supervisor.news import News, Stopping, Watcher
 
 
@@ -68,12 +68,13 @@ class Supervisor:
 
     async def grow(self, spec: ProcessSpec) -> None:
         """One process more in the last stage, once the fleet has started. Returns when it takes
-        requests. Raises StartFailed; nothing is left of it then."""
+        requests. Nothing is left of one that fails. Raises StartFailed, and what is a bug."""
         child = self._child(spec)
         self._stages[-1].append(child)
         try:
             await self._start(child)
-        except StartFailed:
+        except Exception:
+            child.kill()
             self._stages[-1].remove(child)
             raise
 
@@ -83,7 +84,8 @@ class Supervisor:
         for stage in self._stages:
             for child in [each for each in stage if each.spec.name == name]:
                 await child.stop(grace_s)
-                await cancel([self._keeping.pop(name)])
+                if (keeping := self._keeping.pop(name, None)) is not None:
+                    await cancel([keeping])
                 stage.remove(child)
 
     async def stop(self, grace_s: float) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +15,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
+
+from tests.fleet.support import free_port, wait_for
 
 SCRAPES = 20
 INTERVAL_S = 15
@@ -47,7 +49,9 @@ class Prometheus:
     def asked(self, query: str) -> list[dict[str, str]]:
         """The labels of every series of the answer. Fails the test for a query that is none."""
         words = {"query": query, "time": str(self._now_s)}
-        answer = httpx.get(f"http://{self._address}/api/v1/query", params=words).json()
+        answer = httpx.get(
+            f"http://{self._address}/api/v1/query", params=words, trust_env=False
+        ).json()
         assert answer["status"] == "success", answer
         return [series["metric"] for series in answer["data"]["result"]]
 
@@ -68,9 +72,10 @@ def prometheus_of(pages: Iterable[Scraped], folder: Path) -> Iterator[Prometheus
     ]
     subprocess.run(made, check=True, capture_output=True)
     (folder / "none.yml").write_text("scrape_configs: []\n")
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     with subprocess.Popen(
         [
+            *("setpriv", "--pdeathsig", "KILL"),
             program("prometheus"),
             f"--config.file={folder / 'none.yml'}",
             f"--storage.tsdb.path={data}",
@@ -80,7 +85,7 @@ def prometheus_of(pages: Iterable[Scraped], folder: Path) -> Iterator[Prometheus
         ]
     ) as process:
         try:
-            _wait_for(address)
+            wait_for(lambda: _is_ready(process, address), timeout_s=_START_S, what="prometheus")
             yield Prometheus(address, now_s)
         finally:
             process.kill()
@@ -105,19 +110,8 @@ def _scrapes(
         yield f"{series} {value} {now_s - (SCRAPES - 1 - at) * INTERVAL_S}\n"
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def _wait_for(address: str) -> None:
-    until_s = time.monotonic() + _START_S
-    while time.monotonic() < until_s:
-        try:
-            if httpx.get(f"http://{address}/-/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"prometheus is not ready after {_START_S:.0f} s")
+def _is_ready(process: subprocess.Popen[bytes], address: str) -> bool:
+    assert process.poll() is None, "prometheus has ended"
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"http://{address}/-/ready", trust_env=False).status_code == 200
+    return False

@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from tests.mini_cluster.history import Object
-from tests.mini_cluster.refusals import bad_request
+from tests.mini_cluster.refusals import unprocessable
 from tests.mini_cluster.schemas import Node
 
 _DELETED_ITEMS = "$deleteFromPrimitiveList/"
@@ -112,7 +112,7 @@ def _operate(operation: Object, holder: Any, last: str) -> None:
         case "test" if holder[key] == operation["value"]:
             pass
         case other:
-            raise bad_request(f"cannot {other} at {operation['path']}")
+            raise unprocessable(f"cannot {other} at {operation['path']}")
 
 
 def _unescaped(step: str) -> str:

@@ -37,6 +37,10 @@ def bad_request(message: str) -> Refusal:
     return Refusal(400, "BadRequest", message)
 
 
+def unprocessable(message: str) -> Refusal:
+    return Refusal(422, "Invalid", message)
+
+
 def not_found(resource: str, name: str) -> Refusal:
     return Refusal(404, "NotFound", f'{resource} "{name}" not found', **_of(resource, name))
 

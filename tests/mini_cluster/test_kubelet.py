@@ -167,8 +167,15 @@ def test_a_container_that_fails_comes_again_and_is_counted(cluster: MiniCluster)
 
 
 def test_what_lives_no_more_by_its_probe_is_started_again(cluster: MiniCluster) -> None:
-    liveness = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
-    serve(cluster, "dead", a_server("dead", livenessProbe=liveness))
+    liveness = {
+        "exec": {"command": ["false"]},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+        "timeoutSeconds": 30,
+    }
+    serve(
+        cluster, "dead", a_server("dead", livenessProbe=liveness), terminationGracePeriodSeconds=2
+    )
     pod = until(
         cluster,
         "dead",
@@ -212,6 +219,14 @@ while True: time.sleep(1)
 def test_who_does_not_end_is_killed_when_the_grace_is_over(
     cluster: MiniCluster, tmp_path: Path
 ) -> None:
-    deaf = "import time; open('/left/began', 'w')\nwhile True: time.sleep(1)"  # process 1 is deaf
-    left = end_of(cluster, tmp_path / "deaf", deaf, terminationGracePeriodSeconds=1)
-    assert "began" in left
+    """Process 1 is deaf to what it has no handler for."""
+    deaf = """
+import os, time
+open("/left/began", "w")
+while not os.path.exists("/left/heard"): time.sleep(0.05)
+time.sleep(0.5)
+open("/left/lived-on", "w")
+while True: time.sleep(1)
+"""
+    left = end_of(cluster, tmp_path / "deaf", deaf, terminationGracePeriodSeconds=4)
+    assert left == {"began", "heard", "lived-on"}

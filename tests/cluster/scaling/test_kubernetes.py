@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from cluster.deadline import Deadline
+from cluster.errors import WorkerLost
 from cluster.scaling.kubernetes import KubernetesScaler
 from cluster.scaling.kubernetes_api import refused
 from cluster.scaling.scaler import (
@@ -14,6 +17,8 @@ from cluster.scaling.scaler import (
     ScaleRefused,
     wait_until_ready,
 )
+from cluster.scaling.wire import plan_from_wire
+from protos import membership_pb2
 from tests.cluster.scaling.played_kubernetes import PlayedDeployments, deployment
 from tests.virtual_time import VirtualTime
 
@@ -68,12 +73,30 @@ async def test_a_quota_that_forbids_a_pod_ends_the_wait_with_the_servers_words(
 ) -> None:
     scaler, time = KubernetesScaler(api, "chat"), VirtualTime()
     await scaler.scale(ScaleOrder(pool="decode", size=9))
+    api.items["chat-decode"]["status"]["observedGeneration"] = 2
     api.items["chat-decode"]["status"]["conditions"] = [
         {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"},
         {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"},
     ]
     with pytest.raises(NotSettled, match="exceeded quota"):
         await wait_until_ready(scaler, {"decode": 9}, Deadline.after(60, time), time.sleep)
+
+
+async def test_what_stood_in_the_way_of_the_size_before_does_not_end_the_wait_for_the_new_one(
+    api: PlayedDeployments,
+) -> None:
+    scaler, time = KubernetesScaler(api, "chat"), VirtualTime()
+    failed = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota, yesterday"}
+    api.items["chat-decode"]["status"]["conditions"] = [failed]
+    await scaler.scale(ScaleOrder(pool="decode", size=9))
+    waiting = asyncio.create_task(
+        wait_until_ready(scaler, {"decode": 9}, Deadline.after(60, time), time.sleep)
+    )
+    await time.advance(5.0)
+    assert not waiting.done()
+    api.get_ready()
+    await time.advance(5.0)
+    await waiting
 
 
 async def test_a_wait_ends_when_pods_are_ready_or_its_deadline_has_passed(
@@ -97,11 +120,26 @@ async def test_a_wait_ends_when_pods_are_ready_or_its_deadline_has_passed(
         (404, "not found", RefusalReason.NO_SUCH_POOL),
         (409, "the object has been modified", RefusalReason.CHANGING),
         (429, "would violate the pod's disruption budget", RefusalReason.DISRUPTION),
-        (422, "is invalid", RefusalReason.OPTIONS),
+        (422, "the server rejected our request", RefusalReason.CHANGING),
+        (400, "is invalid", RefusalReason.OPTIONS),
     ],
 )
 def test_an_answer_of_the_server_is_a_reason_with_its_words(
     status: int, words: str, reason: RefusalReason
 ) -> None:
     refusal = refused(status, words)
+    assert isinstance(refusal, ScaleRefused)
     assert (refusal.reason, refusal.message) == (reason, words)
+
+
+@pytest.mark.parametrize("status", [None, 500, 503])
+def test_a_server_that_is_not_well_has_refused_nothing(status: int | None) -> None:
+    lost = refused(status, "etcd is away")
+    assert isinstance(lost, WorkerLost) and "etcd is away" in lost.message
+
+
+def test_a_reason_of_a_newer_supervisor_is_a_refusal_with_its_words() -> None:
+    answer = membership_pb2.ScaleAnswer(reason="eclipse", message="the moon is in the way")
+    with pytest.raises(ScaleRefused, match="the moon") as refusal:
+        plan_from_wire(answer)
+    assert refusal.value.reason is RefusalReason.OPTIONS

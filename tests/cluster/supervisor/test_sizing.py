@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.config import EngineOptions, ServeOptions
+from cluster.launcher.protocol import ProcessSpec
 from cluster.process.backoff import Backoff
 from cluster.process.startup import StartupFailed, StartupReady
 from cluster.scaling.scaler import PoolState, RefusalReason, ScaleOrder, ScaleRefused
@@ -16,7 +17,7 @@ from cluster.supervisor.pool import pool_sizes
 from cluster.supervisor.sizing import Sizing
 from cluster.supervisor.supervisor import Supervisor
 from tests.cluster.supervisor.supervised_fleet import PlayedFleet
-from tests.cluster.supervisor.test_child_in_virtual_time import PlayedLauncher
+from tests.cluster.supervisor.test_child_in_virtual_time import PlayedLauncher, PlayedProcess
 from tests.virtual_time import VirtualTime, settle
 
 
@@ -166,6 +167,27 @@ async def test_a_worker_that_does_not_start_is_given_up_and_the_pool_says_why(
     assert state.num_wanted == state.num_present == 1
     assert "prefill-1 did not start" in state.problem and "no room for the model" in state.problem
     assert fleet.supervisor.loss is None
+
+
+async def test_a_machine_that_makes_no_process_is_said_and_the_pool_goes_on(
+    fleet: SizedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet.launcher, "launch", _no_process)
+        fleet.sizing.take(order("prefill", 2))
+        await settle()
+    state = fleet.pool("prefill")
+    assert state.num_wanted == state.num_present == 1 and "no more processes" in state.problem
+    fleet.sizing.take(order("prefill", 2))
+    await settle()
+    assert fleet.pool("prefill").is_settled
+    fleet.sizing.take(order("prefill", 1))
+    await fleet.time.advance(60.0)
+    assert fleet.pool("prefill").is_settled and fleet.supervisor.loss is None
+
+
+async def _no_process(spec: ProcessSpec) -> PlayedProcess:
+    raise BlockingIOError("no more processes")
 
 
 async def test_a_new_worker_takes_a_gpu_that_no_other_has_or_is_refused() -> None:

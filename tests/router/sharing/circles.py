@@ -11,16 +11,19 @@ from router.control.join_rules import OwnModel
 from router.control.plane import FleetPlane
 from router.fleet.member import FleetMember
 from router.sharing.circle import Circle, CirclePlace, own_name
+from router.store.patience import Patience
 from router.store.shared_store import SharedStore
 from tests.redis_server import RedisServer
 from tests.router.planes import prefill_member
-from tests.router.store.stores import STRICT, new_store, running, until
+from tests.router.store.stores import PATIENT, new_store, running, until
 
 
 @asynccontextmanager
-async def routers(redis: RedisServer, num_routers: int = 3) -> AsyncIterator[list[FleetPlane]]:
+async def routers(
+    redis: RedisServer, num_routers: int = 3, patience: Patience = PATIENT
+) -> AsyncIterator[list[FleetPlane]]:
     """That talk, and have one prefill worker, which beats for nobody."""
-    async with routers_of([new_store(redis.url, STRICT) for _ in range(num_routers)]) as planes:
+    async with routers_of([new_store(redis.url, patience) for _ in range(num_routers)]) as planes:
         yield planes
 
 

@@ -7,7 +7,7 @@ import pytest
 from router.control.plane import FleetPlane
 from tests.redis_server import RedisServer
 from tests.router.sharing.circles import circle_of, routers, store_of, worker_of
-from tests.router.store.stores import until
+from tests.router.store.stores import STRICT, until
 
 
 def _loads_of(plane: FleetPlane) -> set[int]:
@@ -61,7 +61,7 @@ async def test_what_a_tenant_was_served_by_one_router_counts_at_the_others(
 async def test_routers_lose_nothing_by_a_store_that_fails_and_find_each_other_again(
     redis_server: RedisServer, fault: str
 ) -> None:
-    async with routers(redis_server) as planes:
+    async with routers(redis_server, patience=STRICT) as planes:
         first, *others = planes
         stores = [store_of(plane) for plane in planes]
         if fault == "wiped":
