@@ -13,7 +13,7 @@ from statistics import fmean
 
 from cluster.common_options import BudgetOptions
 from cluster.deadline import Clock
-from cluster.identity import Role
+from cluster.identity import Role, WorkerKey
 from router.control.runway import Runway
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
@@ -38,7 +38,7 @@ class PoolPressure:
         self._estimates = estimates
         self._line_s = line_s
         self._budgets = budgets
-        self._runway = Runway(clock)
+        self._runway = Runway[WorkerKey](clock)
 
     def now(self) -> Iterator[Pressure]:
         """All of it; a role without workers has its wait alone."""
@@ -67,7 +67,7 @@ class PoolPressure:
 
     def _of_blocks(self, members: Sequence[FleetMember]) -> float:
         """Tokens that fit, what is cached counting as free: it goes when it has to."""
-        free = sum(item.free_tokens or 0 for item in members if not item.state.draining)
+        free = {i.key: float(i.free_tokens or 0) for i in members if not i.state.draining}
         left_s = self._runway.left_s(free)
         return self._budgets.scale_notice_s / left_s if members else 0.0
 

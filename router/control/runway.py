@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
 
 from cluster.deadline import Clock
 
+Stock = TypeVar("Stock", bound=Hashable)
 MEMORY_S = 30.0
 """What happened longer ago hardly counts."""
 _SHORTEST_S = 0.5
@@ -13,23 +16,27 @@ _SHORTEST_S = 0.5
 _LEAST_LEFT_S = 0.1
 
 
-class Runway:
-    """Of one stock. Who looks more often learns no more: rates are by the clock."""
+class Runway(Generic[Stock]):
+    """Of stocks that are many: one that comes or goes is no use of the others. Who looks more often
+    learns no more: rates are by the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: tuple[float, float] | None = None
+        self._seen: tuple[float, Mapping[Stock, float]] | None = None
         self._rate = 0.0
         """How much goes in a second, moving average; below 0 where it grows."""
 
-    def left_s(self, stock: float) -> float:
-        """Until nothing is left of `stock`, in seconds: infinite where it does not get less."""
+    def left_s(self, stocks: Mapping[Stock, float]) -> float:
+        """Until nothing is left of `stocks`, in seconds: infinite where they do not get less."""
         now_s = self._clock()
         if self._seen is None:
-            self._seen = now_s, stock
+            self._seen = now_s, stocks
         then_s, before = self._seen
         if (gap_s := now_s - then_s) >= _SHORTEST_S:
+            used = sum(before[each] - stocks[each] for each in stocks.keys() & before.keys())
             weight = 1 - math.exp(-gap_s / MEMORY_S)
-            self._rate += weight * ((before - stock) / gap_s - self._rate)
-            self._seen = now_s, stock
-        return max(_LEAST_LEFT_S, stock / self._rate) if self._rate > 0 else math.inf
+            self._rate += weight * (used / gap_s - self._rate)
+            self._seen = now_s, stocks
+        if self._rate <= 0:
+            return math.inf
+        return max(_LEAST_LEFT_S, sum(stocks.values()) / self._rate)

@@ -120,23 +120,31 @@ def test_blocks_press_by_how_soon_they_are_gone_and_not_by_how_many_are_in_use()
 
 def test_a_stock_that_grows_lasts_for_ever_and_one_that_is_gone_does_not_divide_by_zero() -> None:
     clock = ManualClock()
-    runway = Runway(clock)
-    assert runway.left_s(100) == math.inf
+    runway = Runway[str](clock)
+    assert runway.left_s({"w": 100}) == math.inf
     clock.advance(10.0)
-    assert runway.left_s(200) == math.inf
+    assert runway.left_s({"w": 200}) == math.inf
     clock.advance(1000.0)
-    assert 0 < runway.left_s(0) < 1
+    assert 0 < runway.left_s({"w": 0}) < 1
+
+
+def test_a_worker_that_comes_or_goes_uses_nothing() -> None:
+    clock = ManualClock()
+    runway = Runway[str](clock)
+    for workers in (("a", "b"), ("a",), ("a", "c")):
+        assert runway.left_s(dict.fromkeys(workers, 1000.0)) == math.inf
+        clock.advance(15.0)
 
 
 def test_looking_often_does_not_change_how_fast_a_stock_goes() -> None:
     clocks = [ManualClock(), ManualClock()]
-    seldom, often = (Runway(clock) for clock in clocks)
+    seldom, often = (Runway[str](clock) for clock in clocks)
     for at in range(61):
         stock = 1000 - 10 * at
         if at % 10 == 0:
-            slow = seldom.left_s(stock)
+            slow = seldom.left_s({"w": stock})
         for _ in range(4):
-            fast = often.left_s(stock)
+            fast = often.left_s({"w": stock})
             clocks[1].advance(0.25)
         clocks[0].advance(1.0)
     assert math.isclose(slow, fast, rel_tol=0.15)
