@@ -17,6 +17,7 @@ from cli.option_flags import EPILOG, with_flags_of
 from cli.output_form import Output, checked_form
 from cli.rollout_commands import rollout_app
 from cli.scale_commands import scale_app
+from cli.time_commands import add_times
 from cluster import VERSION
 from cluster.config import RouterOptions, ServeOptions, WorkerOptions
 from cluster.identity import Role
@@ -36,6 +37,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(scale_app)
 app.add_typer(rollout_app, name="rollout")
 add_inspection(app)
+add_times(app)
 
 
 def main() -> None:

@@ -145,9 +145,11 @@ class DecodeRequest:
                 raise InternalError(f"a decode request got a {type(event).__name__}")
 
     def _note_computed(self, event: PromptComputed) -> None:
+        self._times.computed()
         source = self._times.source
         cached_tokens = event.cached_tokens if source is None else source.cached_tokens
-        self._outlet.add_computed(self.request_id, cached_tokens, self._timing(event))
+        timing, stages = self._timing(event), self._times.stages()
+        self._outlet.add_computed(self.request_id, cached_tokens, timing, stages)
 
     def _timing(self, event: PromptComputed | RequestEnded) -> Timing:
         return self._times.timing(
@@ -211,7 +213,10 @@ class DecodeRequest:
         )
         usage = self._usage(event)
         timing = self._timing(event)
-        self._outlet.add_ended(self.request_id, usage=usage, timing=timing, error=error)
+        stages = self._times.stages()
+        self._outlet.add_ended(
+            self.request_id, usage=usage, timing=timing, stages=stages, error=error
+        )
         self._account(usage, timing, error)
         self._lease.release()
         self._on_end()

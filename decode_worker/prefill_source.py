@@ -117,6 +117,7 @@ class PrefillSource:
     def _take(self, event: handoff_pb2.PrefillEvent) -> None:
         match event.WhichOneof("event"):
             case "accepted":
+                self._prompt.accepted()
                 num_tokens = self._plan.request.num_known_tokens
                 self._cached_tokens = cached_tokens_of(
                     event.accepted, num_prompt_tokens=num_tokens, worker_id=self._worker_id

@@ -77,6 +77,10 @@ class RemotePrompt:
         self._times.reserved()
         self._ledger = BlockLedger(num_blocks=len(event.block_ids), first_block=event.first_block)
 
+    def accepted(self) -> None:
+        """The source's engine is at it."""
+        self._times.accepted()
+
     def begin_source(self, sizes: BlockSizes, num_tokens: int) -> SourceBlocks:
         """What is offered from now on are blocks of another source, of this prompt."""
         blocks = sizes.of_prompt(num_tokens=num_tokens, num_blocks=self.num_blocks)
@@ -86,6 +90,7 @@ class RemotePrompt:
     def offer(self, span: BlockSpan, incarnation: str) -> None:
         """That process has these blocks. Raises TransferFailed when it makes no sense."""
         self._ledger.offer(span)
+        self._times.offered()
         self.read_offered(incarnation)
 
     def read_offered(self, incarnation: str) -> None:
@@ -95,6 +100,7 @@ class RemotePrompt:
 
     def withdraw_offers(self, incarnation: str) -> None:
         """Their source is given up; its reads under way will be answered within about a second."""
+        self._times.source_failed()
         self._ledger.forget_offers()
         if self.is_reading:
             self._send(Abandon(self._engine_id, incarnation))

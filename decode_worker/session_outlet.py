@@ -13,6 +13,7 @@ import asyncio
 from cluster.errors import SplitserveError, status_of
 from cluster.generation import EngineLoad, Timing, Usage
 from cluster.identity import WorkerKey
+from cluster.prompt_stages import PromptStages, stages_to_wire
 from cluster.wire import (
     load_to_wire,
     prompt_token_to_wire,
@@ -55,10 +56,15 @@ class SessionOutlet:
         )
         self._is_empty = False
 
-    def add_computed(self, request_id: str, cached_tokens: int, timing: Timing) -> None:
+    def add_computed(
+        self, request_id: str, cached_tokens: int, timing: Timing, stages: PromptStages
+    ) -> None:
         """The first tokens come in this frame."""
         self._frame.computed.add(
-            request_id=request_id, cached_tokens=cached_tokens, timing=timing_to_wire(timing)
+            request_id=request_id,
+            cached_tokens=cached_tokens,
+            timing=timing_to_wire(timing),
+            stages=stages_to_wire(stages),
         )
         self._is_empty = False
 
@@ -68,12 +74,15 @@ class SessionOutlet:
         *,
         usage: Usage,
         timing: Timing | None = None,
+        stages: PromptStages | None = None,
         error: SplitserveError | None = None,
     ) -> None:
         """The last word on a request."""
         ended = self._frame.ended.add(request_id=request_id, usage=usage_to_wire(usage))
         if timing is not None:
             ended.timing.CopyFrom(timing_to_wire(timing))
+        if stages is not None:
+            ended.stages.CopyFrom(stages_to_wire(stages))
         if error is not None:
             ended.error.code = status_of(error).code
             ended.error.message = error.message

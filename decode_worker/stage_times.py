@@ -2,6 +2,7 @@
 
     submitted -- reservation --> reserved -- handshake, sources that failed --> a source begins
     -- its queue, its compute --> first token -- kv_visible --> last block verified
+                    '- accepted, blocks offered ... first block verified ...'
 
 All times are of one clock of this process, but those that the source has measured.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from cluster.deadline import Clock
 from cluster.generation import Timing
+from cluster.prompt_stages import PromptStages
 from engine.contract.messages import Fetched, PromptComputed, RequestEnded
 
 
@@ -33,8 +35,13 @@ class StageTimes:
         self._submitted_at = self._clock()
         self._reserved_at: float | None = None
         self._source_began_at: float | None = None
+        self._accepted_at: float | None = None
+        self._offered_at: float | None = None
+        self._first_block_at: float | None = None
         self._first_token_at: float | None = None
+        self._computed_at: float | None = None
         self._verified_at: float | None = None
+        self._num_failed_sources = 0
         self._source: SourceTimes | None = None
         self._kv_bytes = 0
         self._kv_transfer_ms = 0.0
@@ -52,7 +59,25 @@ class StageTimes:
         """A prefill worker, or this one, starts on the prompt; the last call before the first
         token counts."""
         if self._first_token_at is None:
-            self._source_began_at = self._clock()
+            self._source_began_at, self._accepted_at = self._clock(), None
+
+    def source_failed(self) -> None:
+        """A prefill worker is given up."""
+        self._num_failed_sources += 1
+
+    def accepted(self) -> None:
+        """The prefill worker's engine has begun."""
+        self._accepted_at = self._clock()
+
+    def offered(self) -> None:
+        """Blocks may be read."""
+        if self._offered_at is None:
+            self._offered_at = self._clock()
+
+    def computed(self) -> None:
+        """This engine has the first tokens, its own or another's."""
+        if self._computed_at is None:
+            self._computed_at = self._clock()
 
     def first_token(self, source: SourceTimes) -> None:
         """The first token came from a prefill worker."""
@@ -63,6 +88,8 @@ class StageTimes:
         """A read is over."""
         self._kv_bytes += outcome.num_bytes
         self._kv_transfer_ms += outcome.duration_ms
+        if self._first_block_at is None and outcome.num_blocks:
+            self._first_block_at = self._clock() - outcome.frame_delay_ms / 1000
 
     def verified(self, frame_delay_ms: float) -> None:
         """The last block of the prompt was verified that long before its frame left."""
@@ -85,6 +112,27 @@ class StageTimes:
             prefill_worker=source.worker_id if source else "",
             decode_worker=worker_id,
         )
+
+    def stages(self) -> PromptStages:
+        """The same, as stamps since the submission."""
+        source, since_ms = self._source, self._since_submitted_ms
+        first_token_at = self._computed_at if source is None else self._first_token_at
+        return PromptStages(
+            said_ms=since_ms(self._clock()) or 0.0,
+            reserved_ms=since_ms(self._reserved_at),
+            asked_ms=since_ms(self._source_began_at),
+            accepted_ms=since_ms(self._accepted_at),
+            offered_ms=since_ms(self._offered_at),
+            first_block_ms=since_ms(self._first_block_at),
+            last_block_ms=since_ms(self._verified_at),
+            first_token_ms=since_ms(first_token_at),
+            source_queue_ms=source.queue_ms if source else 0.0,
+            source_prefill_ms=source.prefill_ms if source else 0.0,
+            num_failed_sources=self._num_failed_sources,
+        )
+
+    def _since_submitted_ms(self, at: float | None) -> float | None:
+        return None if at is None else max(0.0, at - self._submitted_at) * 1000
 
     @staticmethod
     def _between_ms(start: float | None, end: float | None) -> float:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import generation_pb2 as protos_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/handoff.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\"\xf2\x01\n\x07Pairing\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x16\n\x0eweights_digest\x18\x02 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x19\n\x11\x62lock_size_tokens\x18\x05 \x01(\r\x12\x12\n\nnum_layers\x18\x06 \x01(\r\x12\x14\n\x0cnum_kv_heads\x18\x07 \x01(\r\x12\x10\n\x08head_dim\x18\x08 \x01(\r\x12\x10\n\x08kv_dtype\x18\t \x01(\t\x12\x12\n\nnum_planes\x18\n \x01(\r\x12\x0f\n\x07weights\x18\x0b \x01(\t\"\xb7\x01\n\x06KvRank\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x12\n\nfirst_head\x18\x02 \x01(\r\x12\x11\n\tnum_heads\x18\x03 \x01(\r\x12\x12\n\nagent_name\x18\x04 \x01(\t\x12\x16\n\x0e\x61gent_metadata\x18\x05 \x01(\x0c\x12\x14\n\x0cpool_address\x18\x06 \x01(\x04\x12\x13\n\x0b\x62lock_bytes\x18\x07 \x01(\x04\x12\x0e\n\x06memory\x18\x08 \x01(\t\x12\x11\n\tdevice_id\x18\t \x01(\r\"\xba\x01\n\x06KvPeer\x12\x11\n\ttransport\x18\x01 \x01(\t\x12\x13\n\x0b\x62locks_each\x18\x02 \x01(\r\x12\x1b\n\x13generations_address\x18\x03 \x01(\x04\x12\x0c\n\x04host\x18\x04 \x01(\t\x12+\n\x05ranks\x18\x05 \x03(\x0b\x32\x1c.splitserve.worker.v1.KvRank\x12\x19\n\x11\x62lock_size_tokens\x18\x06 \x01(\r\x12\x15\n\rshares_blocks\x18\x07 \x01(\x08\"U\n\x10HandshakeRequest\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\"\x97\x01\n\x11HandshakeResponse\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12*\n\x04peer\x18\x04 \x01(\x0b\x32\x1c.splitserve.worker.v1.KvPeer\"0\n\x0b\x42\x65gunChoice\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\xf6\x01\n\x0ePrefillRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x13\n\x0b\x66irst_block\x18\x05 \x01(\r\x12\x12\n\ncache_root\x18\x06 \x01(\x0c\x12\x15\n\rdigest_tokens\x18\x08 \x01(\r\x12\x31\n\x06resume\x18\t \x01(\x0b\x32!.splitserve.worker.v1.BegunChoiceJ\x04\x08\x07\x10\x08\"!\n\x08\x41\x63\x63\x65pted\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"[\n\x0b\x42locksReady\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x13\n\x0bgenerations\x18\x03 \x03(\x06\x12\x0f\n\x07\x64igests\x18\x04 \x01(\x0c\"K\n\x0b\x43hoiceToken\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12,\n\x05token\x18\x02 \x01(\x0b\x32\x1d.splitserve.v1.GeneratedToken\"v\n\nFirstToken\x12\x31\n\x06tokens\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.ChoiceToken\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\nprefill_ms\x18\x03 \x01(\x01\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"\x06\n\x04\x44one\"V\n\x08Progress\x12\x1e\n\x16waiting_prefill_tokens\x18\x01 \x01(\x04\x12\x14\n\x0ctokens_ahead\x18\x02 \x01(\x04\x12\x14\n\x0cin_long_step\x18\x03 \x01(\x08\"\x9f\x02\n\x0cPrefillEvent\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.splitserve.worker.v1.AcceptedH\x00\x12\x39\n\x0c\x62locks_ready\x18\x02 \x01(\x0b\x32!.splitserve.worker.v1.BlocksReadyH\x00\x12\x37\n\x0b\x66irst_token\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.FirstTokenH\x00\x12*\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1a.splitserve.worker.v1.DoneH\x00\x12\x32\n\x08progress\x18\x05 \x01(\x0b\x32\x1e.splitserve.worker.v1.ProgressH\x00\x42\x07\n\x05\x65vent2\xc4\x01\n\rPrefillWorker\x12\\\n\tHandshake\x12&.splitserve.worker.v1.HandshakeRequest\x1a\'.splitserve.worker.v1.HandshakeResponse\x12U\n\x07Prefill\x12$.splitserve.worker.v1.PrefillRequest\x1a\".splitserve.worker.v1.PrefillEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/handoff.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\"\xf2\x01\n\x07Pairing\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x16\n\x0eweights_digest\x18\x02 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x19\n\x11\x62lock_size_tokens\x18\x05 \x01(\r\x12\x12\n\nnum_layers\x18\x06 \x01(\r\x12\x14\n\x0cnum_kv_heads\x18\x07 \x01(\r\x12\x10\n\x08head_dim\x18\x08 \x01(\r\x12\x10\n\x08kv_dtype\x18\t \x01(\t\x12\x12\n\nnum_planes\x18\n \x01(\r\x12\x0f\n\x07weights\x18\x0b \x01(\t\"\xb7\x01\n\x06KvRank\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x12\n\nfirst_head\x18\x02 \x01(\r\x12\x11\n\tnum_heads\x18\x03 \x01(\r\x12\x12\n\nagent_name\x18\x04 \x01(\t\x12\x16\n\x0e\x61gent_metadata\x18\x05 \x01(\x0c\x12\x14\n\x0cpool_address\x18\x06 \x01(\x04\x12\x13\n\x0b\x62lock_bytes\x18\x07 \x01(\x04\x12\x0e\n\x06memory\x18\x08 \x01(\t\x12\x11\n\tdevice_id\x18\t \x01(\r\"\xba\x01\n\x06KvPeer\x12\x11\n\ttransport\x18\x01 \x01(\t\x12\x13\n\x0b\x62locks_each\x18\x02 \x01(\r\x12\x1b\n\x13generations_address\x18\x03 \x01(\x04\x12\x0c\n\x04host\x18\x04 \x01(\t\x12+\n\x05ranks\x18\x05 \x03(\x0b\x32\x1c.splitserve.worker.v1.KvRank\x12\x19\n\x11\x62lock_size_tokens\x18\x06 \x01(\r\x12\x15\n\rshares_blocks\x18\x07 \x01(\x08\"U\n\x10HandshakeRequest\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\"\x97\x01\n\x11HandshakeResponse\x12.\n\x07pairing\x18\x01 \x01(\x0b\x32\x1d.splitserve.worker.v1.Pairing\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12*\n\x04peer\x18\x04 \x01(\x0b\x32\x1c.splitserve.worker.v1.KvPeer\"0\n\x0b\x42\x65gunChoice\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"E\n\x0bTraceParent\x12\x10\n\x08trace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07span_id\x18\x02 \x01(\x0c\x12\x13\n\x0btrace_state\x18\x03 \x01(\t\"\xa8\x02\n\x0ePrefillRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12/\n\x08sampling\x18\x04 \x01(\x0b\x32\x1d.splitserve.v1.SamplingParams\x12\x13\n\x0b\x66irst_block\x18\x05 \x01(\r\x12\x12\n\ncache_root\x18\x06 \x01(\x0c\x12\x15\n\rdigest_tokens\x18\x08 \x01(\r\x12\x31\n\x06resume\x18\t \x01(\x0b\x32!.splitserve.worker.v1.BegunChoice\x12\x30\n\x05trace\x18\n \x01(\x0b\x32!.splitserve.worker.v1.TraceParentJ\x04\x08\x07\x10\x08\"!\n\x08\x41\x63\x63\x65pted\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"[\n\x0b\x42locksReady\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x13\n\x0bgenerations\x18\x03 \x03(\x06\x12\x0f\n\x07\x64igests\x18\x04 \x01(\x0c\"K\n\x0b\x43hoiceToken\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12,\n\x05token\x18\x02 \x01(\x0b\x32\x1d.splitserve.v1.GeneratedToken\"v\n\nFirstToken\x12\x31\n\x06tokens\x18\x01 \x03(\x0b\x32!.splitserve.worker.v1.ChoiceToken\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\nprefill_ms\x18\x03 \x01(\x01\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"\x06\n\x04\x44one\"V\n\x08Progress\x12\x1e\n\x16waiting_prefill_tokens\x18\x01 \x01(\x04\x12\x14\n\x0ctokens_ahead\x18\x02 \x01(\x04\x12\x14\n\x0cin_long_step\x18\x03 \x01(\x08\"\x9f\x02\n\x0cPrefillEvent\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1e.splitserve.worker.v1.AcceptedH\x00\x12\x39\n\x0c\x62locks_ready\x18\x02 \x01(\x0b\x32!.splitserve.worker.v1.BlocksReadyH\x00\x12\x37\n\x0b\x66irst_token\x18\x03 \x01(\x0b\x32 .splitserve.worker.v1.FirstTokenH\x00\x12*\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1a.splitserve.worker.v1.DoneH\x00\x12\x32\n\x08progress\x18\x05 \x01(\x0b\x32\x1e.splitserve.worker.v1.ProgressH\x00\x42\x07\n\x05\x65vent2\xc4\x01\n\rPrefillWorker\x12\\\n\tHandshake\x12&.splitserve.worker.v1.HandshakeRequest\x1a\'.splitserve.worker.v1.HandshakeResponse\x12U\n\x07Prefill\x12$.splitserve.worker.v1.PrefillRequest\x1a\".splitserve.worker.v1.PrefillEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,22 +44,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HANDSHAKERESPONSE']._serialized_end=930
   _globals['_BEGUNCHOICE']._serialized_start=932
   _globals['_BEGUNCHOICE']._serialized_end=980
-  _globals['_PREFILLREQUEST']._serialized_start=983
-  _globals['_PREFILLREQUEST']._serialized_end=1229
-  _globals['_ACCEPTED']._serialized_start=1231
-  _globals['_ACCEPTED']._serialized_end=1264
-  _globals['_BLOCKSREADY']._serialized_start=1266
-  _globals['_BLOCKSREADY']._serialized_end=1357
-  _globals['_CHOICETOKEN']._serialized_start=1359
-  _globals['_CHOICETOKEN']._serialized_end=1434
-  _globals['_FIRSTTOKEN']._serialized_start=1436
-  _globals['_FIRSTTOKEN']._serialized_end=1554
-  _globals['_DONE']._serialized_start=1556
-  _globals['_DONE']._serialized_end=1562
-  _globals['_PROGRESS']._serialized_start=1564
-  _globals['_PROGRESS']._serialized_end=1650
-  _globals['_PREFILLEVENT']._serialized_start=1653
-  _globals['_PREFILLEVENT']._serialized_end=1940
-  _globals['_PREFILLWORKER']._serialized_start=1943
-  _globals['_PREFILLWORKER']._serialized_end=2139
+  _globals['_TRACEPARENT']._serialized_start=982
+  _globals['_TRACEPARENT']._serialized_end=1051
+  _globals['_PREFILLREQUEST']._serialized_start=1054
+  _globals['_PREFILLREQUEST']._serialized_end=1350
+  _globals['_ACCEPTED']._serialized_start=1352
+  _globals['_ACCEPTED']._serialized_end=1385
+  _globals['_BLOCKSREADY']._serialized_start=1387
+  _globals['_BLOCKSREADY']._serialized_end=1478
+  _globals['_CHOICETOKEN']._serialized_start=1480
+  _globals['_CHOICETOKEN']._serialized_end=1555
+  _globals['_FIRSTTOKEN']._serialized_start=1557
+  _globals['_FIRSTTOKEN']._serialized_end=1675
+  _globals['_DONE']._serialized_start=1677
+  _globals['_DONE']._serialized_end=1683
+  _globals['_PROGRESS']._serialized_start=1685
+  _globals['_PROGRESS']._serialized_end=1771
+  _globals['_PREFILLEVENT']._serialized_start=1774
+  _globals['_PREFILLEVENT']._serialized_end=2061
+  _globals['_PREFILLWORKER']._serialized_start=2064
+  _globals['_PREFILLWORKER']._serialized_end=2260
 # @@protoc_insertion_point(module_scope)

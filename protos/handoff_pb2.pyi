@@ -101,8 +101,18 @@ class BegunChoice(_message.Message):
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, choice: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class TraceParent(_message.Message):
+    __slots__ = ("trace_id", "span_id", "trace_state")
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    SPAN_ID_FIELD_NUMBER: _ClassVar[int]
+    TRACE_STATE_FIELD_NUMBER: _ClassVar[int]
+    trace_id: bytes
+    span_id: bytes
+    trace_state: str
+    def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., trace_state: _Optional[str] = ...) -> None: ...
+
 class PrefillRequest(_message.Message):
-    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens", "resume")
+    __slots__ = ("request_id", "incarnation", "token_ids", "sampling", "first_block", "cache_root", "digest_tokens", "resume", "trace")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +121,7 @@ class PrefillRequest(_message.Message):
     CACHE_ROOT_FIELD_NUMBER: _ClassVar[int]
     DIGEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     incarnation: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -119,7 +130,8 @@ class PrefillRequest(_message.Message):
     cache_root: bytes
     digest_tokens: int
     resume: BegunChoice
-    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ...) -> None: ...
+    trace: TraceParent
+    def __init__(self, request_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., first_block: _Optional[int] = ..., cache_root: _Optional[bytes] = ..., digest_tokens: _Optional[int] = ..., resume: _Optional[_Union[BegunChoice, _Mapping]] = ..., trace: _Optional[_Union[TraceParent, _Mapping]] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("cached_tokens",)

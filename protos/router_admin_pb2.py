@@ -23,31 +23,40 @@ _sym_db = _symbol_database.Default()
 
 
 from protos import generation_pb2 as protos_dot_generation__pb2
+from protos import worker_pb2 as protos_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19protos/router_admin.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\"\xc0\x01\n\x0cPriceRequest\x12\x0e\n\x04\x63hat\x18\x01 \x01(\tH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12-\n\x03ids\x18\x03 \x01(\x0b\x32\x1e.splitserve.worker.v1.TokenIdsH\x00\x12\x14\n\nnew_tokens\x18\x04 \x01(\rH\x00\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\t\n\x01n\x18\x06 \x01(\r\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"D\n\x0f\x45xplainResponse\x12\x31\n\tdecisions\x18\x01 \x03(\x0b\x32\x1e.splitserve.worker.v1.Decision\"\xe7\x02\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x33\n\ncandidates\x18\x04 \x03(\x0b\x32\x1f.splitserve.worker.v1.Candidate\x12\x37\n\x07workers\x18\x05 \x03(\x0b\x32&.splitserve.worker.v1.WorkerAtDecision\x12\r\n\x05notes\x18\x06 \x03(\t\x12#\n\x05usage\x18\x07 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x08 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12.\n\x07\x61rrival\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Arrival\x12\'\n\x08\x66oretold\x18\n \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xa1\x01\n\x07\x41rrival\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\t\x12\x0e\n\x06waited\x18\x03 \x01(\x08\x12\x12\n\nnum_before\x18\x04 \x01(\x01\x12\x13\n\x0bnum_waiting\x18\x05 \x01(\r\x12\x0f\n\x07line_ms\x18\x06 \x01(\x01\x12\x0e\n\x06lacked\x18\x07 \x01(\t\x12\x0b\n\x03\x65nd\x18\x08 \x01(\t\x12\r\n\x05\x65rror\x18\t \x01(\t\"\xea\x01\n\tCandidate\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x10\n\x08total_ms\x18\x04 \x01(\x01\x12\x10\n\x08queue_ms\x18\x05 \x01(\x01\x12\x12\n\nprefill_ms\x18\x06 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x07 \x01(\x01\x12\x12\n\nhandoff_ms\x18\x08 \x01(\x01\x12\x17\n\x0finterference_ms\x18\t \x01(\x01\x12\x11\n\tdecode_ms\x18\n \x01(\x01\x12\x11\n\tmemory_ms\x18\x0b \x01(\x01\"j\n\x10WorkerAtDecision\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x02 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\r2\xb2\x01\n\x0bRouterAdmin\x12V\n\x07\x45xplain\x12$.splitserve.worker.v1.ExplainRequest\x1a%.splitserve.worker.v1.ExplainResponse\x12K\n\x05Price\x12\".splitserve.worker.v1.PriceRequest\x1a\x1e.splitserve.worker.v1.Decisionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19protos/router_admin.proto\x12\x14splitserve.worker.v1\x1a\x17protos/generation.proto\x1a\x13protos/worker.proto\"\xc0\x01\n\x0cPriceRequest\x12\x0e\n\x04\x63hat\x18\x01 \x01(\tH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12-\n\x03ids\x18\x03 \x01(\x0b\x32\x1e.splitserve.worker.v1.TokenIdsH\x00\x12\x14\n\nnew_tokens\x18\x04 \x01(\rH\x00\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\t\n\x01n\x18\x06 \x01(\r\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"D\n\x0cTraceRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07slowest\x18\x02 \x01(\r\x12\x0f\n\x07since_s\x18\x03 \x01(\x01\"C\n\rTraceResponse\x12\x32\n\x06traces\x18\x01 \x03(\x0b\x32\".splitserve.worker.v1.RequestTrace\"\xc3\x03\n\x0cRequestTrace\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x61ge_s\x18\x02 \x01(\x01\x12.\n\x07\x61rrival\x18\x03 \x01(\x0b\x32\x1d.splitserve.worker.v1.Arrival\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12#\n\x05usage\x18\x06 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x07 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12\x14\n\x07read_ms\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0b\x61\x64mitted_ms\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x1b\n\x0e\x66irst_token_ms\x18\n \x01(\x01H\x02\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\x0b \x01(\x01H\x03\x88\x01\x01\x12,\n\x04legs\x18\x0c \x03(\x0b\x32\x1e.splitserve.worker.v1.TraceLeg\x12\r\n\x05notes\x18\r \x03(\t\x12\x10\n\x08trace_id\x18\x0e \x01(\tB\n\n\x08_read_msB\x0e\n\x0c_admitted_msB\x11\n\x0f_first_token_msB\x0b\n\t_ended_ms\"\x89\x02\n\x08TraceLeg\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0f\n\x07sent_ms\x18\x03 \x01(\x01\x12\x18\n\x0b\x63omputed_ms\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x66irst_token_ms\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08\x65nded_ms\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x0b\n\x03\x65nd\x18\x07 \x01(\t\x12\x32\n\x06stages\x18\x08 \x01(\x0b\x32\".splitserve.worker.v1.PromptStagesB\x0e\n\x0c_computed_msB\x11\n\x0f_first_token_msB\x0b\n\t_ended_ms\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"D\n\x0f\x45xplainResponse\x12\x31\n\tdecisions\x18\x01 \x03(\x0b\x32\x1e.splitserve.worker.v1.Decision\"\xe7\x02\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x33\n\ncandidates\x18\x04 \x03(\x0b\x32\x1f.splitserve.worker.v1.Candidate\x12\x37\n\x07workers\x18\x05 \x03(\x0b\x32&.splitserve.worker.v1.WorkerAtDecision\x12\r\n\x05notes\x18\x06 \x03(\t\x12#\n\x05usage\x18\x07 \x01(\x0b\x32\x14.splitserve.v1.Usage\x12%\n\x06timing\x18\x08 \x01(\x0b\x32\x15.splitserve.v1.Timing\x12.\n\x07\x61rrival\x18\t \x01(\x0b\x32\x1d.splitserve.worker.v1.Arrival\x12\'\n\x08\x66oretold\x18\n \x01(\x0b\x32\x15.splitserve.v1.Timing\"\xa1\x01\n\x07\x41rrival\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\t\x12\x0e\n\x06waited\x18\x03 \x01(\x08\x12\x12\n\nnum_before\x18\x04 \x01(\x01\x12\x13\n\x0bnum_waiting\x18\x05 \x01(\r\x12\x0f\n\x07line_ms\x18\x06 \x01(\x01\x12\x0e\n\x06lacked\x18\x07 \x01(\t\x12\x0b\n\x03\x65nd\x18\x08 \x01(\t\x12\r\n\x05\x65rror\x18\t \x01(\t\"\xea\x01\n\tCandidate\x12\x15\n\rdecode_worker\x18\x01 \x01(\t\x12\x16\n\x0eprefill_worker\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x10\n\x08total_ms\x18\x04 \x01(\x01\x12\x10\n\x08queue_ms\x18\x05 \x01(\x01\x12\x12\n\nprefill_ms\x18\x06 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x07 \x01(\x01\x12\x12\n\nhandoff_ms\x18\x08 \x01(\x01\x12\x17\n\x0finterference_ms\x18\t \x01(\x01\x12\x11\n\tdecode_ms\x18\n \x01(\x01\x12\x11\n\tmemory_ms\x18\x0b \x01(\x01\"j\n\x10WorkerAtDecision\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x02 \x01(\r\x12\x16\n\x0ewaiting_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bnum_running\x18\x04 \x01(\r2\x84\x02\n\x0bRouterAdmin\x12V\n\x07\x45xplain\x12$.splitserve.worker.v1.ExplainRequest\x1a%.splitserve.worker.v1.ExplainResponse\x12K\n\x05Price\x12\".splitserve.worker.v1.PriceRequest\x1a\x1e.splitserve.worker.v1.Decision\x12P\n\x05Trace\x12\".splitserve.worker.v1.TraceRequest\x1a#.splitserve.worker.v1.TraceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.router_admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PRICEREQUEST']._serialized_start=77
-  _globals['_PRICEREQUEST']._serialized_end=269
-  _globals['_TOKENIDS']._serialized_start=271
-  _globals['_TOKENIDS']._serialized_end=294
-  _globals['_EXPLAINREQUEST']._serialized_start=296
-  _globals['_EXPLAINREQUEST']._serialized_end=332
-  _globals['_EXPLAINRESPONSE']._serialized_start=334
-  _globals['_EXPLAINRESPONSE']._serialized_end=402
-  _globals['_DECISION']._serialized_start=405
-  _globals['_DECISION']._serialized_end=764
-  _globals['_ARRIVAL']._serialized_start=767
-  _globals['_ARRIVAL']._serialized_end=928
-  _globals['_CANDIDATE']._serialized_start=931
-  _globals['_CANDIDATE']._serialized_end=1165
-  _globals['_WORKERATDECISION']._serialized_start=1167
-  _globals['_WORKERATDECISION']._serialized_end=1273
-  _globals['_ROUTERADMIN']._serialized_start=1276
-  _globals['_ROUTERADMIN']._serialized_end=1454
+  _globals['_PRICEREQUEST']._serialized_start=98
+  _globals['_PRICEREQUEST']._serialized_end=290
+  _globals['_TRACEREQUEST']._serialized_start=292
+  _globals['_TRACEREQUEST']._serialized_end=360
+  _globals['_TRACERESPONSE']._serialized_start=362
+  _globals['_TRACERESPONSE']._serialized_end=429
+  _globals['_REQUESTTRACE']._serialized_start=432
+  _globals['_REQUESTTRACE']._serialized_end=883
+  _globals['_TRACELEG']._serialized_start=886
+  _globals['_TRACELEG']._serialized_end=1151
+  _globals['_TOKENIDS']._serialized_start=1153
+  _globals['_TOKENIDS']._serialized_end=1176
+  _globals['_EXPLAINREQUEST']._serialized_start=1178
+  _globals['_EXPLAINREQUEST']._serialized_end=1214
+  _globals['_EXPLAINRESPONSE']._serialized_start=1216
+  _globals['_EXPLAINRESPONSE']._serialized_end=1284
+  _globals['_DECISION']._serialized_start=1287
+  _globals['_DECISION']._serialized_end=1646
+  _globals['_ARRIVAL']._serialized_start=1649
+  _globals['_ARRIVAL']._serialized_end=1810
+  _globals['_CANDIDATE']._serialized_start=1813
+  _globals['_CANDIDATE']._serialized_end=2047
+  _globals['_WORKERATDECISION']._serialized_start=2049
+  _globals['_WORKERATDECISION']._serialized_end=2155
+  _globals['_ROUTERADMIN']._serialized_start=2158
+  _globals['_ROUTERADMIN']._serialized_end=2418
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,5 @@
 from protos import generation_pb2 as _generation_pb2
+from protos import worker_pb2 as _worker_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -26,6 +27,74 @@ class PriceRequest(_message.Message):
     tenant: str
     cache_salt: str
     def __init__(self, chat: _Optional[str] = ..., text: _Optional[str] = ..., ids: _Optional[_Union[TokenIds, _Mapping]] = ..., new_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., n: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+
+class TraceRequest(_message.Message):
+    __slots__ = ("request_id", "slowest", "since_s")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    slowest: int
+    since_s: float
+    def __init__(self, request_id: _Optional[str] = ..., slowest: _Optional[int] = ..., since_s: _Optional[float] = ...) -> None: ...
+
+class TraceResponse(_message.Message):
+    __slots__ = ("traces",)
+    TRACES_FIELD_NUMBER: _ClassVar[int]
+    traces: _containers.RepeatedCompositeFieldContainer[RequestTrace]
+    def __init__(self, traces: _Optional[_Iterable[_Union[RequestTrace, _Mapping]]] = ...) -> None: ...
+
+class RequestTrace(_message.Message):
+    __slots__ = ("request_id", "age_s", "arrival", "prompt_tokens", "reason", "usage", "timing", "read_ms", "admitted_ms", "first_token_ms", "ended_ms", "legs", "notes", "trace_id")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    ARRIVAL_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    READ_MS_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    LEGS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    age_s: float
+    arrival: Arrival
+    prompt_tokens: int
+    reason: str
+    usage: _generation_pb2.Usage
+    timing: _generation_pb2.Timing
+    read_ms: float
+    admitted_ms: float
+    first_token_ms: float
+    ended_ms: float
+    legs: _containers.RepeatedCompositeFieldContainer[TraceLeg]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    trace_id: str
+    def __init__(self, request_id: _Optional[str] = ..., age_s: _Optional[float] = ..., arrival: _Optional[_Union[Arrival, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ..., read_ms: _Optional[float] = ..., admitted_ms: _Optional[float] = ..., first_token_ms: _Optional[float] = ..., ended_ms: _Optional[float] = ..., legs: _Optional[_Iterable[_Union[TraceLeg, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., trace_id: _Optional[str] = ...) -> None: ...
+
+class TraceLeg(_message.Message):
+    __slots__ = ("decode_worker", "prefill_worker", "sent_ms", "computed_ms", "first_token_ms", "ended_ms", "end", "stages")
+    DECODE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_WORKER_FIELD_NUMBER: _ClassVar[int]
+    SENT_MS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    decode_worker: str
+    prefill_worker: str
+    sent_ms: float
+    computed_ms: float
+    first_token_ms: float
+    ended_ms: float
+    end: str
+    stages: _worker_pb2.PromptStages
+    def __init__(self, decode_worker: _Optional[str] = ..., prefill_worker: _Optional[str] = ..., sent_ms: _Optional[float] = ..., computed_ms: _Optional[float] = ..., first_token_ms: _Optional[float] = ..., ended_ms: _Optional[float] = ..., end: _Optional[str] = ..., stages: _Optional[_Union[_worker_pb2.PromptStages, _Mapping]] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)

@@ -44,6 +44,11 @@ class RouterAdminStub:
                 request_serializer=protos_dot_router__admin__pb2.PriceRequest.SerializeToString,
                 response_deserializer=protos_dot_router__admin__pb2.Decision.FromString,
                 _registered_method=True)
+        self.Trace = channel.unary_unary(
+                '/splitserve.worker.v1.RouterAdmin/Trace',
+                request_serializer=protos_dot_router__admin__pb2.TraceRequest.SerializeToString,
+                response_deserializer=protos_dot_router__admin__pb2.TraceResponse.FromString,
+                _registered_method=True)
 
 
 class RouterAdminServicer:
@@ -65,6 +70,13 @@ class RouterAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Trace(self, request, context):
+        """Where the time of requests went: of one, or of the latest thousand. Never a prompt's text.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_RouterAdminServicer_to_server(servicer, server):
                     servicer.Price,
                     request_deserializer=protos_dot_router__admin__pb2.PriceRequest.FromString,
                     response_serializer=protos_dot_router__admin__pb2.Decision.SerializeToString,
+            ),
+            'Trace': grpc.unary_unary_rpc_method_handler(
+                    servicer.Trace,
+                    request_deserializer=protos_dot_router__admin__pb2.TraceRequest.FromString,
+                    response_serializer=protos_dot_router__admin__pb2.TraceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -133,6 +150,33 @@ class RouterAdmin:
             '/splitserve.worker.v1.RouterAdmin/Price',
             protos_dot_router__admin__pb2.PriceRequest.SerializeToString,
             protos_dot_router__admin__pb2.Decision.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Trace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.RouterAdmin/Trace',
+            protos_dot_router__admin__pb2.TraceRequest.SerializeToString,
+            protos_dot_router__admin__pb2.TraceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -19,7 +19,7 @@ class PrefillTarget(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s", "resume", "first_token_ms")
+    __slots__ = ("request_id", "token_ids", "sampling", "prefill", "cache_root", "timeout_ms", "asked_s", "resume", "first_token_ms", "trace")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class Submit(_message.Message):
     ASKED_S_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _generation_pb2.SamplingParams
@@ -38,7 +39,8 @@ class Submit(_message.Message):
     asked_s: float
     resume: _containers.RepeatedCompositeFieldContainer[_handoff_pb2.BegunChoice]
     first_token_ms: float
-    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ..., resume: _Optional[_Iterable[_Union[_handoff_pb2.BegunChoice, _Mapping]]] = ..., first_token_ms: _Optional[float] = ...) -> None: ...
+    trace: _handoff_pb2.TraceParent
+    def __init__(self, request_id: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prefill: _Optional[_Iterable[_Union[PrefillTarget, _Mapping]]] = ..., cache_root: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., asked_s: _Optional[float] = ..., resume: _Optional[_Iterable[_Union[_handoff_pb2.BegunChoice, _Mapping]]] = ..., first_token_ms: _Optional[float] = ..., trace: _Optional[_Union[_handoff_pb2.TraceParent, _Mapping]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("request_id",)
@@ -98,27 +100,57 @@ class PromptTokens(_message.Message):
     tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.PromptToken]
     def __init__(self, request_id: _Optional[str] = ..., first_index: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.PromptToken, _Mapping]]] = ...) -> None: ...
 
+class PromptStages(_message.Message):
+    __slots__ = ("said_ms", "reserved_ms", "asked_ms", "accepted_ms", "offered_ms", "first_block_ms", "last_block_ms", "first_token_ms", "source_queue_ms", "source_prefill_ms", "num_failed_sources")
+    SAID_MS_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_MS_FIELD_NUMBER: _ClassVar[int]
+    ASKED_MS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_MS_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BLOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_BLOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FAILED_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    said_ms: float
+    reserved_ms: float
+    asked_ms: float
+    accepted_ms: float
+    offered_ms: float
+    first_block_ms: float
+    last_block_ms: float
+    first_token_ms: float
+    source_queue_ms: float
+    source_prefill_ms: float
+    num_failed_sources: int
+    def __init__(self, said_ms: _Optional[float] = ..., reserved_ms: _Optional[float] = ..., asked_ms: _Optional[float] = ..., accepted_ms: _Optional[float] = ..., offered_ms: _Optional[float] = ..., first_block_ms: _Optional[float] = ..., last_block_ms: _Optional[float] = ..., first_token_ms: _Optional[float] = ..., source_queue_ms: _Optional[float] = ..., source_prefill_ms: _Optional[float] = ..., num_failed_sources: _Optional[int] = ...) -> None: ...
+
 class PromptComputed(_message.Message):
-    __slots__ = ("request_id", "cached_tokens", "timing")
+    __slots__ = ("request_id", "cached_tokens", "timing", "stages")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     cached_tokens: int
     timing: _generation_pb2.Timing
-    def __init__(self, request_id: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ...) -> None: ...
+    stages: PromptStages
+    def __init__(self, request_id: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ..., stages: _Optional[_Union[PromptStages, _Mapping]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("request_id", "usage", "timing", "error")
+    __slots__ = ("request_id", "usage", "timing", "error", "stages")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     usage: _generation_pb2.Usage
     timing: _generation_pb2.Timing
     error: Error
-    def __init__(self, request_id: _Optional[str] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    stages: PromptStages
+    def __init__(self, request_id: _Optional[str] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., timing: _Optional[_Union[_generation_pb2.Timing, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., stages: _Optional[_Union[PromptStages, _Mapping]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")

@@ -83,8 +83,8 @@ class MembershipLink(Protocol):
 
 
 class OperatorLink(Protocol):
-    """To a router (members, scale, explain, price) or a worker (status). Every call fails with
-    DeadlineExceeded after `timeout_s`."""
+    """To a router (members, scale, explain, price, trace) or a worker (status). Every call fails
+    with DeadlineExceeded after `timeout_s`."""
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         """A router's view of its fleet."""
@@ -103,6 +103,11 @@ class OperatorLink(Protocol):
         self, request: router_admin_pb2.PriceRequest, *, timeout_s: float
     ) -> router_admin_pb2.Decision:
         """How a router would serve a prompt now."""
+
+    async def trace(
+        self, request: router_admin_pb2.TraceRequest, *, timeout_s: float
+    ) -> router_admin_pb2.TraceResponse:
+        """When requests were where, as a router saw it."""
 
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float

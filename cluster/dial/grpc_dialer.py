@@ -223,6 +223,14 @@ class _GrpcOperatorLink(OperatorLink):
             reply: router_admin_pb2.Decision = await stub.Price(request, timeout=timeout_s)
         return reply
 
+    async def trace(
+        self, request: router_admin_pb2.TraceRequest, *, timeout_s: float
+    ) -> router_admin_pb2.TraceResponse:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        with self._typed:
+            reply: router_admin_pb2.TraceResponse = await stub.Trace(request, timeout=timeout_s)
+        return reply
+
     async def status(
         self, request: worker_pb2.StatusRequest, *, timeout_s: float
     ) -> worker_pb2.StatusResponse:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import grpc
 
+from cluster.deadline import Clock
 from cluster.errors import SplitserveError
 from cluster.rpc import abort
 from protos import router_admin_pb2, router_admin_pb2_grpc
 from router.control.decision_message import decision_to_wire, unrouted_to_wire
 from router.control.route_prices import RoutePrices
+from router.control.trace_message import traces_of
 from router.telemetry.decisions import DecisionLog
 
 ADMIN_SERVICE_NAME = "splitserve.worker.v1.RouterAdmin"
@@ -17,9 +19,11 @@ ADMIN_SERVICE_NAME = "splitserve.worker.v1.RouterAdmin"
 class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
     """The gRPC servicer; reads only."""
 
-    def __init__(self, decisions: DecisionLog, prices: RoutePrices) -> None:
+    def __init__(self, decisions: DecisionLog, prices: RoutePrices, clock: Clock) -> None:
+        """`clock`: by which requests are stamped."""
         self._decisions = decisions
         self._prices = prices
+        self._clock = clock
 
     async def Explain(
         self, request: router_admin_pb2.ExplainRequest, context: grpc.aio.ServicerContext
@@ -30,6 +34,12 @@ class RouterAdminService(router_admin_pb2_grpc.RouterAdminServicer):
         routed = map(decision_to_wire, self._decisions.known_as(request.request_id))
         others = map(unrouted_to_wire, self._decisions.unrouted(request.request_id))
         return router_admin_pb2.ExplainResponse(decisions=[*routed, *others])
+
+    async def Trace(
+        self, request: router_admin_pb2.TraceRequest, context: grpc.aio.ServicerContext
+    ) -> router_admin_pb2.TraceResponse:
+        """Where the time went, of what is kept."""
+        return traces_of(self._decisions, request, self._clock)
 
     async def Price(
         self, request: router_admin_pb2.PriceRequest, context: grpc.aio.ServicerContext

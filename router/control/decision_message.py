@@ -27,7 +27,7 @@ def decision_to_wire(decision: Decision) -> router_admin_pb2.Decision:
         notes=decision.notes,
         usage=usage_to_wire(decision.usage) if decision.usage else None,
         timing=timing_to_wire(decision.timing) if decision.timing else None,
-        arrival=_arrival(decision.arrival) if decision.arrival.request_id else None,
+        arrival=arrival_to_wire(decision.arrival) if decision.arrival.request_id else None,
         foretold=timing_to_wire(decision.foretold),
     )
 
@@ -35,11 +35,12 @@ def decision_to_wire(decision: Decision) -> router_admin_pb2.Decision:
 def unrouted_to_wire(arrival: RequestArrival) -> router_admin_pb2.Decision:
     """Of a request that went to no worker."""
     return router_admin_pb2.Decision(
-        request_id=arrival.request_id, reason=NOT_ROUTED, arrival=_arrival(arrival)
+        request_id=arrival.request_id, reason=NOT_ROUTED, arrival=arrival_to_wire(arrival)
     )
 
 
-def _arrival(arrival: RequestArrival) -> router_admin_pb2.Arrival:
+def arrival_to_wire(arrival: RequestArrival) -> router_admin_pb2.Arrival:
+    """What it met at the door."""
     return router_admin_pb2.Arrival(
         tenant=arrival.tenant,
         priority=arrival.priority.value,

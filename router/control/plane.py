@@ -138,7 +138,7 @@ class FleetPlane:
         )
         server.add(
             router_admin_pb2_grpc.add_RouterAdminServicer_to_server,
-            RouterAdminService(self.decisions, prices),
+            RouterAdminService(self.decisions, prices, self._world.clock),
             ADMIN_SERVICE_NAME,
             always_ready=True,
         )

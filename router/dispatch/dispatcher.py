@@ -51,6 +51,7 @@ from router.dispatch.stream import (
 from router.fairness.shares import Bill
 from router.telemetry.decisions import Decision
 from router.telemetry.request_arrival import RequestArrival
+from router.telemetry.request_course import RequestCourse
 from router.text.choice_count import ChoiceCount, new_counts
 
 
@@ -110,7 +111,9 @@ class Dispatcher:
 
     async def _admitted(self, request: RoutedRequest) -> AdmissionLease:
         """Its place. Raises QueueFull, Hopeless, and DeadlineExceeded."""
-        self._decisions.came(RequestArrival(request.request_id, request.tenant, request.priority))
+        arrival = RequestArrival(request.request_id, request.tenant, request.priority)
+        arrival.course = RequestCourse(request.limits.arrived_s, request.limits.clock())
+        self._decisions.came(arrival)
         line_s = self._admission.wait_s
         self._degradation.look(line_s)
         self._degradation.check(request.priority, line_s)
@@ -122,7 +125,10 @@ class Dispatcher:
         asked.bill = bill
         if (arrival := self._decisions.arrival_of(request.request_id)) is not None:
             asked.arrival = arrival
-        return await self._admission.admit(asked)
+        place = await self._admission.admit(asked)
+        if arrival is not None:
+            arrival.course.admitted_s = request.limits.clock()
+        return place
 
     @contextmanager
     def _counted(self, request: RoutedRequest) -> Iterator[None]:
@@ -132,6 +138,7 @@ class Dispatcher:
         except BaseException as end:
             self._metrics.requests.labels(outcome := _outcome_of(end)).inc()
             self._decisions.ended(request.request_id, outcome, str(end))
+            self._over(request)
             if isinstance(end, NotReady):
                 self._metrics.classes.refused(request.priority, end)
             raise
@@ -141,11 +148,13 @@ class Dispatcher:
         self, request: RoutedRequest, counts: Sequence[ChoiceCount] | None, place: AdmissionLease
     ) -> Iterator[Journey]:
         """The request from its admission on, over all its workers."""
+        arrival = self._decisions.arrival_of(request.request_id)
         clock = RequestClock(
             request.limits.arrived_s,
             clock=request.limits.clock,
             on_gap=self._metrics.inter_token.observe,
             on_pause=lambda pause_s: self._chronicle.pause(journey, pause_s),
+            course=None if arrival is None else arrival.course,
         )
         choices = RunningChoices(counts or new_counts(request.sampling.n), request.resume)
         attempts = Attempts(self._fleet, self._rules, request.first_part)
@@ -246,7 +255,13 @@ class Dispatcher:
         self._metrics.finished(usage, timing)
         self._metrics.classes.finished(journey.request.priority, usage, timing)
         self._decisions.finished(decision.request_id, usage, timing)
+        self._over(journey.request)
         return Completed(usage, timing)
+
+    def _over(self, request: RoutedRequest) -> None:
+        arrival = self._decisions.arrival_of(request.request_id)
+        if arrival is not None and arrival.course.ended_s is None:
+            arrival.course.ended_s = request.limits.clock()
 
 
 def _outcome_of(end: BaseException) -> str:

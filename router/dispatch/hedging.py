@@ -63,6 +63,7 @@ class Hedging:
     def _send_first(self, journey: Journey, decision: Decision, ear: RunFollower) -> Attempt:
         attempt = self._send(journey.request, decision, ear)
         journey.run_by(attempt.run, attempt.request)
+        journey.clock.course.goes(attempt.run.leg)
         return attempt
 
     def _send(self, request: RoutedRequest, decision: Decision, ear: RunFollower) -> Attempt:
@@ -100,6 +101,7 @@ class Hedging:
 
     def _note_sent(self, journey: Journey, attempt: Attempt) -> None:
         self._with.metrics.hedges.inc()
+        journey.clock.course.goes(attempt.run.leg)
         journey.attempts.hedged(attempt.worker)
         waited_ms = journey.clock.since_dispatch_ms
         note = f"sent to {attempt.worker.worker_id} as well: no token in {waited_ms:.0f} ms"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cluster.generation import Timing
+from router.telemetry.request_course import RequestCourse
 
 
 class RequestClock:
@@ -19,7 +20,10 @@ class RequestClock:
         clock: Callable[[], float] = time.monotonic,
         on_gap: Callable[[float], None] = lambda gap_s: None,
         on_pause: Callable[[float], None] = lambda pause_s: None,
+        course: RequestCourse | None = None,
     ) -> None:
+        """`course`: where the request's stamps are kept, for whoever asks later."""
+        self.course = course or RequestCourse(arrived_s)
         self._arrived_s = arrived_s
         self._clock = clock
         self._on_gap = on_gap
@@ -54,7 +58,7 @@ class RequestClock:
             return
         now_s = self._clock()
         if self._first_s is None:
-            self._first_s = now_s
+            self._first_s = self.course.first_token_s = now_s
         if self._is_interrupted:
             self._is_interrupted = False
             self._on_pause(now_s - max(self._last_s.values()))

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from cluster.errors import SplitserveError, WorkerLost
+from cluster.errors import SplitserveError, WorkerLost, status_of
 from cluster.generation import Timing, Usage
 from cluster.identity import WorkerKey
+from cluster.prompt_stages import stages_from_wire
 from cluster.wire import prompt_token_from_wire, timing_from_wire
 from protos import worker_pb2
 from router.dispatch.chosen_workers import Assignments, ChosenWorkers
@@ -25,6 +26,7 @@ from router.fleet.fleet import Fleet
 from router.fleet.request_stream import Ended, RequestStream, StreamListener
 from router.index.prefix_index import PrefixIndex
 from router.pricing.route import Route, RoutingView
+from router.telemetry.request_course import Leg
 
 FINISH_TIMEOUT_S = 1.0
 """A worker answers the finish of a last choice within a step; one that dies must hold up nobody."""
@@ -71,6 +73,9 @@ class RunningRequest:
         self._assignments: Assignments | None = None
         self._left_behind = LeftBehind(request, workers, index)
         self._goodbye: asyncio.TimerHandle | None = None
+        self._clock = request.limits.clock
+        self.leg = Leg(route.decode, next(iter(route.prefill), None), self._clock())
+        """When it was where, as far as these workers are concerned."""
         self._stream = self._sent(request, workers)
         self._watch = self._watched(request.limits)
         try:
@@ -92,6 +97,7 @@ class RunningRequest:
             return message
         if isinstance(message, Ended):
             self._left_behind.ended(message.usage, message.timing)
+            self.leg.stages = message.stages or self.leg.stages
             return message.usage, message.timing
         scored = [prompt_token_from_wire(token) for token in message.tokens]
         return PromptTokens(message.first_index, scored)
@@ -112,6 +118,7 @@ class RunningRequest:
     def close(self) -> None:
         """Cancels at the worker unless the request has ended there; idempotent."""
         self._leave()
+        self.leg.over(self._clock(), "cancelled")
         if self._goodbye is not None:
             self._goodbye.cancel()
         self._stream.close()
@@ -148,6 +155,9 @@ class RunningRequest:
 
     def _heed_computed(self, computed: worker_pb2.PromptComputed) -> None:
         timing = timing_from_wire(computed.timing)
+        self.leg.computed_s = self._clock()
+        if computed.HasField("stages"):
+            self.leg.stages = stages_from_wire(computed.stages)
         self._follower.computed(PromptCost(computed.cached_tokens, timing))
 
     def _heed_tokens(self, choice: int, num_tokens: int, now_s: float) -> None:
@@ -155,6 +165,7 @@ class RunningRequest:
         engine works; the first of all, that the prompt is computed."""
         self._left_behind.made(num_tokens)
         if not self._begun:
+            self.leg.first_token_s = now_s
             self._follower.has_tokens()
         if choice not in self._begun:
             self._note_computed(choice)
@@ -172,6 +183,7 @@ class RunningRequest:
                 self._fleet.note_good_end(self.decode)
         else:
             self._left_behind.failed()
+        self.leg.over(self._clock(), "" if error is None else status_of(error).code)
         self._leave()
         self._follower.ended(error)
 

@@ -22,6 +22,7 @@ import msgspec
 from cluster.deadline import Clock
 from cluster.errors import Cancelled, InternalError, SplitserveError, from_code
 from cluster.generation import Timing, Usage
+from cluster.prompt_stages import PromptStages, stages_from_wire
 from cluster.wire import reason_from_wire, timing_from_wire, token_from_wire, usage_from_wire
 from protos import worker_pb2
 from router.fleet.unread import ChoiceTokens, UnreadBytes
@@ -33,6 +34,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
     usage: Usage
     timing: Timing
+    stages: PromptStages | None = None
 
 
 WorkerMessage = worker_pb2.PromptTokens | ChoiceTokens | Ended
@@ -135,7 +137,9 @@ class RequestStream:
             self.fail(from_code(ended.error.code, ended.error.message))
         elif not self._over:
             self._over = True
-            self._add(Ended(usage_from_wire(ended.usage), timing_from_wire(ended.timing)))
+            stages = stages_from_wire(ended.stages) if ended.HasField("stages") else None
+            usage, timing = usage_from_wire(ended.usage), timing_from_wire(ended.timing)
+            self._add(Ended(usage, timing, stages))
             self._listener.on_end(None)
 
     def fail(self, error: SplitserveError) -> None:

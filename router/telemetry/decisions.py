@@ -117,6 +117,17 @@ class DecisionLog:
         """None for a request that is unknown, was never routed, or is too long ago."""
         return self._decisions.get(request_id)
 
+    def came_as(self, echoed_id: str) -> list[RequestArrival]:
+        """As `known_as`, routed or not."""
+        newest = reversed(self._arrivals.values())
+        return list(
+            islice((a for a in newest if is_known_as(a.request_id, echoed_id)), MAX_ANSWERS)
+        )
+
+    def over(self) -> list[RequestArrival]:
+        """All that have ended, oldest first."""
+        return [each for each in self._arrivals.values() if each.course.ended_s is not None]
+
     def known_as(self, echoed_id: str) -> list[Decision]:
         """Those that may have answered with this X-Request-Id, newest first, a few at most."""
         newest = reversed(self._decisions.values())

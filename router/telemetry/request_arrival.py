@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from router.telemetry.request_course import RequestCourse
 from router.tenants.priority import Priority
 
 
@@ -26,6 +27,8 @@ class RequestArrival:
     """An error's code, or "cancelled"; empty: it runs, or ended well."""
     error: str = ""
     """In words."""
+    course: RequestCourse = field(default_factory=RequestCourse)
+    """When it was where."""
 
     def waits(self, num_before: float, num_waiting: int, line_ms: float, lacked: str) -> None:
         """It is in line."""

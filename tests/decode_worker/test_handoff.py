@@ -54,6 +54,12 @@ async def test_a_prompt_is_pulled_and_the_stream_closed_when_all_blocks_are_veri
     assert ended.timing.kv_bytes == 128
     assert ended.timing.kv_transfer_ms == 4.0
     assert ended.timing.kv_visible_ms > 0
+    stages = ended.stages
+    in_order = [stages.reserved_ms, stages.asked_ms, stages.accepted_ms, stages.offered_ms]
+    in_order += [stages.first_token_ms, stages.first_block_ms, stages.last_block_ms, stages.said_ms]
+    assert in_order == sorted(in_order) and in_order[0] >= 0
+    assert (stages.source_queue_ms, stages.source_prefill_ms) == (3.0, 40.0)
+    assert stages.num_failed_sources == 0
     assert not bench.link.told(PrefillLocally)
 
 

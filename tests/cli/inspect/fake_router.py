@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 from cli import question
 from cli.main import app
 from cluster.errors import SplitserveError
-from protos import membership_pb2, worker_pb2
+from protos import membership_pb2, router_admin_pb2, worker_pb2
+from tests.cli.inspect.made_up_traces import traced_alone, traced_pair
 
 ADDRESS = "router:50051"
 
@@ -60,6 +61,7 @@ class FakeRouter:
     """A Dialer and the link that it gives. `failure`: what every call meets instead."""
 
     members_told: list[Any] = field(default_factory=two_pools)
+    traces: list[Any] = field(default_factory=lambda: [traced_pair(), traced_alone()])
     failure: SplitserveError | None = None
     num_calls: int = 0
 
@@ -77,6 +79,11 @@ class FakeRouter:
             version="9.9",
             restarts=[membership_pb2.RestartCount(pool="decode", cause="stuck", count=2)],
         )
+
+    async def trace(self, request: Any, *, timeout_s: float) -> Any:
+        self._answers()
+        found = [each for each in self.traces if request.request_id in ("", each.request_id)]
+        return router_admin_pb2.TraceResponse(traces=found[: request.slowest or None])
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -26,6 +26,8 @@ _SHOWN = (
     ("describe", "pool", "decode"),
     ("blocks",),
     ("blocks", "prefill-0", "--held", "-o", "json"),
+    ("trace", "7f3a-0123456789ab"),
+    ("trace", "--slowest", "2"),
 )
 
 
