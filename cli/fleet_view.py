@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from cli.fleet_address import DEFAULT_ROUTER
 from cli.progress_view import ProgressView
 from cluster.config import ServeOptions
 from cluster.supervisor.news import (
@@ -93,7 +94,7 @@ class FleetView:
         chat += "" if url == "http://127.0.0.1:8000" else f" --url {url}"
         grpc = f"{host}:{router.grpc_port}"
         fleet = f"{host}:{router.workers_port}"
-        status += "" if fleet == "127.0.0.1:50051" else f" --grpc {fleet}"
+        status += "" if fleet == DEFAULT_ROUTER else f" --grpc {fleet}"
         return [
             f"ready in {time.monotonic() - self._began_s:.1f} s: {url}, gRPC {grpc}",
             f"  try   {chat}",

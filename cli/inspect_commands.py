@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
-from cli.fleet_address import GrpcAddress
+from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress
 from cli.output_form import ViewOutput, checked_view_form
 
-DEFAULT_ROUTER = "127.0.0.1:50051"
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="again and again, until Ctrl-C")]
 Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="between two looks")]
 

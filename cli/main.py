@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from cli.config_commands import config_app
 from cli.errors_shown import shows_errors
-from cli.fleet_address import GrpcAddress
+from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, GrpcAddresses
+from cli.fleet_options import offer_contexts
 from cli.inspect_commands import add_inspection
 from cli.key_commands import keys_app
 from cli.model_commands import models_app
@@ -34,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
+app.add_typer(config_app, name="config")
 app.add_typer(scale_app)
 app.add_typer(rollout_app, name="rollout")
 add_inspection(app)
@@ -128,7 +131,7 @@ def chat(
 @app.command()
 @shows_errors
 def status(
-    grpc: GrpcAddress = "127.0.0.1:50051",
+    grpc: GrpcAddress = DEFAULT_ROUTER,
     output: Output = "table",
     check: Annotated[
         bool, typer.Option("--check", help="let every worker check its invariants; 1 if broken")
@@ -144,7 +147,7 @@ def status(
 @shows_errors
 def explain(
     request_id: Annotated[str, typer.Argument(help="the X-Request-Id of its answer")],
-    grpc: GrpcAddress = "127.0.0.1:50051",
+    grpc: GrpcAddresses = DEFAULT_ROUTER,
     output: Output = "table",
 ) -> None:
     """Show why a request went where it went, with every term of the price."""
@@ -166,7 +169,7 @@ def routes(
     n: Annotated[int, typer.Option(min=1, help="choices")] = 1,
     tenant: Annotated[str, typer.Option(help="whose prefix cache counts")] = "",
     cache_salt: Annotated[str, typer.Option(help="the request's own")] = "",
-    grpc: GrpcAddress = "127.0.0.1:50051",
+    grpc: GrpcAddress = DEFAULT_ROUTER,
     output: Output = "table",
 ) -> None:
     """Show what each route of a prompt would cost now, without running it."""
@@ -232,3 +235,6 @@ def quality(
 def version() -> None:
     """Print the version."""
     print(VERSION)
+
+
+offer_contexts(app)

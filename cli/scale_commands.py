@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
-from cli.fleet_address import GrpcAddress, MaybeRelease
+from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, MaybeRelease
 from cli.output_form import Output, checked_form
 
 scale_app = typer.Typer(rich_markup_mode=None)
@@ -21,7 +21,7 @@ def scale(
     wait: Annotated[bool, typer.Option("--wait", help="until all are ready")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
     deadline: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="of --wait")] = 600.0,
-    grpc: GrpcAddress = "127.0.0.1:50051",
+    grpc: GrpcAddress = DEFAULT_ROUTER,
     kubernetes: MaybeRelease = None,
     output: Output = "table",
 ) -> None:

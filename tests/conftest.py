@@ -12,6 +12,7 @@ import torch
 from cluster.process.own_cores import available_cores
 from kernels.cpu.team import TEAM
 from tests.certificates import read_certificates_once
+from tests.cli.run_cli import NO_CONTEXTS
 from tests.grpc_servers_last import cancel_grpc_servers_last
 from tests.hidden_gpus import hide_gpus
 from tests.redis_server import RedisServer
@@ -28,7 +29,8 @@ structlog.configure([*structlog.get_config()["processors"][:-1], _LINES])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any kernel is decorated."""
+    """Before any kernel is decorated. Whoever runs the tests may have a current context."""
+    os.environ["SPLITSERVE_CONTEXTS"] = NO_CONTEXTS
     hide_gpus(os.environ, config.option.markexpr)
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"

@@ -9,12 +9,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
+NO_CONTEXTS = "/no/such/contexts.yaml"
+"""Whoever runs the tests may have a current one."""
 
 
 def clean_environ(**more: str) -> dict[str, str]:
-    """This environment without SPLITSERVE_* and colours, plus `more`."""
+    """This environment without SPLITSERVE_*, contexts and colours, plus `more`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SPLITSERVE_")}
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
+    return {**kept, "PYTHONPATH": str(ROOT), "SPLITSERVE_CONTEXTS": NO_CONTEXTS, **more}
 
 
 def cli(

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cli.config.transcripts import config_transcripts
 from tests.cli.inspect.fake_router import FakeRouter, run
 
 _HEAD = """# Looking at a running fleet
 
-Each command asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`) under the fleet's
-join token, and changes nothing. `-o table|wide|json|yaml` is the form of the answer; `--watch` asks
-again every two seconds (`--interval`). Data goes to stdout, all else to stderr. Exit codes: 0 done,
-1 there is no such thing, 2 wrong usage, 3 no router answers, 4 refused.
+Each command asks one router (`--grpc HOST:PORT`, by default `127.0.0.1:50051`, or a named
+fleet's: see "Named fleets") under the fleet's join token, and changes nothing. `-o
+table|wide|json|yaml` is the form of the answer; `--watch` asks again every two seconds
+(`--interval`). Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 there is no such
+thing, 2 wrong usage, 3 no router answers, 4 refused.
 
 Numbers are those of each worker's last beat. What follows was printed by these commands, of a fleet
 whose numbers are made up (`python -m tests.cli.inspect.transcripts`).
@@ -33,7 +35,7 @@ _SHOWN = (
 
 def transcripts() -> str:
     """The whole page, in Markdown."""
-    return _HEAD + "".join(_transcript(words) for words in _SHOWN)
+    return _HEAD + "".join(_transcript(words) for words in _SHOWN) + config_transcripts()
 
 
 def _transcript(words: tuple[str, ...]) -> str:

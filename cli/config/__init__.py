@@ -1,0 +1,1 @@
+"""`splitserve config ...`: options as they are resolved, and contexts."""
