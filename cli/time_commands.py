@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from cli.errors_shown import shows_errors
-from cli.fleet_address import GrpcAddress
+from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress
 from cli.output_form import ViewOutput, checked_view_form
 
-DEFAULT_ROUTER = "127.0.0.1:50051"
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="how far back: 90s, 10m or 2h")
 ]
