@@ -12,6 +12,7 @@ from cluster.deadline import Clock
 from cluster.identity import Role
 from router.dispatch.asked import Asked
 from router.dispatch.kept_worker import KeptWorker
+from router.dispatch.spread_turns import SpreadTurns
 from router.fleet.fleet import Fleet
 from router.fleet.member import FleetMember
 from router.fleet.worker_room import NOTHING, HeldRoom, Need
@@ -25,6 +26,7 @@ class Lack(enum.StrEnum):
     BLOCKS = "no decode worker with a seat has the KV blocks for it"
     KEPT = "the worker that has room is kept for a request that needs more"
     TURN = "whoever could compute its prompt has others to compute"
+    OTHERS_TURN = "its tenant computes at all other workers: a turn is open a moment for others"
 
 
 class Room(Protocol):
@@ -99,6 +101,7 @@ class FleetRoom:
         """That have a turn, and are not at their workers yet."""
         self._kept: KeptWorker | None = None
         """For one of those who wait."""
+        self._spread = SpreadTurns(clock)
         self.lacks = Lack.PLACES
         self.free_in_s: float | None = None
         fleet.changes.watch(self._look_up)
@@ -113,6 +116,7 @@ class FleetRoom:
         it holds nothing: the request waits for one elsewhere."""
         self.free_in_s = None
         self.lacks = Lack.PLACES
+        self._spread.asks(asked)
         if self._kept is not None and not self._kept.stands:
             self._kept = None
         trusted = (item for item in self._decode if item.takes_work and item.cooldown.admits)
@@ -155,7 +159,6 @@ class FleetRoom:
                 continue
             has_turn = self._has_turn(asked)
             if not has_turn and not self._may_be_local(asked, line_ms):
-                self.lacks = Lack.TURN
                 return None
             if self._kept is not None:
                 self._kept.passed(asked, item)
@@ -191,14 +194,22 @@ class FleetRoom:
         return HeldRoom(need, None if item is None else item.room, cached_tokens)
 
     def _has_turn(self, asked: Asked) -> bool:
-        """Each that is granted takes the turn of one worker that wants a prompt."""
-        num_free = self._num_free(self._computing or self._decode)
-        return num_free > self._num_granted or asked.prospect.is_local(0.0)
+        """Each that is granted takes the turn of one worker that wants a prompt. Else says what it
+        lacks."""
+        items = self._computing or self._decode
+        if self._num_free(items) <= self._num_granted:
+            self.lacks = Lack.TURN
+            return asked.prospect.is_local(0.0)
+        held_back_ms = 0.0 if self._num_granted else self._spread.held_back_ms(asked, items)
+        if not held_back_ms:
+            return True
+        self.lacks, self.free_in_s = Lack.OTHERS_TURN, held_back_ms / 1000
+        return False
 
     def _may_be_local(self, asked: Asked, line_ms: float) -> bool:
         """True where no prefill worker has a turn for it, and waiting for one costs more than what
         a decode worker, which has one, loses."""
-        if not line_ms or not self._computing:
+        if not line_ms or not self._computing or self.lacks is Lack.OTHERS_TURN:
             return False
         num_free = self._num_free([*self._computing, *self._decode])
         return num_free > self._num_granted and asked.prospect.is_local(line_ms)

@@ -90,7 +90,8 @@ class Hedging:
             return None
         attempt.hold = journey.hold.beside(item.room, decision.cached_at(decision.route.decode))
         if journey.hold.takes_turns and (other := self._with.fleet.find(decision.computing)):
-            attempt.turn = other.prompts.give(decision.route.chosen.cost.prefill_ms)
+            prefill_ms = decision.route.chosen.cost.prefill_ms
+            attempt.turn = other.prompts.give(prefill_ms, request.tenant)
         self._note_sent(journey, attempt)
         return attempt
 

@@ -139,7 +139,8 @@ class Journey:
             self.hold.move(None if worker is None else worker.room, cached_tokens)
             turn = None
             if computing is not None and self.hold.takes_turns:
-                turn = computing.prompts.give(decision.route.chosen.cost.prefill_ms)
+                prefill_ms = decision.route.chosen.cost.prefill_ms
+                turn = computing.prompts.give(prefill_ms, self.request.tenant)
             self._place.goes_to(turn)
         if not self._is_billed:
             self._is_billed = True

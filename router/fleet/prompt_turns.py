@@ -8,6 +8,8 @@ router, where shares and classes count, and a worker has always something to com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cluster.deadline import Clock
 
 MAX_AHEAD_MS = 10.0
@@ -20,11 +22,12 @@ MAX_PROMPTS = 2
 class Turn:
     """Of one prompt at one worker."""
 
-    __slots__ = ("_queue", "est_ms")
+    __slots__ = ("_queue", "est_ms", "tenant")
 
-    def __init__(self, queue: PromptTurns, est_ms: float) -> None:
+    def __init__(self, queue: PromptTurns, est_ms: float, tenant: str) -> None:
         self._queue: PromptTurns | None = queue
         self.est_ms = est_ms
+        self.tenant = tenant
 
     def over(self) -> None:
         """Idempotent."""
@@ -42,15 +45,20 @@ class PromptTurns:
         self._first_since_s = 0.0
 
     @property
+    def turns(self) -> Sequence[Turn]:
+        """Of prompts that it was given and has not computed, in that order."""
+        return self._turns
+
+    @property
     def num_turns(self) -> int:
-        """Prompts that it was given and has not computed."""
+        """As many."""
         return len(self._turns)
 
-    def give(self, est_ms: float) -> Turn:
+    def give(self, est_ms: float, tenant: str = "") -> Turn:
         """A prompt goes there, which it will take so long to compute."""
         if not self._turns:
             self._first_since_s = self._clock()
-        turn = Turn(self, est_ms)
+        turn = Turn(self, est_ms, tenant)
         self._turns.append(turn)
         return turn
 

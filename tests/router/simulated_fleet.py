@@ -251,9 +251,16 @@ class SimulatedFleet:
         self._tasks.append(asyncio.create_task(self._run(request)))
 
     async def ask_at_random(
-        self, tenant: str, per_s: float, seconds: float, *, num_salts: int = 1, **asked: object
+        self,
+        tenant: str,
+        per_s: float,
+        seconds: float,
+        *,
+        num_salts: int = 1,
+        prompts: range = range(600, 1400),
+        **asked: object,
     ) -> None:
-        """As strangers do: at no pace, and with prompts of any length about 1000 tokens."""
+        """As strangers do: at no pace, and with prompts of any length of these."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + seconds
         while True:
@@ -261,7 +268,7 @@ class SimulatedFleet:
             if loop.time() >= end_s:
                 return
             salt = f"{tenant}-{self.chance.randrange(num_salts)}"
-            prompt_tokens = self.chance.randrange(600, 1400)
+            prompt_tokens = self.chance.choice(prompts)
             self.ask(tenant, salt=salt, prompt_tokens=prompt_tokens, **asked)  # type: ignore[arg-type]
 
     async def all_over(self) -> None:
