@@ -12,6 +12,7 @@ from cli.config_commands import config_app
 from cli.errors_shown import shows_errors
 from cli.fleet_address import DEFAULT_ROUTER, GrpcAddress, GrpcAddresses
 from cli.fleet_options import offer_contexts
+from cli.hold_commands import hold_app
 from cli.inspect_commands import add_inspection
 from cli.key_commands import keys_app
 from cli.model_commands import models_app
@@ -38,6 +39,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.add_typer(config_app, name="config")
 app.add_typer(scale_app)
+app.add_typer(hold_app)
 app.add_typer(rollout_app, name="rollout")
 add_inspection(app)
 add_times(app)

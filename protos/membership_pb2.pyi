@@ -71,46 +71,64 @@ class RankFacts(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., pid: _Optional[int] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., kv_heads: _Optional[_Iterable[int]] = ..., weight_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., loaded_as: _Optional[str] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("member",)
+    __slots__ = ("member", "hold")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     member: Member
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ...) -> None: ...
+    hold: WorkerHold
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
-    __slots__ = ("beat_interval_s", "lease_s")
+    __slots__ = ("beat_interval_s", "lease_s", "hold")
     BEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     beat_interval_s: float
     lease_s: float
-    def __init__(self, beat_interval_s: _Optional[float] = ..., lease_s: _Optional[float] = ...) -> None: ...
+    hold: WorkerHold
+    def __init__(self, beat_interval_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ...) -> None: ...
+
+class WorkerHold(_message.Message):
+    __slots__ = ("kind", "number")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    number: int
+    def __init__(self, kind: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport")
+    __slots__ = ("worker_id", "incarnation", "load", "draining", "kv_transport", "hold")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     KV_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     load: _worker_pb2.EngineLoad
     draining: bool
     kv_transport: str
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ...) -> None: ...
+    hold: WorkerHold
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., draining: _Optional[bool] = ..., kv_transport: _Optional[str] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ...) -> None: ...
 
 class BeatResponse(_message.Message):
-    __slots__ = ("known",)
+    __slots__ = ("known", "hold")
     KNOWN_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     known: bool
-    def __init__(self, known: _Optional[bool] = ...) -> None: ...
+    hold: WorkerHold
+    def __init__(self, known: _Optional[bool] = ..., hold: _Optional[_Union[WorkerHold, _Mapping]] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ("worker_id", "incarnation")
+    __slots__ = ("worker_id", "incarnation", "was_asked")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    WAS_ASKED_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
+    was_asked: bool
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., was_asked: _Optional[bool] = ...) -> None: ...
 
 class LeaveResponse(_message.Message):
     __slots__ = ()
@@ -208,25 +226,61 @@ class ScaleAnswer(_message.Message):
     num_gpus: int
     def __init__(self, number: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., pool: _Optional[str] = ..., size_before: _Optional[int] = ..., size: _Optional[int] = ..., starting: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., num_gpus: _Optional[int] = ...) -> None: ...
 
+class HoldOrder(_message.Message):
+    __slots__ = ("worker_id", "kind", "dry_run", "force")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    kind: str
+    dry_run: bool
+    force: bool
+    def __init__(self, worker_id: _Optional[str] = ..., kind: _Optional[str] = ..., dry_run: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class HoldAnswer(_message.Message):
+    __slots__ = ("reason", "message", "worker_id", "role", "kind_before", "kind", "num_requests", "cached_tokens", "others")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    KIND_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    worker_id: str
+    role: str
+    kind_before: str
+    kind: str
+    num_requests: int
+    cached_tokens: int
+    others: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., worker_id: _Optional[str] = ..., role: _Optional[str] = ..., kind_before: _Optional[str] = ..., kind: _Optional[str] = ..., num_requests: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., others: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class MembersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class MemberState(_message.Message):
-    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks")
+    __slots__ = ("member", "load", "beat_age_s", "state", "num_in_flight", "indexed_blocks", "hold")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     NUM_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     INDEXED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     member: Member
     load: _worker_pb2.EngineLoad
     beat_age_s: float
     state: str
     num_in_flight: int
     indexed_blocks: int
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ...) -> None: ...
+    hold: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., load: _Optional[_Union[_worker_pb2.EngineLoad, _Mapping]] = ..., beat_age_s: _Optional[float] = ..., state: _Optional[str] = ..., num_in_flight: _Optional[int] = ..., indexed_blocks: _Optional[int] = ..., hold: _Optional[str] = ...) -> None: ...
 
 class MembersResponse(_message.Message):
     __slots__ = ("members", "num_queued", "num_in_flight", "uptime_s", "version", "spares", "restarts", "given_up", "routers", "pools")

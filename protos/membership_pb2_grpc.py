@@ -59,6 +59,11 @@ class MembershipStub:
                 request_serializer=protos_dot_membership__pb2.ScaleOrder.SerializeToString,
                 response_deserializer=protos_dot_membership__pb2.ScaleAnswer.FromString,
                 _registered_method=True)
+        self.Hold = channel.unary_unary(
+                '/splitserve.worker.v1.Membership/Hold',
+                request_serializer=protos_dot_membership__pb2.HoldOrder.SerializeToString,
+                response_deserializer=protos_dot_membership__pb2.HoldAnswer.FromString,
+                _registered_method=True)
         self.Members = channel.unary_unary(
                 '/splitserve.worker.v1.Membership/Members',
                 request_serializer=protos_dot_membership__pb2.MembersRequest.SerializeToString,
@@ -102,6 +107,14 @@ class MembershipServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hold(self, request, context):
+        """From an operator: a worker gets no new requests, or is left by those that it has, or is free
+        again. The worker tells all of its routers; one that has come back says it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Members(self, request, context):
         """The router's view, for operators.
         """
@@ -136,6 +149,11 @@ def add_MembershipServicer_to_server(servicer, server):
                     servicer.Scale,
                     request_deserializer=protos_dot_membership__pb2.ScaleOrder.FromString,
                     response_serializer=protos_dot_membership__pb2.ScaleAnswer.SerializeToString,
+            ),
+            'Hold': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hold,
+                    request_deserializer=protos_dot_membership__pb2.HoldOrder.FromString,
+                    response_serializer=protos_dot_membership__pb2.HoldAnswer.SerializeToString,
             ),
             'Members': grpc.unary_unary_rpc_method_handler(
                     servicer.Members,
@@ -278,6 +296,33 @@ class Membership:
             '/splitserve.worker.v1.Membership/Scale',
             protos_dot_membership__pb2.ScaleOrder.SerializeToString,
             protos_dot_membership__pb2.ScaleAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/splitserve.worker.v1.Membership/Hold',
+            protos_dot_membership__pb2.HoldOrder.SerializeToString,
+            protos_dot_membership__pb2.HoldAnswer.FromString,
             options,
             channel_credentials,
             insecure,

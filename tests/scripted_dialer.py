@@ -65,6 +65,10 @@ class ScriptedRouter(MembershipLink):
         self.draining: list[bool] = []
         """By beat: what the worker says."""
         self.refuses_with: SplitserveError | None = None
+        self.hold = membership_pb2.WorkerHold()
+        """What it knows of the worker's."""
+        self.told_holds: list[membership_pb2.WorkerHold] = []
+        """By join and beat: what the worker knows."""
         self.asked_s: list[float] = []
         self.members: list[membership_pb2.Member] = []
         self.num_beats = 0
@@ -79,8 +83,9 @@ class ScriptedRouter(MembershipLink):
         if self.refuses_with is not None:
             raise self.refuses_with
         self.members.append(request.member)
+        self.told_holds.append(request.hold)
         self.knows_nobody = False
-        return membership_pb2.JoinResponse(beat_interval_s=self._beat_interval_s)
+        return membership_pb2.JoinResponse(beat_interval_s=self._beat_interval_s, hold=self.hold)
 
     async def beat(
         self, request: membership_pb2.BeatRequest, *, timeout_s: float
@@ -88,7 +93,8 @@ class ScriptedRouter(MembershipLink):
         await self._answers(timeout_s)
         self.num_beats += 1
         self.draining.append(request.draining)
-        return membership_pb2.BeatResponse(known=not self.knows_nobody)
+        self.told_holds.append(request.hold)
+        return membership_pb2.BeatResponse(known=not self.knows_nobody, hold=self.hold)
 
     async def leave(self, request: membership_pb2.LeaveRequest, *, timeout_s: float) -> None:
         """It goes."""

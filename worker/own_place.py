@@ -15,6 +15,7 @@ from functools import partial
 from cluster.config import WorkerOptions
 from cluster.errors import Draining, NotReady
 from cluster.membership.client import MembershipClient, Pulse
+from cluster.membership.hold import NO_HOLD, Hold
 from cluster.membership.member import Member
 from cluster.membership.reach import RouterPlace
 from cluster.process.background import Background, cancel
@@ -48,6 +49,8 @@ class OwnPlace:
         self._refusing: set[RouterPlace] = set()
         self._was_taken = False
         """By any router, once: one that restarts later takes nobody out of service."""
+        self._hold = NO_HOLD
+        """The newest that any router has told; the others are told it."""
 
     def why_not_ready(self) -> str | None:
         """None while its routers send it requests; else why they do not. For probes."""
@@ -88,11 +91,11 @@ class OwnPlace:
         for client in self._clients.values():
             client.beat_soon()
 
-    async def leave(self) -> None:
-        """Says goodbye to all at once. Idempotent."""
+    async def leave(self, *, was_asked: bool) -> None:
+        """Says goodbye to all at once; `was_asked`: see MembershipClient.leave. Idempotent."""
         await cancel(self._tasks.values())
         clients, self._clients = self._clients, {}
-        await asyncio.gather(*(client.leave() for client in clients.values()))
+        await asyncio.gather(*(each.leave(was_asked=was_asked) for each in clients.values()))
 
     def _join(self, member: Member, engine: EngineView) -> None:
         names = [router for router in self._routers if router.is_each_address]
@@ -124,6 +127,7 @@ class OwnPlace:
             lambda: self._pulse(engine),
             self._world,
             on_refusal=partial(self._take_refusal, router),
+            on_hold=self._hear_of_hold,
         )
         self._tasks[router] = self._background.keep(f"membership {router}", client.run)
 
@@ -132,7 +136,14 @@ class OwnPlace:
             load=engine.load,
             draining=self._lifespan.is_draining,
             kv_transport=engine.kv_transport,
+            hold=self._hold,
         )
+
+    def _hear_of_hold(self, told: Hold) -> None:
+        """Who asks for requests is not this worker's to say: it carries the word to the others."""
+        if told.is_newer_than(self._hold):
+            self._hold = told
+            self.beat_soon()
 
     def _take_refusal(self, router: RouterPlace, is_refused: bool) -> None:
         """Nobody sends anything to a worker that no router takes: it is not ready."""

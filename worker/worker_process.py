@@ -175,7 +175,7 @@ class WorkerProcess:
             model=name,
             pid=os.getpid(),
         )
-        self._closers.push_async_callback(self._place.leave)
+        self._closers.push_async_callback(self._leave)
         await self._place.offer(member, engine)
         facts = facts_of(spec, ready, metrics_port=metrics_port)
         _log.info(self._lifespan.state.value, address=address, **facts)
@@ -228,6 +228,10 @@ class WorkerProcess:
             )
         )
         self._closers.push_async_callback(self._role.close)
+
+    async def _leave(self) -> None:
+        """One that ends by itself is started again, and what is held of it stays."""
+        await self._place.leave(was_asked=self.stop_requests.loss is None)
 
     def _on_loss(self, loss: Loss) -> None:
         """Whoever has a spare worker promotes it at once: an end takes a second, or hangs."""

@@ -83,8 +83,8 @@ class MembershipLink(Protocol):
 
 
 class OperatorLink(Protocol):
-    """To a router (members, scale, explain, price, trace) or a worker (status). Every call fails
-    with DeadlineExceeded after `timeout_s`."""
+    """To a router (members, scale, hold, explain, price, trace) or a worker (status). Every call
+    fails with DeadlineExceeded after `timeout_s`."""
 
     async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
         """A router's view of its fleet."""
@@ -93,6 +93,11 @@ class OperatorLink(Protocol):
         self, order: membership_pb2.ScaleOrder, *, timeout_s: float
     ) -> membership_pb2.ScaleAnswer:
         """Asks the supervisor of a router's fleet, by way of the router."""
+
+    async def hold(
+        self, order: membership_pb2.HoldOrder, *, timeout_s: float
+    ) -> membership_pb2.HoldAnswer:
+        """Keeps a worker from new requests, or lets them come again."""
 
     async def explain(
         self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float

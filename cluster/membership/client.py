@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch, QueueFull, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
+from cluster.membership.hold import NO_HOLD, Hold, hold_from_wire, hold_to_wire
 from cluster.membership.member import Member, member_to_wire
 from cluster.process.background import until_one_ends
 from cluster.process.backoff import Backoff
@@ -45,6 +46,8 @@ class Pulse:
     load: EngineLoad
     draining: bool
     kv_transport: str
+    hold: Hold = NO_HOLD
+    """The newest that any router has told."""
 
 
 class MembershipClient:
@@ -62,9 +65,11 @@ class MembershipClient:
         world: World,
         *,
         on_refusal: Callable[[bool], None] = lambda is_refused: None,
+        on_hold: Callable[[Hold], None] = lambda hold: None,
     ) -> None:
         """`on_refusal`: with True once the router has refused for REFUSED_S, with False when it
-        takes this worker in after that."""
+        takes this worker in after that. `on_hold`: with what the router knows of this worker's
+        hold, new or not, with every answer."""
         self._router = router
         self._member = member
         self._take_pulse = take_pulse
@@ -74,6 +79,7 @@ class MembershipClient:
         self._may_be_known = False
         self._trouble: str | None = None
         self._on_refusal = on_refusal
+        self._on_hold = on_hold
         self._refused_since_s: float | None = None
         self._is_refused = False
         self._beat_interval_s = 1.0
@@ -104,10 +110,13 @@ class MembershipClient:
                 self._note_recovery()
                 await self._pause(self._beat_interval_s if self._joined else FIRST_RETRY_S)
 
-    async def leave(self) -> None:
-        """Says goodbye, if the router listens, and closes the channel."""
+    async def leave(self, *, was_asked: bool = False) -> None:
+        """Says goodbye, if the router listens, and closes the channel. `was_asked`: somebody wants
+        this worker to end, and nobody expects it back."""
         request = membership_pb2.LeaveRequest(
-            worker_id=self._member.worker_id, incarnation=self._member.incarnation
+            worker_id=self._member.worker_id,
+            incarnation=self._member.incarnation,
+            was_asked=was_asked,
         )
         try:
             if self._may_be_known:
@@ -125,12 +134,16 @@ class MembershipClient:
             await self._join()
 
     async def _join(self) -> None:
-        member = replace(self._member, kv_transport=self._take_pulse().kv_transport)
-        request = membership_pb2.JoinRequest(member=member_to_wire(member))
+        pulse = self._take_pulse()
+        member = replace(self._member, kv_transport=pulse.kv_transport)
+        request = membership_pb2.JoinRequest(
+            member=member_to_wire(member), hold=hold_to_wire(pulse.hold)
+        )
         self._may_be_known = True  # from now on, also when the answer is lost
         reply = await self._link.join(request, timeout_s=CALL_TIMEOUT_S)
         self._beat_interval_s = reply.beat_interval_s
         self._joined = True
+        self._on_hold(hold_from_wire(reply.hold))
         self._note_admission()
         self._soon.set()  # the first beat carries the load
         _log.info("joined the router", router=self._router, beat_s=reply.beat_interval_s)
@@ -143,8 +156,10 @@ class MembershipClient:
             load=load_to_wire(pulse.load),
             draining=pulse.draining,
             kv_transport=pulse.kv_transport,
+            hold=hold_to_wire(pulse.hold),
         )
         reply = await self._link.beat(request, timeout_s=CALL_TIMEOUT_S)
+        self._on_hold(hold_from_wire(reply.hold))
         if not reply.known:
             self._joined = False
             _log.warning("the router does not know this worker any more", router=self._router)

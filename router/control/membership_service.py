@@ -13,11 +13,13 @@ from cluster.errors import InvalidRequest, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.identity import WorkerKey
 from cluster.logs import get_logger
+from cluster.membership.hold import hold_from_wire, hold_to_wire
 from cluster.membership.member import MAX_NAME_CHARS, Member, member_from_wire, member_to_wire
 from cluster.membership.store import MembershipStore
 from cluster.rpc import abort
 from cluster.wire import load_from_wire, load_to_wire
 from protos import membership_pb2, membership_pb2_grpc, worker_pb2
+from router.control.hold_orders import HoldOrders
 from router.control.join_rules import JoinRules
 from router.control.supervision import Supervision
 from router.dispatch.admission import Admission
@@ -64,6 +66,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         self._clock = clock
         self._given_up = given_up
         self._routers = routers
+        self._hold_orders = HoldOrders(fleet, index)
         self._started_s = clock()
 
     async def Join(
@@ -71,14 +74,17 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
     ) -> membership_pb2.JoinResponse:
         """Adds a worker; a former incarnation of it is removed whole. See `JoinRules`."""
         try:
-            member = member_from_wire(request.member)
+            member, hold = member_from_wire(request.member), hold_from_wire(request.hold)
             self._terms.rules.check(member, context.peer())
             await self._turn_out(member)
+            self._fleet.holds.hear(member.worker_id, hold)
             await self._store.join(member)
         except SplitserveError as error:
             await abort(context, error)
         return membership_pb2.JoinResponse(
-            beat_interval_s=self._terms.beat_interval_s, lease_s=self._terms.lease_s
+            beat_interval_s=self._terms.beat_interval_s,
+            lease_s=self._terms.lease_s,
+            hold=hold_to_wire(self._fleet.holds.of(member.worker_id)),
         )
 
     async def _turn_out(self, newcomer: Member) -> None:
@@ -98,7 +104,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
     ) -> membership_pb2.BeatResponse:
         """Renews a lease. known=false: the worker must join again."""
         try:
-            load = _checked_load(request.load)
+            load, hold = _checked_load(request.load), hold_from_wire(request.hold)
             _check_length("kv_transport", request.kv_transport)
         except SplitserveError as error:
             await abort(context, error)
@@ -106,13 +112,20 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
         known = await self._store.beat(
             key, load, draining=request.draining, kv_transport=request.kv_transport
         )
-        return membership_pb2.BeatResponse(known=known)
+        holds = self._fleet.holds
+        if known:
+            holds.hear(request.worker_id, hold)
+        return membership_pb2.BeatResponse(
+            known=known, hold=hold_to_wire(holds.of(request.worker_id))
+        )
 
     async def Leave(
         self, request: membership_pb2.LeaveRequest, context: grpc.aio.ServicerContext
     ) -> membership_pb2.LeaveResponse:
         """Removes a worker; one that is not known is none the worse."""
-        await self._store.leave(WorkerKey(request.worker_id, request.incarnation))
+        is_gone = await self._store.leave(WorkerKey(request.worker_id, request.incarnation))
+        if is_gone and request.was_asked:
+            self._fleet.holds.forget(request.worker_id)
         return membership_pb2.LeaveResponse()
 
     async def Supervised(
@@ -130,6 +143,15 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
     ) -> membership_pb2.ScaleAnswer:
         """The supervisor's answer, within seconds, or a refusal in its place."""
         return await self._supervision.orders.give(request)
+
+    async def Hold(
+        self, request: membership_pb2.HoldOrder, context: grpc.aio.ServicerContext
+    ) -> membership_pb2.HoldAnswer:
+        """What it does, or why it does not. See HoldOrders."""
+        try:
+            return self._hold_orders.give(request)
+        except SplitserveError as error:
+            await abort(context, error)
 
     async def Members(
         self, request: membership_pb2.MembersRequest, context: grpc.aio.ServicerContext
@@ -160,6 +182,7 @@ class MembershipService(membership_pb2_grpc.MembershipServicer):
                     state=self._fleet.state_of(item) if item else "ready",
                     num_in_flight=item.num_in_flight if item else 0,
                     indexed_blocks=self._index.num_blocks_of(state.member.key),
+                    hold=item.hold.kind if item else "",
                 )
             )
         return states

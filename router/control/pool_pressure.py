@@ -67,7 +67,11 @@ class PoolPressure:
 
     def _of_blocks(self, members: Sequence[FleetMember]) -> float:
         """Tokens that fit, what is cached counting as free: it goes when it has to."""
-        free = {i.key: float(i.free_tokens or 0) for i in members if not i.state.draining}
+        free = {
+            i.key: float(i.free_tokens or 0)
+            for i in members
+            if not (i.state.draining or i.hold.is_on)
+        }
         left_s = self._runway.left_s(free)
         return self._budgets.scale_notice_s / left_s if members else 0.0
 

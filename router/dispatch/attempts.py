@@ -221,7 +221,7 @@ class Attempts:
         return "drained" if self._is_stopping(error) else status_of(error).code
 
     def _is_stopping(self, error: SplitserveError) -> bool:
-        was_asked = self._current is not None and self._current.state.draining
+        was_asked = self._current is not None and self._current.is_left
         return isinstance(error, Draining) or (was_asked and isinstance(error, WorkerLost))
 
     def _has_tries(self, error: SplitserveError) -> bool:

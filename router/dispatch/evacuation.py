@@ -92,7 +92,7 @@ class Evacuation:
 
     def _look_at(self, worker: WorkerKey) -> None:
         item = self._fleet.find(worker)
-        if self._is_on and item is not None and item.state.draining:
+        if self._is_on and item is not None and item.is_left:
             self._let_go(worker)
 
     def _let_go(self, worker: WorkerKey) -> None:

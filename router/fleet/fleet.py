@@ -18,21 +18,23 @@ from cluster.deadline import Deadline
 from cluster.errors import NoWorker, SplitserveError
 from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
+from cluster.membership.hold import Hold
 from cluster.membership.member import MemberState
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
 from cluster.process.background import Background
 from cluster.process.own_lateness import SeenTimeout
-from router.fleet.blame import Blame
 from router.fleet.changes import Changes
 from router.fleet.cooldown import Cooldown
 from router.fleet.event_followers import EventFollowers
 from router.fleet.fleet_time import FleetTime
 from router.fleet.hit_check import HitCheck
+from router.fleet.holds import Holds
 from router.fleet.member import FleetMember
 from router.fleet.mismatches import Mismatches
 from router.fleet.prompt_turns import PromptTurns
 from router.fleet.sessions import Sessions
 from router.fleet.standstill import Standstill
+from router.fleet.verdicts import Verdicts
 from router.fleet.worker_link import LinkEvents
 from router.pricing.estimates import Estimates
 
@@ -62,7 +64,8 @@ class Fleet:
         self._sessions = sessions
         self._time = time
         self._members: dict[WorkerKey, FleetMember] = {}
-        self._blame = Blame()
+        self._verdicts = Verdicts(self.find, lambda: len(self.with_role(Role.DECODE)))
+        self.holds = Holds(self._on_hold)
         self._mismatches = Mismatches()
         self._is_closed = False
         self.changes = Changes()
@@ -109,14 +112,8 @@ class Fleet:
         return [item for item in self.with_role(role) if item.takes_work]
 
     def state_of(self, item: FleetMember) -> str:
-        """For operators, in one word."""
-        if item.state.draining:
-            return "draining"
-        if item.is_cut_off:
-            return "connecting"
-        if self._is_silent(item):
-            return "silent"
-        return "ready" if item.cooldown.is_trusted else item.cooldown.trust.value
+        """For operators; see FleetMember.state_in_words."""
+        return item.state_in_words(is_silent=self._is_silent(item))
 
     def why_not_ready(self) -> str | None:
         """None when a request that came now could be served; else what is missing, in words."""
@@ -154,44 +151,16 @@ class Fleet:
         return item is not None and item.is_cut_off
 
     def note_handoff(self, key: WorkerKey, failed: bool, *, reader: WorkerKey) -> None:
-        """How a handoff from a prefill worker went, as its reader says."""
-        item = self._members.get(key)
-        if item is None or item.is_decode:
-            return
-        if not failed:
-            self._blame.succeeded(key)
-        elif not self._blame.failed(key, reader, num_readers=len(self.with_role(Role.DECODE))):
-            return  # it may be the reader's own
-        self._judge(item, failed=failed)
+        """See Verdicts.handoff."""
+        self._verdicts.handoff(key, failed, reader=reader)
 
     def note_request(self, key: WorkerKey, *, failed: bool) -> None:
-        """A decode worker has made a token of a request, or failed it by its own fault."""
-        item = self._members.get(key)
-        if item is not None and item.is_decode:
-            self._judge(item, failed=failed)
+        """See Verdicts.request."""
+        self._verdicts.request(key, failed=failed)
 
     def note_good_end(self, key: WorkerKey) -> None:
-        """A request ended well for which a decode worker had no token to make. What was sent
-        before a rest says nothing of what comes after it."""
-        item = self._members.get(key)
-        if item is not None and item.is_decode and not item.cooldown.is_resting:
-            item.cooldown.ended_well()
-            item.slow_start.succeeded()
-
-    def _judge(self, item: FleetMember, *, failed: bool) -> None:
-        if not failed:
-            item.cooldown.succeeded()
-            item.slow_start.succeeded()
-            return
-        item.slow_start.failed()
-        if (rest_s := item.cooldown.failed()) is not None:
-            role, worker_id = item.member.role.value, item.key.worker_id
-            _log.warning(
-                "a worker failed at its work; for `rest_s` seconds others are preferred",
-                worker_id=worker_id,
-                role=role,
-                rest_s=rest_s,
-            )
+        """See Verdicts.good_end."""
+        self._verdicts.good_end(key)
 
     async def close(self) -> None:
         """Ends every session and follower; idempotent."""
@@ -237,6 +206,14 @@ class Fleet:
         if state.draining != was_draining:
             self.changes.announce()
 
+    def _on_hold(self, worker_id: str, hold: Hold) -> None:
+        """Of whichever process has that id."""
+        held = [item for item in self._members.values() if item.key.worker_id == worker_id]
+        for item in held:
+            item.hold = hold
+            _log.info("a worker is held", worker_id=worker_id, hold=hold.kind or "no more")
+        self.changes.announce()
+
     def _add(self, state: MemberState) -> None:
         member = state.member
         clock = self._time.rest_clock
@@ -244,6 +221,7 @@ class Fleet:
         item = FleetMember(
             state, cooldown=Cooldown(clock), standstill=standstill, prompts=PromptTurns(clock)
         )
+        item.hold = self.holds.of(member.worker_id)
         self._mismatches.note(member, (other.member for other in self._members.values()))
         self._members[member.key] = item
         self._learn_of_cache(item)
@@ -285,7 +263,7 @@ class Fleet:
         if item.follower is not None:
             item.follower.cancel()  # at once: it must not speak of a worker that is forgotten
         self._followers.forget(key)
-        self._blame.forget(key)
+        self._verdicts.forget(key)
         self.hits.forget(key)
         self._estimates.forget(key)
         self._mismatches.forget(key.worker_id)

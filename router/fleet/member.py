@@ -10,6 +10,7 @@ from math import ceil
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.kv_shape import ITEM_BYTES
+from cluster.membership.hold import NO_HOLD, Hold, HoldKind
 from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
@@ -100,6 +101,8 @@ class FleetMember:
 
     state: MemberState
     """The store's record, always its latest."""
+    hold: Hold = NO_HOLD
+    """What an operator has said of it, always the latest."""
     session: WorkerLink | None = None
     follower: asyncio.Task[None] | None = None
     """Follows the worker's KV events."""
@@ -164,7 +167,37 @@ class FleetMember:
     @property
     def takes_work(self) -> bool:
         """True when a request could be sent there now."""
-        return not self.is_cut_off and not self.state.draining
+        return not (self.is_cut_off or self.state.draining or self.hold.is_on)
+
+    @property
+    def is_left(self) -> bool:
+        """True when its requests are to go on elsewhere: it is to end, or an operator says so."""
+        return self.state.draining or self.hold.kind is HoldKind.DRAIN
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nobody has anything there any more, by all that is known."""
+        load, num_given = self.load, self.num_in_flight + self.elsewhere.num_requests
+        return not (num_given or load.num_running or load.num_waiting or load.num_leases)
+
+    def state_in_words(self, *, is_silent: bool) -> str:
+        """For operators: one word, and what it is held for behind it where something else is
+        wrong. One that its requests leave has "drained" when the last of them has left."""
+        if self.state.draining:
+            return "draining"
+        word = self._health(is_silent)
+        if not self.hold.is_on:
+            return word
+        held = "drained" if self.is_empty else "draining"
+        held = "cordoned" if self.hold.kind is HoldKind.CORDON else held
+        return held if word == "ready" else f"{word},{held}"
+
+    def _health(self, is_silent: bool) -> str:
+        if self.is_cut_off:
+            return "connecting"
+        if is_silent:
+            return "silent"
+        return "ready" if self.cooldown.is_trusted else self.cooldown.trust.value
 
     @property
     def has_room(self) -> bool:

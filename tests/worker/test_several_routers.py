@@ -11,12 +11,14 @@ import httpx
 import pytest
 
 from cluster.dial.names import addresses_of
-from cluster.errors import ConfigError, PairingMismatch
+from cluster.errors import ConfigError, PairingMismatch, WorkerLost
 from cluster.identity import Role
 from cluster.membership.client import LAST_RETRY_S, REFUSED_S
 from cluster.membership.reach import RouterPlace
+from cluster.process.background import Loss
 from cluster.rpc import open_channel
 from cluster.world import World
+from protos import membership_pb2
 from tests.scripted_dialer import ScriptedDialer, ScriptedRouter
 from tests.virtual_time import VirtualTime, settle
 from tests.worker.test_worker_process import SERVING, health
@@ -104,6 +106,35 @@ async def test_each_is_told_at_once_that_it_drains() -> None:
             if all(router.draining[-1] for router in routers):
                 break
         assert [router.draining[-1] for router in routers] == [True] * 3
+
+
+async def test_what_one_of_them_holds_it_for_all_hear_at_once_and_one_that_forgot_it() -> None:
+    async with worker_of_three() as (time, routers, _):
+        await time.advance(1.0)
+        routers[0].hold = membership_pb2.WorkerHold(kind="cordon", number=4)
+        await time.advance(0.5)
+        for router in routers:
+            assert router.told_holds[-1] == routers[0].hold
+        routers[0].hold = membership_pb2.WorkerHold()  # it has forgotten
+        routers[0].knows_nobody = True
+        await time.advance(2 * LAST_RETRY_S)
+        assert len(routers[0].members) == 2
+        assert routers[0].told_holds[-1] == membership_pb2.WorkerHold(kind="cordon", number=4)
+
+
+async def test_only_one_that_was_asked_to_end_says_that_it_is_not_expected_back() -> None:
+    async with noting_router() as router:
+        async with running_worker(options_for(Role.DECODE, router.address)) as worker:
+            await worker.ready()
+            await router.until(lambda: router.beats)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await worker.ended() == 0
+        async with running_worker(options_for(Role.DECODE, router.address)) as worker:
+            await worker.ready()
+            await router.until(lambda: len(router.joins) == 2)
+            worker.process._on_loss(Loss("engine", WorkerLost("it was killed")))
+            assert await worker.ended() == 1
+        assert [leave.was_asked for leave in router.leaves] == [True, False]
 
 
 async def test_it_is_ready_as_long_as_one_of_them_takes_it() -> None:

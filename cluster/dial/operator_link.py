@@ -1,0 +1,80 @@
+"""The OperatorLink of a real fleet."""
+
+from __future__ import annotations
+
+from cluster.dial.dialer import OperatorLink
+from cluster.dial.way import FleetWay, TypedCalls
+from protos import (
+    membership_pb2,
+    membership_pb2_grpc,
+    router_admin_pb2,
+    router_admin_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+
+
+class GrpcOperatorLink(OperatorLink):
+    """See OperatorLink. One channel, opened when it is first used."""
+
+    def __init__(self, address: str, way: FleetWay) -> None:
+        self._typed = TypedCalls(address, way)
+        self._channel = way.open(address)
+
+    async def members(self, *, timeout_s: float) -> membership_pb2.MembersResponse:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        request = membership_pb2.MembersRequest()
+        with self._typed:
+            reply: membership_pb2.MembersResponse = await stub.Members(request, timeout=timeout_s)
+        return reply
+
+    async def scale(
+        self, order: membership_pb2.ScaleOrder, *, timeout_s: float
+    ) -> membership_pb2.ScaleAnswer:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            reply: membership_pb2.ScaleAnswer = await stub.Scale(order, timeout=timeout_s)
+        return reply
+
+    async def hold(
+        self, order: membership_pb2.HoldOrder, *, timeout_s: float
+    ) -> membership_pb2.HoldAnswer:
+        stub = membership_pb2_grpc.MembershipStub(self._channel)
+        with self._typed:
+            reply: membership_pb2.HoldAnswer = await stub.Hold(order, timeout=timeout_s)
+        return reply
+
+    async def explain(
+        self, request: router_admin_pb2.ExplainRequest, *, timeout_s: float
+    ) -> router_admin_pb2.ExplainResponse:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        with self._typed:
+            reply: router_admin_pb2.ExplainResponse = await stub.Explain(request, timeout=timeout_s)
+        return reply
+
+    async def price(
+        self, request: router_admin_pb2.PriceRequest, *, timeout_s: float
+    ) -> router_admin_pb2.Decision:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        with self._typed:
+            reply: router_admin_pb2.Decision = await stub.Price(request, timeout=timeout_s)
+        return reply
+
+    async def trace(
+        self, request: router_admin_pb2.TraceRequest, *, timeout_s: float
+    ) -> router_admin_pb2.TraceResponse:
+        stub = router_admin_pb2_grpc.RouterAdminStub(self._channel)
+        with self._typed:
+            reply: router_admin_pb2.TraceResponse = await stub.Trace(request, timeout=timeout_s)
+        return reply
+
+    async def status(
+        self, request: worker_pb2.StatusRequest, *, timeout_s: float
+    ) -> worker_pb2.StatusResponse:
+        stub = worker_pb2_grpc.WorkerAdminStub(self._channel)
+        with self._typed:
+            reply: worker_pb2.StatusResponse = await stub.Status(request, timeout=timeout_s)
+        return reply
+
+    async def close(self) -> None:
+        await self._channel.close()

@@ -1,0 +1,142 @@
+"""drain, cordon and uncordon against a router that a test plays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli import hold
+from cli.exit_code import ExitCode
+from cli.hold import ENOUGH_LOOKS, HoldRequest, run_hold
+from cli.main import app
+from cluster.errors import DeadlineExceeded, SplitserveError, WorkerLost
+from cluster.membership.hold import HoldKind
+from protos import membership_pb2
+
+ADDRESS = "router:50051"
+
+
+@dataclass
+class PlayedRouter:
+    """Two decode workers, of which one can be drained; `states` by look, the last for ever."""
+
+    states: list[str] = field(default_factory=lambda: ["drained"])
+    reason: str = ""
+    failure: SplitserveError | None = None
+    given: list[Any] = field(default_factory=list)
+    num_looks: int = 0
+
+    def operator(self, address: str) -> PlayedRouter:
+        assert address == ADDRESS
+        return self
+
+    async def hold(self, order: Any, *, timeout_s: float) -> Any:
+        if self.failure is not None:
+            raise self.failure
+        if not order.dry_run:
+            self.given.append((order.worker_id, order.kind, order.force))
+        if self.reason and not order.force:
+            return membership_pb2.HoldAnswer(reason=self.reason, message="because")
+        return membership_pb2.HoldAnswer(
+            worker_id=order.worker_id,
+            role="decode",
+            kind=order.kind,
+            num_requests=3,
+            cached_tokens=480,
+            others=["decode-1"],
+        )
+
+    async def members(self, *, timeout_s: float) -> Any:
+        state = self.states[min(self.num_looks, len(self.states) - 1)]
+        self.num_looks += 1
+        held = membership_pb2.MemberState(
+            member=membership_pb2.Member(worker_id="decode-0"), state=state, num_in_flight=2
+        )
+        return membership_pb2.MembersResponse(members=[held] if state != "gone" else [])
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def run(patch: pytest.MonkeyPatch, router: PlayedRouter, *words: str, says: str = "") -> Result:
+    patch.setattr(hold, "GrpcDialer", lambda token: router)
+    return CliRunner().invoke(app, [*words, "--grpc", ADDRESS], input=says)
+
+
+async def at_once(seconds: float) -> None:
+    """A sleep that takes no time."""
+
+
+def waited(router: PlayedRouter, wait_s: float = 1e6) -> ExitCode:
+    request = HoldRequest(
+        worker_id="decode-0", kind=HoldKind.DRAIN, is_agreed=True, wait_s=wait_s, form="json"
+    )
+    return run_hold(ADDRESS, request, dialer=router, sleep=at_once)  # type: ignore[arg-type]
+
+
+def test_a_drain_says_what_becomes_of_requests_and_cache_and_asks_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    router = PlayedRouter()
+    done = run(monkeypatch, router, "drain", "decode-0", says="n\n")
+    assert (done.exit_code, router.given) == (1, [])
+    heading, row, *_ = done.stdout.splitlines()
+    assert heading.split()[:4] == ["WORKER", "ROLE", "NOW", "THEN"]
+    assert row.split()[:6] == ["decode-0", "decode", "takes", "requests", "drained", "3"]
+    assert "3 request(s) go on with decode-1" in done.stderr
+    assert "480 cached tokens" in done.stderr and "not handed on" in done.stderr
+    assert run(monkeypatch, router, "drain", "decode-0", says="y\n").exit_code == 0
+    assert router.given == [("decode-0", "drain", False)]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"), [(("drain",), "drain"), (("cordon",), "cordon"), (("uncordon",), "")]
+)
+def test_a_trial_gives_no_order_and_yes_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], kind: str
+) -> None:
+    router = PlayedRouter()
+    done = run(monkeypatch, router, *words, "decode-0", "--dry-run", "-o", "json")
+    assert (done.exit_code, router.given) == (0, [])
+    assert json.loads(done.stdout)["kind"] == kind
+    agreed = () if words == ("uncordon",) else ("--yes",)
+    assert run(monkeypatch, router, *words, "decode-0", *agreed).exit_code == 0
+    assert router.given == [("decode-0", kind, False)]
+
+
+def test_a_refusal_is_exit_code_4_unless_forced_and_an_unknown_worker_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    router = PlayedRouter(reason="last_worker")
+    refused = run(monkeypatch, router, "cordon", "decode-0", "--yes")
+    assert (refused.exit_code, refused.stdout) == (4, "") and "last_worker" in refused.stderr
+    assert run(monkeypatch, router, "cordon", "decode-0", "--yes", "--force").exit_code == 0
+    router = PlayedRouter(reason="unknown_worker")
+    assert run(monkeypatch, router, "drain", "decode-9", "--yes").exit_code == 1
+
+
+def test_without_a_router_it_is_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    for failure in (WorkerLost("nobody there"), DeadlineExceeded("late")):
+        done = run(monkeypatch, PlayedRouter(failure=failure), "uncordon", "decode-0")
+        assert done.exit_code == 3 and "--grpc" in done.stderr
+
+
+def test_a_wait_is_over_when_looks_in_a_row_find_nothing_there() -> None:
+    router = PlayedRouter(states=["draining", "drained", "draining", "drained"])
+    assert waited(router) is ExitCode.OK
+    assert router.num_looks == 3 + ENOUGH_LOOKS
+
+
+def test_a_wait_is_over_when_the_worker_has_gone() -> None:
+    assert waited(PlayedRouter(states=["draining", "gone"])) is ExitCode.OK
+
+
+def test_a_wait_that_takes_too_long_is_exit_code_1_and_says_what_is_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert waited(PlayedRouter(states=["draining"]), wait_s=0.0) is ExitCode.FAILED
+    assert "decode-0 is not drained" in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""Orders about a worker: the newest that anybody has heard of is what everybody ends with."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from cluster.errors import InvalidRequest
+from cluster.membership.hold import NO_HOLD, Hold, HoldKind, hold_from_wire, hold_to_wire
+from protos import membership_pb2
+
+
+def after(told: tuple[Hold, ...]) -> Hold:
+    """What somebody keeps who has heard them in that order."""
+    known = NO_HOLD
+    for hold in told:
+        known = hold if hold.is_newer_than(known) else known
+    return known
+
+
+def test_in_whatever_order_they_are_heard_the_same_is_kept() -> None:
+    told = (
+        NO_HOLD,
+        Hold(HoldKind.CORDON, 1),
+        Hold(HoldKind.NONE, 2),
+        Hold(HoldKind.DRAIN, 2),
+        Hold(HoldKind.CORDON, 2),
+    )
+    kept = {after(order) for order in permutations(told)}
+    assert kept == {Hold(HoldKind.DRAIN, 2)}
+
+
+def test_the_next_order_is_newer_than_whatever_it_takes_back() -> None:
+    drained = Hold(HoldKind.DRAIN, 7)
+    free = drained.then(HoldKind.NONE)
+    assert free.is_newer_than(drained) and not drained.is_newer_than(free)
+    assert drained.is_on and not free.is_on
+
+
+def test_an_old_worker_that_says_nothing_of_holds_has_none() -> None:
+    assert hold_from_wire(membership_pb2.BeatRequest().hold) == NO_HOLD
+    drained = Hold(HoldKind.DRAIN, 7)
+    assert hold_from_wire(hold_to_wire(drained)) == drained
+
+
+@pytest.mark.parametrize(("kind", "number"), [("taint", 1), ("cordon", 2**53 + 1)])
+def test_what_no_router_says_is_refused(kind: str, number: int) -> None:
+    with pytest.raises(InvalidRequest):
+        hold_from_wire(membership_pb2.WorkerHold(kind=kind, number=number))
