@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import typer
-from google.protobuf.json_format import MessageToDict
 
 from cli.exit_code import ExitCode
 from cli.question import ROUTER_TIMEOUT_S, complained
@@ -122,9 +121,15 @@ def _refused(answer: HoldAnswer) -> ExitCode:
 
 
 def _view(answer: HoldAnswer) -> View:
-    fields = MessageToDict(
-        answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
+    fields = {
+        "worker_id": answer.worker_id,
+        "role": answer.role,
+        "hold_before": answer.kind_before or "none",
+        "hold": answer.kind or "none",
+        "num_requests": answer.num_requests,
+        "cached_tokens": answer.cached_tokens,
+        "others": list(answer.others),
+    }
     row = (
         *(answer.worker_id, answer.role or "-", _word(answer.kind_before), _word(answer.kind)),
         *(str(answer.num_requests), str(answer.cached_tokens), ", ".join(answer.others) or "-"),

@@ -102,7 +102,7 @@ def test_a_trial_gives_no_order_and_yes_asks_nobody(
     router = PlayedRouter()
     done = run(monkeypatch, router, *words, "decode-0", "--dry-run", "-o", "json")
     assert (done.exit_code, router.given) == (0, [])
-    assert json.loads(done.stdout)["kind"] == kind
+    assert json.loads(done.stdout)["hold"] == (kind or "none")
     agreed = () if words == ("uncordon",) else ("--yes",)
     assert run(monkeypatch, router, *words, "decode-0", *agreed).exit_code == 0
     assert router.given == [("decode-0", kind, False)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.config.transcripts import config_transcripts
+from tests.cli.inspect.changing import changing_transcripts
 from tests.cli.inspect.fake_router import FakeRouter, run
 
 _HEAD = """# Looking at a running fleet
@@ -35,7 +36,8 @@ _SHOWN = (
 
 def transcripts() -> str:
     """The whole page, in Markdown."""
-    return _HEAD + "".join(_transcript(words) for words in _SHOWN) + config_transcripts()
+    looking = "".join(_transcript(words) for words in _SHOWN)
+    return _HEAD + looking + changing_transcripts() + config_transcripts()
 
 
 def _transcript(words: tuple[str, ...]) -> str:
