@@ -15,7 +15,7 @@ from functools import partial
 from cluster.config import WorkerOptions
 from cluster.errors import Draining, NotReady
 from cluster.membership.client import MembershipClient, Pulse
-from cluster.membership.hold import NO_HOLD, Hold
+from cluster.membership.hold import NO_HOLD, WorkerHold
 from cluster.membership.member import Member
 from cluster.membership.reach import RouterPlace
 from cluster.process.background import Background, cancel
@@ -139,7 +139,7 @@ class OwnPlace:
             hold=self._hold,
         )
 
-    def _hear_of_hold(self, told: Hold) -> None:
+    def _hear_of_hold(self, told: WorkerHold) -> None:
         """Who asks for requests is not this worker's to say: it carries the word to the others."""
         if told.is_newer_than(self._hold):
             self._hold = told

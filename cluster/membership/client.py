@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from cluster.errors import IdTaken, InvalidRequest, PairingMismatch, QueueFull, SplitserveError
 from cluster.generation import EngineLoad
 from cluster.logs import get_logger
-from cluster.membership.hold import NO_HOLD, Hold, hold_from_wire, hold_to_wire
+from cluster.membership.hold import NO_HOLD, WorkerHold, hold_from_wire, hold_to_wire
 from cluster.membership.member import Member, member_to_wire
 from cluster.process.background import until_one_ends
 from cluster.process.backoff import Backoff
@@ -46,7 +46,7 @@ class Pulse:
     load: EngineLoad
     draining: bool
     kv_transport: str
-    hold: Hold = NO_HOLD
+    hold: WorkerHold = NO_HOLD
     """The newest that any router has told."""
 
 
@@ -65,7 +65,7 @@ class MembershipClient:
         world: World,
         *,
         on_refusal: Callable[[bool], None] = lambda is_refused: None,
-        on_hold: Callable[[Hold], None] = lambda hold: None,
+        on_hold: Callable[[WorkerHold], None] = lambda hold: None,
     ) -> None:
         """`on_refusal`: with True once the router has refused for REFUSED_S, with False when it
         takes this worker in after that. `on_hold`: with what the router knows of this worker's

@@ -34,7 +34,7 @@ _STRENGTH = {kind: at for at, kind in enumerate(HoldKind)}
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WorkerHold:
     """`number` grows with every order about the worker; 0: nobody has said anything."""
 
     kind: HoldKind = HoldKind.NONE
@@ -45,16 +45,16 @@ class Hold:
         """True where it gets no new requests."""
         return self.kind is not HoldKind.NONE
 
-    def is_newer_than(self, other: Hold) -> bool:
+    def is_newer_than(self, other: WorkerHold) -> bool:
         """Of two orders that two routers gave in one moment, the stronger counts everywhere."""
         return (self.number, _STRENGTH[self.kind]) > (other.number, _STRENGTH[other.kind])
 
-    def then(self, kind: HoldKind) -> Hold:
+    def then(self, kind: HoldKind) -> WorkerHold:
         """The next order."""
-        return Hold(kind, self.number + 1)
+        return WorkerHold(kind, self.number + 1)
 
 
-NO_HOLD = Hold()
+NO_HOLD = WorkerHold()
 
 
 def hold_kind_of(word: str) -> HoldKind:
@@ -65,13 +65,13 @@ def hold_kind_of(word: str) -> HoldKind:
     return HoldKind(word)
 
 
-def hold_from_wire(message: membership_pb2.WorkerHold) -> Hold:
+def hold_from_wire(message: membership_pb2.WorkerHold) -> WorkerHold:
     """An absent one is none. Raises InvalidRequest."""
     if message.number > MAX_NUMBER:
         raise InvalidRequest(f"hold number {message.number}; at most {MAX_NUMBER}", param="hold")
-    return Hold(hold_kind_of(message.kind), message.number)
+    return WorkerHold(hold_kind_of(message.kind), message.number)
 
 
-def hold_to_wire(hold: Hold) -> membership_pb2.WorkerHold:
+def hold_to_wire(hold: WorkerHold) -> membership_pb2.WorkerHold:
     """The names are the same on both sides."""
     return membership_pb2.WorkerHold(kind=hold.kind, number=hold.number)

@@ -18,7 +18,7 @@ from cluster.deadline import Deadline
 from cluster.errors import NoWorker, SplitserveError
 from cluster.identity import Role, WorkerKey
 from cluster.logs import get_logger
-from cluster.membership.hold import Hold
+from cluster.membership.hold import WorkerHold
 from cluster.membership.member import MemberState
 from cluster.membership.store import ChangeKind, MembershipChange, MembershipStore
 from cluster.process.background import Background
@@ -206,7 +206,7 @@ class Fleet:
         if state.draining != was_draining:
             self.changes.announce()
 
-    def _on_hold(self, worker_id: str, hold: Hold) -> None:
+    def _on_hold(self, worker_id: str, hold: WorkerHold) -> None:
         """Of whichever process has that id."""
         held = [item for item in self._members.values() if item.key.worker_id == worker_id]
         for item in held:

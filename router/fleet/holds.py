@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cluster.membership.hold import NO_HOLD, Hold, HoldKind
+from cluster.membership.hold import NO_HOLD, HoldKind, WorkerHold
 
 MAX_HOLDS = 4096
 """Ids that orders are kept of, four times as many as a router has workers; the oldest go first."""
@@ -17,11 +17,11 @@ MAX_HOLDS = 4096
 class Holds:
     """Of one router. `on_change` hears the id after its hold has changed. From the loop only."""
 
-    def __init__(self, on_change: Callable[[str, Hold], None]) -> None:
+    def __init__(self, on_change: Callable[[str, WorkerHold], None]) -> None:
         self._on_change = on_change
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, WorkerHold] = {}
 
-    def of(self, worker_id: str) -> Hold:
+    def of(self, worker_id: str) -> WorkerHold:
         """The newest that is known."""
         return self._holds.get(worker_id, NO_HOLD)
 
@@ -31,7 +31,7 @@ class Holds:
         if kind is not known.kind:
             self._take(worker_id, known.then(kind))
 
-    def hear(self, worker_id: str, told: Hold) -> None:
+    def hear(self, worker_id: str, told: WorkerHold) -> None:
         """What the worker knows."""
         if told.is_newer_than(self.of(worker_id)):
             self._take(worker_id, told)
@@ -40,7 +40,7 @@ class Holds:
         """It has ended for good."""
         self._holds.pop(worker_id, None)
 
-    def _take(self, worker_id: str, hold: Hold) -> None:
+    def _take(self, worker_id: str, hold: WorkerHold) -> None:
         self._holds.pop(worker_id, None)
         self._holds[worker_id] = hold
         if len(self._holds) > MAX_HOLDS:

@@ -10,7 +10,7 @@ from math import ceil
 from cluster.generation import EngineLoad
 from cluster.identity import Role, WorkerKey
 from cluster.kv_shape import ITEM_BYTES
-from cluster.membership.hold import NO_HOLD, Hold, HoldKind
+from cluster.membership.hold import NO_HOLD, HoldKind, WorkerHold
 from cluster.membership.member import Member, MemberState
 from router.fleet.cooldown import Cooldown
 from router.fleet.guessed_cache import GuessedCache
@@ -101,7 +101,7 @@ class FleetMember:
 
     state: MemberState
     """The store's record, always its latest."""
-    hold: Hold = NO_HOLD
+    hold: WorkerHold = NO_HOLD
     """What an operator has said of it, always the latest."""
     session: WorkerLink | None = None
     follower: asyncio.Task[None] | None = None

@@ -12,7 +12,7 @@ from cli.main import app
 from protos import membership_pb2
 
 _HEAD = """
-# Changing a running fleet
+## Changing a running fleet
 
 These say what they would do, ask (`--yes`: they do not), and do it; `--dry-run` says it alone. Exit
 codes as above, and 1 where it was not agreed to, or not reached in time.

@@ -7,11 +7,11 @@ from itertools import permutations
 import pytest
 
 from cluster.errors import InvalidRequest
-from cluster.membership.hold import NO_HOLD, Hold, HoldKind, hold_from_wire, hold_to_wire
+from cluster.membership.hold import NO_HOLD, HoldKind, WorkerHold, hold_from_wire, hold_to_wire
 from protos import membership_pb2
 
 
-def after(told: tuple[Hold, ...]) -> Hold:
+def after(told: tuple[WorkerHold, ...]) -> WorkerHold:
     """What somebody keeps who has heard them in that order."""
     known = NO_HOLD
     for hold in told:
@@ -22,17 +22,17 @@ def after(told: tuple[Hold, ...]) -> Hold:
 def test_in_whatever_order_they_are_heard_the_same_is_kept() -> None:
     told = (
         NO_HOLD,
-        Hold(HoldKind.CORDON, 1),
-        Hold(HoldKind.NONE, 2),
-        Hold(HoldKind.DRAIN, 2),
-        Hold(HoldKind.CORDON, 2),
+        WorkerHold(HoldKind.CORDON, 1),
+        WorkerHold(HoldKind.NONE, 2),
+        WorkerHold(HoldKind.DRAIN, 2),
+        WorkerHold(HoldKind.CORDON, 2),
     )
     kept = {after(order) for order in permutations(told)}
-    assert kept == {Hold(HoldKind.DRAIN, 2)}
+    assert kept == {WorkerHold(HoldKind.DRAIN, 2)}
 
 
 def test_the_next_order_is_newer_than_whatever_it_takes_back() -> None:
-    drained = Hold(HoldKind.DRAIN, 7)
+    drained = WorkerHold(HoldKind.DRAIN, 7)
     free = drained.then(HoldKind.NONE)
     assert free.is_newer_than(drained) and not drained.is_newer_than(free)
     assert drained.is_on and not free.is_on
@@ -40,7 +40,7 @@ def test_the_next_order_is_newer_than_whatever_it_takes_back() -> None:
 
 def test_an_old_worker_that_says_nothing_of_holds_has_none() -> None:
     assert hold_from_wire(membership_pb2.BeatRequest().hold) == NO_HOLD
-    drained = Hold(HoldKind.DRAIN, 7)
+    drained = WorkerHold(HoldKind.DRAIN, 7)
     assert hold_from_wire(hold_to_wire(drained)) == drained
 
 
