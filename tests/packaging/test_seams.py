@@ -10,7 +10,7 @@ from tests.packaging.test_import_cycles import FILES
 
 CHANNELS = {
     "cluster.rpc": "is where a channel is opened",
-    "cluster.dial.grpc_dialer": "is the real dialer",
+    "cluster.dial.way": "is the real dialer",
 }
 OWN_TIME = {
     "cluster.process.exit_watch": "polls a process of the operating system",
